@@ -1,4 +1,4 @@
-//! The server inside this process: the only file that knows the server's library.
+//! The server inside this process. No other file uses the server's library.
 
 use std::{error::Error, net::SocketAddr, path::Path, process::ExitCode};
 
@@ -7,9 +7,9 @@ use agentloop_server::{app::Server, config::Config, lifecycle::Signals, telemetr
 use crate::exit::Failure;
 
 /// A server that runs in this process.
-pub(crate) struct Embedded(Server);
+pub(crate) struct EmbeddedServer(Server);
 
-/// Runs the server until a signal ends it. The server's own log says where it listens.
+/// Runs the server until a signal ends it. Prints the address that it listens on.
 pub(crate) async fn serve(file: Option<&Path>) -> Result<ExitCode, Failure> {
     let config = Config::load(file).map_err(failed)?;
     telemetry::init(&config.log).map_err(failed)?;
@@ -19,28 +19,28 @@ pub(crate) async fn serve(file: Option<&Path>) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(server.run_until(signals).await.code()))
 }
 
-impl Embedded {
-    /// Starts the server that the file describes. Only its warnings are logged: what it does is shown otherwise.
-    pub(crate) async fn start(file: &Path) -> Result<Embedded, Failure> {
+impl EmbeddedServer {
+    /// Starts the server that the file configures. It logs only warnings, because the demo prints everything else.
+    pub(crate) async fn start(file: &Path) -> Result<EmbeddedServer, Failure> {
         let mut config = Config::load(Some(file)).map_err(failed)?;
         "warn".clone_into(&mut config.log.level);
         telemetry::init(&config.log).map_err(failed)?;
-        Ok(Embedded(Box::pin(Server::start(config)).await.map_err(failed)?))
+        Ok(EmbeddedServer(Box::pin(Server::start(config)).await.map_err(failed)?))
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.0.address()
     }
 
-    /// Lets it finish and waits for that.
+    /// Shuts the server down, and waits until it has stopped.
     pub(crate) async fn shutdown(self) {
         let exit = self.0.shutdown().await;
         tracing::debug!(?exit, "server stopped");
     }
 }
 
-/// The error with its causes, which often say more than it does.
+/// The error with all its causes on one line.
 fn failed(error: impl Error) -> Failure {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,25 +1,25 @@
-//! How the command ends: what scripts can rely on.
+//! The end of the command: exit codes, on which scripts rely, and error messages.
 
 use std::{io, process::ExitCode};
 
 use agentloop_client::{Error, host::HostError, v1::RunStatus};
 
-/// The exit codes.
+/// The exit codes of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done; a run completed.
+    /// Success. A run that was followed completed.
     Completed = 0,
     /// The run, or the command, failed.
     Failed = 1,
-    /// Wrong usage. Also what the argument parser exits with.
+    /// Wrong usage. The argument parser exits with this code, too.
     Usage = 2,
-    /// The run was aborted.
+    /// The run was aborted, by ctrl-C or by another caller.
     Aborted = 3,
     /// The run waits for a human or an operator.
     Awaiting = 4,
     /// The server cannot be reached.
     Unreachable = 5,
-    /// Left by ctrl-C, by the shell's convention; what became of the run is not known.
+    /// A second ctrl-C ended the command. The run may still go on. 130 is the shell's convention.
     Interrupted = 130,
 }
 
@@ -30,7 +30,7 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
-    /// For a run that stands here.
+    /// The exit code for a run with this status.
     pub(crate) fn of(status: RunStatus) -> Exit {
         match status {
             RunStatus::Completed => Exit::Completed,
@@ -41,22 +41,22 @@ impl Exit {
     }
 }
 
-/// Why the command failed.
+/// The reason why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// A call failed.
+    /// A call of the server failed.
     #[error("{}", explain(.0))]
     Client(#[from] Error),
     /// The tool host stopped.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The arguments make no sense together.
+    /// The arguments contradict each other, or one is invalid.
     #[error("{0}")]
     Usage(String),
-    /// Reading or writing failed.
+    /// Reading input or writing output failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Anything else.
+    /// Any other failure, as a message for people.
     #[error("{0}")]
     Other(String),
 }
@@ -72,18 +72,18 @@ impl Failure {
     }
 }
 
-/// The error with the reason's name, which is what the documentation is searched for.
+/// The error with the name of its reason, which the documentation explains.
 fn explain(error: &Error) -> String {
     let words = in_one_line(error);
     match error.reason() {
         Some(reason) => {
-            format!("{words} [{}]", crate::terminal::names::plain(reason.as_str_name(), "ERROR_REASON_"))
+            format!("{words} [{}]", crate::terminal::format::enum_name(reason.as_str_name(), "ERROR_REASON_"))
         }
         None => words,
     }
 }
 
-/// An error on one line. Fields that the server names beside its message are left out where it has them already.
+/// An error on one line. Details that the message contains already are dropped.
 pub(crate) fn in_one_line(error: &Error) -> String {
     joined(&error.to_string())
 }

@@ -1,4 +1,4 @@
-//! The agentloop command: the server, its client, a demo of both and an example tool host.
+//! The command `agentloop`: the server, its client, a demo of both and an example tool host.
 
 mod args;
 mod exit;
@@ -22,7 +22,7 @@ use crate::{
 async fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return terminal::usage::refuse(&error),
+        Err(error) => return terminal::usage_error::report(&error),
     };
     match dispatch(cli).await {
         Ok(code) => code,

@@ -1,7 +1,7 @@
-//! The command line.
+//! The arguments of the command, as clap parses them.
 
+mod live_run;
 mod policy;
-mod talk;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,8 +9,8 @@ use agentloop_client::{Backoff, Client, Error, v1::RunStatus};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::{
+    live_run::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
-    talk::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
 };
 
 const EXAMPLES: &str = "\
@@ -41,10 +41,10 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What every subcommand takes.
+/// Options of every subcommand.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// The server
+    /// The server's address
     #[arg(
         long,
         global = true,
@@ -65,18 +65,18 @@ pub(crate) struct Global {
     pub(crate) as_json: bool,
 }
 
-/// For whom the output is.
+/// The format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// People.
+    /// Text for people.
     Text,
-    /// Programs: the messages of the contract as JSON, one a line.
+    /// JSON for programs: one message of the contract per line.
     #[value(alias = "jsonl")]
     Json,
 }
 
 impl Global {
-    /// A client that gives a server which is not there up within a second or two: a person waits.
+    /// A client with few retries: a person waits, so an absent server must be reported within two seconds.
     pub(crate) fn client(&self) -> Result<Client, Error> {
         let backoff =
             Backoff { max_retries: 3, initial: Duration::from_millis(200), max: Duration::from_secs(1) };
@@ -87,7 +87,7 @@ impl Global {
         }
     }
 
-    /// An address without a scheme is taken as one without TLS.
+    /// The server's URL. An address without a scheme gets `http://`.
     fn endpoint(&self) -> String {
         if self.server.contains("://") { self.server.clone() } else { format!("http://{}", self.server) }
     }
@@ -156,10 +156,10 @@ pub(crate) struct DemoArgs {
     /// Use the built-in script, whatever keys are set
     #[arg(long)]
     pub(crate) scripted: bool,
-    /// Where to put database and configuration. Default: a fresh directory among the temporary ones
+    /// Directory for database and configuration. Default: a new temporary directory
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// What to ask
+    /// The prompt of the run
     #[arg(default_value = "What is the weather in Beijing? Mail it to team@example.com.")]
     pub(crate) prompt: String,
 }
@@ -177,7 +177,7 @@ pub(crate) struct AbortArgs {
     /// The session whose live run it is
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
-    /// Kept with the run, for people
+    /// The reason, stored with the run for people
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) reason: String,
 }
@@ -189,7 +189,7 @@ pub(crate) struct AbortArgs {
 pub(crate) struct ResumeArgs {
     /// The run
     pub(crate) run: String,
-    /// Who resumes
+    /// Name of the person who resumes the run
     #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true, default_value = "cli")]
     pub(crate) resumed_by: String,
 }
@@ -204,7 +204,7 @@ pub(crate) struct RunsArgs {
     /// Only runs of this session
     #[arg(long, value_name = "ID", conflicts_with = "run")]
     pub(crate) session: Option<String>,
-    /// Only runs that stand there, such as `queued` or `awaiting_human`; may be repeated
+    /// Only runs with this status, such as `queued` or `awaiting_human`; may be repeated
     #[arg(long, value_name = "STATUS", conflicts_with = "run", value_parser = status)]
     pub(crate) status: Vec<RunStatus>,
     /// At most this many
@@ -212,7 +212,7 @@ pub(crate) struct RunsArgs {
     pub(crate) limit: u32,
 }
 
-/// A status by the name that the lists show.
+/// Parses a status from the name that the lists show.
 fn status(name: &str) -> Result<RunStatus, String> {
     let full = format!("RUN_STATUS_{}", name.to_ascii_uppercase());
     match RunStatus::from_str_name(&full) {
@@ -221,10 +221,10 @@ fn status(name: &str) -> Result<RunStatus, String> {
     }
 }
 
-/// Check that a run's journal leads where the run stands
+/// Check that a run's journal leads to its current state
 ///
-/// Has the server fold a run's events anew, one by one. Nothing is changed and nobody is called. The exit code is 1
-/// where the journal does not fit.
+/// The server replays a run's events, one by one. It changes nothing and calls nobody. The exit code is 1 if the
+/// result differs from the run's state.
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
     /// The run
@@ -233,7 +233,7 @@ pub(crate) struct ReplayArgs {
 
 /// Make a new session that begins as another did
 ///
-/// Makes a session that shares the other's entries up to one of them, and goes its own way from there. Prints its id.
+/// Makes a session that shares the other's entries up to one of them. Prints its id.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -243,17 +243,17 @@ Examples:
 pub(crate) struct ForkArgs {
     /// The session to begin with
     pub(crate) session: String,
-    /// The last entry that both share. Default: the last one that there is
+    /// The last entry that both share. Default: the last one
     #[arg(long, value_name = "ENTRY", default_value_t = 0, hide_default_value = true)]
     pub(crate) at: u64,
-    /// The new session's id. Default: made up
+    /// The new session's id. Default: a random id
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
 }
 
 /// List sessions, or show the messages of one
 ///
-/// Lists sessions, the last touched first; or shows the messages of one.
+/// Lists sessions, the last changed first; or shows the messages of one.
 #[derive(Debug, Args)]
 pub(crate) struct SessionsArgs {
     /// The session to show
@@ -268,9 +268,8 @@ pub(crate) struct SessionsArgs {
 
 /// List what waits in a session, or take one out
 ///
-/// Lists the runs that wait until those before them in their session are over, in the order in which they will run.
-/// What is said in `agentloop chat` while a run is under way waits there. With --remove, one of them is ended; one
-/// whose turn has come is left alone.
+/// Lists the queued runs of a session, in the order in which they will run. A message that is sent in `agentloop chat`
+/// while a run is live is queued there. --remove ends a queued run; a run that has started is left alone.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -305,13 +304,13 @@ pub(crate) struct CompletionsArgs {
 /// approval and writes a line into a file in place of sending anything. Ctrl-C lets running calls finish.
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
-    /// Where send_email writes to
+    /// The file that send_email writes to
     #[arg(long, value_name = "FILE", default_value = "outbox.jsonl")]
     pub(crate) outbox: PathBuf,
-    /// Names this process to the server
+    /// The id of this process
     #[arg(long, value_name = "ID")]
     pub(crate) host_id: Option<String>,
-    /// Leave when standard input is closed: for a parent process that may die
+    /// Stop when standard input is closed, for a parent process that may die
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
 }

@@ -1,4 +1,4 @@
-//! The arguments of `agentloop policy`.
+//! Arguments of `agentloop policy` and its subcommands.
 
 use clap::{Args, Subcommand};
 
@@ -14,20 +14,20 @@ pub(crate) enum PolicyCommand {
     Check(PolicyCheckArgs),
     /// List the rules that were remembered with decisions
     Rules {
-        /// Those of this session. Default: those of every run
+        /// Only rules of this session. Default: rules that apply to every run
         #[arg(long, value_name = "ID")]
         session: Option<String>,
     },
-    /// Forget a remembered rule, for runs that start from now on
+    /// Delete a remembered rule; it no longer applies to runs that start from now on
     Forget {
         /// The rule
         rule: String,
     },
 }
 
-/// Say what would become of a tool call, and which rule decides
+/// Show the policy's decision on a tool call, and the rule that decides
 ///
-/// Asks the server what would become of a call. Nothing runs.
+/// Asks the server for the decision. Nothing runs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -39,13 +39,13 @@ pub(crate) struct PolicyCheckArgs {
     /// Its arguments, a JSON object
     #[arg(default_value = "{}")]
     pub(crate) arguments: String,
-    /// By the rules of this run
+    /// Use the rules of this run
     #[arg(long, value_name = "ID", conflicts_with_all = ["agent", "session"])]
     pub(crate) run: Option<String>,
-    /// The configured agent
+    /// Use the rules of this configured agent
     #[arg(long, short, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// With what is remembered for this session
+    /// Add the rules remembered for this session
     #[arg(long, short, value_name = "ID")]
     pub(crate) session: Option<String>,
 }

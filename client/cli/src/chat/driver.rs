@@ -1,5 +1,4 @@
-//! Everything that waits: keys, the server, the clock. What happens is handed to the state machine, and the screen
-//! drawn anew.
+//! The loop of the chat: waits for keys, the server and the clock, gives events to the state machine, and draws.
 
 use std::{
     io,
@@ -7,32 +6,32 @@ use std::{
 };
 
 use agentloop_client::Client;
-use crossterm::event::{Event as Pressed, EventStream};
+use crossterm::event::{Event as TerminalEvent, EventStream};
 use futures_util::{Stream, StreamExt as _};
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 
 use super::{
     app::App,
-    calls::Calls,
     event::{Command, Event},
-    terminal::Screen,
+    screen::Screen,
+    server_calls::ServerCalls,
     view,
 };
 use crate::exit::{Exit, Failure};
 
 const TICK: Duration = Duration::from_millis(250);
-/// Events of the server that wait to be shown; a run that is faster is slowed on its way here, not on the server.
+/// Bound on events that wait to be handled. When it is reached, the reading of the run waits, not the run itself.
 const EVENTS_MAX: usize = 1024;
-/// Events that are taken up before the screen is drawn again.
+/// Bound on events that are handled before the screen is drawn again.
 const BATCH: usize = 256;
 
-/// Runs the chat to its end.
+/// Runs the chat until it quits.
 pub(super) async fn drive(mut app: App, first: Vec<Command>, client: Client) -> Result<(App, Exit), Failure> {
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
-    let mut calls = Calls::new(client, app.options.who.clone(), sender);
+    let mut calls = ServerCalls::new(client, app.options.who.clone(), sender);
     let mut screen = Screen::take()?;
     let mut terminated = Termination::listen()?;
-    let mut pressed = EventStream::new();
+    let mut terminal_events = EventStream::new();
     let start = Instant::now();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -42,7 +41,7 @@ pub(super) async fn drive(mut app: App, first: Vec<Command>, client: Client) -> 
     loop {
         screen.terminal.draw(|frame| view::draw(&app, frame.area(), frame.buffer_mut()))?;
         let event = tokio::select! {
-            event = next_press(&mut pressed) => event?,
+            event = next_terminal_event(&mut terminal_events) => event?,
             Some(event) = events.recv() => Some(event),
             _ = ticks.tick() => Some(Event::Tick(start.elapsed())),
             () = terminated.next() => Some(Event::Terminated),
@@ -52,7 +51,7 @@ pub(super) async fn drive(mut app: App, first: Vec<Command>, client: Client) -> 
         for _ in 0..BATCH {
             let Some(event) = next else { break };
             for command in app.handle(event) {
-                if let Command::Leave(exit) = command {
+                if let Command::Quit(exit) = command {
                     return Ok((app, exit));
                 }
                 calls.perform(command);
@@ -68,24 +67,24 @@ fn resized(app: &mut App, screen: &Screen) -> io::Result<()> {
     Ok(())
 }
 
-/// The next key, paste or size of the terminal; `None` for what is of no interest.
-async fn next_press(
-    pressed: &mut (impl Stream<Item = io::Result<Pressed>> + Unpin),
+/// The next event of the terminal; `None` for one that is ignored.
+async fn next_terminal_event(
+    terminal_events: &mut (impl Stream<Item = io::Result<TerminalEvent>> + Unpin),
 ) -> io::Result<Option<Event>> {
-    let event = match pressed.next().await {
+    let event = match terminal_events.next().await {
         Some(event) => event?,
         // The terminal is gone.
         None => return Ok(Some(Event::Terminated)),
     };
     Ok(match event {
-        Pressed::Key(key) => Some(Event::Key(key)),
-        Pressed::Paste(text) => Some(Event::Paste(text)),
-        Pressed::Resize(width, height) => Some(Event::Resize(width, height)),
-        Pressed::FocusGained | Pressed::FocusLost | Pressed::Mouse(_) => None,
+        TerminalEvent::Key(key) => Some(Event::Key(key)),
+        TerminalEvent::Paste(text) => Some(Event::Paste(text)),
+        TerminalEvent::Resize(width, height) => Some(Event::Resize(width, height)),
+        TerminalEvent::FocusGained | TerminalEvent::FocusLost | TerminalEvent::Mouse(_) => None,
     })
 }
 
-/// Signals that end a program whose terminal is to be given back first.
+/// Signals that end the chat, after the terminal is restored.
 #[cfg(unix)]
 struct Termination {
     terminate: tokio::signal::unix::Signal,

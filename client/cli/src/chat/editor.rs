@@ -1,15 +1,15 @@
-//! A field that text is written in.
+//! A text field with one or more lines.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Modifier, Style};
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 
-use crate::terminal::text::{tame, wrap};
+use crate::terminal::text::{sanitize, wrap};
 
-/// What a prompt may hold; the server takes no more than some mebibytes.
+/// Bound on the text. It is below the server's bound on a prompt.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// A field of one or more lines.
+/// A text field. It refuses unsafe characters.
 #[derive(Debug)]
 pub(crate) struct Editor {
     area: TextArea<'static>,
@@ -20,7 +20,7 @@ impl Editor {
         Editor::holding("", hint)
     }
 
-    /// With a text to begin with; the cursor stands at its end.
+    /// A field with this text; the cursor is at its end.
     pub(crate) fn holding(text: &str, hint: &str) -> Editor {
         let mut area = TextArea::from(text.split('\n'));
         area.set_cursor_line_style(Style::default());
@@ -45,24 +45,24 @@ impl Editor {
         *self = Editor::holding(text, self.area.placeholder_text());
     }
 
-    /// Takes the text out.
+    /// Returns the text, and empties the field.
     pub(crate) fn take(&mut self) -> String {
         let text = self.text();
         self.set("");
         text
     }
 
-    /// A key. Enter with Alt or Shift, and ctrl-J, begin a new line; Enter alone is not for here.
+    /// Handles a key. Enter with Alt or Shift, and ctrl-J, begin a new line. Enter alone is for the caller.
     pub(crate) fn key(&mut self, key: KeyEvent) {
         let ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Enter => self.area.insert_newline(),
             KeyCode::Char('j') if ctrl => self.area.insert_newline(),
-            // What ends a line in every shell.
+            // As in a shell, ctrl-U deletes to the start of the line.
             KeyCode::Char('u') if ctrl => {
                 self.area.delete_line_by_head();
             }
-            KeyCode::Char(c) if !ctrl && crate::terminal::style::steers(c) => {}
+            KeyCode::Char(c) if !ctrl && crate::terminal::style::is_unsafe(c) => {}
             _ if self.text_bytes() >= BYTES_MAX && matches!(key.code, KeyCode::Char(_)) => {}
             _ => {
                 self.area.input(key);
@@ -70,30 +70,30 @@ impl Editor {
         }
     }
 
-    /// A text from elsewhere, at the cursor.
+    /// Inserts a sanitized text at the cursor.
     pub(crate) fn paste(&mut self, text: &str) {
         let room = BYTES_MAX.saturating_sub(self.text_bytes());
-        let text = tame(&text.replace("\r\n", "\n").replace('\r', "\n"));
+        let text = sanitize(&text.replace("\r\n", "\n").replace('\r', "\n"));
         self.area.insert_str(&text[..text.floor_char_boundary(room)]);
     }
 
-    /// Whether the cursor stands in the first line.
+    /// True if the cursor is in the first line.
     pub(crate) fn is_on_first_line(&self) -> bool {
         self.area.cursor().0 == 0
     }
 
-    /// Whether the cursor stands in the last line.
+    /// True if the cursor is in the last line.
     pub(crate) fn is_on_last_line(&self) -> bool {
         self.area.cursor().0 + 1 == self.area.lines().len()
     }
 
-    /// How many rows the text takes at a width, the cursor behind it included.
+    /// Rows of the text at a width, with room for the cursor behind it.
     pub(crate) fn rows(&self, width: u16) -> usize {
         let width = usize::from(width.max(2)) - 1;
         self.area.lines().iter().map(|line| wrap(line, width).len()).sum()
     }
 
-    /// To be drawn.
+    /// The widget that draws the field.
     pub(crate) fn widget(&self) -> &TextArea<'static> {
         &self.area
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pasted_is_tamed() {
+    fn a_pasted_text_is_sanitized() {
         let mut editor = Editor::new("");
         editor.paste("a\r\nb\x1b[2J\rc\u{202e}");
         assert_eq!(editor.text(), "a\nb\nc");

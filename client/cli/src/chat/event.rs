@@ -1,4 +1,4 @@
-//! What happens to the chat, and what it wants done.
+//! Events, which the state machine of the chat handles, and commands, which it returns.
 
 use std::time::Duration;
 
@@ -8,117 +8,117 @@ use agentloop_client::v1::{
 };
 use crossterm::event::KeyEvent;
 
-use crate::{command::queue::Waiting, exit::Exit};
+use crate::{command::queue::QueuedRun, exit::Exit};
 
-/// Something happened.
+/// Something that happened: input, time, or a result of a command.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A key was pressed.
     Key(KeyEvent),
     /// A text was pasted.
     Paste(String),
-    /// The terminal has this many columns and rows.
+    /// The terminal has this number of columns and rows.
     Resize(u16, u16),
-    /// Time has passed: so much since the start of the program.
+    /// The time since the start of the program; comes regularly.
     Tick(Duration),
-    /// The program is told to end.
+    /// A signal ends the program, or the terminal is gone.
     Terminated,
-    /// A session was read.
-    Opened(Box<Opened>),
-    /// A session was not read.
-    NotOpened(String),
-    /// The sessions that there are.
+    /// A session was read, with its last entries.
+    SessionOpened(Box<OpenedSession>),
+    /// A session could not be read, for this reason.
+    SessionNotOpened(String),
+    /// The list of sessions.
     Sessions(Result<Vec<Session>, String>),
     /// An event of the run that is followed.
     Run(Box<RunEvent>),
     /// The connection of the run that is followed was lost, or is back.
     Connection { run_id: String, up: bool },
-    /// The run cannot be followed any more.
-    Lost { run_id: String, trouble: Trouble },
-    /// How a run stands.
-    Looked(Box<Run>),
-    /// An answer was taken; this is how the question was settled.
-    Taken(Box<HumanRequest>),
-    /// An answer was not taken.
-    NotTaken { request_id: String, trouble: Trouble },
-    /// What a rule that is being written would match.
-    Checked {
+    /// The run cannot be followed any longer.
+    RunLost { run_id: String, error: CallError },
+    /// The current state of a run.
+    RunRead(Box<Run>),
+    /// The server accepted an answer; the request has it.
+    AnswerAccepted(Box<HumanRequest>),
+    /// The server refused an answer.
+    AnswerRefused { request_id: String, error: CallError },
+    /// The questions that a drafted rule would match.
+    RuleChecked {
         request_id: String,
         candidate: Box<PolicyRule>,
         answer: Result<Box<CheckPolicyResponse>, String>,
     },
-    /// The rules that are remembered.
+    /// The list of remembered rules.
     Rules(Result<Vec<RememberedRule>, String>),
-    /// A rule is forgotten, or why not.
-    Forgotten { rule_id: String, answer: Result<(), String> },
-    /// What waits in a session.
-    Waiting { session_id: String, answer: Result<Vec<Waiting>, String> },
-    /// What was said to a busy session was taken: by this run, which may be the one that was under way.
-    Accepted { sent_as: String, by: String },
-    /// What was said to a busy session was not taken.
-    NotAccepted { sent_as: String, trouble: Trouble },
-    /// A run was taken out of the queue, or why not.
-    Removed { run_id: String, answer: Result<(), String> },
-    /// Something else that was asked for did not work.
-    Failed(String),
+    /// A rule was deleted, or could not be.
+    RuleDeleted { rule_id: String, answer: Result<(), String> },
+    /// The queued runs of a session.
+    QueueListed { session_id: String, answer: Result<Vec<QueuedRun>, String> },
+    /// A message to a busy session was accepted by this run, which may be the live one.
+    MessageAccepted { sent_as: String, by: String },
+    /// A message to a busy session was refused.
+    MessageRefused { sent_as: String, error: CallError },
+    /// A run was removed from the queue, or could not be.
+    RunRemoved { run_id: String, answer: Result<(), String> },
+    /// Another command failed; a message for people.
+    CommandFailed(String),
 }
 
-/// A session and what was said in it.
+/// A session and its last entries.
 #[derive(Debug, Default)]
-pub(crate) struct Opened {
-    /// Without an id: a session that does not exist yet.
+pub(crate) struct OpenedSession {
+    /// Has only an id if the session does not exist yet.
     pub(crate) session: Session,
     pub(crate) entries: Vec<agentloop_client::v1::Entry>,
 }
 
-/// Why a call did not work.
+/// The reason why a call of the server failed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Trouble {
-    /// For people.
+pub(crate) struct CallError {
+    /// The error on one line, for people.
     pub(crate) message: String,
-    /// The contract's reason.
+    /// The contract's reason, if the server gave one.
     pub(crate) reason: Option<ErrorReason>,
     /// The run that keeps the session busy, if that is the reason.
     pub(crate) busy_run: Option<String>,
-    /// No server answered.
+    /// True if no server answered.
     pub(crate) unreachable: bool,
 }
 
-/// Something is to be done. What comes of it is an [`Event`].
+/// Something to do. Its result comes back as an [`Event`].
 #[derive(Debug, PartialEq)]
 pub(crate) enum Command {
-    /// Read a session. One that does not exist is made by its first run.
-    Open(String),
+    /// Read a session. One that does not exist is created by its first run.
+    OpenSession(String),
     /// Start a run and follow it, in place of the one that is followed.
     Start(Box<RunInput>),
     /// Follow a run from its first event, in place of the one that is followed.
-    Follow(String),
-    /// Follow no run.
+    FollowOptions(String),
+    /// Stop following the run.
     Unfollow,
-    /// Answer a question about a tool call.
+    /// Send a decision on a tool call.
     Decide(Box<SubmitApprovalRequest>),
-    /// Answer another question.
+    /// Send an answer of kind PROMPT or SELECT.
     Answer(Box<SubmitInputRequest>),
-    /// End a run.
+    /// Abort the run with this id.
     Abort(String),
-    /// Let a paused run go on.
+    /// Resume the paused run with this id.
     Resume(String),
-    /// See why a run is not moving.
-    Look(String),
-    /// List the sessions.
+    /// Read the current state of a run, to see why it waits.
+    ReadRun(String),
+    /// List the most recent sessions.
     ListSessions,
-    /// Find out what a rule would match: the candidate of this request, for this question.
-    Check { request_id: String, check: Box<CheckPolicyRequest> },
-    /// List the remembered rules: those of every run, and those of this session.
+    /// Find the questions that the candidate rule of this request would match.
+    CheckRule { request_id: String, check: Box<CheckPolicyRequest> },
+    /// List the remembered rules: those for every run, and those of this session.
     ListRules(Option<String>),
-    /// Forget a rule.
-    Forget(String),
-    /// List what waits in a session.
-    ListWaiting(String),
-    /// Say this to a session whose run is followed meanwhile.
-    Say(Box<RunInput>),
-    /// Take a run out of the queue of a session.
+    /// Delete the remembered rule with this id.
+    DeleteRule(String),
+    /// List the queued runs of a session.
+    ListQueue(String),
+    /// Send a message to a session whose live run is followed.
+    SendToBusy(Box<RunInput>),
+    /// Remove a run from the queue of a session.
     Remove { session_id: String, run_id: String },
-    /// Leave.
-    Leave(Exit),
+    /// End the chat with this exit code.
+    Quit(Exit),
 }

@@ -1,15 +1,17 @@
-//! `agentloop chat`.
+//! `agentloop chat`: a conversation on the whole screen.
 //!
-//! [`app`] is a state machine that takes [`event::Event`]s and answers with [`event::Command`]s; [`view`] draws its
-//! state; [`driver`] waits for keys and the server, and [`calls`] does what the state machine wants.
+//! [`app`] is a state machine: it handles [`event::Event`]s and returns [`event::Command`]s. [`view`] draws its state on
+//! the areas that [`layout`] computes. [`driver`] waits for events, and [`server_calls`] performs the commands.
 
 mod app;
-mod calls;
 mod card;
 mod driver;
 mod editor;
 mod event;
-mod terminal;
+mod layout;
+mod screen;
+mod server_calls;
+mod styles;
 mod transcript;
 mod view;
 
@@ -20,12 +22,12 @@ use agentloop_client::{
     v1::{ListSessionsRequest, RunInput},
 };
 
-use self::app::{App, Options};
+use self::app::{App, ChatOptions};
 use crate::{
     args::{ChatArgs, Global},
     command::run::user,
     exit::{Exit, Failure},
-    terminal::surroundings::Surroundings,
+    terminal::local_context::LocalContext,
 };
 
 pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failure> {
@@ -33,21 +35,21 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
         return Err(Failure::Usage("chat needs a terminal; for scripts there is `agentloop run`".into()));
     }
     let client = global.client()?;
-    // A server that is not there, or a token that it refuses, is said before the screen is taken.
+    // An absent server or a refused token is reported before the screen is taken.
     client.list_sessions(ListSessionsRequest { page_size: 1, ..ListSessionsRequest::default() }).await?;
     let with_date = true;
-    let surroundings = Surroundings::of_process(!args.surroundings.no_instructions, with_date)?;
+    let local_context = LocalContext::of_process(!args.local_context.no_instructions, with_date)?;
     let mut input = RunInput { agent: args.agent, model: args.model, ..RunInput::default() };
-    surroundings.tell(&mut input);
-    let notes = surroundings.in_words();
-    let options = Options { input, notes, who: user(), new_id: fresh_id };
+    local_context.add_to(&mut input);
+    let notes = local_context.describe();
+    let options = ChatOptions { input, notes, who: user(), new_id: fresh_id };
     let (app, first) = App::new(options, args.session);
     let (app, exit) = Box::pin(driver::drive(app, first, client)).await?;
     farewell(&app);
     Ok(exit)
 }
 
-/// How to come back.
+/// Prints the commands that continue the run and the session.
 fn farewell(app: &App) {
     if let Some(live) = &app.live {
         eprintln!("the run goes on: agentloop watch {}", live.run_id);

@@ -1,10 +1,10 @@
-//! `agentloop abort`.
+//! `agentloop abort`: ends a run, or the live run of a session.
 
 use crate::{
     args::{AbortArgs, Global},
     exit::{Exit, Failure},
+    terminal::format,
     terminal::json,
-    terminal::names,
     terminal::print,
 };
 
@@ -20,7 +20,7 @@ pub(crate) async fn abort(global: &Global, args: AbortArgs) -> Result<Exit, Fail
     } else if ended.run_id.is_empty() {
         print::line("the session has no live run")?;
     } else {
-        print::line(&format!("{} {}", ended.run_id, names::status(ended.status())))?;
+        print::line(&format!("{} {}", ended.run_id, format::status(ended.status())))?;
     }
     Ok(Exit::Completed)
 }

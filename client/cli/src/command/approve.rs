@@ -1,4 +1,4 @@
-//! `agentloop approve`.
+//! `agentloop approve`: lists the questions that wait for a human, or answers one.
 
 use agentloop_client::{
     Client, Error,
@@ -13,10 +13,10 @@ use crate::{
     args::{ApproveArgs, DecisionArgs, Global, Remember},
     exit::{Exit, Failure},
     terminal::answer::decision,
+    terminal::format,
     terminal::json,
-    terminal::names,
     terminal::print,
-    terminal::render::status::{answered as in_words, question},
+    terminal::render::status::{answered as describe, question},
     terminal::style::Style,
 };
 
@@ -51,7 +51,7 @@ async fn list(
         if global.json() {
             print::line(&json::line("HumanRequest", request))?;
         } else {
-            let since = names::time(request.created_at.as_ref());
+            let since = format::time(request.created_at.as_ref());
             print::line(&question(style, request))?;
             print::line(&style.dim(&format!("  run {}, asked {since}", request.run_id)))?;
         }
@@ -101,9 +101,9 @@ async fn answer(
     if global.json() {
         print::line(&json::line("HumanRequest", &settled))?;
     } else {
-        let answer = in_words(&settled.answer.unwrap_or_default());
+        let answer = describe(&settled.answer.unwrap_or_default());
         let line = format!("{} {}: {answer}", settled.tool, settled.request_id);
-        print::line(&Style::of(&std::io::stdout()).harmless(line.trim_start()))?;
+        print::line(&Style::of(&std::io::stdout()).strip_unsafe(line.trim_start()))?;
     }
     Ok(Exit::Completed)
 }
@@ -116,7 +116,7 @@ fn scope(remember: Remember) -> RememberScope {
     }
 }
 
-/// The answer to a question that is not about a tool call.
+/// The answer to a question of kind PROMPT or SELECT; `None` for a decision on a tool call.
 fn input(given: &DecisionArgs) -> Option<Input> {
     if let Some(text) = &given.text {
         return Some(Input::Text(text.clone()));

@@ -1,4 +1,4 @@
-//! `agentloop completions`.
+//! `agentloop completions`: prints the completion script of a shell.
 
 use std::io::{self, Write as _};
 

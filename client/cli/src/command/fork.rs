@@ -1,4 +1,4 @@
-//! `agentloop fork`.
+//! `agentloop fork`: makes a session that begins with another's entries.
 
 use agentloop_client::v1::ForkSessionRequest;
 

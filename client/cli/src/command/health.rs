@@ -1,4 +1,4 @@
-//! `agentloop health`.
+//! `agentloop health`: exits with 0 if the server is ready.
 
 use crate::{
     args::Global,
@@ -9,7 +9,7 @@ use crate::{
 pub(crate) async fn health(global: &Global) -> Result<Exit, Failure> {
     let ready = global.client()?.is_ready().await?;
     if global.json() {
-        // As the standard health service says it.
+        // The JSON of the standard gRPC health response.
         print::line(if ready { r#"{"status":"SERVING"}"# } else { r#"{"status":"NOT_SERVING"}"# })?;
     } else {
         print::line(if ready { "ready" } else { "not ready" })?;

@@ -1,4 +1,4 @@
-//! The commands, a file each: what they ask of the server, and what they print.
+//! The commands, one file each. A command calls the server and prints the result.
 
 pub(crate) mod abort;
 pub(crate) mod approve;

@@ -1,4 +1,4 @@
-//! `agentloop policy`.
+//! `agentloop policy`: checks a tool call against the policy, lists and deletes remembered rules.
 
 use agentloop_client::{
     Client,
@@ -8,8 +8,8 @@ use agentloop_client::{
 use crate::{
     args::{Global, PolicyArgs, PolicyCheckArgs, PolicyCommand},
     exit::{Exit, Failure},
+    terminal::format,
     terminal::json,
-    terminal::names,
     terminal::print,
     terminal::rule,
     terminal::style::Style,
@@ -43,23 +43,23 @@ async fn check(global: &Global, client: &Client, args: PolicyCheckArgs) -> Resul
         arguments_json: args.arguments,
         ..CheckPolicyRequest::default()
     };
-    let fate = client.check_policy(request).await?;
+    let decision = client.check_policy(request).await?;
     if global.json() {
-        return Ok(print::line(&json::line("CheckPolicyResponse", &fate))?);
+        return Ok(print::line(&json::line("CheckPolicyResponse", &decision))?);
     }
     let style = Style::of(&std::io::stdout());
-    Ok(print::line(&style.harmless(&in_words(&fate)))?)
+    Ok(print::line(&style.strip_unsafe(&describe(&decision)))?)
 }
 
-/// `ask: its tool needs approval`, and the rule that decides.
-fn in_words(fate: &CheckPolicyResponse) -> String {
-    let action = names::plain(fate.action().as_str_name(), "POLICY_ACTION_");
-    let mut words = format!("{action}: {}", fate.reason);
-    if let Some(rule) = &fate.rule {
-        words.push_str(&format!("\n  {}", rule::in_words(rule)));
+/// The decision with its reason, such as `ask: its tool needs approval`, and the rule that decides.
+fn describe(decision: &CheckPolicyResponse) -> String {
+    let action = format::enum_name(decision.action().as_str_name(), "POLICY_ACTION_");
+    let mut words = format!("{action}: {}", decision.reason);
+    if let Some(rule) = &decision.rule {
+        words.push_str(&format!("\n  {}", rule::describe(rule)));
     }
-    if fate.origin() != RuleOrigin::Unspecified {
-        let origin = names::plain(fate.origin().as_str_name(), "RULE_ORIGIN_");
+    if decision.origin() != RuleOrigin::Unspecified {
+        let origin = format::enum_name(decision.origin().as_str_name(), "RULE_ORIGIN_");
         words.push_str(&format!(" (from: {origin})"));
     }
     words
@@ -73,12 +73,12 @@ fn list(global: &Global, rules: &[RememberedRule]) -> Result<(), Failure> {
     let rows: Vec<_> = rules
         .iter()
         .map(|remembered| {
-            let rule = rule::in_words(&remembered.rule.clone().unwrap_or_default());
+            let rule = rule::describe(&remembered.rule.clone().unwrap_or_default());
             [
                 remembered.rule_id.clone(),
-                names::time(remembered.decided_at.as_ref()),
+                format::time(remembered.decided_at.as_ref()),
                 remembered.decided_by.clone(),
-                style.harmless(&rule).into_owned(),
+                style.strip_unsafe(&rule).into_owned(),
             ]
         })
         .collect();
@@ -92,8 +92,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fate_says_why() {
-        let fate = CheckPolicyResponse {
+    fn a_decision_is_shown_with_its_reason() {
+        let decision = CheckPolicyResponse {
             action: PolicyAction::Deny.into(),
             reason: "a rule of the agent".into(),
             rule: Some(PolicyRule {
@@ -104,12 +104,12 @@ mod tests {
             origin: RuleOrigin::Agent.into(),
             ..CheckPolicyResponse::default()
         };
-        assert_eq!(in_words(&fate), "deny: a rule of the agent\n  deny send (from: agent)");
-        let fate = CheckPolicyResponse {
+        assert_eq!(describe(&decision), "deny: a rule of the agent\n  deny send (from: agent)");
+        let decision = CheckPolicyResponse {
             action: PolicyAction::Ask.into(),
             reason: "its tool needs approval".into(),
             ..CheckPolicyResponse::default()
         };
-        assert_eq!(in_words(&fate), "ask: its tool needs approval");
+        assert_eq!(describe(&decision), "ask: its tool needs approval");
     }
 }

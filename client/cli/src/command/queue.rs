@@ -1,4 +1,4 @@
-//! `agentloop queue`, and what waits in a session for everybody else who shows it.
+//! `agentloop queue`, and the list of a session's queued runs, which the chat shows, too.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use agentloop_client::{
 use crate::{
     args::{Global, QueueArgs},
     exit::{Exit, Failure},
+    terminal::format,
     terminal::json,
-    terminal::names,
     terminal::print,
     terminal::style::Style,
 };
 
-/// No session has more: the server refuses them.
-const WAITING_MAX: u32 = 64;
-/// A run's first words are among its first events.
+/// The server's bound on queued runs of a session.
+const QUEUED_MAX: u32 = 64;
+/// The prompt of a run is among its first events.
 const FIRST_EVENTS: usize = 4;
-/// How long is waited for them: a list is not held up by one of its lines.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Bound on the wait for one prompt, so that one run cannot delay the list.
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A run that waits for its session.
+/// A queued run with its prompt.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedRun {
     pub(crate) run: Run,
-    /// What it was asked; empty where that is not known.
+    /// The prompt; empty if it could not be read in time.
     pub(crate) text: String,
 }
 
@@ -42,75 +42,75 @@ pub(crate) async fn queue(global: &Global, args: QueueArgs) -> Result<Exit, Fail
                 print::line(&format!("removed {run_id}"))?;
             }
         }
-        None => list(global, &waiting(&client, &args.session).await?)?,
+        None => list(global, &list_queued(&client, &args.session).await?)?,
     }
     Ok(Exit::Completed)
 }
 
-/// What waits in a session, in the order in which it will run.
-pub(crate) async fn waiting(client: &Client, session_id: &str) -> Result<Vec<Waiting>, Error> {
+/// The queued runs of a session, in the order in which they will run.
+pub(crate) async fn list_queued(client: &Client, session_id: &str) -> Result<Vec<QueuedRun>, Error> {
     let request = ListRunsRequest {
         session_id: session_id.to_owned(),
         statuses: vec![RunStatus::Queued.into()],
-        page_size: WAITING_MAX,
+        page_size: QUEUED_MAX,
         ..ListRunsRequest::default()
     };
-    let mut waiting = Vec::new();
+    let mut queued = Vec::new();
     for listed in client.list_runs(request).await?.runs {
-        // Its place is not in the list; meanwhile its turn may have come.
+        // The list has no queue positions. A listed run may have started meanwhile.
         let run = client.get_run(listed.run_id).await?;
         if run.status() == RunStatus::Queued {
-            let text = first_words(client, &run.run_id).await;
-            waiting.push(Waiting { run, text });
+            let text = read_prompt(client, &run.run_id).await;
+            queued.push(QueuedRun { run, text });
         }
     }
-    waiting.sort_by_key(|waiting| waiting.run.queue_position);
-    Ok(waiting)
+    queued.sort_by_key(|queued| queued.run.queue_position);
+    Ok(queued)
 }
 
-/// Ends a run that waits. One whose turn has come is left alone.
+/// Ends a queued run. A run that has started is left alone.
 pub(crate) async fn remove(client: &Client, session_id: &str, run_id: &str) -> Result<Run, Failure> {
     let run = client.get_run(run_id).await?;
     if run.session_id != session_id {
         return Err(Failure::Other(format!("{run_id} is not a run of the session {session_id}")));
     }
     if run.status() != RunStatus::Queued {
-        let status = names::status(run.status());
+        let status = format::status(run.status());
         return Err(Failure::Other(format!("{run_id} does not wait any more: it is {status}")));
     }
     client.abort_run(run_id, "removed from the queue").await?;
     Ok(client.get_run(run_id).await?)
 }
 
-async fn first_words(client: &Client, run_id: &str) -> String {
+async fn read_prompt(client: &Client, run_id: &str) -> String {
     let reading = async {
         let mut events = client.subscribe(run_id, 0).await.ok()?;
         for _ in 0..FIRST_EVENTS {
             if let Event::InputMessage(input) = events.next().await?.ok()?.event? {
-                return input.message.as_ref().map(names::text);
+                return input.message.as_ref().map(format::text);
             }
         }
         None
     };
-    tokio::time::timeout(PATIENCE, reading).await.ok().flatten().unwrap_or_default()
+    tokio::time::timeout(PROMPT_TIMEOUT, reading).await.ok().flatten().unwrap_or_default()
 }
 
-fn list(global: &Global, waiting: &[Waiting]) -> Result<(), Failure> {
+fn list(global: &Global, queued: &[QueuedRun]) -> Result<(), Failure> {
     if global.json() {
-        return Ok(waiting.iter().try_for_each(|waiting| print::line(&json::line("Run", &waiting.run)))?);
+        return Ok(queued.iter().try_for_each(|queued| print::line(&json::line("Run", &queued.run)))?);
     }
-    if waiting.is_empty() {
+    if queued.is_empty() {
         return Ok(print::line("nothing waits in this session")?);
     }
     let style = Style::of(&std::io::stdout());
-    let rows: Vec<_> = waiting
+    let rows: Vec<_> = queued
         .iter()
-        .map(|Waiting { run, text }| {
+        .map(|QueuedRun { run, text }| {
             [
                 run.queue_position.to_string(),
                 run.run_id.clone(),
-                names::time(run.created_at.as_ref()),
-                style.harmless(&names::brief(text, 60)).into_owned(),
+                format::time(run.created_at.as_ref()),
+                style.strip_unsafe(&format::first_line(text, 60)).into_owned(),
             ]
         })
         .collect();

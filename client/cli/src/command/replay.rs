@@ -1,4 +1,4 @@
-//! `agentloop replay`.
+//! `agentloop replay`: checks that a run's journal leads to its current state.
 
 use agentloop_client::v1::ReplayRunResponse;
 
@@ -14,12 +14,12 @@ pub(crate) async fn replay(global: &Global, args: ReplayArgs) -> Result<Exit, Fa
     if global.json() {
         print::line(&json::line("ReplayRunResponse", &replayed))?;
     } else {
-        print::line(&in_words(&replayed))?;
+        print::line(&describe(&replayed))?;
     }
     Ok(if replayed.faithful { Exit::Completed } else { Exit::Failed })
 }
 
-fn in_words(replayed: &ReplayRunResponse) -> String {
+fn describe(replayed: &ReplayRunResponse) -> String {
     let ReplayRunResponse { events, state_digest, context_digest, .. } = replayed;
     if replayed.faithful {
         format!("faithful: {events} events\n  state   {state_digest}\n  context {context_digest}")
@@ -41,8 +41,8 @@ mod tests {
             context_digest: "c".into(),
             ..ReplayRunResponse::default()
         };
-        assert_eq!(in_words(&good), "faithful: 7 events\n  state   s\n  context c");
+        assert_eq!(describe(&good), "faithful: 7 events\n  state   s\n  context c");
         let bad = ReplayRunResponse { faithful: false, difference: "event 8".into(), ..good };
-        assert_eq!(in_words(&bad), "not faithful after 7 events: event 8");
+        assert_eq!(describe(&bad), "not faithful after 7 events: event 8");
     }
 }

@@ -1,12 +1,12 @@
-//! `agentloop resume`.
+//! `agentloop resume`: lets a paused run go on.
 
 use agentloop_client::v1::ResumeRunRequest;
 
 use crate::{
     args::{Global, ResumeArgs},
     exit::{Exit, Failure},
+    terminal::format,
     terminal::json,
-    terminal::names,
     terminal::print,
 };
 
@@ -17,7 +17,7 @@ pub(crate) async fn resume(global: &Global, args: ResumeArgs) -> Result<Exit, Fa
     if global.json() {
         print::line(&json::line("Run", &run))?;
     } else {
-        print::line(&format!("{} {}", run.run_id, names::status(run.status())))?;
+        print::line(&format!("{} {}", run.run_id, format::status(run.status())))?;
     }
     Ok(Exit::Completed)
 }

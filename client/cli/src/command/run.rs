@@ -1,4 +1,4 @@
-//! `agentloop run`.
+//! `agentloop run`: starts a run and follows it to its end.
 
 use std::{
     io::{self, IsTerminal, Read},
@@ -10,44 +10,52 @@ use agentloop_client::{Client, Error, EventStream, fresh_id, v1::RunInput};
 use crate::{
     args::{Global, RunArgs},
     exit::{Exit, Failure},
-    terminal::follow::Follow,
+    terminal::follow::FollowOptions,
+    terminal::input_lines::InputLines,
     terminal::interrupt::Interrupts,
-    terminal::lines::Lines,
+    terminal::local_context::LocalContext,
     terminal::render::View,
-    terminal::surroundings::Surroundings,
 };
 
-/// What the server takes at most; reading more of a prompt would be in vain.
+/// The server's bound on a prompt.
 const PROMPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 pub(crate) async fn run(global: &Global, args: Box<RunArgs>) -> Result<Exit, Failure> {
     let client = global.client()?;
     let mut interrupts = Interrupts::listen();
     let mut view = View::new(global.json());
-    let person = is_interactive(global, &args).then(Lines::of_stdin);
+    let person = is_interactive(global, &args).then(InputLines::of_stdin);
     let approve = args.yes.then_some("--yes says so");
-    let surroundings = Surroundings::of_process(!args.surroundings.no_instructions, args.run_id.is_none())?;
+    let local_context = LocalContext::of_process(!args.local_context.no_instructions, args.run_id.is_none())?;
     let mut input = input(*args)?;
-    surroundings.tell(&mut input);
+    local_context.add_to(&mut input);
     let run_id = input.run_id.clone().unwrap_or_default();
 
     let opened = tokio::select! {
         opened = client.run_stream(input) => opened?,
-        () = interrupts.next() => return given_up(&client, &run_id, &mut view).await,
+        () = interrupts.next() => return abort_unanswered(&client, &run_id, &mut view).await,
     };
-    announce(&mut view, &opened, &surroundings, global)?;
-    let follow =
-        Follow { client, view, approve, person, wait: false, abort: true, decided_by: user(), interrupts };
+    print_run_id(&mut view, &opened, &local_context, global)?;
+    let follow = FollowOptions {
+        client,
+        view,
+        approve,
+        person,
+        wait: false,
+        abort: true,
+        decided_by: user(),
+        interrupts,
+    };
     follow.until_end(opened).await
 }
 
-/// Whether there is somebody to ask: the prompt must not use up the standard input.
+/// True if a person can answer questions: both streams are a terminal, and the prompt does not use standard input.
 fn is_interactive(global: &Global, args: &RunArgs) -> bool {
     !global.json() && args.prompt != "-" && io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
 fn input(args: RunArgs) -> Result<RunInput, Failure> {
-    let RunArgs { prompt, session, agent, model, run_id, surroundings: _, yes: _ } = args;
+    let RunArgs { prompt, session, agent, model, run_id, local_context: _, yes: _ } = args;
     Ok(RunInput {
         prompt: if prompt == "-" { read_prompt()? } else { prompt },
         auto_create_session: session.is_some().then_some(true),
@@ -68,25 +76,25 @@ fn read_prompt() -> Result<String, Failure> {
     Ok(prompt)
 }
 
-/// The ids come first: with them everything else can be found again.
-fn announce(
+/// Prints the run's id first, so that the run can be found again, and the instruction files.
+fn print_run_id(
     view: &mut View,
     stream: &EventStream,
-    surroundings: &Surroundings,
+    local_context: &LocalContext,
     global: &Global,
 ) -> io::Result<()> {
     if global.json() {
         return Ok(());
     }
-    let lines = std::iter::once(format!("run {}", stream.run_id())).chain(surroundings.in_words());
+    let lines = std::iter::once(format!("run {}", stream.run_id())).chain(local_context.describe());
     lines.into_iter().try_for_each(|line| {
-        let line = view.style().dim(&view.style().harmless(&line));
+        let line = view.style().dim(&view.style().strip_unsafe(&line));
         view.note(&line)
     })
 }
 
-/// Ctrl-C before the server has answered. The run may have been started all the same.
-async fn given_up(client: &Client, run_id: &str, view: &mut View) -> Result<Exit, Failure> {
+/// Handles a ctrl-C before the server has answered. The run may have started all the same.
+async fn abort_unanswered(client: &Client, run_id: &str, view: &mut View) -> Result<Exit, Failure> {
     view.note("aborting the run")?;
     let aborting = client.abort_run(run_id, "ctrl-C");
     match tokio::time::timeout(Duration::from_secs(2), aborting).await {
@@ -97,7 +105,7 @@ async fn given_up(client: &Client, run_id: &str, view: &mut View) -> Result<Exit
     Ok(Exit::Aborted)
 }
 
-/// Whoever sits here, as far as the environment knows.
+/// The name of the person at the terminal, from the environment.
 pub(crate) fn user() -> String {
     std::env::var("USER").unwrap_or_else(|_| "cli".to_owned())
 }

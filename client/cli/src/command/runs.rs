@@ -1,4 +1,4 @@
-//! `agentloop runs`.
+//! `agentloop runs`: lists runs, or shows one.
 
 use agentloop_client::{
     Client, Error,
@@ -8,8 +8,8 @@ use agentloop_client::{
 use crate::{
     args::{Global, RunsArgs},
     exit::{Exit, Failure},
+    terminal::format,
     terminal::json,
-    terminal::names,
     terminal::print,
     terminal::render::status::{error, question},
     terminal::style::Style,
@@ -58,9 +58,9 @@ fn list(global: &Global, runs: &[Run]) -> Result<(), Failure> {
         .map(|run| {
             [
                 run.run_id.clone(),
-                names::status(run.status()),
+                format::status(run.status()),
                 run.model.clone(),
-                names::time(run.created_at.as_ref()),
+                format::time(run.created_at.as_ref()),
                 run.session_id.clone(),
             ]
         })
@@ -76,12 +76,12 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
     let mut lines = vec![
         format!("run      {}", run.run_id),
         format!("session  {}", run.session_id),
-        format!("status   {}", style.bold(&names::status(run.status()))),
+        format!("status   {}", style.bold(&format::status(run.status()))),
         format!("agent    {}, model {}", run.agent, run.model),
         format!(
             "created  {}, last moved {}",
-            names::time(run.created_at.as_ref()),
-            names::time(run.updated_at.as_ref())
+            format::time(run.created_at.as_ref()),
+            format::time(run.updated_at.as_ref())
         ),
         format!("so far   {} model calls, {} tool calls, {}", run.iterations, run.tool_calls, usage(run)),
         format!("last     event {}", run.last_seq),
@@ -91,7 +91,7 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
     }
     lines.extend(run.waiting_on.as_ref().map(|waiting| format!("waits    {}", waiting_on(waiting))));
     lines.extend(run.tool_calls_open.iter().map(|call| {
-        let state = names::plain(call.state().as_str_name(), "TOOL_CALL_STATE_");
+        let state = format::enum_name(call.state().as_str_name(), "TOOL_CALL_STATE_");
         format!("call     {} {} {state} {}", call.call_id, call.tool, call.host_id)
     }));
     lines.extend(run.last_error.as_ref().map(|last| format!("error    {}", error(style, Some(last)))));
@@ -99,28 +99,28 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
     lines.extend(
         run.final_assistant_message
             .as_ref()
-            .map(|message| format!("answer\n{}", style.harmless(&names::text(message)))),
+            .map(|message| format!("answer\n{}", style.strip_unsafe(&format::text(message)))),
     );
     Ok(print::line(&lines.join("\n"))?)
 }
 
 fn usage(run: &Run) -> String {
-    run.usage.as_ref().map(names::usage).unwrap_or_default()
+    run.usage.as_ref().map(format::usage).unwrap_or_default()
 }
 
-/// "Why is it not moving", as a sentence.
+/// The reason why a run waits, as a sentence.
 fn waiting_on(waiting: &WaitingOn) -> String {
-    let kind = names::plain(waiting.kind().as_str_name(), "WAIT_KIND_");
+    let kind = format::enum_name(waiting.kind().as_str_name(), "WAIT_KIND_");
     let mut line = format!("for {kind} {}", waiting.what).trim_end().to_owned();
-    line.push_str(&format!(", since {}", names::time(waiting.since.as_ref())));
+    line.push_str(&format!(", since {}", format::time(waiting.since.as_ref())));
     if waiting.attempt > 1 {
         line.push_str(&format!(", try {}", waiting.attempt));
     }
     if waiting.next_at.is_some() {
-        line.push_str(&format!(", next at {}", names::time(waiting.next_at.as_ref())));
+        line.push_str(&format!(", next at {}", format::time(waiting.next_at.as_ref())));
     }
     if let Some(last) = &waiting.last_error {
-        line.push_str(&format!("; last error: {} [{}]", last.message, names::error_code(last.code())));
+        line.push_str(&format!("; last error: {} [{}]", last.message, format::error_code(last.code())));
     }
     line
 }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_run_waits_for_is_a_sentence() {
+    fn the_reason_for_a_wait_is_a_sentence() {
         let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
         let waiting = WaitingOn {
             kind: WaitKind::Backoff.into(),

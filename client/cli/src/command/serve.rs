@@ -1,4 +1,4 @@
-//! `agentloop serve`.
+//! `agentloop serve`: runs the server in this process.
 
 use std::process::ExitCode;
 

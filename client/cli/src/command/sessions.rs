@@ -1,4 +1,4 @@
-//! `agentloop sessions`.
+//! `agentloop sessions`: lists sessions, shows the messages of one, or deletes one.
 
 use agentloop_client::{
     Client, Error,
@@ -11,8 +11,8 @@ use agentloop_client::{
 use crate::{
     args::{Global, SessionsArgs},
     exit::{Exit, Failure},
+    terminal::format,
     terminal::json,
-    terminal::names,
     terminal::print,
     terminal::style::Style,
 };
@@ -62,9 +62,9 @@ fn list(global: &Global, sessions: &[Session]) -> Result<(), Failure> {
             [
                 session.session_id.clone(),
                 session.entry_count.to_string(),
-                names::time(session.updated_at.as_ref()),
+                format::time(session.updated_at.as_ref()),
                 session.live_run_id.clone(),
-                names::brief(&session.title, 60),
+                format::first_line(&session.title, 60),
             ]
         })
         .collect();
@@ -80,7 +80,7 @@ async fn show(global: &Global, client: &Client, session_id: String) -> Result<()
             let text = if global.json() {
                 json::line("Entry", entry)
             } else {
-                style.harmless(&in_words(entry)).into()
+                style.strip_unsafe(&describe(entry)).into()
             };
             print::line(&text)?;
         }
@@ -91,8 +91,8 @@ async fn show(global: &Global, client: &Client, session_id: String) -> Result<()
     }
 }
 
-/// `3 assistant: the text`, a line for each part.
-fn in_words(entry: &Entry) -> String {
+/// An entry such as `3 assistant: the text`, with a line for each part.
+fn describe(entry: &Entry) -> String {
     let message = entry.message.clone().unwrap_or_default();
     let who = role(&message);
     let parts: Vec<String> = message.parts.iter().map(part).collect();
@@ -102,7 +102,7 @@ fn in_words(entry: &Entry) -> String {
 fn role(message: &Message) -> String {
     match message.role() {
         Role::Unspecified => "unknown".to_owned(),
-        role => names::plain(role.as_str_name(), "ROLE_"),
+        role => format::enum_name(role.as_str_name(), "ROLE_"),
     }
 }
 
@@ -113,7 +113,7 @@ fn part(part: &Part) -> String {
         Some(Content::Image(image)) => format!("(picture {})", image.media_type),
         Some(Content::ToolCall(call)) => format!("→ {} {}", call.name, call.arguments_json),
         Some(Content::ToolResult(result)) => {
-            format!("← {} {}: {}", result.name, names::tool_status(result.status()), result.output)
+            format!("← {} {}: {}", result.name, format::tool_status(result.status()), result.output)
         }
         None => "(unknown)".to_owned(),
     }
@@ -135,6 +135,6 @@ mod tests {
             parts: parts.into_iter().map(|content| Part { content: Some(content) }).collect(),
         };
         let entry = Entry { entry_no: 2, message: Some(message), ..Entry::default() };
-        assert_eq!(in_words(&entry), "  2 assistant: Let me see\n    → add {\"a\":1}");
+        assert_eq!(describe(&entry), "  2 assistant: Let me see\n    → add {\"a\":1}");
     }
 }

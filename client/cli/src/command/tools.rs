@@ -1,12 +1,12 @@
-//! `agentloop tools`.
+//! `agentloop tools`: lists the registered tools and their hosts.
 
 use agentloop_client::v1::{Host, Tool};
 
 use crate::{
     args::Global,
     exit::{Exit, Failure},
+    terminal::format,
     terminal::json,
-    terminal::names,
     terminal::print,
 };
 
@@ -30,23 +30,23 @@ fn tool(tool: &Tool) -> [String; 7] {
     let declared = tool.declaration.clone().unwrap_or_default();
     [
         declared.name.clone(),
-        names::plain(declared.effect().as_str_name(), "EFFECT_CLASS_"),
+        format::enum_name(declared.effect().as_str_name(), "EFFECT_CLASS_"),
         if declared.requires_approval { "yes" } else { "no" }.to_owned(),
         tool.host_ids.len().to_string(),
         tool.calls_in_flight.to_string(),
         tool.calls_queued.to_string(),
-        names::brief(&declared.description, 60),
+        format::first_line(&declared.description, 60),
     ]
 }
 
 fn host(host: &Host) -> [String; 7] {
     [
         host.host_id.clone(),
-        names::plain(host.health().as_str_name(), "HOST_HEALTH_"),
+        format::enum_name(host.health().as_str_name(), "HOST_HEALTH_"),
         host.sdk.clone(),
         host.calls_in_flight.to_string(),
         host.free_credit.to_string(),
-        names::time(host.last_seen_at.as_ref()),
+        format::time(host.last_seen_at.as_ref()),
         host.tools.join(" "),
     ]
 }

@@ -1,9 +1,9 @@
-//! `agentloop watch`.
+//! `agentloop watch`: shows the events of a run and follows it to its end.
 
 use crate::{
     args::{Global, WatchArgs},
     exit::{Exit, Failure},
-    terminal::follow::Follow,
+    terminal::follow::FollowOptions,
     terminal::interrupt::Interrupts,
     terminal::render::View,
 };
@@ -12,7 +12,7 @@ pub(crate) async fn watch(global: &Global, args: WatchArgs) -> Result<Exit, Fail
     let client = global.client()?;
     let interrupts = Interrupts::listen();
     let stream = client.subscribe(args.run, args.after).await?;
-    let follow = Follow {
+    let follow = FollowOptions {
         client,
         view: View::new(global.json()),
         approve: None,

@@ -1,4 +1,4 @@
-//! What the demo leaves behind: a directory with a configuration that starts the same server again.
+//! The directory of the demo, with a configuration that starts the same server again.
 
 use std::{
     env, fs, io,
@@ -13,22 +13,23 @@ use crate::{args::DemoArgs, exit::Failure};
 const SCRIPT: &str = include_str!("../demo-model.toml");
 const SYSTEM_PROMPT: &str = "You are a helpful assistant. Use the tools: never make up the weather.";
 
-/// The demo's directory.
-pub(crate) struct Files {
+/// The files of a demo, in one directory.
+pub(crate) struct DemoFiles {
     pub(crate) dir: PathBuf,
     pub(crate) config: PathBuf,
     pub(crate) outbox: PathBuf,
     pub(crate) host_log: PathBuf,
-    /// `provider/model`.
+    /// The model, as `provider/model`.
     pub(crate) model: String,
-    /// The provider's section of the configuration, with an empty line after it. Empty where the environment has it.
+    /// The provider's section of the configuration, with an empty line after it. Empty if the environment configures it.
     provider: String,
 }
 
-impl Files {
-    /// Makes the directory and puts configuration and script there.
-    pub(crate) fn prepare(args: &DemoArgs) -> Result<Files, Failure> {
-        let (model, provider) = model(args, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
+impl DemoFiles {
+    /// Makes the directory and writes the configuration and the script.
+    pub(crate) fn prepare(args: &DemoArgs) -> Result<DemoFiles, Failure> {
+        let DemoModel { name: model, provider } =
+            select_model(args, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
         let dir = match &args.dir {
             Some(dir) => dir.clone(),
             None => env::temp_dir().join(format!("agentloop-demo-{}", fresh_id())),
@@ -36,7 +37,7 @@ impl Files {
         make_private(&dir)?;
         let dir = dir.canonicalize()?;
         fs::write(dir.join("demo-model.toml"), SCRIPT)?;
-        let files = Files {
+        let files = DemoFiles {
             config: dir.join("agentloop.toml"),
             outbox: dir.join("outbox.jsonl"),
             host_log: dir.join("host.log"),
@@ -48,7 +49,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Writes the configuration of a server at this address.
+    /// Writes the configuration of a server that listens on this address.
     pub(crate) fn write_config(&self, listen: SocketAddr) -> io::Result<()> {
         fs::write(&self.config, self.config_text(listen))
     }
@@ -67,7 +68,7 @@ impl Files {
     }
 }
 
-/// Conversations are nobody else's business on a shared machine.
+/// Makes a directory that other users cannot read, because conversations are private.
 fn make_private(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -76,19 +77,26 @@ fn make_private(dir: &Path) -> io::Result<()> {
     builder.create(dir)
 }
 
-/// The variables that hold the keys of vendors, by the names that the server gives their providers.
+/// Environment variables with API keys, by the server's name of the provider.
 const KEYS: [(&str, &[&str]); 3] = [
     ("openai", &["OPENAI_API_KEY"]),
     ("anthropic", &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"]),
     ("gemini", &["GEMINI_API_KEY", "GOOGLE_API_KEY"]),
 ];
 
-/// The model, and the section of the provider that has it: none where the server makes providers of the keys that it
-/// finds in the environment.
-fn model(args: &DemoArgs, env: &dyn Fn(&str) -> Option<String>) -> Result<(String, String), Failure> {
+/// A model, with the section of its provider in the configuration.
+#[derive(Debug, PartialEq)]
+struct DemoModel {
+    /// `provider/model`.
+    name: String,
+    provider: String,
+}
+
+/// Selects the model. The section of its provider is empty if the server configures it from a key in the environment.
+fn select_model(args: &DemoArgs, env: &dyn Fn(&str) -> Option<String>) -> Result<DemoModel, Failure> {
     let Some(name) = args.model.as_deref().filter(|_| !args.scripted) else {
         let section = "[providers.demo]\nkind = \"scripted\"\nfile = \"demo-model.toml\"\n\n";
-        return Ok(("demo/scripted".to_owned(), section.to_owned()));
+        return Ok(DemoModel { name: "demo/scripted".to_owned(), provider: section.to_owned() });
     };
     let has_key = |keys: &[&str]| keys.iter().any(|key| env(key).is_some());
     let keyed: Vec<&str> = KEYS.iter().filter(|(_, keys)| has_key(keys)).map(|(name, _)| *name).collect();
@@ -97,7 +105,7 @@ fn model(args: &DemoArgs, env: &dyn Fn(&str) -> Option<String>) -> Result<(Strin
         return Err(Failure::Usage(message.into()));
     };
     if name.split_once('/').is_some_and(|(provider, _)| keyed.contains(&provider)) {
-        return Ok((name.to_owned(), String::new()));
+        return Ok(DemoModel { name: name.to_owned(), provider: String::new() });
     }
     let vendor = match name {
         claude if claude.starts_with("claude") => "anthropic",
@@ -105,10 +113,10 @@ fn model(args: &DemoArgs, env: &dyn Fn(&str) -> Option<String>) -> Result<(Strin
         _ => "openai",
     };
     let provider = if keyed.contains(&vendor) { vendor } else { first };
-    Ok((format!("{provider}/{name}"), String::new()))
+    Ok(DemoModel { name: format!("{provider}/{name}"), provider: String::new() })
 }
 
-/// A TOML string. JSON's escapes are TOML's.
+/// A TOML string. Its escapes are those of JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -132,15 +140,15 @@ mod tests {
         }
     }
 
-    fn chosen(given: &[&str], keys: &[&str]) -> Result<(String, String), Failure> {
+    fn chosen(given: &[&str], keys: &[&str]) -> Result<DemoModel, Failure> {
         let env = |name: &str| keys.contains(&name).then(|| format!("the value of {name}"));
-        model(&args(given), &env)
+        select_model(&args(given), &env)
     }
 
     #[test]
     fn without_a_model_the_script_plays() {
         for keys in [&[][..], &["OPENAI_API_KEY"]] {
-            assert_eq!(chosen(&[], keys).expect("scripted").0, "demo/scripted");
+            assert_eq!(chosen(&[], keys).expect("scripted").name, "demo/scripted");
         }
     }
 
@@ -157,7 +165,8 @@ mod tests {
             ("gemini-x", &all[..1], "openai/gemini-x"),
             ("anthropic/m", &all[..1], "openai/anthropic/m"),
         ] {
-            assert_eq!(chosen(&["--model", name], keys).expect("a model"), (model.to_owned(), String::new()));
+            let expected = DemoModel { name: model.to_owned(), provider: String::new() };
+            assert_eq!(chosen(&["--model", name], keys).expect("a model"), expected);
         }
         assert!(chosen(&["--model", "m"], &[]).is_err());
     }
@@ -166,7 +175,7 @@ mod tests {
     fn the_configuration_is_one_that_the_server_reads() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("my demo");
-        let files = Files::prepare(&args(&["--dir", path.to_str().expect("text")])).expect("written");
+        let files = DemoFiles::prepare(&args(&["--dir", path.to_str().expect("text")])).expect("written");
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 50123));
         files.write_config(listen).expect("written again");
 

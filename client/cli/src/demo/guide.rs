@@ -1,16 +1,16 @@
-//! How to look at what the demo left behind.
+//! The text at the end of the demo: its files, and commands to look further.
 
 use std::{fs, io, net::SocketAddr};
 
 use agentloop_client::Client;
 
-use super::files::Files;
+use super::files::DemoFiles;
 use crate::{exit::Failure, terminal::print};
 
-/// Prints what was written, and the commands to look further.
+/// Prints the ids and the outbox of the demo, and commands to look further.
 pub(crate) async fn print(
     client: &Client,
-    files: &Files,
+    files: &DemoFiles,
     address: SocketAddr,
     run_id: &str,
     session_id: &str,
@@ -26,8 +26,8 @@ pub(crate) async fn print(
     Ok(())
 }
 
-/// What send_email has sent.
-fn outbox(files: &Files) -> io::Result<String> {
+/// The emails that send_email has written.
+fn outbox(files: &DemoFiles) -> io::Result<String> {
     match fs::read_to_string(&files.outbox) {
         Ok(text) => Ok(text.trim_end().to_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok("nothing was sent".to_owned()),
@@ -35,7 +35,7 @@ fn outbox(files: &Files) -> io::Result<String> {
     }
 }
 
-fn start_again(files: &Files, address: SocketAddr) -> String {
+fn start_again(files: &DemoFiles, address: SocketAddr) -> String {
     let config = quoted(&files.config.display().to_string());
     let outbox = quoted(&files.outbox.display().to_string());
     format!(
@@ -72,7 +72,7 @@ or with this program:
     )
 }
 
-/// A word of the shell.
+/// A word quoted for the shell, if necessary.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

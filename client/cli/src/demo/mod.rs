@@ -1,35 +1,35 @@
-//! `agentloop demo`: server, tool host, a run and an approval, all real but the model.
+//! `agentloop demo`: a server, a tool host, a run and an approval. Only the model may be a script.
 
 mod files;
 mod guide;
-mod hosting;
+mod host_process;
 
 use agentloop_client::{Client, v1::RunInput};
 
-use self::{files::Files, hosting::HostProcess};
+use self::{files::DemoFiles, host_process::HostProcess};
 use crate::{
     args::{DemoArgs, Global, Output},
-    embedded::Embedded,
+    embedded::EmbeddedServer,
     exit::{Exit, Failure},
-    terminal::follow::Follow,
+    terminal::follow::FollowOptions,
     terminal::interrupt::Interrupts,
     terminal::print,
     terminal::render::View,
 };
 
 pub(crate) async fn demo(args: DemoArgs) -> Result<Exit, Failure> {
-    let files = Files::prepare(&args)?;
+    let files = DemoFiles::prepare(&args)?;
     print::line(&format!("files    {}", files.dir.display()))?;
-    let server = Embedded::start(&files.config).await?;
-    // The same address again with the next start, so that what is printed here stays true.
+    let server = EmbeddedServer::start(&files.config).await?;
+    // The next start uses the same address, so that the printed commands stay valid.
     files.write_config(server.address())?;
     let shown = show(&args, &files, &server).await;
     server.shutdown().await;
     shown
 }
 
-/// Everything that happens while the server runs.
-async fn show(args: &DemoArgs, files: &Files, server: &Embedded) -> Result<Exit, Failure> {
+/// Runs the demo while the server runs.
+async fn show(args: &DemoArgs, files: &DemoFiles, server: &EmbeddedServer) -> Result<Exit, Failure> {
     let url = format!("http://{}", server.address());
     print::line(&format!("server   {url}, model {}", files.model))?;
     let global = Global { server: url, token: None, output: Output::Text, as_json: false };
@@ -43,7 +43,7 @@ async fn show(args: &DemoArgs, files: &Files, server: &Embedded) -> Result<Exit,
     let session_id = client.get_run(&run_id).await?.session_id;
     guide::print(&client, files, server.address(), &run_id, &session_id, args.keep).await?;
     if args.keep {
-        // Whoever reads the line may act on it at once.
+        // Listen first: a reader of the line may press ctrl-C at once.
         let mut interrupts = Interrupts::listen();
         print::line("\nthe server and its tool host go on until ctrl-C")?;
         interrupts.next().await;
@@ -52,14 +52,14 @@ async fn show(args: &DemoArgs, files: &Files, server: &Embedded) -> Result<Exit,
     Ok(exit)
 }
 
-/// The run itself. Whoever watches is told of the approval, and that nobody was asked.
+/// Starts the run and follows it. The output says that the approval was given without asking.
 async fn play(client: Client, prompt: &str) -> Result<(Exit, String), Failure> {
     print::line(&format!("prompt   {prompt}\n"))?;
     let input = RunInput { prompt: prompt.to_owned(), ..RunInput::default() };
     let interrupts = Interrupts::listen();
     let stream = client.run_stream(input).await?;
     let run_id = stream.run_id().to_owned();
-    let follow = Follow {
+    let follow = FollowOptions {
         client,
         view: View::in_one(),
         approve: Some("nobody was asked, because this is a demo; `agentloop run` asks"),

@@ -1,4 +1,4 @@
-//! Asking a person in the terminal about tool calls, one after the other.
+//! Questions to the person at the terminal, one after the other, and the meaning of the lines that they enter.
 
 use std::collections::VecDeque;
 
@@ -7,22 +7,22 @@ use agentloop_client::v1::{
     Selection, decision::Decision as Kind, submit_input_request::Input,
 };
 
-/// The questions that wait for an answer, the first of them asked.
+/// The questions that wait for an answer. Only the first one is asked.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     waiting: VecDeque<HumanRequest>,
-    /// The next line is the new arguments of the first.
+    /// True while the next line is read as new arguments for the first question's call.
     editing: bool,
 }
 
-/// What a line means.
+/// The meaning of an entered line.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Reply {
-    /// The answer to the first question, which is about a tool call.
-    Decided(Box<HumanRequest>, Kind),
-    /// The answer to the first question, which asks for text or a choice.
-    Given(Box<HumanRequest>, Input),
-    /// Not yet an answer: ask this.
+pub(crate) enum ParsedLine {
+    /// A decision on the first question, which is about a tool call.
+    Decision(Box<HumanRequest>, Kind),
+    /// An answer to the first question, which asks for text or a choice.
+    Input(Box<HumanRequest>, Input),
+    /// The line is no answer: ask again with this text.
     Ask(&'static str),
 }
 
@@ -34,29 +34,29 @@ const SOME_OPTIONS: &str = "  the numbers of your choice, with commas between th
 const NEW_ARGUMENTS: &str = "  new arguments, a JSON object: ";
 
 impl Questions {
-    /// Adds a question. Returns what to ask, if it is the first.
+    /// Adds a question. Returns the text to ask with, if it is the first.
     pub(crate) fn add(&mut self, request: HumanRequest) -> Option<&'static str> {
         self.waiting.push_back(request);
-        if self.waiting.len() == 1 { self.ask() } else { None }
+        if self.waiting.len() == 1 { self.choices() } else { None }
     }
 
-    /// A question is settled. Returns what to ask next, if it was the one being asked.
-    pub(crate) fn settle(&mut self, request_id: &str) -> Option<&'static str> {
+    /// Removes an answered question. Returns the text for the next one, if the removed one was being asked.
+    pub(crate) fn remove(&mut self, request_id: &str) -> Option<&'static str> {
         let asked = self.first().is_some_and(|first| first.request_id == request_id);
         self.waiting.retain(|request| request.request_id != request_id);
         if !asked {
             return None;
         }
         self.editing = false;
-        self.ask()
+        self.choices()
     }
 
     pub(crate) fn first(&self) -> Option<&HumanRequest> {
         self.waiting.front()
     }
 
-    /// What the first question's choices are.
-    pub(crate) fn ask(&self) -> Option<&'static str> {
+    /// The text that asks the first question, with its choices.
+    pub(crate) fn choices(&self) -> Option<&'static str> {
         let first = self.first()?;
         Some(match first.kind() {
             HumanRequestKind::InDoubt => CHOICES_IN_DOUBT,
@@ -67,23 +67,25 @@ impl Questions {
         })
     }
 
-    /// Reads a line as an answer to the first question; `None` when there is none.
-    pub(crate) fn read(&mut self, line: &str) -> Option<Reply> {
+    /// Parses a line as an answer to the first question; `None` without a question.
+    pub(crate) fn parse(&mut self, line: &str) -> Option<ParsedLine> {
         let first = self.first()?;
         if self.editing {
             let kind = Kind::ApproveWithEdits(ApproveWithEdits { arguments_json: line.trim().to_owned() });
-            let decided = Reply::Decided(Box::new(first.clone()), kind);
+            let decided = ParsedLine::Decision(Box::new(first.clone()), kind);
             self.editing = false;
             return Some(decided);
         }
         match first.kind() {
             HumanRequestKind::Prompt => {
-                return Some(Reply::Given(Box::new(first.clone()), Input::Text(line.to_owned())));
+                return Some(ParsedLine::Input(Box::new(first.clone()), Input::Text(line.to_owned())));
             }
             HumanRequestKind::Select => {
                 return match selection(first, line) {
-                    Some(chosen) => Some(Reply::Given(Box::new(first.clone()), Input::Selection(chosen))),
-                    None => self.ask().map(Reply::Ask),
+                    Some(chosen) => {
+                        Some(ParsedLine::Input(Box::new(first.clone()), Input::Selection(chosen)))
+                    }
+                    None => self.choices().map(ParsedLine::Ask),
                 };
             }
             _ => {}
@@ -97,15 +99,15 @@ impl Questions {
             "a" | "answer" if !text.is_empty() => Kind::AnswerInPlace(AnswerInPlace { output: text }),
             "e" | "edit" if first.kind() != HumanRequestKind::InDoubt => {
                 self.editing = true;
-                return Some(Reply::Ask(NEW_ARGUMENTS));
+                return Some(ParsedLine::Ask(NEW_ARGUMENTS));
             }
-            _ => return self.ask().map(Reply::Ask),
+            _ => return self.choices().map(ParsedLine::Ask),
         };
-        Some(Reply::Decided(Box::new(first.clone()), kind))
+        Some(ParsedLine::Decision(Box::new(first.clone()), kind))
     }
 }
 
-/// The options of these numbers, counted from 1; `None` where that is no answer.
+/// The options with these numbers, counted from 1; `None` if the line is no valid answer.
 fn selection(request: &HumanRequest, line: &str) -> Option<Selection> {
     let numbers: Vec<&str> = line.split(',').map(str::trim).filter(|number| !number.is_empty()).collect();
     if !request.multiple && numbers.len() != 1 {
@@ -117,7 +119,7 @@ fn selection(request: &HumanRequest, line: &str) -> Option<Selection> {
     option_ids.map(|option_ids| Selection { option_ids })
 }
 
-/// A decision of the contract.
+/// Wraps a decision in the message of the contract.
 pub(crate) fn decision(kind: Kind) -> Decision {
     Decision { decision: Some(kind) }
 }
@@ -140,7 +142,9 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expected: Kind) {
-        let Some(Reply::Decided(request, kind)) = asked().read(line) else { panic!("no decision: {line}") };
+        let Some(ParsedLine::Decision(request, kind)) = asked().parse(line) else {
+            panic!("no decision: {line}")
+        };
         assert_eq!((request.request_id.as_str(), kind), ("q1", expected));
     }
 
@@ -155,19 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unclear_is_asked_again() {
+    fn an_unclear_line_is_asked_again() {
         for line in ["", "maybe", "a", "yesterday"] {
-            assert_eq!(asked().read(line), Some(Reply::Ask(CHOICES)), "{line}");
+            assert_eq!(asked().parse(line), Some(ParsedLine::Ask(CHOICES)), "{line}");
         }
     }
 
     #[test]
     fn editing_takes_another_line() {
         let mut questions = asked();
-        assert_eq!(questions.read("e"), Some(Reply::Ask(NEW_ARGUMENTS)));
+        assert_eq!(questions.parse("e"), Some(ParsedLine::Ask(NEW_ARGUMENTS)));
         let edited = Kind::ApproveWithEdits(ApproveWithEdits { arguments_json: r#"{"a":1}"#.into() });
-        match questions.read(r#" {"a":1} "#) {
-            Some(Reply::Decided(_, kind)) => assert_eq!(kind, edited),
+        match questions.parse(r#" {"a":1} "#) {
+            Some(ParsedLine::Decision(_, kind)) => assert_eq!(kind, edited),
             other => panic!("{other:?}"),
         }
     }
@@ -176,7 +180,7 @@ mod tests {
     fn a_call_in_doubt_cannot_be_edited() {
         let mut questions = Questions::default();
         questions.add(request("q1", HumanRequestKind::InDoubt));
-        assert_eq!(questions.read("e"), Some(Reply::Ask(CHOICES_IN_DOUBT)));
+        assert_eq!(questions.parse("e"), Some(ParsedLine::Ask(CHOICES_IN_DOUBT)));
     }
 
     #[test]
@@ -184,7 +188,7 @@ mod tests {
         let mut questions = Questions::default();
         assert_eq!(questions.add(request("q1", HumanRequestKind::Prompt)), Some(TEXT));
         for line in ["yes", "n", " blue "] {
-            let Some(Reply::Given(_, input)) = questions.read(line) else { panic!("{line}") };
+            let Some(ParsedLine::Input(_, input)) = questions.parse(line) else { panic!("{line}") };
             assert_eq!(input, Input::Text(line.into()));
         }
     }
@@ -212,9 +216,9 @@ mod tests {
         ];
         for (multiple, line, expected) in cases {
             let mut questions = asked(multiple);
-            let again = questions.ask().map(Reply::Ask);
-            match (questions.read(line), expected) {
-                (Some(Reply::Given(_, Input::Selection(chosen))), Some(ids)) => {
+            let again = questions.choices().map(ParsedLine::Ask);
+            match (questions.parse(line), expected) {
+                (Some(ParsedLine::Input(_, Input::Selection(chosen))), Some(ids)) => {
                     assert_eq!(chosen.option_ids, ids, "{line}");
                 }
                 (reply, None) => assert_eq!(reply, again, "{line}"),
@@ -227,18 +231,18 @@ mod tests {
     fn questions_are_asked_one_after_the_other() {
         let mut questions = asked();
         assert_eq!(questions.add(request("q2", HumanRequestKind::InDoubt)), None);
-        assert_eq!(questions.settle("q1"), Some(CHOICES_IN_DOUBT));
-        assert_eq!(questions.settle("q2"), None);
-        assert_eq!(questions.read("y"), None);
+        assert_eq!(questions.remove("q1"), Some(CHOICES_IN_DOUBT));
+        assert_eq!(questions.remove("q2"), None);
+        assert_eq!(questions.parse("y"), None);
     }
 
     #[test]
     fn a_question_that_somebody_else_answered_is_gone() {
         let mut questions = asked();
-        questions.read("e");
+        questions.parse("e");
         questions.add(request("q2", HumanRequestKind::Approve));
-        assert_eq!(questions.settle("q2"), None, "q1 is still the one being asked");
-        assert_eq!(questions.settle("q1"), None);
+        assert_eq!(questions.remove("q2"), None, "q1 is still the one being asked");
+        assert_eq!(questions.remove("q1"), None);
         assert!(questions.first().is_none());
     }
 }

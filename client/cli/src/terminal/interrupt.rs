@@ -1,9 +1,9 @@
-//! Ctrl-C, as something that can be waited for again and again.
+//! Ctrl-C as a stream of events.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Every ctrl-C from here on, also one that comes before anybody waits for it. From the first of these on, ctrl-C does
-/// not end the process.
+/// Every ctrl-C since [`Interrupts::listen`], also one that comes before `next` is called. While it is listened to, ctrl-C
+/// does not end the process.
 #[derive(Debug)]
 pub(crate) struct Interrupts(Option<Signal>);
 
@@ -12,7 +12,7 @@ impl Interrupts {
         Interrupts(signal(SignalKind::interrupt()).ok())
     }
 
-    /// The next one. Where they cannot be caught, it never comes.
+    /// Waits for the next ctrl-C; for ever if signals cannot be caught.
     pub(crate) async fn next(&mut self) {
         let caught = match &mut self.0 {
             Some(signal) => signal.recv().await,
@@ -34,7 +34,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_comes_before_anybody_waits_is_not_lost() {
-        // All of a process hear its signals, other tests too.
+        // A signal reaches all tests of a process, so this one runs in its own process.
         if std::env::var_os(ALONE).is_none() {
             let test = std::env::current_exe().unwrap();
             let (_, module) = module_path!().split_once("::").expect("a module of this crate");

@@ -1,4 +1,4 @@
-//! The contract's messages as JSON: the same that grpcurl and other protobuf tools print.
+//! Messages of the contract as canonical protobuf JSON, which grpcurl prints, too.
 
 use std::sync::LazyLock;
 

@@ -1,10 +1,10 @@
-//! Lists for people: columns as wide as they need to be.
+//! Lines and tables on standard output.
 
 use std::io::{self, Write};
 
 use unicode_width::UnicodeWidthStr as _;
 
-/// Prints rows under a heading. The last column is not padded.
+/// Prints rows under a heading, in aligned columns.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
     write_table(&mut io::stdout().lock(), heading, rows)
 }
@@ -28,7 +28,7 @@ fn write_table<const N: usize>(
     Ok(())
 }
 
-/// Prints one line, to whoever still reads.
+/// Prints one line. Fails if the reader has closed the output.
 pub(crate) fn line(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }

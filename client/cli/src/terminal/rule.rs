@@ -1,17 +1,17 @@
-//! Policy rules as people read and write them.
+//! Policy rules as text: one line to show, several lines to edit.
 
 use agentloop_client::v1::{ArgumentPattern, HumanRequest, PolicyAction, PolicyRule};
 use serde_json::Value;
 
-use crate::{terminal::names, terminal::style::steers};
+use crate::{terminal::format, terminal::style::is_unsafe};
 
-/// What stands for the arguments as a whole, where a pointer stands for a value in them.
+/// Stands in a condition for all arguments, in place of a JSON pointer to one of them.
 const WHOLE: &str = "the whole";
 const IS: &str = " is ";
 
-/// `deny send_email where /to is *@example.com "no mails"`.
-pub(crate) fn in_words(rule: &PolicyRule) -> String {
-    let action = names::plain(rule.action().as_str_name(), "POLICY_ACTION_");
+/// A rule on one line, such as `deny send_email where /to is *@example.com "no mails"`.
+pub(crate) fn describe(rule: &PolicyRule) -> String {
+    let action = format::enum_name(rule.action().as_str_name(), "POLICY_ACTION_");
     let conditions: Vec<String> = rule.arguments.iter().map(condition).collect();
     let filter =
         if conditions.is_empty() { String::new() } else { format!(" where {}", conditions.join(" and ")) };
@@ -19,17 +19,20 @@ pub(crate) fn in_words(rule: &PolicyRule) -> String {
     format!("{action} {}{filter}{name}", tool(rule))
 }
 
-/// As lines to be edited: the tool, then a condition a line. What would not be seen is matched by `?`.
+/// A rule as lines to edit: the tool, then one condition per line. A character that would be invisible becomes `?`.
 pub(crate) fn to_lines(rule: &PolicyRule) -> String {
     let conditions = rule.arguments.iter().map(condition);
     let lines = std::iter::once(tool(rule).to_owned()).chain(conditions);
     let seen = |line: String| -> String {
-        line.chars().map(|c| if c == '\n' || c == '\t' || steers(c) { '?' } else { c }).collect()
+        line.chars().map(|c| if c == '\n' || c == '\t' || is_unsafe(c) { '?' } else { c }).collect()
     };
     lines.map(seen).collect::<Vec<_>>().join("\n")
 }
 
-/// The rule that such lines are.
+/// Parses the lines of [`to_lines`].
+///
+/// # Errors
+/// The reason why the lines are no rule.
 pub(crate) fn from_lines(text: &str, action: PolicyAction) -> Result<PolicyRule, String> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let tool = lines.next().ok_or("the first line names a tool; * is every tool")?;
@@ -37,8 +40,8 @@ pub(crate) fn from_lines(text: &str, action: PolicyAction) -> Result<PolicyRule,
     Ok(PolicyRule { action: action.into(), tool: tool.trim().to_owned(), arguments, ..PolicyRule::default() })
 }
 
-/// Rules that match the call in question, the narrowest first: exactly this call, each argument as it is, any
-/// arguments. Without a call there are none.
+/// Rules that match the call of a question, the narrowest first: exactly this call, the same value of each argument, any
+/// arguments.
 pub(crate) fn suggestions(request: &HumanRequest) -> Vec<PolicyRule> {
     let of_tool = PolicyRule { tool: literal(&request.tool), ..PolicyRule::default() };
     let by_argument = members(&request.arguments_json)
@@ -68,7 +71,7 @@ fn read_condition(line: &str) -> Result<ArgumentPattern, String> {
     }
 }
 
-/// A pattern for each member of an object.
+/// A pattern for each member of a JSON object; `None` if the text is no object.
 fn members(arguments_json: &str) -> Option<Vec<ArgumentPattern>> {
     let Ok(Value::Object(members)) = serde_json::from_str(arguments_json) else { return None };
     let pattern = |(name, value): (&String, &Value)| {
@@ -79,7 +82,7 @@ fn members(arguments_json: &str) -> Option<Vec<ArgumentPattern>> {
     Some(members.iter().map(pattern).collect())
 }
 
-/// A pattern that matches only this text.
+/// Escapes a text, so that the pattern matches only this text.
 fn literal(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
@@ -119,7 +122,7 @@ mod tests {
             ),
         ];
         for (rule, expected) in cases {
-            assert_eq!(in_words(&rule), expected);
+            assert_eq!(describe(&rule), expected);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Colours for terminals, and only for terminals.
+//! Colours, and removal of unsafe characters, for output on a terminal.
 
 use std::{borrow::Cow, io::IsTerminal};
 
-/// How text is set apart on one stream.
+/// The style of text on one output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Style {
     terminal: bool,
@@ -10,14 +10,14 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// For a stream: plain unless it is a terminal. `NO_COLOR` takes the colours away.
+    /// The style of a stream: plain unless it is a terminal. `NO_COLOR` turns colours off.
     pub(crate) fn of(stream: &impl IsTerminal) -> Style {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let terminal = stream.is_terminal();
         Style { terminal, colours: terminal && wanted }
     }
 
-    /// Neither colours nor protection: for text that goes elsewhere first.
+    /// No colours, and unsafe characters are kept: for text that is sanitized later.
     pub(crate) fn plain() -> Style {
         Style { terminal: false, colours: false }
     }
@@ -42,18 +42,18 @@ impl Style {
         if self.colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// What came from a model or a tool must not steer the terminal: control characters are left out.
-    pub(crate) fn harmless(self, text: &str) -> Cow<'_, str> {
-        if self.terminal { harmless(text) } else { Cow::Borrowed(text) }
+    /// Removes unsafe characters from text of a model or a tool, so that it cannot control the terminal.
+    pub(crate) fn strip_unsafe(self, text: &str) -> Cow<'_, str> {
+        if self.terminal { strip_unsafe(text) } else { Cow::Borrowed(text) }
     }
 }
 
-fn harmless(text: &str) -> Cow<'_, str> {
-    if text.contains(steers) { Cow::Owned(text.replace(steers, "")) } else { Cow::Borrowed(text) }
+fn strip_unsafe(text: &str) -> Cow<'_, str> {
+    if text.contains(is_unsafe) { Cow::Owned(text.replace(is_unsafe, "")) } else { Cow::Borrowed(text) }
 }
 
-/// Whether a character moves the cursor, changes the order in which its neighbours are shown, or is not seen at all.
-pub(crate) fn steers(c: char) -> bool {
+/// True for a character that moves the cursor, changes the order of its neighbours, or is invisible.
+pub(crate) fn is_unsafe(c: char) -> bool {
     let hides = matches!(c,
         '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
@@ -65,11 +65,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_steers_a_terminal_is_left_out() {
-        assert_eq!(harmless("a\x1b[2Jb\r\tc\n"), "a[2Jb\tc\n");
-        assert_eq!(harmless("to \u{202e}moc.live\u{202c}\u{200b}\u{e0041}"), "to moc.live");
-        assert_eq!(harmless("grüße 👩\u{200d}🚀"), "grüße 👩\u{200d}🚀");
-        assert_eq!(Style::plain().harmless("a\x1b[2J"), "a\x1b[2J");
+    fn unsafe_characters_are_removed() {
+        assert_eq!(strip_unsafe("a\x1b[2Jb\r\tc\n"), "a[2Jb\tc\n");
+        assert_eq!(strip_unsafe("to \u{202e}moc.live\u{202c}\u{200b}\u{e0041}"), "to moc.live");
+        assert_eq!(strip_unsafe("grüße 👩\u{200d}🚀"), "grüße 👩\u{200d}🚀");
+        assert_eq!(Style::plain().strip_unsafe("a\x1b[2J"), "a\x1b[2J");
     }
 
     #[test]

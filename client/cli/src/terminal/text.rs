@@ -1,18 +1,18 @@
-//! Text from elsewhere, made fit to be drawn: what a model, a tool or another caller wrote must neither steer the
-//! terminal nor show something else than it says.
+//! Makes untrusted text safe to show: text of a model, a tool or another caller must not control the terminal or look
+//! different from its content.
 
 use std::{iter::Peekable, str::Chars};
 
 use textwrap::{Options, WordSeparator, WrapAlgorithm};
 
-use crate::terminal::style::steers;
+use crate::terminal::style::is_unsafe;
 
 const TAB: &str = "    ";
-/// Said where text was left out.
+/// Marks a cut in a text.
 const CUT: &str = "…";
 
-/// Text as it can be drawn: escape sequences and characters that steer or hide are left out, tabs are spaces.
-pub(crate) fn tame(text: &str) -> String {
+/// Removes escape sequences and unsafe characters, and replaces tabs by spaces.
+pub(crate) fn sanitize(text: &str) -> String {
     let mut tamed = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -21,29 +21,29 @@ pub(crate) fn tame(text: &str) -> String {
             '\u{9b}' => skip_control_sequence(&mut chars),
             '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut chars),
             '\t' => tamed.push_str(TAB),
-            c if steers(c) => {}
+            c if is_unsafe(c) => {}
             c => tamed.push(c),
         }
     }
     tamed
 }
 
-/// Text in which nothing is left out: what would steer or hide is spelt as `\u{…}`. For what a human approves.
-pub(crate) fn exact(text: &str) -> String {
+/// Spells unsafe characters as `\u{…}`, so that nothing is hidden. For text that a human approves.
+pub(crate) fn escape_hidden(text: &str) -> String {
     let mut spelt = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\t' => spelt.push_str(TAB),
             '\u{200c}' | '\u{200d}' => spelt.extend(c.escape_unicode()),
-            c if steers(c) => spelt.extend(c.escape_unicode()),
+            c if is_unsafe(c) => spelt.extend(c.escape_unicode()),
             c => spelt.push(c),
         }
     }
     spelt
 }
 
-/// A JSON object with each of its members on a line of its own. It is not read and written anew: repeated members, large
-/// numbers and escapes stay as they are, and what is no JSON too.
+/// Puts each member of a JSON object on its own line. The text is not parsed, so repeated members, large numbers, escapes
+/// and invalid JSON stay as they are.
 pub(crate) fn members(json: &str) -> String {
     let mut broken = String::with_capacity(json.len() + 16);
     let mut chars = json.trim().chars().peekable();
@@ -70,15 +70,15 @@ pub(crate) fn members(json: &str) -> String {
     broken
 }
 
-/// The beginning of a text, with a sign where more was.
-pub(crate) fn beginning(text: &str, bytes_max: usize) -> String {
+/// Cuts a text to `bytes_max` bytes. `…` marks a cut.
+pub(crate) fn truncate(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
     }
     format!("{}{CUT}", &text[..text.floor_char_boundary(bytes_max)])
 }
 
-/// Keeps the end of a text that grows.
+/// Cuts a growing text to its last `bytes_max` bytes.
 pub(crate) fn keep_end(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         let from = text.ceil_char_boundary(text.len() - bytes_max);
@@ -86,7 +86,7 @@ pub(crate) fn keep_end(text: &mut String, bytes_max: usize) {
     }
 }
 
-/// Lines of at most so many columns. There is always one.
+/// Wraps a text into lines of at most `width` columns. There is always one line.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let options = Options::new(width.max(1))
         .word_separator(WordSeparator::AsciiSpace)
@@ -95,7 +95,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     textwrap::wrap(text, options).into_iter().map(std::borrow::Cow::into_owned).collect()
 }
 
-/// What follows ESC.
+/// Skips the rest of an escape sequence, after ESC.
 fn skip_escape(chars: &mut Peekable<Chars<'_>>) {
     match chars.peek() {
         Some('[') => {
@@ -106,7 +106,7 @@ fn skip_escape(chars: &mut Peekable<Chars<'_>>) {
             chars.next();
             skip_string(chars);
         }
-        // The intermediate ones are followed by one more.
+        // An intermediate character is followed by a final one.
         Some(' '..='/') => {
             chars.next();
             chars.next_if(|c| c.is_ascii_graphic());
@@ -118,13 +118,13 @@ fn skip_escape(chars: &mut Peekable<Chars<'_>>) {
     }
 }
 
-/// Parameters and the final character of a control sequence. One that is broken off takes nothing with it.
+/// Skips the parameters and the final character of a control sequence. An unfinished one ends before the next line.
 fn skip_control_sequence(chars: &mut Peekable<Chars<'_>>) {
     while chars.next_if(|c| matches!(c, ' '..='?')).is_some() {}
     chars.next_if(|c| matches!(c, '@'..='~'));
 }
 
-/// A string for the terminal, to its terminator or the end of the line.
+/// Skips a control string, up to its terminator or the end of the line.
 fn skip_string(chars: &mut Peekable<Chars<'_>>) {
     while let Some(c) = chars.next_if(|c| *c != '\n') {
         match c {
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_steers_is_left() {
+    fn escape_sequences_and_unsafe_characters_are_removed() {
         let cases = [
             ("plain\ntext", "plain\ntext"),
             ("\x1b[31mred\x1b[0m", "red"),
@@ -163,12 +163,12 @@ mod tests {
             ("\x1b[3\nx", "\nx"),
         ];
         for (given, expected) in cases {
-            assert_eq!(tame(given), expected, "{given:?}");
+            assert_eq!(sanitize(given), expected, "{given:?}");
         }
     }
 
     #[test]
-    fn what_is_approved_hides_nothing() {
+    fn text_to_approve_hides_nothing() {
         let cases = [
             ("{\"to\":\"a@b\"}", "{\"to\":\"a@b\"}"),
             ("a\u{202e}b", "a\\u{202e}b"),
@@ -176,7 +176,7 @@ mod tests {
             ("a\x1b[2Jb", "a\\u{1b}[2Jb"),
         ];
         for (given, expected) in cases {
-            assert_eq!(exact(given), expected, "{given:?}");
+            assert_eq!(escape_hidden(given), expected, "{given:?}");
         }
     }
 
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn cuts_fall_between_characters() {
-        assert_eq!(beginning("äöü", 3), "ä…");
-        assert_eq!(beginning("äöü", 6), "äöü");
+        assert_eq!(truncate("äöü", 3), "ä…");
+        assert_eq!(truncate("äöü", 6), "äöü");
         let mut text = "äöü".to_owned();
         keep_end(&mut text, 3);
         assert_eq!(text, "ü");

@@ -1,11 +1,11 @@
-//! What keys do.
+//! Handles keys and pasted text.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::{App, Command, Focus, Overlay, queue::Busy};
+use super::{App, Command, Focus, Overlay, queue::BusyMode};
 use crate::exit::Exit;
 
-/// Keys and what they do, for the help.
+/// Keys with their effects, for the help window.
 pub(crate) const HELP: [(&str, &str); 17] = [
     ("Enter", "send; while a run is under way: queue"),
     ("ctrl-S", "send; while a run is under way: tell it"),
@@ -36,10 +36,10 @@ impl App {
         if ctrl && key.code == KeyCode::Char('c') {
             return self.interrupted();
         }
-        self.leaving = false;
+        self.interrupted_once = false;
         match (&self.overlay, key.code) {
             (_, KeyCode::Char('d')) if ctrl && self.editor.is_empty() => {
-                vec![Command::Leave(Exit::Completed)]
+                vec![Command::Quit(Exit::Completed)]
             }
             (Some(Overlay::Sessions(_)), _) => self.picker_key(key),
             (Some(Overlay::Queue(_)), _) => self.queue_key(key),
@@ -57,18 +57,18 @@ impl App {
             (Some(_), ..) => {}
             (None, Focus::Card, Some(card)) => {
                 let outcome = card.paste(text);
-                return self.card_says(outcome);
+                return self.handle_card(outcome);
             }
             (None, ..) => self.editor.paste(text),
         }
         Vec::new()
     }
 
-    /// Ctrl-C: out of a window, else an end of the run, else the text, else leave. Twice always leaves.
+    /// Handles ctrl-C: closes a window, then aborts the run or empties the editor. A second one quits.
     fn interrupted(&mut self) -> Vec<Command> {
-        if std::mem::replace(&mut self.leaving, true) {
+        if std::mem::replace(&mut self.interrupted_once, true) {
             let exit = if self.live.is_some() { Exit::Interrupted } else { Exit::Completed };
-            return vec![Command::Leave(exit)];
+            return vec![Command::Quit(exit)];
         }
         self.overlay = None;
         if self.live.as_ref().is_some_and(|live| !live.aborting) {
@@ -82,7 +82,7 @@ impl App {
         Vec::new()
     }
 
-    /// Keys that mean the same wherever they are pressed.
+    /// Handles keys that work in the editor and in a card.
     fn global_key(&mut self, key: KeyEvent) -> Vec<Command> {
         let ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -108,15 +108,17 @@ impl App {
             && let Some(card) = self.cards.front_mut()
         {
             let outcome = card.key(key, &self.options.who);
-            return self.card_says(outcome);
+            return self.handle_card(outcome);
         }
         self.editor_key(key)
     }
 
     fn editor_key(&mut self, key: KeyEvent) -> Vec<Command> {
         match key.code {
-            KeyCode::Enter if key.modifiers == KeyModifiers::NONE => return self.send(Busy::Queue),
-            KeyCode::Char('s') if key.modifiers == KeyModifiers::CONTROL => return self.send(Busy::Steer),
+            KeyCode::Enter if key.modifiers == KeyModifiers::NONE => return self.send(BusyMode::Queue),
+            KeyCode::Char('s') if key.modifiers == KeyModifiers::CONTROL => {
+                return self.send(BusyMode::Steer);
+            }
             KeyCode::Tab => {
                 if !self.cards.is_empty() {
                     self.focus = Focus::Card;
@@ -133,7 +135,7 @@ impl App {
         Vec::new()
     }
 
-    /// A text of one's own is not replaced by an earlier prompt.
+    /// True if an earlier prompt may replace the editor's text, which must be empty or a recalled prompt.
     fn can_recall(&self) -> bool {
         !self.prompts.is_empty() && (self.editor.is_empty() || self.recalled.is_some())
     }

@@ -1,5 +1,4 @@
-//! The chat as a state machine: what happened goes in, what is to be done comes out. It draws nothing, waits for
-//! nothing and knows no clock.
+//! The state machine of the chat: it handles events and returns commands. It does no I/O, and gets the time in events.
 
 mod keys;
 mod queue;
@@ -16,13 +15,14 @@ use std::{
 };
 
 use agentloop_client::v1::{RunInput, RunStatus, Usage};
+use ratatui::layout::Size;
 
 pub(crate) use self::{
     keys::HELP,
-    queue::{Busy, Queued},
-    rules::Rules,
+    queue::{BusyMode, QueueItem},
+    rules::RuleList,
     scroll::Scroll,
-    session::Picker,
+    session::SessionPicker,
 };
 use super::{
     card::Card,
@@ -32,198 +32,198 @@ use super::{
 };
 use crate::exit::Exit;
 
-/// What does not change while the chat lasts.
+/// Settings that do not change during the chat.
 #[derive(Debug, Clone)]
-pub(crate) struct Options {
-    /// What every run is given besides prompt, session and id.
+pub(crate) struct ChatOptions {
+    /// Input of every run, without prompt, session and id.
     pub(crate) input: RunInput,
-    /// What the human should know of that, said at the beginning.
+    /// Notes about that input, shown at the beginning.
     pub(crate) notes: Vec<String>,
-    /// Who answers questions.
+    /// Name of the person who answers questions.
     pub(crate) who: String,
-    /// Makes ids of runs.
+    /// Makes the id of a new run.
     pub(crate) new_id: fn() -> String,
 }
 
-/// The chat.
+/// The state of the chat.
 #[derive(Debug)]
 pub(crate) struct App {
-    pub(crate) options: Options,
-    /// Columns and rows of the terminal.
-    pub(crate) size: (u16, u16),
-    /// Since the start of the program.
+    pub(crate) options: ChatOptions,
+    /// Size of the terminal in columns and rows.
+    pub(crate) size: Size,
+    /// Time since the start of the program.
     pub(crate) now: Duration,
-    pub(crate) session: Current,
+    pub(crate) session: CurrentSession,
     pub(crate) transcript: Transcript,
     pub(crate) scroll: Scroll,
-    /// Whether results and reasoning are shown whole.
+    /// True if results and reasoning are shown in full.
     pub(crate) details: bool,
     pub(crate) editor: Editor,
-    /// Earlier prompts, and which of them the editor shows.
+    /// Earlier prompts, the oldest first.
     pub(crate) prompts: Vec<String>,
+    /// Index of the earlier prompt that the editor shows.
     pub(crate) recalled: Option<usize>,
-    pub(crate) live: Option<Live>,
-    /// What was said while a run is under way and waits for its turn, the next one first.
-    pub(crate) queue: VecDeque<Queued>,
-    /// Runs of the session that wait no more: they were followed here, or taken out. A list that was made before may
-    /// still have them.
-    pub(crate) past: BTreeSet<String>,
-    /// What was said to a busy session, until the server has taken it.
-    pub(crate) on_their_way: Vec<Unsent>,
-    /// Questions, oldest first: the first one is shown.
+    pub(crate) live: Option<LiveRun>,
+    /// Queued runs of the session, the next one first.
+    pub(crate) queue: VecDeque<QueueItem>,
+    /// Ids of runs that left the queue: they were followed here, or removed. An older list may still have them.
+    pub(crate) left_queue: BTreeSet<String>,
+    /// Messages to a busy session that the server has not accepted yet.
+    pub(crate) in_flight: Vec<UnsentPrompt>,
+    /// Open questions, the oldest first. The first one is shown.
     pub(crate) cards: VecDeque<Card>,
     pub(crate) focus: Focus,
     pub(crate) overlay: Option<Overlay>,
-    /// What was typed and did not reach the server for sure: sent again, it is the same run.
-    pub(crate) unsent: Option<Unsent>,
-    /// A word about the last key, until the next one.
+    /// A prompt that may not have reached the server. Sent again, it is the same run.
+    pub(crate) unsent: Option<UnsentPrompt>,
+    /// A note about the last key; removed at the next key.
     pub(crate) hint: Option<String>,
-    /// Tokens of all runs seen here.
+    /// Tokens of all runs that were followed here.
     pub(crate) usage: Usage,
-    /// Ctrl-C was pressed once.
-    pub(crate) leaving: bool,
+    /// True after a first ctrl-C: the next one quits.
+    pub(crate) interrupted_once: bool,
 }
 
-/// The session that is shown.
+/// The session on the screen.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(crate) struct Current {
-    /// Absent until the server has made it.
+pub(crate) struct CurrentSession {
+    /// Absent until the server has created the session.
     pub(crate) id: Option<String>,
     pub(crate) title: String,
-    /// It is being read.
+    /// True while the session is being read.
     pub(crate) opening: bool,
-    /// What was sent meanwhile, the oldest first: sent on once the session is read.
-    pub(crate) early: Vec<(String, Busy)>,
+    /// Prompts entered while the session is read, the oldest first. They are sent afterwards.
+    pub(crate) sent_early: Vec<(String, BusyMode)>,
 }
 
-/// The run that is followed.
+/// The run that the chat follows.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Live {
+pub(crate) struct LiveRun {
     pub(crate) run_id: String,
     pub(crate) status: RunStatus,
-    /// What it waits for, in words.
+    /// The reason why it waits, for people; empty if there is none.
     pub(crate) waiting_on: String,
-    /// The run was started here, and its first message is shown already.
-    pub(crate) echoed: bool,
-    /// An event of it was seen: it exists.
-    pub(crate) seen: bool,
+    /// True if the run was started here, so that its prompt is on the screen already.
+    pub(crate) prompt_shown: bool,
+    /// True once an event of the run came: it exists.
+    pub(crate) confirmed: bool,
     pub(crate) connected: bool,
     pub(crate) aborting: bool,
-    /// When it last moved or was looked at.
-    pub(crate) looked_at: Duration,
+    /// The time of the run's last event, or of the last read of its state.
+    pub(crate) checked_at: Duration,
 }
 
-/// Where keys go.
+/// The part of the screen that gets the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Focus {
     Editor,
     Card,
 }
 
-/// What is shown over everything else.
+/// A window over everything else.
 #[derive(Debug)]
 pub(crate) enum Overlay {
     Help,
-    Sessions(Picker),
-    /// What waits, and which line of it is picked.
+    Sessions(SessionPicker),
+    /// The queue, with the index of the selected line.
     Queue(usize),
-    Rules(Rules),
+    Rules(RuleList),
 }
 
-/// A prompt that may or may not have arrived.
+/// A prompt that the server may not have received.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Unsent {
+pub(crate) struct UnsentPrompt {
     pub(crate) text: String,
     pub(crate) input: RunInput,
 }
 
-impl Unsent {
+impl UnsentPrompt {
     pub(crate) fn run_id(&self) -> &str {
         self.input.run_id.as_deref().unwrap_or_default()
     }
 }
 
 impl App {
-    /// A chat in this session, or in a new one.
-    pub(crate) fn new(options: Options, session: Option<String>) -> (App, Vec<Command>) {
+    /// A chat in this session, or in a new one, and the first commands.
+    pub(crate) fn new(options: ChatOptions, session: Option<String>) -> (App, Vec<Command>) {
         let mut app = App {
             options,
-            size: (80, 24),
+            size: Size::new(80, 24),
             now: Duration::ZERO,
-            session: Current::default(),
+            session: CurrentSession::default(),
             transcript: Transcript::default(),
-            scroll: Scroll::Follow,
+            scroll: Scroll::FollowOptions,
             details: false,
             editor: Editor::new("Enter sends, Alt-Enter begins a line, F1 helps"),
             prompts: Vec::new(),
             recalled: None,
             live: None,
             queue: VecDeque::new(),
-            past: BTreeSet::new(),
-            on_their_way: Vec::new(),
+            left_queue: BTreeSet::new(),
+            in_flight: Vec::new(),
             cards: VecDeque::new(),
             focus: Focus::Editor,
             overlay: None,
             unsent: None,
             hint: None,
             usage: Usage::default(),
-            leaving: false,
+            interrupted_once: false,
         };
-        app.say_notes();
+        app.add_notes();
         let commands = session.map_or_else(Vec::new, |id| app.open(&id));
         (app, commands)
     }
 
-    pub(super) fn say_notes(&mut self) {
+    pub(super) fn add_notes(&mut self) {
         for note in &self.options.notes {
             self.transcript.note(Tone::Quiet, note);
         }
     }
 
-    /// Takes up what happened.
+    /// Handles an event, and returns the commands to perform.
     pub(crate) fn handle(&mut self, event: Event) -> Vec<Command> {
         match event {
             Event::Key(key) => self.key(key),
             Event::Paste(text) => self.paste(&text),
             Event::Resize(width, height) => {
-                self.size = (width, height);
+                self.size = Size::new(width, height);
                 Vec::new()
             }
             Event::Tick(now) => self.tick(now),
-            Event::Terminated => vec![Command::Leave(Exit::Interrupted)],
-            Event::Opened(opened) => self.opened(&opened),
-            Event::NotOpened(why) => self.not_opened(&why),
+            Event::Terminated => vec![Command::Quit(Exit::Interrupted)],
+            Event::SessionOpened(opened) => self.opened(&opened),
+            Event::SessionNotOpened(why) => self.not_opened(&why),
             Event::Sessions(listed) => self.listed(listed),
             Event::Run(event) => self.run_event(&event),
             Event::Connection { run_id, up } => self.connection(&run_id, up),
-            Event::Lost { run_id, trouble } => self.lost(&run_id, &trouble),
-            Event::Looked(run) => self.looked(&run),
-            other => self.answered(other),
+            Event::RunLost { run_id, error } => self.lost(&run_id, &error),
+            Event::RunRead(run) => self.run_read(&run),
+            other => self.handle_result(other),
         }
     }
 
-    /// An answer of the server to what was done here.
-    fn answered(&mut self, event: Event) -> Vec<Command> {
+    /// Handles the result of a command.
+    fn handle_result(&mut self, event: Event) -> Vec<Command> {
         match event {
-            Event::Taken(request) => self.settled(&request.request_id),
-            Event::NotTaken { request_id, trouble } => self.not_taken(&request_id, &trouble),
-            Event::Failed(why) => {
+            Event::AnswerAccepted(request) => self.question_answered(&request.request_id),
+            Event::AnswerRefused { request_id, error } => self.answer_refused(&request_id, &error),
+            Event::CommandFailed(why) => {
                 if let Some(live) = &mut self.live {
                     live.aborting = false;
                 }
                 self.transcript.note(Tone::Bad, &why);
                 Vec::new()
             }
-            Event::Checked { request_id, candidate, answer } => {
+            Event::RuleChecked { request_id, candidate, answer } => {
                 self.checked(&request_id, &candidate, answer.as_deref().map_err(String::as_str));
                 Vec::new()
             }
             Event::Rules(listed) => self.rules_listed(listed),
-            Event::Forgotten { rule_id, answer } => self.forgotten(&rule_id, answer),
-            Event::Waiting { session_id, answer } => self.waiting(&session_id, answer),
-            Event::Accepted { sent_as, by } => self.accepted(&sent_as, &by),
-            Event::NotAccepted { sent_as, trouble } => self.not_accepted(&sent_as, &trouble),
-            Event::Removed { run_id, answer } => self.removed(&run_id, answer),
+            Event::RuleDeleted { rule_id, answer } => self.rule_deleted(&rule_id, answer),
+            Event::QueueListed { session_id, answer } => self.queue_listed(&session_id, answer),
+            Event::MessageAccepted { sent_as, by } => self.message_accepted(&sent_as, &by),
+            Event::MessageRefused { sent_as, error } => self.message_refused(&sent_as, &error),
+            Event::RunRemoved { run_id, answer } => self.run_removed(&run_id, answer),
             _ => Vec::new(),
         }
     }

@@ -1,107 +1,109 @@
-//! What is said while a run is under way: it waits for its turn, or it is told to the run.
+//! Messages to a busy session: they are queued as runs, or steer the live run. And the window with the queue.
 
 use agentloop_client::v1::{BusySessionPolicy, RunInput};
 use crossterm::event::{KeyCode, KeyEvent};
 
-use super::{App, Command, Overlay, Unsent};
+use super::{App, Command, Overlay, UnsentPrompt};
 use crate::{
-    chat::{event::Trouble, transcript::Tone},
-    command::queue::Waiting,
-    terminal::text::tame,
+    chat::{event::CallError, transcript::Tone},
+    command::queue::QueuedRun,
+    terminal::text::sanitize,
 };
 
-/// What is on its way at once; more than anybody types before the server answers.
-const ON_THEIR_WAY_MAX: usize = 64;
+/// Bound on messages that the server has not accepted yet.
+const IN_FLIGHT_MAX: usize = 64;
 
-/// What becomes of words that are typed while a run is under way.
+/// The effect of a message that is sent while a run is live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Busy {
-    /// They are a run of their own, which waits for its turn.
+pub(crate) enum BusyMode {
+    /// It becomes a run of its own, which is queued.
     Queue,
-    /// The run reads them with its next model call.
+    /// The live run reads it with its next model call.
     Steer,
 }
 
-/// A run that waits for its turn.
+/// A queued run, as the chat shows it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Queued {
+pub(crate) struct QueueItem {
     pub(crate) run_id: String,
-    /// What it was asked, fit to be drawn.
+    /// The sanitized prompt.
     pub(crate) text: String,
-    /// The server has it.
-    pub(crate) sure: bool,
-    /// It is being taken out.
-    pub(crate) leaving: bool,
+    /// True once the server has accepted it.
+    pub(crate) accepted: bool,
+    /// True while it is being removed.
+    pub(crate) removing: bool,
 }
 
-impl Queued {
-    fn of(unsent: &Unsent) -> Queued {
+impl QueueItem {
+    fn of(unsent: &UnsentPrompt) -> QueueItem {
         let run_id = unsent.run_id().to_owned();
-        Queued { run_id, text: tame(&unsent.text), sure: false, leaving: false }
+        QueueItem { run_id, text: sanitize(&unsent.text), accepted: false, removing: false }
     }
 }
 
 impl App {
-    /// Sends what was typed to the session whose run is under way.
-    pub(super) fn say(&mut self, busy: Busy) -> Vec<Command> {
-        if self.session.id.is_none() || self.on_their_way.len() == ON_THEIR_WAY_MAX {
-            self.hint = Some("a moment: the server has not answered yet".into());
+    /// Sends the entered text to a busy session.
+    pub(super) fn send_to_busy(&mut self, busy: BusyMode) -> Vec<Command> {
+        if self.session.id.is_none() || self.in_flight.len() == IN_FLIGHT_MAX {
+            self.hint = Some("wait a moment: the server has not answered yet".into());
             return Vec::new();
         }
         let policy = match busy {
-            Busy::Queue => BusySessionPolicy::Enqueue,
-            Busy::Steer => BusySessionPolicy::Steer,
+            BusyMode::Queue => BusySessionPolicy::Enqueue,
+            BusyMode::Steer => BusySessionPolicy::Steer,
         };
         let unsent = self.take_typed(|input| RunInput { on_busy_session: policy.into(), ..input });
-        self.say_again(unsent)
+        self.resend(unsent)
     }
 
-    /// Sends what is for a session that is, or was, busy.
-    pub(super) fn say_again(&mut self, unsent: Unsent) -> Vec<Command> {
+    /// Sends a prompt to a session that is, or was, busy.
+    pub(super) fn resend(&mut self, unsent: UnsentPrompt) -> Vec<Command> {
         if unsent.input.on_busy_session() == BusySessionPolicy::Steer {
-            self.hint = Some("telling the run: it reads this before it asks its model again".into());
+            self.hint = Some("sent to the run: it reads this before its next model call".into());
         } else {
-            self.queue.push_back(Queued::of(&unsent));
+            self.queue.push_back(QueueItem::of(&unsent));
         }
-        let say = Command::Say(Box::new(unsent.input.clone()));
-        self.on_their_way.push(unsent);
-        vec![say]
+        let send_to_busy = Command::SendToBusy(Box::new(unsent.input.clone()));
+        self.in_flight.push(unsent);
+        vec![send_to_busy]
     }
 
-    /// The server has taken what was said. Where the session was at rest meanwhile, it is a run of its own.
-    pub(super) fn accepted(&mut self, sent_as: &str, by: &str) -> Vec<Command> {
-        let Some(unsent) = self.take_on_its_way(sent_as) else { return Vec::new() };
+    /// Handles the acceptance of a message. If the session was idle by then, it is a run of its own.
+    pub(super) fn message_accepted(&mut self, sent_as: &str, by: &str) -> Vec<Command> {
+        let Some(unsent) = self.take_in_flight(sent_as) else { return Vec::new() };
         match self.queue.iter_mut().find(|queued| queued.run_id == sent_as) {
-            Some(queued) => queued.sure = true,
-            None if by == sent_as => self.queue.push_front(Queued { sure: true, ..Queued::of(&unsent) }),
+            Some(queued) => queued.accepted = true,
+            None if by == sent_as => {
+                self.queue.push_front(QueueItem { accepted: true, ..QueueItem::of(&unsent) })
+            }
             None => {}
         }
         self.next_in_queue()
     }
 
-    /// The server has not taken what was said, or it is not known: it stands in the editor again.
-    pub(super) fn not_accepted(&mut self, sent_as: &str, trouble: &Trouble) -> Vec<Command> {
-        let Some(unsent) = self.take_on_its_way(sent_as) else { return Vec::new() };
+    /// Handles a message that was refused or lost: puts it back into the editor.
+    pub(super) fn message_refused(&mut self, sent_as: &str, error: &CallError) -> Vec<Command> {
+        let Some(unsent) = self.take_in_flight(sent_as) else { return Vec::new() };
         self.queue.retain(|queued| queued.run_id != sent_as);
-        self.transcript.note(Tone::Bad, &format!("not sent: {}", trouble.message));
+        self.transcript.note(Tone::Bad, &format!("not sent: {}", error.message));
         if self.editor.is_empty() {
             self.editor.set(&unsent.text);
-            self.unsent = trouble.unreachable.then_some(unsent);
+            self.unsent = error.unreachable.then_some(unsent);
         } else {
             self.transcript.note(Tone::Warning, &format!("this was not sent: {}", unsent.text));
         }
         self.next_in_queue()
     }
 
-    fn take_on_its_way(&mut self, run_id: &str) -> Option<Unsent> {
-        let at = self.on_their_way.iter().position(|unsent| unsent.run_id() == run_id)?;
-        Some(self.on_their_way.remove(at))
+    fn take_in_flight(&mut self, run_id: &str) -> Option<UnsentPrompt> {
+        let at = self.in_flight.iter().position(|unsent| unsent.run_id() == run_id)?;
+        Some(self.in_flight.remove(at))
     }
 
-    /// Follows what is next, once nothing is under way and the server has it.
+    /// Follows the next queued run, if no run is live and the server has accepted it.
     pub(super) fn next_in_queue(&mut self) -> Vec<Command> {
         match self.queue.front() {
-            Some(next) if self.live.is_none() && next.sure => {
+            Some(next) if self.live.is_none() && next.accepted => {
                 let run_id = next.run_id.clone();
                 self.queue.pop_front();
                 self.join(&run_id)
@@ -112,11 +114,15 @@ impl App {
 
     pub(super) fn show_queue(&mut self) -> Vec<Command> {
         self.overlay = Some(Overlay::Queue(0));
-        self.session.id.iter().map(|id| Command::ListWaiting(id.clone())).collect()
+        self.session.id.iter().map(|id| Command::ListQueue(id.clone())).collect()
     }
 
-    /// What waits on the server, whoever said it.
-    pub(super) fn waiting(&mut self, session_id: &str, answer: Result<Vec<Waiting>, String>) -> Vec<Command> {
+    /// Handles the list of queued runs, which includes those of other callers.
+    pub(super) fn queue_listed(
+        &mut self,
+        session_id: &str,
+        answer: Result<Vec<QueuedRun>, String>,
+    ) -> Vec<Command> {
         if self.session.id.as_deref() != Some(session_id) {
             return Vec::new();
         }
@@ -127,41 +133,46 @@ impl App {
                 return Vec::new();
             }
         };
-        let leaves = |run_id: &str| self.queue.iter().any(|queued| queued.run_id == run_id && queued.leaving);
-        let mut queue: Vec<Queued> = listed
+        let leaves =
+            |run_id: &str| self.queue.iter().any(|queued| queued.run_id == run_id && queued.removing);
+        let mut queue: Vec<QueueItem> = listed
             .into_iter()
-            .filter(|waiting| !self.past.contains(&waiting.run.run_id))
-            .map(|Waiting { run, text }| Queued {
-                leaving: leaves(&run.run_id),
+            .filter(|waiting| !self.left_queue.contains(&waiting.run.run_id))
+            .map(|QueuedRun { run, text }| QueueItem {
+                removing: leaves(&run.run_id),
                 run_id: run.run_id,
-                text: tame(&text),
-                sure: true,
+                text: sanitize(&text),
+                accepted: true,
             })
             .collect();
         let is_listed = |run_id: &str| queue.iter().any(|queued| queued.run_id == run_id);
-        let unlisted: Vec<Queued> =
-            self.queue.iter().filter(|queued| !queued.sure && !is_listed(&queued.run_id)).cloned().collect();
+        let unlisted: Vec<QueueItem> = self
+            .queue
+            .iter()
+            .filter(|queued| !queued.accepted && !is_listed(&queued.run_id))
+            .cloned()
+            .collect();
         queue.extend(unlisted);
         self.queue = queue.into();
-        self.keep_in_queue();
+        self.clamp_queue_selection();
         self.next_in_queue()
     }
 
-    /// A run was taken out of the queue.
-    pub(super) fn removed(&mut self, run_id: &str, answer: Result<(), String>) -> Vec<Command> {
+    /// Handles the removal of a run from the queue.
+    pub(super) fn run_removed(&mut self, run_id: &str, answer: Result<(), String>) -> Vec<Command> {
         match answer {
             Ok(()) => {
-                self.past.insert(run_id.to_owned());
+                self.left_queue.insert(run_id.to_owned());
                 self.queue.retain(|queued| queued.run_id != run_id);
             }
             Err(why) => {
                 if let Some(queued) = self.queue.iter_mut().find(|queued| queued.run_id == run_id) {
-                    queued.leaving = false;
+                    queued.removing = false;
                 }
                 self.transcript.note(Tone::Bad, &why);
             }
         }
-        self.keep_in_queue();
+        self.clamp_queue_selection();
         Vec::new()
     }
 
@@ -183,16 +194,16 @@ impl App {
 
     fn remove_at(&mut self, at: usize) -> Vec<Command> {
         match (self.queue.get_mut(at), &self.session.id) {
-            (Some(queued), Some(session_id)) if queued.sure && !queued.leaving => {
-                queued.leaving = true;
+            (Some(queued), Some(session_id)) if queued.accepted && !queued.removing => {
+                queued.removing = true;
                 vec![Command::Remove { session_id: session_id.clone(), run_id: queued.run_id.clone() }]
             }
             _ => Vec::new(),
         }
     }
 
-    /// The picked line is one that there is.
-    fn keep_in_queue(&mut self) {
+    /// Moves the selection to a line that exists.
+    fn clamp_queue_selection(&mut self) {
         if let Some(Overlay::Queue(at)) = &mut self.overlay {
             *at = (*at).min(self.queue.len().saturating_sub(1));
         }

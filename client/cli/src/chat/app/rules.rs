@@ -1,43 +1,43 @@
-//! The rules that are remembered: seen and forgotten.
+//! The window with the remembered rules, where they can be deleted.
 
 use agentloop_client::v1::RememberedRule;
 use crossterm::event::{KeyCode, KeyEvent};
 
 use super::{App, Command, Overlay};
 
-/// The list of rules.
+/// The content of the window.
 #[derive(Debug, Default)]
-pub(crate) struct Rules {
-    /// Absent while they are asked for.
+pub(crate) struct RuleList {
+    /// Absent until the server has answered.
     pub(crate) listed: Option<Result<Vec<RememberedRule>, String>>,
-    /// Which line is picked.
+    /// Index of the selected line.
     pub(crate) at: usize,
-    /// Why the last rule was not forgotten.
+    /// The reason why the last rule could not be deleted.
     pub(crate) error: Option<String>,
 }
 
 impl App {
     pub(super) fn show_rules(&mut self) -> Vec<Command> {
-        self.overlay = Some(Overlay::Rules(Rules::default()));
+        self.overlay = Some(Overlay::Rules(RuleList::default()));
         vec![Command::ListRules(self.session.id.clone())]
     }
 
     pub(super) fn rules_listed(&mut self, listed: Result<Vec<RememberedRule>, String>) -> Vec<Command> {
         if let Some(Overlay::Rules(rules)) = &mut self.overlay {
             rules.listed = Some(listed);
-            rules.keep_in();
+            rules.clamp_selection();
         }
         Vec::new()
     }
 
-    pub(super) fn forgotten(&mut self, rule_id: &str, answer: Result<(), String>) -> Vec<Command> {
+    pub(super) fn rule_deleted(&mut self, rule_id: &str, answer: Result<(), String>) -> Vec<Command> {
         let Some(Overlay::Rules(rules)) = &mut self.overlay else { return Vec::new() };
         match (answer, &mut rules.listed) {
             (Ok(()), Some(Ok(listed))) => listed.retain(|rule| rule.rule_id != rule_id),
             (Err(why), _) => rules.error = Some(why),
             (Ok(()), _) => {}
         }
-        rules.keep_in();
+        rules.clamp_selection();
         Vec::new()
     }
 
@@ -51,7 +51,7 @@ impl App {
             KeyCode::Esc | KeyCode::Char('q') => self.overlay = None,
             KeyCode::Char('d') | KeyCode::Delete | KeyCode::Backspace => {
                 let picked = rules.listed().get(rules.at);
-                return picked.map(|rule| Command::Forget(rule.rule_id.clone())).into_iter().collect();
+                return picked.map(|rule| Command::DeleteRule(rule.rule_id.clone())).into_iter().collect();
             }
             _ => {}
         }
@@ -59,8 +59,8 @@ impl App {
     }
 }
 
-impl Rules {
-    /// The rules, as far as they are known.
+impl RuleList {
+    /// The rules; empty until the server has answered.
     pub(crate) fn listed(&self) -> &[RememberedRule] {
         match &self.listed {
             Some(Ok(rules)) => rules,
@@ -68,7 +68,7 @@ impl Rules {
         }
     }
 
-    fn keep_in(&mut self) {
+    fn clamp_selection(&mut self) {
         self.at = self.at.min(self.listed().len().saturating_sub(1));
     }
 }

@@ -1,4 +1,4 @@
-//! The run that is followed: starting it, what it says, its questions and its end.
+//! The live run: its start, events, questions and end.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use agentloop_client::v1::{
     RunStatus, Usage, WaitKind, WaitingOn, run_event::Event,
 };
 
-use super::{App, Command, Focus, Live, Overlay, Unsent, queue::Busy};
+use super::{App, Command, Focus, LiveRun, Overlay, UnsentPrompt, queue::BusyMode};
 use crate::{
     chat::{
-        card::{Card, Outcome},
-        event::Trouble,
+        card::{Card, CardOutcome},
+        event::CallError,
         transcript::Tone,
     },
-    terminal::names,
-    terminal::text::tame,
+    terminal::format,
+    terminal::text::sanitize,
 };
 
-/// A run that has not moved for so long is looked at: what does it wait for?
-const LOOK_AFTER: Duration = Duration::from_secs(2);
-/// Questions that are kept; more than a run can ask at once.
+/// After this time without an event, the run's state is read, to show why it waits.
+const CHECK_AFTER: Duration = Duration::from_secs(2);
+/// Bound on open questions.
 const CARDS_MAX: usize = 256;
 
 impl App {
-    /// Sends what was typed; `busy` is how, where a run is under way.
-    pub(super) fn send(&mut self, busy: Busy) -> Vec<Command> {
-        if let Some(commands) = self.told_by_name() {
+    /// Sends the entered text. `busy` applies if a run is live.
+    pub(super) fn send(&mut self, busy: BusyMode) -> Vec<Command> {
+        if let Some(commands) = self.slash_command() {
             return commands;
         }
         if self.editor.text().trim().is_empty() {
@@ -34,26 +34,26 @@ impl App {
         }
         if self.session.opening {
             self.hint = Some("sent once the session is read".into());
-            self.session.early.push((self.editor.take(), busy));
+            self.session.sent_early.push((self.editor.take(), busy));
             return Vec::new();
         }
         if self.live.is_some() || !self.queue.is_empty() {
-            return self.say(busy);
+            return self.send_to_busy(busy);
         }
         let unsent = self.take_typed(|input| input);
         if unsent.input.on_busy_session() != BusySessionPolicy::Unspecified {
-            return self.say_again(unsent);
+            return self.resend(unsent);
         }
         self.transcript.user(&unsent.text);
-        self.follows(Live { echoed: true, ..Live::of(unsent.run_id(), self.now) });
+        self.start_following(LiveRun { prompt_shown: true, ..LiveRun::of(unsent.run_id(), self.now) });
         let start = Command::Start(Box::new(unsent.input.clone()));
         self.unsent = Some(unsent);
         vec![start]
     }
 
-    /// Takes what was typed out of the editor. What did not arrive for sure, and was not changed, is sent as it was:
-    /// it is the same run. Anything else is `made` anew.
-    pub(super) fn take_typed(&mut self, made: impl FnOnce(RunInput) -> RunInput) -> Unsent {
+    /// Takes the prompt out of the editor. If it is unchanged and may not have reached the server, it is the same run
+    /// again. Otherwise `made` completes a new input.
+    pub(super) fn take_typed(&mut self, made: impl FnOnce(RunInput) -> RunInput) -> UnsentPrompt {
         let text = self.editor.take();
         self.prompts.push(text.clone());
         self.recalled = None;
@@ -67,13 +67,13 @@ impl App {
                     prompt: text.clone(),
                     ..self.options.input.clone()
                 });
-                Unsent { text, input }
+                UnsentPrompt { text, input }
             }
         }
     }
 
-    /// What is typed by its name does not go to the server.
-    fn told_by_name(&mut self) -> Option<Vec<Command>> {
+    /// Performs a command such as `/help`; `None` if the text is none.
+    fn slash_command(&mut self) -> Option<Vec<Command>> {
         let commands = match self.editor.text().trim() {
             "/help" => {
                 self.overlay = Some(Overlay::Help);
@@ -89,14 +89,14 @@ impl App {
         Some(commands)
     }
 
-    /// Follows a run that is under way.
+    /// Follows a run that exists.
     pub(super) fn join(&mut self, run_id: &str) -> Vec<Command> {
-        self.follows(Live::of(run_id, self.now));
-        vec![Command::Follow(run_id.to_owned())]
+        self.start_following(LiveRun::of(run_id, self.now));
+        vec![Command::FollowOptions(run_id.to_owned())]
     }
 
-    fn follows(&mut self, live: Live) {
-        self.past.insert(live.run_id.clone());
+    fn start_following(&mut self, live: LiveRun) {
+        self.left_queue.insert(live.run_id.clone());
         self.live = Some(live);
         self.cards.clear();
         self.focus = Focus::Editor;
@@ -107,35 +107,35 @@ impl App {
         let Some(live) = self.live.as_mut().filter(|live| live.run_id == event.run_id) else {
             return Vec::new();
         };
-        live.moves(event, self.now);
+        live.update(event, self.now);
         self.unsent.take_if(|unsent| unsent.run_id() == event.run_id);
         if self.session.id.is_none() && !event.session_id.is_empty() {
             self.session.id = Some(event.session_id.clone());
         }
         let Some(event) = &event.event else { return Vec::new() };
-        let echo = matches!(event, Event::InputMessage(_)) && std::mem::take(&mut live.echoed);
+        let echo = matches!(event, Event::InputMessage(_)) && std::mem::take(&mut live.prompt_shown);
         if !echo {
             self.transcript.event(event, self.now);
         }
         match event {
-            Event::AssistantMessage(message) => self.spend(message.usage.as_ref()),
-            Event::HumanRequested(requested) => self.asked(requested.request.as_ref()),
-            Event::HumanResolved(resolved) => return self.settled(&resolved.request_id),
+            Event::AssistantMessage(message) => self.add_usage(message.usage.as_ref()),
+            Event::HumanRequested(requested) => self.add_question(requested.request.as_ref()),
+            Event::HumanResolved(resolved) => return self.question_answered(&resolved.request_id),
             Event::RunFinished(_) => return self.finished(),
             _ => {}
         }
         Vec::new()
     }
 
-    fn spend(&mut self, usage: Option<&Usage>) {
+    fn add_usage(&mut self, usage: Option<&Usage>) {
         if let Some(usage) = usage {
             self.usage.input_tokens = self.usage.input_tokens.saturating_add(usage.input_tokens);
             self.usage.output_tokens = self.usage.output_tokens.saturating_add(usage.output_tokens);
         }
     }
 
-    /// A question takes the keys, unless somebody is writing.
-    fn asked(&mut self, request: Option<&HumanRequest>) {
+    /// Adds a question. It gets the keys, unless the editor has text.
+    fn add_question(&mut self, request: Option<&HumanRequest>) {
         let Some(request) = request else { return };
         if request.answer.is_some() || self.cards.len() == CARDS_MAX {
             return;
@@ -146,8 +146,8 @@ impl App {
         }
     }
 
-    /// A question is settled, here or elsewhere.
-    pub(super) fn settled(&mut self, request_id: &str) -> Vec<Command> {
+    /// Removes an answered question.
+    pub(super) fn question_answered(&mut self, request_id: &str) -> Vec<Command> {
         self.cards.retain(|card| card.request.request_id != request_id);
         if self.cards.is_empty() {
             self.focus = Focus::Editor;
@@ -155,35 +155,35 @@ impl App {
         Vec::new()
     }
 
-    pub(super) fn not_taken(&mut self, request_id: &str, trouble: &Trouble) -> Vec<Command> {
-        if trouble.reason == Some(ErrorReason::AlreadyResolved) {
-            self.transcript.note(Tone::Warning, &trouble.message);
-            return self.settled(request_id);
+    pub(super) fn answer_refused(&mut self, request_id: &str, error: &CallError) -> Vec<Command> {
+        if error.reason == Some(ErrorReason::AlreadyResolved) {
+            self.transcript.note(Tone::Warning, &error.message);
+            return self.question_answered(request_id);
         }
         if let Some(card) = self.cards.iter_mut().find(|card| card.request.request_id == request_id) {
-            card.refused(&tame(&trouble.message));
+            card.refused(&sanitize(&error.message));
         }
         Vec::new()
     }
 
-    /// What a key in a card led to.
-    pub(super) fn card_says(&mut self, outcome: Outcome) -> Vec<Command> {
+    /// Handles the outcome of a key in a card.
+    pub(super) fn handle_card(&mut self, outcome: CardOutcome) -> Vec<Command> {
         match outcome {
-            Outcome::None => Vec::new(),
-            Outcome::PutAside => {
+            CardOutcome::None => Vec::new(),
+            CardOutcome::PutAside => {
                 self.focus = Focus::Editor;
                 Vec::new()
             }
-            Outcome::Decided(answer) => vec![Command::Decide(answer)],
-            Outcome::Answered(answer) => vec![Command::Answer(answer)],
-            Outcome::Check(check) => {
+            CardOutcome::Decided(answer) => vec![Command::Decide(answer)],
+            CardOutcome::Answered(answer) => vec![Command::Answer(answer)],
+            CardOutcome::Check(check) => {
                 let request_id = self.cards.front().map(|card| card.request.request_id.clone());
-                vec![Command::Check { request_id: request_id.unwrap_or_default(), check }]
+                vec![Command::CheckRule { request_id: request_id.unwrap_or_default(), check }]
             }
         }
     }
 
-    /// What a rule would match is known.
+    /// Gives the result of a rule check to its card.
     pub(super) fn checked(
         &mut self,
         request_id: &str,
@@ -196,16 +196,16 @@ impl App {
     }
 
     fn finished(&mut self) -> Vec<Command> {
-        self.ends();
+        self.stop_following();
         self.next_in_queue()
     }
 
-    fn ends(&mut self) {
+    fn stop_following(&mut self) {
         self.live = None;
         self.cards.clear();
         self.focus = Focus::Editor;
-        self.leaving = false;
-        // What was said about the run's last key is over with it.
+        self.interrupted_once = false;
+        // A hint about the run is void with its end.
         self.hint = None;
     }
 
@@ -216,25 +216,24 @@ impl App {
         Vec::new()
     }
 
-    /// The run cannot be followed any more. If it never came to be, its prompt is given back.
-    pub(super) fn lost(&mut self, run_id: &str, trouble: &Trouble) -> Vec<Command> {
+    /// Handles a run that cannot be followed. If it never started, its prompt goes back into the editor.
+    pub(super) fn lost(&mut self, run_id: &str, error: &CallError) -> Vec<Command> {
         let Some(live) = self.live.take_if(|live| live.run_id == run_id) else { return Vec::new() };
-        self.ends();
-        if live.echoed && !live.seen {
-            self.give_back(trouble);
+        self.stop_following();
+        if live.prompt_shown && !live.confirmed {
+            self.restore_prompt(error);
         }
-        self.transcript.note(Tone::Bad, &trouble.message);
-        match &trouble.busy_run {
+        self.transcript.note(Tone::Bad, &error.message);
+        match &error.busy_run {
             Some(busy) => self.join(busy),
             None => self.next_in_queue(),
         }
     }
 
-    /// A prompt that did not arrive stands in the editor again. Where it may have arrived, sending it again is
-    /// joining that run.
-    fn give_back(&mut self, trouble: &Trouble) {
-        self.transcript.take_back_user();
-        let unsent = if trouble.unreachable { self.unsent.clone() } else { self.unsent.take() };
+    /// Puts a prompt back into the editor. If it may have reached the server, sending it again follows that run.
+    fn restore_prompt(&mut self, error: &CallError) {
+        self.transcript.remove_last_user();
+        let unsent = if error.unreachable { self.unsent.clone() } else { self.unsent.take() };
         if let Some(unsent) = unsent
             && self.editor.is_empty()
         {
@@ -242,14 +241,14 @@ impl App {
         }
     }
 
-    /// Ends the run.
+    /// Aborts the live run.
     pub(super) fn abort(&mut self) -> Vec<Command> {
         let Some(live) = &mut self.live else { return Vec::new() };
         live.aborting = true;
         vec![Command::Abort(live.run_id.clone())]
     }
 
-    /// Lets a paused run go on.
+    /// Resumes the live run, if it is paused.
     pub(super) fn resume(&mut self) -> Vec<Command> {
         match &self.live {
             Some(live) if live.status == RunStatus::Paused => vec![Command::Resume(live.run_id.clone())],
@@ -263,42 +262,44 @@ impl App {
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Command> {
         self.now = now;
         match &mut self.live {
-            Some(live) if live.seen && live.connected && now.saturating_sub(live.looked_at) >= LOOK_AFTER => {
-                live.looked_at = now;
-                vec![Command::Look(live.run_id.clone())]
+            Some(live)
+                if live.confirmed && live.connected && now.saturating_sub(live.checked_at) >= CHECK_AFTER =>
+            {
+                live.checked_at = now;
+                vec![Command::ReadRun(live.run_id.clone())]
             }
             _ => Vec::new(),
         }
     }
 
-    pub(super) fn looked(&mut self, run: &Run) -> Vec<Command> {
+    pub(super) fn run_read(&mut self, run: &Run) -> Vec<Command> {
         let now = self.now;
         if let Some(live) = self.live.as_mut().filter(|live| live.run_id == run.run_id) {
-            live.looked_at = now;
+            live.checked_at = now;
             live.waiting_on = run.waiting_on.as_ref().map(waiting_on).unwrap_or_default();
         }
         Vec::new()
     }
 }
 
-impl Live {
-    fn of(run_id: &str, now: Duration) -> Live {
-        Live {
+impl LiveRun {
+    fn of(run_id: &str, now: Duration) -> LiveRun {
+        LiveRun {
             run_id: run_id.to_owned(),
             status: RunStatus::Unspecified,
             waiting_on: String::new(),
-            echoed: false,
-            seen: false,
+            prompt_shown: false,
+            confirmed: false,
             connected: true,
             aborting: false,
-            looked_at: now,
+            checked_at: now,
         }
     }
 
-    fn moves(&mut self, event: &RunEvent, now: Duration) {
-        self.seen = true;
+    fn update(&mut self, event: &RunEvent, now: Duration) {
+        self.confirmed = true;
         self.connected = true;
-        self.looked_at = now;
+        self.checked_at = now;
         if self.status != event.status() {
             self.status = event.status();
             self.waiting_on.clear();
@@ -306,20 +307,20 @@ impl Live {
     }
 }
 
-/// "Why is it not moving", in a few words.
+/// The reason why a run waits, in a few words.
 fn waiting_on(waiting: &WaitingOn) -> String {
     let kind = match waiting.kind() {
-        // The question itself is shown.
+        // The question is on the screen.
         WaitKind::Human => return String::new(),
         WaitKind::Unspecified => String::new(),
-        kind => names::plain(kind.as_str_name(), "WAIT_KIND_").replace('_', " "),
+        kind => format::enum_name(kind.as_str_name(), "WAIT_KIND_").replace('_', " "),
     };
-    let mut words = format!("{kind} {}", tame(&waiting.what)).trim().to_owned();
+    let mut words = format!("{kind} {}", sanitize(&waiting.what)).trim().to_owned();
     if waiting.attempt > 1 {
         words.push_str(&format!(", try {}", waiting.attempt));
     }
     if let Some(last) = &waiting.last_error {
-        words.push_str(&format!(": {}", names::brief(&tame(&last.message), 80)));
+        words.push_str(&format!(": {}", format::first_line(&sanitize(&last.message), 80)));
     }
     words
 }

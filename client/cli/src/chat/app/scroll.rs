@@ -1,58 +1,80 @@
-//! Which part of the conversation is seen.
+//! Scrolling through the conversation.
 
-use super::App;
-use crate::chat::view;
+use ratatui::layout::{Position, Rect};
 
-/// What the top of the screen shows.
+use super::{App, Focus};
+use crate::chat::layout::{BlockHeight, LayoutInput, block_heights, blocks::BlockOptions};
+
+/// The position of the conversation on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scroll {
-    /// Whatever makes the end seen.
-    Follow,
-    /// A line of a block, so that what comes later moves nothing.
+    /// The end of the conversation is visible.
+    FollowOptions,
+    /// This line is at the top, so that later blocks move nothing.
     At { block: usize, line: usize },
 }
 
 impl App {
+    /// The state that the layout of the screen depends on.
+    pub(crate) fn layout(&self) -> LayoutInput<'_> {
+        LayoutInput {
+            editor: &self.editor,
+            card: self.cards.front(),
+            card_has_keys: self.focus == Focus::Card,
+            queued: self.queue.len(),
+        }
+    }
+
+    /// The settings of blocks at this width.
+    pub(crate) fn block_options(&self, width: u16) -> BlockOptions {
+        BlockOptions { width, details: self.details, now: self.now }
+    }
+
+    fn transcript_area(&self) -> Rect {
+        self.layout().areas(Rect::from((Position::ORIGIN, self.size))).transcript
+    }
+
     pub(super) fn scroll_to_end(&mut self) {
-        self.scroll = Scroll::Follow;
+        self.scroll = Scroll::FollowOptions;
     }
 
     pub(super) fn scroll_to_start(&mut self) {
         self.scroll = Scroll::At { block: 0, line: 0 };
     }
 
-    /// Scrolls by pages of what is seen, less two lines to find one's way; negative is up.
+    /// Scrolls by pages, each two lines less than the visible area. Negative is up.
     pub(super) fn scroll_pages(&mut self, pages: isize) {
-        let page = view::transcript_area(self).height.saturating_sub(2).max(1);
+        let page = self.transcript_area().height.saturating_sub(2).max(1);
         self.scroll_lines(pages * isize::from(page.cast_signed().max(1)));
     }
 
-    /// Scrolls by lines; negative is up.
+    /// Scrolls by lines. Negative is up.
     pub(super) fn scroll_lines(&mut self, lines: isize) {
-        let area = view::transcript_area(self);
-        let heights: Vec<(usize, usize)> = view::heights(self, area.width);
-        let total: usize = heights.iter().map(|(_, height)| height).sum();
+        let area = self.transcript_area();
+        let heights = block_heights(&self.transcript, self.block_options(area.width));
+        let total: usize = heights.iter().map(|height| height.lines).sum();
         let bottom = total.saturating_sub(usize::from(area.height));
         let top = match self.scroll {
-            Scroll::Follow => bottom,
+            Scroll::FollowOptions => bottom,
             Scroll::At { block, line } => {
                 let before: usize =
-                    heights.iter().take_while(|(n, _)| *n < block).map(|(_, height)| height).sum();
+                    heights.iter().take_while(|height| height.block < block).map(|height| height.lines).sum();
                 (before + line).min(bottom)
             }
         };
         let top = top.saturating_add_signed(lines);
-        self.scroll = if top >= bottom { Scroll::Follow } else { at(&heights, top) };
+        self.scroll = if top >= bottom { Scroll::FollowOptions } else { at(&heights, top) };
     }
 }
 
-fn at(heights: &[(usize, usize)], top: usize) -> Scroll {
+/// The position with this line of the whole conversation at the top.
+fn at(heights: &[BlockHeight], top: usize) -> Scroll {
     let mut line = top;
-    for (block, height) in heights {
-        if line < *height {
-            return Scroll::At { block: *block, line };
+    for height in heights {
+        if line < height.lines {
+            return Scroll::At { block: height.block, line };
         }
-        line -= height;
+        line -= height.lines;
     }
-    Scroll::Follow
+    Scroll::FollowOptions
 }

@@ -1,29 +1,29 @@
-//! Sessions: making, listing, reading and switching them.
+//! Sessions: creates, lists, opens and switches them.
 
 use agentloop_client::v1::Session;
 use crossterm::event::{KeyCode, KeyEvent};
 
-use super::{App, Command, Current, Overlay};
+use super::{App, Command, CurrentSession, Overlay};
 use crate::{
     chat::{
-        event::Opened,
+        event::OpenedSession,
         transcript::{Tone, Transcript},
     },
-    terminal::text::tame,
+    terminal::text::sanitize,
 };
 
-/// The list of sessions, to pick one of.
+/// The window with the list of sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Picker {
-    /// Absent while they are asked for.
+pub(crate) struct SessionPicker {
+    /// Absent until the server has answered.
     pub(crate) sessions: Option<Result<Vec<Session>, String>>,
-    /// Which line: the first one makes a new session.
+    /// Index of the selected line. The first line makes a new session.
     pub(crate) at: usize,
 }
 
-/// What a key in the list led to.
+/// The effect of a key in the list.
 #[derive(Debug, PartialEq)]
-enum Picked {
+enum PickerAction {
     Nothing,
     New,
     Session(String),
@@ -31,26 +31,30 @@ enum Picked {
 }
 
 impl App {
-    /// Begins a new session. The server makes it with its first run.
+    /// Begins a new session. The server creates it with its first run.
     pub(super) fn new_session(&mut self) -> Vec<Command> {
-        self.shows(Current::default());
+        self.switch_session(CurrentSession::default());
         vec![Command::Unfollow]
     }
 
     pub(super) fn open(&mut self, session_id: &str) -> Vec<Command> {
-        self.shows(Current { id: Some(session_id.to_owned()), opening: true, ..Current::default() });
-        vec![Command::Unfollow, Command::Open(session_id.to_owned())]
+        self.switch_session(CurrentSession {
+            id: Some(session_id.to_owned()),
+            opening: true,
+            ..CurrentSession::default()
+        });
+        vec![Command::Unfollow, Command::OpenSession(session_id.to_owned())]
     }
 
-    /// A run that was followed goes on without us.
-    fn shows(&mut self, session: Current) {
+    /// Shows another session. A run that was followed goes on without the chat.
+    fn switch_session(&mut self, session: CurrentSession) {
         self.session = session;
         self.transcript = Transcript::default();
-        self.say_notes();
+        self.add_notes();
         self.live = None;
         self.queue.clear();
-        self.past.clear();
-        self.on_their_way.clear();
+        self.left_queue.clear();
+        self.in_flight.clear();
         self.cards.clear();
         self.focus = super::Focus::Editor;
         self.overlay = None;
@@ -59,33 +63,33 @@ impl App {
         self.scroll_to_end();
     }
 
-    pub(super) fn opened(&mut self, opened: &Opened) -> Vec<Command> {
-        let Opened { session, entries } = opened;
+    pub(super) fn opened(&mut self, opened: &OpenedSession) -> Vec<Command> {
+        let OpenedSession { session, entries } = opened;
         if !self.session.opening || self.session.id.as_ref() != Some(&session.session_id) {
             return Vec::new();
         }
         self.session.opening = false;
-        self.session.title = tame(&session.title);
+        self.session.title = sanitize(&session.title);
         if entries.first().is_some_and(|first| first.entry_no > 1) {
             self.transcript.note(Tone::Quiet, "… earlier messages are not shown");
         }
-        // What the live run adds comes with its events.
+        // The entries of the live run come with its events.
         for entry in entries.iter().filter(|entry| !is_of(&entry.run_id, &session.live_run_id)) {
             self.transcript.entry(entry);
         }
         let mut commands = Vec::new();
         if !session.live_run_id.is_empty() {
             commands = self.join(&session.live_run_id);
-            commands.push(Command::ListWaiting(session.session_id.clone()));
+            commands.push(Command::ListQueue(session.session_id.clone()));
         }
         commands.extend(self.send_early());
         commands
     }
 
-    /// Sends what was sent before the session was read. What is being typed stays.
+    /// Sends the prompts that were entered before the session was read. The editor keeps its text.
     fn send_early(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
-        for (text, busy) in std::mem::take(&mut self.session.early) {
+        for (text, busy) in std::mem::take(&mut self.session.sent_early) {
             let typed = self.editor.text();
             self.editor.set(&text);
             commands.extend(self.send(busy));
@@ -94,13 +98,13 @@ impl App {
         commands
     }
 
-    /// What was sent meanwhile is given back: it was meant for that session.
+    /// Handles a session that cannot be read. Its early prompts go back into the editor.
     pub(super) fn not_opened(&mut self, why: &str) -> Vec<Command> {
         if self.session.opening {
             let current = std::mem::take(&mut self.session);
-            let early = current.early.into_iter().map(|(text, _)| text);
+            let sent_early = current.sent_early.into_iter().map(|(text, _)| text);
             let texts: Vec<String> =
-                early.chain([self.editor.text()]).filter(|text| !text.is_empty()).collect();
+                sent_early.chain([self.editor.text()]).filter(|text| !text.is_empty()).collect();
             self.editor.set(&texts.join("\n"));
             self.transcript.note(Tone::Bad, why);
         }
@@ -108,7 +112,7 @@ impl App {
     }
 
     pub(super) fn pick_session(&mut self) -> Vec<Command> {
-        self.overlay = Some(Overlay::Sessions(Picker::default()));
+        self.overlay = Some(Overlay::Sessions(SessionPicker::default()));
         vec![Command::ListSessions]
     }
 
@@ -123,10 +127,10 @@ impl App {
     pub(super) fn picker_key(&mut self, key: KeyEvent) -> Vec<Command> {
         let Some(Overlay::Sessions(picker)) = &mut self.overlay else { return Vec::new() };
         match picker.key(key) {
-            Picked::Nothing => Vec::new(),
-            Picked::New => self.new_session(),
-            Picked::Session(id) => self.open(&id),
-            Picked::Closed => {
+            PickerAction::Nothing => Vec::new(),
+            PickerAction::New => self.new_session(),
+            PickerAction::Session(id) => self.open(&id),
+            PickerAction::Closed => {
                 self.overlay = None;
                 Vec::new()
             }
@@ -134,8 +138,8 @@ impl App {
     }
 }
 
-impl Picker {
-    /// The sessions, as far as they are known.
+impl SessionPicker {
+    /// The sessions; empty until the server has answered.
     pub(crate) fn listed(&self) -> &[Session] {
         match &self.sessions {
             Some(Ok(sessions)) => sessions,
@@ -143,12 +147,12 @@ impl Picker {
         }
     }
 
-    /// One for each session, and one for a new one.
+    /// Number of lines: one for each session, and one for a new session.
     fn lines(&self) -> usize {
         self.listed().len() + 1
     }
 
-    fn key(&mut self, key: KeyEvent) -> Picked {
+    fn key(&mut self, key: KeyEvent) -> PickerAction {
         const PAGE: usize = 10;
         let last = self.lines() - 1;
         match key.code {
@@ -158,15 +162,16 @@ impl Picker {
             KeyCode::PageUp => self.at = self.at.saturating_sub(PAGE),
             KeyCode::Home => self.at = 0,
             KeyCode::End => self.at = last,
-            KeyCode::Esc | KeyCode::Char('q') => return Picked::Closed,
-            KeyCode::Char('n') => return Picked::New,
+            KeyCode::Esc | KeyCode::Char('q') => return PickerAction::Closed,
+            KeyCode::Char('n') => return PickerAction::New,
             KeyCode::Enter => {
                 let session = self.at.checked_sub(1).and_then(|at| self.listed().get(at));
-                return session.map_or(Picked::New, |session| Picked::Session(session.session_id.clone()));
+                return session
+                    .map_or(PickerAction::New, |session| PickerAction::Session(session.session_id.clone()));
             }
             _ => {}
         }
-        Picked::Nothing
+        PickerAction::Nothing
     }
 }
 

@@ -1,4 +1,4 @@
-//! A question to the human, and the answer as it takes shape.
+//! A question to the person, and the state of its answer.
 
 mod remember;
 
@@ -12,36 +12,36 @@ use agentloop_client::v1::{
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
 
-pub(crate) use self::remember::{Remembering, SCOPES};
+pub(crate) use self::remember::{RuleDraft, SCOPES};
 use super::editor::Editor;
-use crate::{terminal::answer::decision, terminal::text::exact};
+use crate::{terminal::answer::decision, terminal::text::escape_hidden};
 
-/// A question that waits for an answer.
+/// An open question, with the state of its answer.
 #[derive(Debug)]
 pub(crate) struct Card {
     pub(crate) request: HumanRequest,
     pub(crate) stage: Stage,
-    /// Why the last answer was not taken.
+    /// The reason why the last answer was refused.
     pub(crate) error: Option<String>,
-    /// An answer is on its way.
+    /// True while an answer is being sent. It cannot be changed then.
     pub(crate) sent: bool,
 }
 
-/// How far the answer is.
+/// The stage of an answer.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// One of a tool call's choices is to be picked. None is at first, so that a stray Enter decides nothing; and a
-    /// letter picks only while it is the only one `typed`, so that a word meant for elsewhere decides nothing.
+    /// The person picks one of a tool call's choices. None is picked at first, so that a stray Enter decides nothing. A
+    /// letter picks only while it is the only one `typed`, so that a word meant for another field decides nothing.
     Choosing { picked: Option<Choice>, typed: usize },
-    /// A text is being written: for a choice, or as the answer to a PROMPT.
+    /// The person writes a text: for a choice, or as the answer to a PROMPT.
     Writing { of: Option<Choice>, editor: Box<Editor> },
-    /// A rule for like calls is being chosen and written.
-    Remembering(Box<Remembering>),
-    /// Options are being picked.
+    /// The person writes a rule that is remembered with the decision.
+    RuleDraft(Box<RuleDraft>),
+    /// The person picks options.
     Selecting { at: usize, chosen: BTreeSet<usize> },
 }
 
-/// What can be done about a tool call.
+/// A choice for a decision on a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     Approve,
@@ -55,18 +55,18 @@ pub(crate) enum Choice {
     Stop,
 }
 
-/// What a key led to.
+/// The effect of a key outside of the card.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Outcome {
-    /// Nothing beyond the card.
+pub(crate) enum CardOutcome {
+    /// There is none.
     None,
-    /// The human turns to something else.
+    /// The keys go to the editor again.
     PutAside,
-    /// An answer about a tool call.
+    /// Send this decision on the tool call.
     Decided(Box<SubmitApprovalRequest>),
-    /// An answer to a PROMPT or SELECT.
+    /// Send this answer to a PROMPT or SELECT.
     Answered(Box<SubmitInputRequest>),
-    /// It is to be found out what a rule would match.
+    /// Ask the server which questions a rule would match.
     Check(Box<CheckPolicyRequest>),
 }
 
@@ -93,7 +93,7 @@ impl Card {
         Card { request, stage, error: None, sent: false }
     }
 
-    /// The choices, for a question about a tool call.
+    /// The choices of a question about a tool call.
     pub(crate) fn choices(&self) -> &'static [Choice] {
         match self.request.kind() {
             HumanRequestKind::InDoubt => &IN_DOUBT,
@@ -101,7 +101,7 @@ impl Card {
         }
     }
 
-    /// The answer was not taken.
+    /// Notes that the server refused the answer, so that it can be changed.
     pub(crate) fn refused(&mut self, why: &str) {
         self.sent = false;
         self.error = Some(why.to_owned());
@@ -110,13 +110,13 @@ impl Card {
         }
     }
 
-    /// A key, pressed by whoever `by` is. An answer that is on its way cannot be changed.
-    pub(crate) fn key(&mut self, key: KeyEvent, by: &str) -> Outcome {
+    /// Handles a key of the person `by`. While an answer is being sent, only Esc has an effect.
+    pub(crate) fn key(&mut self, key: KeyEvent, by: &str) -> CardOutcome {
         if key.code == KeyCode::Esc {
             return self.back();
         }
         if self.sent {
-            return Outcome::None;
+            return CardOutcome::None;
         }
         self.error = None;
         match &mut self.stage {
@@ -126,50 +126,50 @@ impl Card {
                     return self.written(by);
                 }
                 editor.key(key);
-                Outcome::None
+                CardOutcome::None
             }
-            Stage::Remembering(remembering) => match remembering.key(key) {
-                remember::Led::Nowhere => Outcome::None,
-                remember::Led::ToAnotherRule => self.check(),
-                remember::Led::ToAnAnswer => self.remembered(by),
+            Stage::RuleDraft(draft) => match draft.key(key) {
+                remember::RuleEdit::None => CardOutcome::None,
+                remember::RuleEdit::Changed => self.check(),
+                remember::RuleEdit::Confirmed => self.remembered(by),
             },
             Stage::Selecting { .. } => self.select(key, by),
         }
     }
 
-    /// A text from elsewhere.
-    pub(crate) fn paste(&mut self, text: &str) -> Outcome {
+    /// Pastes a text into the field that is open.
+    pub(crate) fn paste(&mut self, text: &str) -> CardOutcome {
         match &mut self.stage {
             Stage::Writing { editor, .. } if !self.sent => editor.paste(text),
-            Stage::Remembering(remembering) if !self.sent => {
-                remembering.editor.paste(text);
+            Stage::RuleDraft(draft) if !self.sent => {
+                draft.editor.paste(text);
                 return self.check();
             }
             _ => {}
         }
-        Outcome::None
+        CardOutcome::None
     }
 
-    /// Out of the text of a choice to the choices; from there to something else.
-    fn back(&mut self) -> Outcome {
+    /// Handles Esc: goes from a text back to the choices, and from there to the editor.
+    fn back(&mut self) -> CardOutcome {
         match &self.stage {
             Stage::Writing { of: Some(choice), .. } if !self.sent => {
                 self.stage = Stage::Choosing { picked: Some(*choice), typed: 0 };
-                Outcome::None
+                CardOutcome::None
             }
-            Stage::Remembering(remembering) if !self.sent => {
-                self.stage = Stage::Choosing { picked: Some(remembering.choice()), typed: 0 };
-                Outcome::None
+            Stage::RuleDraft(draft) if !self.sent => {
+                self.stage = Stage::Choosing { picked: Some(draft.choice()), typed: 0 };
+                CardOutcome::None
             }
-            _ => Outcome::PutAside,
+            _ => CardOutcome::PutAside,
         }
     }
 
-    fn choose(&mut self, key: KeyEvent, by: &str) -> Outcome {
+    fn choose(&mut self, key: KeyEvent, by: &str) -> CardOutcome {
         let choices = self.choices();
-        let Stage::Choosing { picked, typed } = &mut self.stage else { return Outcome::None };
+        let Stage::Choosing { picked, typed } = &mut self.stage else { return CardOutcome::None };
         let at = picked.and_then(|picked| choices.iter().position(|choice| *choice == picked));
-        // From nowhere, the first step down leads to the first choice and the first step up to the last.
+        // Without a picked choice, down picks the first and up picks the last.
         let down = || Some(choices[at.map_or(0, |at| (at + 1) % choices.len())]);
         let up = || {
             Some(choices[at.map_or(choices.len(), |at| at + choices.len()).saturating_sub(1) % choices.len()])
@@ -178,7 +178,7 @@ impl Card {
             KeyCode::Down | KeyCode::Tab | KeyCode::Right => (*picked, *typed) = (down(), 0),
             KeyCode::Up | KeyCode::BackTab | KeyCode::Left => (*picked, *typed) = (up(), 0),
             KeyCode::Backspace | KeyCode::Delete => (*picked, *typed) = (None, 0),
-            // A letter with ctrl or Alt is meant for something else.
+            // A letter with ctrl or Alt picks nothing.
             KeyCode::Char(c) if (key.modifiers - KeyModifiers::SHIFT).is_empty() => {
                 *typed += 1;
                 let letter = c.to_ascii_lowercase();
@@ -191,30 +191,30 @@ impl Card {
             }
             _ => {}
         }
-        Outcome::None
+        CardOutcome::None
     }
 
-    /// A choice is confirmed: that is the answer, or it needs a text.
-    fn take(&mut self, choice: Choice, by: &str) -> Outcome {
+    /// Confirms a choice: sends it, or opens the field that it needs.
+    fn take(&mut self, choice: Choice, by: &str) -> CardOutcome {
         let editor = match choice {
             Choice::Approve => return self.decided(Kind::Approve(Approve {}), by),
             Choice::Always | Choice::Never => {
-                let remembering = Remembering::of(&self.request, choice == Choice::Always);
-                self.stage = Stage::Remembering(Box::new(remembering));
+                let draft = RuleDraft::of(&self.request, choice == Choice::Always);
+                self.stage = Stage::RuleDraft(Box::new(draft));
                 return self.check();
             }
-            Choice::Edit => Editor::holding(&exact(&self.request.arguments_json), "a JSON object"),
+            Choice::Edit => Editor::holding(&escape_hidden(&self.request.arguments_json), "a JSON object"),
             Choice::Deny => Editor::new("why, for the model to read (may be empty)"),
             Choice::Stop => Editor::new("why (may be empty)"),
             Choice::Answer => Editor::new("what the model is to read as the tool's output"),
         };
         self.stage = Stage::Writing { of: Some(choice), editor: Box::new(editor) };
-        Outcome::None
+        CardOutcome::None
     }
 
-    /// The text is finished.
-    fn written(&mut self, by: &str) -> Outcome {
-        let Stage::Writing { of, editor } = &self.stage else { return Outcome::None };
+    /// Sends the written text.
+    fn written(&mut self, by: &str) -> CardOutcome {
+        let Stage::Writing { of, editor } = &self.stage else { return CardOutcome::None };
         let text = editor.text();
         let kind = match of {
             None => return self.answered(Input::Text(text), by),
@@ -223,7 +223,7 @@ impl Card {
                 Ok(arguments_json) => Kind::ApproveWithEdits(ApproveWithEdits { arguments_json }),
                 Err(why) => {
                     self.error = Some(why);
-                    return Outcome::None;
+                    return CardOutcome::None;
                 }
             },
             Some(Choice::Deny | Choice::Never) => Kind::Deny(Deny { message: text }),
@@ -233,16 +233,16 @@ impl Card {
         self.decided(kind, by)
     }
 
-    fn select(&mut self, key: KeyEvent, by: &str) -> Outcome {
+    fn select(&mut self, key: KeyEvent, by: &str) -> CardOutcome {
         let count = self.request.options.len();
-        let Stage::Selecting { at, chosen } = &mut self.stage else { return Outcome::None };
+        let Stage::Selecting { at, chosen } = &mut self.stage else { return CardOutcome::None };
         if count == 0 {
-            return Outcome::None;
+            return CardOutcome::None;
         }
         match key.code {
             KeyCode::Down | KeyCode::Tab => *at = (*at + 1) % count,
             KeyCode::Up | KeyCode::BackTab => *at = (*at + count - 1) % count,
-            // Marked where it was not, and else not marked any more.
+            // Space marks an option, or removes the mark.
             KeyCode::Char(' ') if self.request.multiple && !chosen.remove(at) => {
                 chosen.insert(*at);
             }
@@ -254,12 +254,12 @@ impl Card {
             }
             _ => {}
         }
-        Outcome::None
+        CardOutcome::None
     }
 
-    fn decided(&mut self, kind: Kind, by: &str) -> Outcome {
+    fn decided(&mut self, kind: Kind, by: &str) -> CardOutcome {
         self.sent = true;
-        Outcome::Decided(Box::new(SubmitApprovalRequest {
+        CardOutcome::Decided(Box::new(SubmitApprovalRequest {
             request_id: self.request.request_id.clone(),
             decision: Some(decision(kind)),
             digest: self.request.digest.clone(),
@@ -268,9 +268,9 @@ impl Card {
         }))
     }
 
-    fn answered(&mut self, input: Input, by: &str) -> Outcome {
+    fn answered(&mut self, input: Input, by: &str) -> CardOutcome {
         self.sent = true;
-        Outcome::Answered(Box::new(SubmitInputRequest {
+        CardOutcome::Answered(Box::new(SubmitInputRequest {
             request_id: self.request.request_id.clone(),
             input: Some(input),
             answered_by: by.to_owned(),
@@ -279,7 +279,7 @@ impl Card {
 }
 
 impl Choice {
-    /// The key that picks it.
+    /// The letter that picks this choice.
     pub(crate) fn letter(self) -> char {
         match self {
             Choice::Approve => 'y',
@@ -292,7 +292,7 @@ impl Choice {
         }
     }
 
-    /// What it means, for a question of this kind.
+    /// The text of this choice for a question of this kind.
     pub(crate) fn label(self, kind: HumanRequestKind) -> &'static str {
         let in_doubt = kind == HumanRequestKind::InDoubt;
         match self {
@@ -310,10 +310,10 @@ impl Choice {
     }
 }
 
-/// The text as one line of JSON.
+/// Checks that a text is a JSON object, and trims it.
 fn json_object(text: &str) -> Result<String, String> {
     match serde_json::from_str::<Value>(text) {
-        // Not written anew: bytes and large numbers stay as they were typed.
+        // The text itself is sent, so that large numbers stay as they were typed.
         Ok(Value::Object(_)) => Ok(text.trim().to_owned()),
         Ok(_) => Err("the arguments must be a JSON object".to_owned()),
         Err(error) => Err(format!("no JSON: {error}")),

@@ -1,4 +1,4 @@
-//! Which keys lead to which answers.
+//! The answers after given keys.
 
 use agentloop_client::v1::{ArgumentPattern, CheckPolicyResponse, PolicyRule, RememberScope, SelectOption};
 
@@ -20,9 +20,9 @@ fn card(kind: HumanRequestKind) -> Card {
     Card::new(request(kind))
 }
 
-/// Presses keys: a character each, `⏎`, `⎋`, `↓`, `↑` and `⌫` for those that have none.
-fn press(card: &mut Card, keys: &str) -> Outcome {
-    let mut outcome = Outcome::None;
+/// Presses keys: one per character, with `⏎`, `⎋`, `↓`, `↑` and `⌫` for the special ones.
+fn press(card: &mut Card, keys: &str) -> CardOutcome {
+    let mut outcome = CardOutcome::None;
     for key in keys.chars() {
         let code = match key {
             '⏎' => KeyCode::Enter,
@@ -48,14 +48,14 @@ fn decides(kind: HumanRequestKind, keys: &str, expected: Kind) {
         decided_by: "me".into(),
         ..SubmitApprovalRequest::default()
     };
-    assert_eq!(outcome, Outcome::Decided(Box::new(expected)), "{keys}");
+    assert_eq!(outcome, CardOutcome::Decided(Box::new(expected)), "{keys}");
 }
 
 #[track_caller]
 fn answers(card: &mut Card, keys: &str, expected: Input) {
     let expected =
         SubmitInputRequest { request_id: "q".into(), input: Some(expected), answered_by: "me".into() };
-    assert_eq!(press(card, keys), Outcome::Answered(Box::new(expected)), "{keys}");
+    assert_eq!(press(card, keys), CardOutcome::Answered(Box::new(expected)), "{keys}");
 }
 
 fn selection(ids: &[&str]) -> Input {
@@ -91,7 +91,7 @@ fn a_tool_call_can_be_decided_in_many_ways() {
 fn a_call_in_doubt_cannot_be_edited() {
     let kind = HumanRequestKind::InDoubt;
     assert!(!card(kind).choices().contains(&Choice::Edit));
-    assert_eq!(press(&mut card(kind), "e⏎"), Outcome::None);
+    assert_eq!(press(&mut card(kind), "e⏎"), CardOutcome::None);
     decides(kind, "y⏎", Kind::Approve(Approve {}));
     decides(kind, "a⏎sent⏎", Kind::AnswerInPlace(AnswerInPlace { output: "sent".into() }));
 }
@@ -101,7 +101,7 @@ fn nothing_is_decided_by_accident() {
     for keys in ["⏎", "⏎⏎⏎", "y", "hello⏎", "yes⏎", "okay⏎", "any⏎", "x⏎"] {
         let mut card = card(HumanRequestKind::Approve);
         let outcome = press(&mut card, keys);
-        assert_eq!(outcome, Outcome::None, "{keys}");
+        assert_eq!(outcome, CardOutcome::None, "{keys}");
         assert!(!card.sent, "{keys}");
     }
 }
@@ -112,9 +112,9 @@ fn a_letter_with_ctrl_picks_nothing() {
     for letter in ['s', 'd', 'y'] {
         card.key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL), "me");
     }
-    assert_eq!(press(&mut card, "⏎"), Outcome::None);
+    assert_eq!(press(&mut card, "⏎"), CardOutcome::None);
     assert!(matches!(card.stage, Stage::Choosing { picked: None, .. }), "{card:?}");
-    assert!(matches!(press(&mut card, "y⏎"), Outcome::Decided(_)), "they were not typed either");
+    assert!(matches!(press(&mut card, "y⏎"), CardOutcome::Decided(_)), "they were not typed either");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn arguments_must_be_a_json_object() {
     for (keys, why) in [("e⏎⌫⏎", "no JSON"), ("e⏎⌫⌫⌫⌫⌫⌫⌫[]⏎", "must be a JSON object")]
     {
         let mut card = card(HumanRequestKind::Approve);
-        assert_eq!(press(&mut card, keys), Outcome::None);
+        assert_eq!(press(&mut card, keys), CardOutcome::None);
         assert!(card.error.as_ref().is_some_and(|error| error.contains(why)), "{:?}", card.error);
         assert!(!card.sent);
     }
@@ -159,29 +159,29 @@ fn several_options_are_selected() {
 #[test]
 fn a_selection_of_nothing_is_no_panic() {
     let mut card = Card::new(HumanRequest { options: vec![], ..request(HumanRequestKind::Select) });
-    assert_eq!(press(&mut card, "↓↑ ⏎"), Outcome::None);
+    assert_eq!(press(&mut card, "↓↑ ⏎"), CardOutcome::None);
 }
 
 #[test]
 fn an_answer_on_its_way_stays_as_it_is() {
     let mut card = card(HumanRequestKind::Approve);
     press(&mut card, "y⏎");
-    assert_eq!(press(&mut card, "n⏎⏎"), Outcome::None);
+    assert_eq!(press(&mut card, "n⏎⏎"), CardOutcome::None);
     card.refused("the arguments are wrong");
     assert_eq!(card.error.as_deref(), Some("the arguments are wrong"));
-    assert!(matches!(press(&mut card, "n⏎⏎"), Outcome::Decided(_)));
+    assert!(matches!(press(&mut card, "n⏎⏎"), CardOutcome::Decided(_)));
 }
 
-/// What the card asks the server about its rule.
+/// The check of the card's rule that the server gets.
 fn checks(card: &mut Card, keys: &str) -> CheckPolicyRequest {
     match press(card, keys) {
-        Outcome::Check(check) => *check,
+        CardOutcome::Check(check) => *check,
         other => panic!("{keys}: {other:?}"),
     }
 }
 
 fn rule_of(check: &CheckPolicyRequest) -> String {
-    crate::terminal::rule::in_words(check.candidate.as_ref().expect("there is one"))
+    crate::terminal::rule::describe(check.candidate.as_ref().expect("there is one"))
 }
 
 fn tool_call() -> HumanRequest {
@@ -203,12 +203,12 @@ fn a_decision_is_remembered_as_it_is_shown() {
     assert_eq!(rule_of(&check), r#"allow add where the whole is {"a":1}"#);
     let ctrl_r = KeyEvent::new(KeyCode::Char('r'), KeyModifiers::CONTROL);
     assert!(
-        matches!(card.key(ctrl_r, "me"), Outcome::Check(check) if rule_of(&check) == "allow add where /a is 1")
+        matches!(card.key(ctrl_r, "me"), CardOutcome::Check(check) if rule_of(&check) == "allow add where /a is 1")
     );
     assert_eq!(rule_of(&checks(&mut card, "⌫")), "allow add where /a is ");
     let check = checks(&mut card, "*");
-    assert_eq!(press(&mut card, "⇥"), Outcome::None);
-    let Outcome::Decided(answer) = press(&mut card, "⏎") else { panic!("{card:?}") };
+    assert_eq!(press(&mut card, "⇥"), CardOutcome::None);
+    let CardOutcome::Decided(answer) = press(&mut card, "⏎") else { panic!("{card:?}") };
     assert_eq!(answer.decision, Some(decision(Kind::Approve(Approve {}))));
     assert_eq!((answer.remember(), answer.remember_rule), (RememberScope::Session, check.candidate));
 }
@@ -217,7 +217,7 @@ fn a_decision_is_remembered_as_it_is_shown() {
 fn a_denial_is_remembered_for_the_shortest_time_unless_told() {
     let mut card = Card::new(tool_call());
     assert_eq!(rule_of(&checks(&mut card, "d⏎")), r#"deny add where the whole is {"a":1}"#);
-    let Outcome::Decided(answer) = press(&mut card, "⏎") else { panic!("{card:?}") };
+    let CardOutcome::Decided(answer) = press(&mut card, "⏎") else { panic!("{card:?}") };
     assert_eq!(answer.decision, Some(decision(Kind::Deny(Deny::default()))));
     assert_eq!(answer.remember(), RememberScope::Run);
 }
@@ -228,7 +228,7 @@ fn what_a_rule_matches_is_said_of_the_rule_that_is_shown() {
     let first = checks(&mut card, "r⏎").candidate.expect("there is one");
     let second = checks(&mut card, "x").candidate.expect("there is one");
     let says = |card: &Card| match &card.stage {
-        Stage::Remembering(remembering) => remembering.preview.in_words().0,
+        Stage::RuleDraft(draft) => draft.preview.describe().0,
         other => panic!("{other:?}"),
     };
     let matching = CheckPolicyResponse {
@@ -237,13 +237,13 @@ fn what_a_rule_matches_is_said_of_the_rule_that_is_shown() {
         ..CheckPolicyResponse::default()
     };
     card.checked(&first, Ok(&matching));
-    assert_eq!(says(&card), "looking what it matches …");
+    assert_eq!(says(&card), "checking what it matches …");
     card.checked(&second, Ok(&matching));
     assert_eq!(says(&card), "matches this call and another question");
     card.checked(&second, Ok(&CheckPolicyResponse::default()));
     assert_eq!(says(&card), "does not match this call");
     card.checked(&second, Err("away"));
-    assert_eq!(says(&card), "what it matches is not known: away");
+    assert_eq!(says(&card), "the check failed: away");
 }
 
 #[test]
@@ -252,22 +252,22 @@ fn what_is_no_rule_is_not_remembered() {
     checks(&mut card, "r⏎");
     let ctrl_j = KeyEvent::new(KeyCode::Char('j'), KeyModifiers::CONTROL);
     card.key(ctrl_j, "me");
-    assert_eq!(press(&mut card, "nonsense⏎"), Outcome::None);
+    assert_eq!(press(&mut card, "nonsense⏎"), CardOutcome::None);
     assert!(card.error.as_ref().is_some_and(|error| error.contains("form")) && !card.sent, "{card:?}");
-    assert_eq!(press(&mut card, "⎋"), Outcome::None);
+    assert_eq!(press(&mut card, "⎋"), CardOutcome::None);
     assert!(matches!(card.stage, Stage::Choosing { picked: Some(Choice::Always), .. }));
 }
 
 #[test]
 fn a_call_in_doubt_is_not_remembered() {
-    assert_eq!(press(&mut card(HumanRequestKind::InDoubt), "r⏎"), Outcome::None);
-    assert_eq!(press(&mut card(HumanRequestKind::InDoubt), "d⏎"), Outcome::None);
+    assert_eq!(press(&mut card(HumanRequestKind::InDoubt), "r⏎"), CardOutcome::None);
+    assert_eq!(press(&mut card(HumanRequestKind::InDoubt), "d⏎"), CardOutcome::None);
 }
 
 #[test]
 fn esc_puts_a_question_aside() {
     for kind in [HumanRequestKind::Approve, HumanRequestKind::Prompt, HumanRequestKind::Select] {
-        assert_eq!(press(&mut card(kind), "⎋"), Outcome::PutAside, "{kind:?}");
+        assert_eq!(press(&mut card(kind), "⎋"), CardOutcome::PutAside, "{kind:?}");
     }
 }
 

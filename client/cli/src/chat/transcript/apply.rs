@@ -1,4 +1,4 @@
-//! What a run's events change in what is shown.
+//! Applies the events of a run to the transcript.
 
 use agentloop_client::v1::{
     AssistantMessage, ContextCompacted, HumanRequest, HumanRequestKind, HumanResolved, ModelCallFailed,
@@ -6,16 +6,17 @@ use agentloop_client::v1::{
     ToolCallState, decision::Decision as Kind, model_delta::Delta, part::Content, run_event::Event,
 };
 
-use super::{Block, Moment, Said, State, Tone, Transcript};
+use super::{Block, CallState, Elapsed, TextBlock, Tone, Transcript};
 use crate::{
-    terminal::names,
+    terminal::format,
+    terminal::model_attempt::ModelAttempt,
     terminal::render::status::{answered, error},
     terminal::style::Style,
 };
 
 impl Transcript {
-    /// Takes up an event of a run.
-    pub(crate) fn event(&mut self, event: &Event, now: Moment) {
+    /// Applies an event of a run.
+    pub(crate) fn event(&mut self, event: &Event, now: Elapsed) {
         match event {
             Event::InputMessage(input) => {
                 if let Some(message) = &input.message {
@@ -39,12 +40,12 @@ impl Transcript {
             }
             Event::HumanResolved(resolved) => self.resolved(resolved),
             Event::RunFinished(finished) => self.run_finished(finished),
-            other => self.beside(other, now),
+            other => self.other_event(other, now),
         }
     }
 
-    /// What neither model nor human says.
-    fn beside(&mut self, event: &Event, now: Moment) {
+    /// Applies an event about context, compaction, extensions or tools.
+    fn other_event(&mut self, event: &Event, now: Elapsed) {
         match event {
             Event::ContextAdded(added) => {
                 self.note(Tone::Quiet, &format!("{} added to the context", added.source));
@@ -75,22 +76,22 @@ impl Transcript {
         self.note(Tone::Quiet, &format!("the context was made smaller ({}{tokens})", compacted.strategy));
     }
 
-    fn tool_event(&mut self, event: &Event, now: Moment) {
+    fn tool_event(&mut self, event: &Event, now: Elapsed) {
         match event {
             Event::ToolCallProposed(proposed) => self.call(&proposed.call_id).named(&proposed.tool),
             Event::ToolCallOffered(offered) => {
                 let call = self.call(&offered.call_id);
                 call.named(&offered.tool);
-                call.state = State::Pending { why: format!("offered to {}", offered.host_id) };
+                call.state = CallState::Pending { why: format!("offered to {}", offered.host_id) };
             }
             Event::ToolCallAccepted(accepted) => {
                 let (host, attempt) = (accepted.host_id.clone(), accepted.attempt);
-                self.call(&accepted.call_id).state = State::Running { host, attempt, since: now };
+                self.call(&accepted.call_id).state = CallState::Running { host, attempt, since: now };
             }
             Event::ToolCallProgress(progress) => {
                 let percent =
                     progress.fraction.map_or(String::new(), |fraction| format!("{:.0} % ", fraction * 100.0));
-                let line = names::brief(&super::tame(&progress.message), 200);
+                let line = format::first_line(&super::sanitize(&progress.message), 200);
                 self.call(&progress.call_id).progress = format!("{percent}{line}");
             }
             Event::ToolCallOutput(output) => self.call(&output.call_id).put_out(&output.data),
@@ -101,18 +102,20 @@ impl Transcript {
     }
 
     fn delta(&mut self, delta: &ModelDelta) {
-        self.speaks((delta.model_call, delta.attempt));
+        let ModelDelta { model_call, attempt, .. } = *delta;
+        self.begin_attempt(ModelAttempt { model_call, attempt });
         match &delta.delta {
             Some(Delta::Text(text)) => self.grow(text, false),
             Some(Delta::Reasoning(text)) => self.grow(text, true),
-            // A call is shown when the message is finished.
+            // A tool call is shown when the message is finished.
             Some(Delta::ToolCall(_)) | None => {}
         }
     }
 
     fn partial(&mut self, partial: &PartialMessage) {
-        self.take_back_live();
-        self.speaking = (partial.model_call, partial.attempt);
+        self.remove_unfinished();
+        let PartialMessage { model_call, attempt, .. } = *partial;
+        self.attempt = ModelAttempt { model_call, attempt };
         for part in partial.message.iter().flat_map(|message| &message.parts) {
             match &part.content {
                 Some(Content::Text(text)) => self.grow(text, false),
@@ -122,28 +125,28 @@ impl Transcript {
         }
     }
 
-    /// A finished message is authoritative over its pieces. Reasoning that the provider does not repeat stays.
+    /// Replaces the deltas by the finished message. Reasoning stays if the finished message has none.
     fn finished_message(&mut self, finished: &AssistantMessage) {
         let Some(message) = &finished.message else { return };
         let has_reasoning = message.parts.iter().any(
             |part| matches!(&part.content, Some(Content::Reasoning(reasoning)) if !reasoning.text.is_empty()),
         );
         for block in &mut self.blocks {
-            if let Block::Reasoning(said) = block
+            if let Block::Reasoning(text) = block
                 && !has_reasoning
             {
-                said.live = false;
+                text.unfinished = false;
             }
         }
-        self.take_back_live();
+        self.remove_unfinished();
         self.message(message);
     }
 
     fn model_call_failed(&mut self, failed: &ModelCallFailed) {
-        self.take_back_live();
+        self.remove_unfinished();
         let mut note = format!("the model failed: {}", why(failed.error.as_ref()));
         if failed.retry_at.is_some() {
-            note.push_str(&format!("; it is tried again at {} UTC", names::time(failed.retry_at.as_ref())));
+            note.push_str(&format!("; it is tried again at {} UTC", format::time(failed.retry_at.as_ref())));
         }
         self.note(Tone::Warning, &note);
     }
@@ -157,8 +160,8 @@ impl Transcript {
             call.named(&request.tool);
         }
         call.state = match request.kind() {
-            HumanRequestKind::InDoubt => State::InDoubt,
-            _ => State::AwaitingHuman,
+            HumanRequestKind::InDoubt => CallState::InDoubt,
+            _ => CallState::AwaitingHuman,
         };
     }
 
@@ -170,66 +173,67 @@ impl Transcript {
             if let Some(Kind::ApproveWithEdits(edits)) = decided {
                 call.with_arguments(&edits.arguments_json);
             }
-            if matches!(call.state, State::AwaitingHuman | State::InDoubt) {
-                call.state = State::Pending { why: String::new() };
+            if matches!(call.state, CallState::AwaitingHuman | CallState::InDoubt) {
+                call.state = CallState::Pending { why: String::new() };
             }
         }
         self.note(Tone::Quiet, &answered(answer));
     }
 
     fn attempt_failed(&mut self, failed: &ToolCallAttemptFailed) {
-        let message = names::brief(&super::tame(&failed.message), 200);
+        let message = format::first_line(&super::sanitize(&failed.message), 200);
         self.call(&failed.call_id).state = match failed.state() {
-            ToolCallState::InDoubt => State::InDoubt,
-            _ => State::Pending { why: format!("try {}: {message}", failed.attempt) },
+            ToolCallState::InDoubt => CallState::InDoubt,
+            _ => CallState::Pending { why: format!("try {}: {message}", failed.attempt) },
         };
     }
 
     fn result(&mut self, event: &ToolCallResult) {
         let Some(result) = &event.result else { return };
-        let took = if event.attempt == 0 { String::new() } else { names::duration(event.duration.as_ref()) };
+        let took = if event.attempt == 0 { String::new() } else { format::duration(event.duration.as_ref()) };
         self.call(&result.call_id).settled(result, took);
     }
 
     fn run_finished(&mut self, finished: &RunFinished) {
-        self.take_back_live();
+        self.remove_unfinished();
         match finished.status() {
             RunStatus::Completed => {}
             status => {
-                let note = format!("{}: {}", names::status(status), why(finished.error.as_ref()));
+                let note = format!("{}: {}", format::status(status), why(finished.error.as_ref()));
                 let tone = if status == RunStatus::Aborted { Tone::Warning } else { Tone::Bad };
                 self.note(tone, &note);
             }
         }
     }
 
-    /// Another try makes what was said before void.
-    fn speaks(&mut self, of: (u32, u32)) {
-        if self.speaking != of {
-            self.take_back_live();
-            self.speaking = of;
+    /// Begins an attempt of a model call. The unfinished text of an earlier one is removed.
+    fn begin_attempt(&mut self, attempt: ModelAttempt) {
+        if self.attempt != attempt {
+            self.remove_unfinished();
+            self.attempt = attempt;
         }
     }
 
     fn grow(&mut self, piece: &str, reasoning: bool) {
-        let goes_on = match self.blocks.back_mut() {
-            Some(Block::Said(said)) if !reasoning && said.live => Some(said),
-            Some(Block::Reasoning(said)) if reasoning && said.live => Some(said),
+        let unfinished = match self.blocks.back_mut() {
+            Some(Block::Text(text)) if !reasoning && text.unfinished => Some(text),
+            Some(Block::Reasoning(text)) if reasoning && text.unfinished => Some(text),
             _ => None,
         };
-        if let Some(said) = goes_on {
-            said.grow(piece);
+        if let Some(text) = unfinished {
+            text.grow(piece);
         } else if !piece.is_empty() {
-            let said = Said { live: true, ..Said::finished(piece) };
-            self.push(if reasoning { Block::Reasoning(said) } else { Block::Said(said) });
+            let text = TextBlock { unfinished: true, ..TextBlock::finished(piece) };
+            self.push(if reasoning { Block::Reasoning(text) } else { Block::Text(text) });
         }
     }
 
-    fn take_back_live(&mut self) {
-        self.blocks.retain(|block| !matches!(block, Block::Said(said) | Block::Reasoning(said) if said.live));
+    fn remove_unfinished(&mut self) {
+        self.blocks
+            .retain(|block| !matches!(block, Block::Text(text) | Block::Reasoning(text) if text.unfinished));
     }
 }
 
-fn why(of: Option<&RunError>) -> String {
-    error(Style::plain(), of)
+fn why(run_error: Option<&RunError>) -> String {
+    error(Style::plain(), run_error)
 }

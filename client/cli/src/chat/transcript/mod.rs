@@ -1,4 +1,4 @@
-//! The conversation as it is shown: blocks, in the order in which they came about.
+//! The conversation on the screen, as a list of blocks in the order of their events.
 
 mod apply;
 #[cfg(test)]
@@ -9,48 +9,51 @@ use std::{collections::VecDeque, time::Duration};
 
 use agentloop_client::v1::{Entry, Message, Role, part::Content};
 
-pub(crate) use self::tool::{Call, State};
-use crate::terminal::text::{beginning, tame};
+pub(crate) use self::tool::{CallBlock, CallState};
+use crate::terminal::{
+    model_attempt::ModelAttempt,
+    text::{sanitize, truncate},
+};
 
-/// Older blocks are dropped: they are in the session.
+/// Bound on blocks. Older ones are dropped; the session has them.
 const BLOCKS_MAX: usize = 4000;
-/// What is kept of one text.
+/// Bound on one text. A longer one is cut.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
 
-/// What is said and done in a conversation.
+/// The blocks of a conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Transcript {
     blocks: VecDeque<Block>,
-    /// Blocks that were dropped, so that a block's number never changes.
+    /// Number of dropped blocks, so that a block's number never changes.
     dropped: usize,
-    /// Model call and try of what is being said.
-    speaking: (u32, u32),
+    /// The attempt of a model call whose text is being shown.
+    attempt: ModelAttempt,
 }
 
-/// A piece of the conversation. All text in it can be drawn as it is.
+/// A piece of the conversation. All its text is sanitized.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Block {
-    /// The caller's words.
+    /// A message of the user.
     User(String),
-    /// The model's words.
-    Said(Said),
-    /// What the model thought before.
-    Reasoning(Said),
-    /// A tool call.
-    Call(Box<Call>),
-    /// What happened beside it.
+    /// Text of the model.
+    Text(TextBlock),
+    /// Reasoning of the model.
+    Reasoning(TextBlock),
+    /// A tool call, with its state and result.
+    Call(Box<CallBlock>),
+    /// A note about another event.
     Note(Tone, String),
 }
 
-/// Words of the model.
+/// A text of the model.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Said {
+pub(crate) struct TextBlock {
     pub(crate) text: String,
-    /// Whether they are still coming, and may be taken back.
-    pub(crate) live: bool,
+    /// True until the text is finished. It may still grow or be removed.
+    pub(crate) unfinished: bool,
 }
 
-/// How much a note matters.
+/// The importance of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Quiet,
@@ -59,7 +62,7 @@ pub(crate) enum Tone {
 }
 
 impl Transcript {
-    /// The blocks with their numbers.
+    /// The blocks with their numbers, which never change.
     pub(crate) fn blocks(&self) -> impl DoubleEndedIterator<Item = (usize, &Block)> + ExactSizeIterator {
         let dropped = self.dropped;
         self.blocks.iter().enumerate().map(move |(n, block)| (n + dropped, block))
@@ -70,21 +73,21 @@ impl Transcript {
     }
 
     pub(crate) fn user(&mut self, text: &str) {
-        self.push(Block::User(beginning(&tame(text), TEXT_BYTES_MAX)));
+        self.push(Block::User(truncate(&sanitize(text), TEXT_BYTES_MAX)));
     }
 
-    /// Takes back the last words of the caller, which did not reach the server.
-    pub(crate) fn take_back_user(&mut self) {
+    /// Removes the last message of the user, which did not reach the server.
+    pub(crate) fn remove_last_user(&mut self) {
         if let Some(at) = self.blocks.iter().rposition(|block| matches!(block, Block::User(_))) {
             self.blocks.remove(at);
         }
     }
 
     pub(crate) fn note(&mut self, tone: Tone, text: &str) {
-        self.push(Block::Note(tone, beginning(&tame(text), TEXT_BYTES_MAX)));
+        self.push(Block::Note(tone, truncate(&sanitize(text), TEXT_BYTES_MAX)));
     }
 
-    /// A message that a session holds.
+    /// Adds an entry of a session.
     pub(crate) fn entry(&mut self, entry: &Entry) {
         if let Some(compaction) = &entry.compaction {
             self.compacted(compaction);
@@ -99,7 +102,7 @@ impl Transcript {
             match &part.content {
                 Some(Content::Text(text)) => self.text(message.role(), text),
                 Some(Content::Reasoning(reasoning)) if !reasoning.text.is_empty() => {
-                    self.push(Block::Reasoning(Said::finished(&reasoning.text)));
+                    self.push(Block::Reasoning(TextBlock::finished(&reasoning.text)));
                 }
                 Some(Content::ToolCall(call)) => self.call(&call.call_id).asked(call),
                 Some(Content::ToolResult(result)) => {
@@ -118,18 +121,18 @@ impl Transcript {
             return;
         }
         match role {
-            Role::Assistant => self.push(Block::Said(Said::finished(text))),
+            Role::Assistant => self.push(Block::Text(TextBlock::finished(text))),
             Role::User => self.user(text),
             _ => self.note(Tone::Quiet, text),
         }
     }
 
-    /// A tool call, which is made where there is none of this id. A result may come long after its call: the search
-    /// begins at the end.
-    fn call(&mut self, call_id: &str) -> &mut Call {
+    /// The block of a tool call; it is added if there is none. The search begins at the end, because most events are about
+    /// recent calls.
+    fn call(&mut self, call_id: &str) -> &mut CallBlock {
         let is_it = |block: &Block| matches!(block, Block::Call(call) if call.call_id == call_id);
         let at = self.blocks.iter().rposition(is_it).unwrap_or_else(|| {
-            self.push(Block::Call(Box::new(Call::new(call_id))));
+            self.push(Block::Call(Box::new(CallBlock::new(call_id))));
             self.blocks.len() - 1
         });
         match &mut self.blocks[at] {
@@ -147,18 +150,18 @@ impl Transcript {
     }
 }
 
-impl Said {
-    fn finished(text: &str) -> Said {
-        Said { text: beginning(&tame(text), TEXT_BYTES_MAX), live: false }
+impl TextBlock {
+    fn finished(text: &str) -> TextBlock {
+        TextBlock { text: truncate(&sanitize(text), TEXT_BYTES_MAX), unfinished: false }
     }
 
-    /// Another piece. Pieces may cut an escape sequence in two, whose rest is then shown as the harmless text it is.
+    /// Adds a delta. If deltas split an escape sequence, its second part is shown as harmless text.
     fn grow(&mut self, piece: &str) {
         if self.text.len() < TEXT_BYTES_MAX {
-            self.text.push_str(&tame(piece));
+            self.text.push_str(&sanitize(piece));
         }
     }
 }
 
-/// When something was seen, from the start of the program.
-pub(crate) type Moment = Duration;
+/// Time since the start of the program.
+pub(crate) type Elapsed = Duration;

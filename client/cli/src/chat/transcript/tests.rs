@@ -1,4 +1,4 @@
-//! What is shown after which events.
+//! The transcript after given events.
 
 use std::time::Duration;
 
@@ -62,17 +62,17 @@ fn after(events: &[Event]) -> Transcript {
     transcript
 }
 
-/// The blocks as lines: who, and what.
+/// The blocks as lines, each with its kind and text.
 fn shown(transcript: &Transcript) -> Vec<String> {
-    let live = |said: &Said| if said.live { "…" } else { "" };
+    let live = |text: &TextBlock| if text.unfinished { "…" } else { "" };
     let now = Duration::from_secs(10);
     transcript
         .blocks()
         .map(|(_, block)| match block {
             Block::User(text) => format!("user {text}"),
-            Block::Said(said) => format!("said{} {}", live(said), said.text),
-            Block::Reasoning(said) => format!("thought{} {}", live(said), said.text),
-            Block::Call(call) => format!("call {} {} {}", call.tool, call.arguments, call.in_words(now)),
+            Block::Text(text) => format!("said{} {}", live(text), text.text),
+            Block::Reasoning(text) => format!("thought{} {}", live(text), text.text),
+            Block::Call(call) => format!("call {} {} {}", call.tool, call.arguments, call.describe(now)),
             Block::Note(_, text) => format!("note {text}"),
         })
         .collect()
@@ -103,7 +103,7 @@ fn reasoning_that_is_not_repeated_stays() {
 }
 
 #[test]
-fn what_a_failed_try_said_is_taken_back() {
+fn the_text_of_a_failed_attempt_is_removed() {
     check(&[says(1, "Hel"), says(2, "Good day")], &["said… Good day"]);
     let error =
         RunError { code: RunErrorCode::ModelTimeout.into(), message: "too slow".into(), http_status: 0 };
@@ -171,7 +171,7 @@ fn a_call_goes_through_its_states() {
 }
 
 #[test]
-fn a_failed_try_says_why() {
+fn a_failed_attempt_shows_its_reason() {
     let failed = |state: ToolCallState| {
         Event::ToolCallAttemptFailed(ToolCallAttemptFailed {
             call_id: "c".into(),
@@ -214,18 +214,18 @@ fn an_approval_with_edits_shows_what_runs() {
 }
 
 #[test]
-fn what_becomes_of_the_context_is_said() {
+fn changes_of_the_context_are_noted() {
     let compacted = ContextCompacted {
         strategy: "summarize".into(),
         tokens_before: 900,
         tokens_after: 100,
         ..ContextCompacted::default()
     };
-    let said = "the context was made smaller (summarize, about 900 tokens before, 100 after)";
-    check(&[Event::ContextCompacted(compacted.clone())], &[&format!("note {said}")]);
+    let text = "the context was made smaller (summarize, about 900 tokens before, 100 after)";
+    check(&[Event::ContextCompacted(compacted.clone())], &[&format!("note {text}")]);
     let mut transcript = Transcript::default();
     transcript.entry(&Entry { compaction: Some(compacted), ..Entry::default() });
-    assert_eq!(shown(&transcript), [format!("note {said}")]);
+    assert_eq!(shown(&transcript), [format!("note {text}")]);
 
     let error = RunError { code: RunErrorCode::ModelTimeout.into(), message: "late".into(), http_status: 0 };
     let failed = CompactionFailed { strategy: "summarize".into(), error: Some(error) };
@@ -236,7 +236,7 @@ fn what_becomes_of_the_context_is_said() {
 }
 
 #[test]
-fn an_extension_is_heard_of_where_it_says_something() {
+fn an_extension_with_an_outcome_is_noted() {
     let applied = |outcome: &str, error: &str| {
         Event::ExtensionApplied(ExtensionApplied {
             name: "guard".into(),
@@ -301,7 +301,7 @@ fn a_session_is_shown_as_it_was() {
 }
 
 #[test]
-fn nothing_shown_steers_the_terminal() {
+fn all_text_is_sanitized() {
     let hostile = "\x1b]0;x\x07\x1b[2J\r\u{202e}bad";
     let user = InputMessage {
         message: Some(message(Role::User, vec![text(hostile)])),
@@ -336,11 +336,11 @@ fn old_blocks_are_dropped_and_numbers_stay() {
 }
 
 #[test]
-fn words_that_did_not_arrive_are_taken_back() {
+fn a_lost_message_is_removed() {
     let mut transcript = Transcript::default();
     transcript.user("one");
     transcript.user("two");
     transcript.note(Tone::Bad, "lost");
-    transcript.take_back_user();
+    transcript.remove_last_user();
     assert_eq!(shown(&transcript), ["user one", "note lost"]);
 }

@@ -1,4 +1,4 @@
-//! Windows over everything else.
+//! Draws the windows over everything else: help, sessions, queue and rules.
 
 use agentloop_client::v1::{RememberedRule, Session};
 use ratatui::{
@@ -8,12 +8,15 @@ use ratatui::{
     widgets::{Block, BorderType, Clear, Paragraph, Widget},
 };
 
-use super::{BAD, BOLD, DIM, PICKED, WARN, queue};
+use super::queue;
 use crate::{
-    chat::app::{App, HELP, Overlay, Picker, Rules},
-    terminal::names,
+    chat::{
+        app::{App, HELP, Overlay, RuleList, SessionPicker},
+        styles::{BAD, BOLD, DIM, WARN, row},
+    },
+    terminal::format,
     terminal::rule,
-    terminal::text::{exact, tame},
+    terminal::text::{escape_hidden, sanitize},
 };
 
 pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
@@ -42,54 +45,50 @@ pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
     }
 }
 
-fn sessions(picker: &Picker, room: usize) -> Vec<Line<'static>> {
+fn sessions(picker: &SessionPicker, room: usize) -> Vec<Line<'static>> {
     let mut lines = vec![row("a new session".to_owned(), picker.at == 0)];
     match &picker.sessions {
         None => lines.push(Line::styled("asking the server …", DIM)),
-        Some(Err(why)) => lines.push(Line::styled(tame(why), BAD)),
+        Some(Err(why)) => lines.push(Line::styled(sanitize(why), BAD)),
         Some(Ok(sessions)) => {
             let listed = sessions.iter().enumerate();
-            lines.extend(listed.map(|(n, session)| row(in_words(session), picker.at == n + 1)));
+            lines.extend(listed.map(|(n, session)| row(describe(session), picker.at == n + 1)));
         }
     }
     around(picker.at, room, lines)
 }
 
-/// Of more lines than there is room for, those around the picked one.
+/// The lines that fit, around the selected one.
 fn around(at: usize, room: usize, lines: Vec<Line<'static>>) -> Vec<Line<'static>> {
     let first = (at + 1).saturating_sub(room);
     lines.into_iter().skip(first).take(room).collect()
 }
 
-fn rules(list: &Rules) -> Vec<Line<'static>> {
+fn rules(list: &RuleList) -> Vec<Line<'static>> {
     let mut lines = match &list.listed {
         None => vec![Line::styled("asking the server …", DIM)],
-        Some(Err(why)) => vec![Line::styled(tame(why), BAD)],
+        Some(Err(why)) => vec![Line::styled(sanitize(why), BAD)],
         Some(Ok(rules)) if rules.is_empty() => vec![Line::styled("no decision is remembered", DIM)],
         Some(Ok(rules)) => {
             let rows = rules.iter().enumerate();
             rows.map(|(n, remembered)| row(rule_in_words(remembered), list.at == n)).collect()
         }
     };
-    lines.extend(list.error.iter().map(|why| Line::styled(tame(why), BAD)));
+    lines.extend(list.error.iter().map(|why| Line::styled(sanitize(why), BAD)));
     lines
 }
 
 fn rule_in_words(remembered: &RememberedRule) -> String {
     let of = if remembered.session_id.is_empty() { "every run   " } else { "this session" };
-    let words = remembered.rule.as_ref().map(rule::in_words).unwrap_or_default();
-    format!("{of}  {}  (by {})", exact(&words), exact(&remembered.decided_by))
+    let words = remembered.rule.as_ref().map(rule::describe).unwrap_or_default();
+    format!("{of}  {}  (by {})", escape_hidden(&words), escape_hidden(&remembered.decided_by))
 }
 
-pub(super) fn row(text: String, picked: bool) -> Line<'static> {
-    if picked { Line::styled(text, PICKED) } else { Line::raw(text) }
-}
-
-fn in_words(session: &Session) -> String {
+fn describe(session: &Session) -> String {
     let live = if session.live_run_id.is_empty() { ' ' } else { '◐' };
     let title = if session.title.is_empty() { &session.session_id } else { &session.title };
-    let at = names::time(session.updated_at.as_ref());
-    format!("{live} {at}  {:>4}  {}", session.entry_count, names::brief(&tame(title), 80))
+    let at = format::time(session.updated_at.as_ref());
+    format!("{live} {at}  {:>4}  {}", session.entry_count, format::first_line(&sanitize(title), 80))
 }
 
 fn window(title: &str, lines: Vec<Line<'_>>, width: u16, area: Rect, buf: &mut Buffer) {

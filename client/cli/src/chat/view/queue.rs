@@ -1,4 +1,4 @@
-//! What waits for its turn, drawn above the editor.
+//! Draws the queued runs, above the editor and in a window.
 
 use ratatui::{
     buffer::Buffer,
@@ -7,29 +7,25 @@ use ratatui::{
     widgets::{Paragraph, Widget},
 };
 
-use super::{DIM, overlay::row};
 use crate::{
-    chat::app::{App, Queued},
-    terminal::names,
+    chat::{
+        app::{App, QueueItem},
+        layout::QUEUE_ROWS_MAX,
+        styles::{DIM, row},
+    },
+    terminal::format,
 };
 
-/// Of more, the number is shown.
-const ROWS_MAX: usize = 3;
 const TEXT_CHARS: usize = 200;
-
-/// How many rows it takes.
-pub(super) fn rows(app: &App) -> usize {
-    app.queue.len().min(ROWS_MAX)
-}
 
 pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
     let count = app.queue.len();
-    let shown = if count > ROWS_MAX { ROWS_MAX - 1 } else { count };
+    let shown = if count > QUEUE_ROWS_MAX { QUEUE_ROWS_MAX - 1 } else { count };
     let mut lines: Vec<Line<'static>> = app
         .queue
         .iter()
         .take(shown)
-        .map(|queued| Line::styled(format!("⋯ {}", in_words(queued)), DIM))
+        .map(|queued| Line::styled(format!("⋯ {}", describe(queued)), DIM))
         .collect();
     if shown < count {
         lines.push(Line::styled(format!("⋯ and {} more (ctrl-Q)", count - shown), DIM));
@@ -37,20 +33,23 @@ pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
     Paragraph::new(lines).render(area, buf);
 }
 
-/// All of it, to pick one.
+/// All queued runs, as lines of the window.
 pub(super) fn lines(app: &App, at: usize) -> Vec<Line<'static>> {
     if app.queue.is_empty() {
-        return vec![Line::styled("nothing waits: what is sent while a run is under way does", DIM)];
+        return vec![Line::styled(
+            "the queue is empty: a message that is sent while a run is live is queued",
+            DIM,
+        )];
     }
     let numbered = app.queue.iter().enumerate();
-    numbered.map(|(n, queued)| row(format!("{:>2}  {}", n + 1, in_words(queued)), n == at)).collect()
+    numbered.map(|(n, queued)| row(format!("{:>2}  {}", n + 1, describe(queued)), n == at)).collect()
 }
 
-fn in_words(queued: &Queued) -> String {
+fn describe(queued: &QueueItem) -> String {
     let state = match queued {
-        Queued { leaving: true, .. } => "removing: ",
-        Queued { sure: false, .. } => "sending: ",
-        Queued { .. } => "queued: ",
+        QueueItem { removing: true, .. } => "removing: ",
+        QueueItem { accepted: false, .. } => "sending: ",
+        QueueItem { .. } => "queued: ",
     };
-    format!("{state}{}", names::brief(&queued.text, TEXT_CHARS))
+    format!("{state}{}", format::first_line(&queued.text, TEXT_CHARS))
 }

@@ -1,4 +1,4 @@
-//! The last line: session, run, what it waits for, tokens.
+//! Draws the status line: the run and the reason for its wait, tokens, and the session.
 
 use agentloop_client::v1::RunStatus;
 use ratatui::{
@@ -8,10 +8,12 @@ use ratatui::{
     widgets::Widget,
 };
 
-use super::{BOLD, DIM, WARN};
 use crate::{
-    chat::app::{App, Live, Scroll},
-    terminal::names,
+    chat::{
+        app::{App, LiveRun, Scroll},
+        styles::{BOLD, DIM, WARN},
+    },
+    terminal::format,
 };
 
 const SESSION_CHARS: usize = 40;
@@ -30,7 +32,7 @@ fn line(app: &App) -> Line<'static> {
     } else {
         spans.push(Span::styled("ready", BOLD));
     }
-    if app.scroll != Scroll::Follow {
+    if app.scroll != Scroll::FollowOptions {
         spans.push(Span::styled("  ↓ ctrl-End: the end", WARN));
     }
     let usage = &app.usage;
@@ -39,14 +41,14 @@ fn line(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-fn run(live: &Live) -> Vec<Span<'static>> {
+fn run(live: &LiveRun) -> Vec<Span<'static>> {
     if !live.connected {
         return vec![Span::styled("reconnecting…", WARN)];
     }
     let status = match live.status {
         _ if live.aborting => "aborting…".to_owned(),
         RunStatus::Unspecified => "sending…".to_owned(),
-        status => names::status(status).replace('_', " "),
+        status => format::status(status).replace('_', " "),
     };
     let needs_somebody = matches!(live.status, RunStatus::AwaitingHuman | RunStatus::Paused);
     let mut spans = vec![Span::styled(status, if needs_somebody { WARN } else { BOLD })];
@@ -62,7 +64,7 @@ fn run(live: &Live) -> Vec<Span<'static>> {
 fn session(app: &App) -> String {
     match (&app.session.id, app.session.title.as_str()) {
         (None, _) => "new session".to_owned(),
-        (Some(id), "") => format!("session {}", names::brief(id, SESSION_CHARS)),
-        (Some(_), title) => format!("session {}", names::brief(title, SESSION_CHARS)),
+        (Some(id), "") => format!("session {}", format::first_line(id, SESSION_CHARS)),
+        (Some(_), title) => format!("session {}", format::first_line(title, SESSION_CHARS)),
     }
 }

@@ -1,4 +1,4 @@
-//! What is on the screen.
+//! The text on the screen in given states.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use agentloop_client::v1::{
     WaitingOn, model_delta::Delta, part::Content, run_event,
 };
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui::{Terminal, backend::TestBackend};
+use ratatui::{Terminal, backend::TestBackend, style::Modifier};
 
 use super::*;
 use crate::chat::{
-    app::Options,
+    app::ChatOptions,
     event::{Command, Event},
 };
 
 fn chat() -> App {
     let options =
-        Options { input: RunInput::default(), notes: vec![], who: "me".into(), new_id: || "r".into() };
+        ChatOptions { input: RunInput::default(), notes: vec![], who: "me".into(), new_id: || "r".into() };
     App::new(options, None).0
 }
 
-/// A chat in which a run was started.
+/// A chat with a started run.
 fn running() -> App {
     let mut app = chat();
     app.handle(Event::Paste("What is 1 + 2?".into()));
@@ -71,7 +71,7 @@ fn approval(arguments: &str) -> HumanRequest {
     }
 }
 
-/// The screen as rows of text.
+/// Draws the screen, and returns its rows as text.
 fn screen(app: &mut App, width: u16, height: u16) -> Vec<String> {
     app.handle(Event::Resize(width, height));
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory is no terminal to fail");
@@ -167,7 +167,7 @@ fn an_approval_shows_every_argument() {
 }
 
 #[test]
-fn what_is_to_be_remembered_is_shown() {
+fn the_draft_of_a_rule_is_shown() {
     let mut app = running();
     asks(&mut app, HumanRequest { tool: "send_email".into(), ..approval(r#"{"to":"a@b"}"#) });
     press(&mut app, KeyCode::Char('r'));
@@ -180,14 +180,14 @@ fn what_is_to_be_remembered_is_shown() {
             "every run from now on",
             "send_email",
             "/to is a@b",
-            "looking what it matches …",
+            "checking what it matches …",
             "Tab: how long",
         ],
     );
 }
 
 #[test]
-fn what_waits_is_seen() {
+fn the_queue_is_shown() {
     let mut app = running();
     app.session.id = Some("s".into());
     for n in 1..=5 {
@@ -209,7 +209,7 @@ fn what_waits_is_seen() {
 }
 
 #[test]
-fn a_very_small_window_shows_what_has_the_keys() {
+fn a_very_small_window_shows_the_part_with_the_keys() {
     let mut app = running();
     let small = |app: &mut App| screen(app, 20, 5).join("\n");
     asks(&mut app, approval(r#"{"to":"a@b"}"#));
@@ -227,14 +227,14 @@ fn a_very_small_window_shows_what_has_the_keys() {
 }
 
 #[test]
-fn what_hides_in_arguments_is_seen() {
+fn invisible_characters_in_arguments_are_shown() {
     let mut app = running();
     asks(&mut app, approval("{\"to\":\"\u{202e}moc.live\u{200b}\"}"));
     sees(&mut app, &["\\u{202e}moc.live\\u{200b}"]);
 }
 
 #[test]
-fn how_to_answer_is_seen_however_long_the_arguments_are() {
+fn the_choices_are_visible_with_very_long_arguments() {
     let mut app = running();
     asks(&mut app, approval(&format!("{{\"body\":\"{}\"}}", "word ".repeat(10_000))));
     sees(&mut app, &["… more than fits", "y  yes, run it", "s  stop the run", "> What is 1 + 2?"]);
@@ -281,13 +281,13 @@ fn a_question_put_aside_says_how_to_come_back() {
 }
 
 #[test]
-fn the_status_says_why_nothing_moves() {
+fn the_status_shows_why_a_run_waits() {
     let mut app = running();
     says(&mut app, Delta::Text("x".into()));
     let waiting =
         WaitingOn { kind: WaitKind::ToolHost.into(), what: "add".into(), attempt: 2, ..WaitingOn::default() };
     let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
-    app.handle(Event::Looked(Box::new(run)));
+    app.handle(Event::RunRead(Box::new(run)));
     sees(&mut app, &["waits for tool host add, try 2"]);
     app.handle(Event::Connection { run_id: "r".into(), up: false });
     sees(&mut app, &["reconnecting…"]);
@@ -298,13 +298,13 @@ fn the_status_says_why_nothing_moves() {
 }
 
 #[test]
-fn what_is_shown_as_a_question_is_not_said_again() {
+fn the_status_does_not_repeat_an_open_question() {
     let mut app = running();
     asks(&mut app, approval("{}"));
     let waiting =
         WaitingOn { kind: WaitKind::Human.into(), what: "a long id".into(), ..WaitingOn::default() };
     let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
-    app.handle(Event::Looked(Box::new(run)));
+    app.handle(Event::RunRead(Box::new(run)));
     sees(&mut app, &["awaiting human  0 tokens in"]);
 }
 
@@ -367,7 +367,7 @@ fn no_size_is_too_small() {
 }
 
 #[test]
-fn one_scrolls_through_what_was_said() {
+fn the_conversation_scrolls() {
     let mut app = chat();
     for n in 1..=100 {
         app.transcript.user(&format!("message {n}."));
@@ -384,7 +384,7 @@ fn one_scrolls_through_what_was_said() {
     press(&mut app, KeyCode::PageDown);
     press(&mut app, KeyCode::PageDown);
     sees(&mut app, &["one more"]);
-    assert_eq!(app.scroll, Scroll::Follow);
+    assert_eq!(app.scroll, Scroll::FollowOptions);
 
     app.handle(Event::Key(KeyEvent::new(KeyCode::Home, KeyModifiers::CONTROL)));
     assert!(screen(&mut app, 80, 24)[0].contains("message 1."));

@@ -10,7 +10,7 @@ use tokio::signal;
 use crate::{
     args::{Global, HostArgs},
     exit::{Exit, Failure},
-    terminal::lines::Lines,
+    terminal::input_lines::InputLines,
     terminal::style::Style,
 };
 
@@ -26,7 +26,7 @@ fn build(global: &Global, outbox: PathBuf, host_id: Option<String>) -> Result<To
         .tool(tools::get_weather())
         .tool(tools::add())
         .tool(tools::send_email(outbox))
-        .on_event(tell);
+        .on_event(print_event);
     if let Some(host_id) = host_id {
         builder = builder.host_id(host_id);
     }
@@ -36,7 +36,7 @@ fn build(global: &Global, outbox: PathBuf, host_id: Option<String>) -> Result<To
     Ok(builder.build()?)
 }
 
-fn tell(event: &HostEvent) {
+fn print_event(event: &HostEvent) {
     let style = Style::of(&std::io::stderr());
     match event {
         HostEvent::Connected { connection_id, refused } => {
@@ -46,17 +46,20 @@ fn tell(event: &HostEvent) {
             }
         }
         HostEvent::Lost { reason, retry_in } => {
-            eprintln!("{}", style.yellow(&format!("connection lost: {reason}; again in {retry_in:.1?}")));
+            eprintln!(
+                "{}",
+                style.yellow(&format!("connection lost: {reason}; reconnecting in {retry_in:.1?}"))
+            );
         }
         HostEvent::ProtocolError { message, .. } => {
-            eprintln!("{}", style.red(&format!("the server says the protocol was broken: {message}")));
+            eprintln!("{}", style.red(&format!("the server reports a protocol error: {message}")));
         }
-        HostEvent::Draining => eprintln!("finishing what runs, then leaving"),
+        HostEvent::Draining => eprintln!("finishing running calls, then stopping"),
         other => eprintln!("{other:?}"),
     }
 }
 
-/// Ctrl-C, SIGTERM, or the end of the parent.
+/// Waits for ctrl-C, SIGTERM, or the end of the parent process.
 async fn stopped(with_parent: bool) {
     tokio::select! {
         _ = signal::ctrl_c() => {}
@@ -80,11 +83,11 @@ fn terminated() -> std::future::Pending<()> {
     std::future::pending()
 }
 
-/// A parent that dies closes the pipe that is our standard input.
+/// Waits until the parent process has ended, which closes the pipe of the standard input.
 async fn parent_is_gone(with_parent: bool) {
     if !with_parent {
         std::future::pending::<()>().await;
     }
-    let mut lines = Lines::of_stdin();
+    let mut lines = InputLines::of_stdin();
     while lines.next().await.is_some() {}
 }

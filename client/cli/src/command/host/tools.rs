@@ -1,4 +1,4 @@
-//! The example tools.
+//! The example tools: `get_weather`, `add` and `send_email`.
 
 use std::{
     fs::OpenOptions,
@@ -49,9 +49,9 @@ pub(super) fn get_weather() -> Tool {
 
 #[derive(Deserialize, JsonSchema)]
 struct Sum {
-    /// One number.
+    /// The first number.
     a: f64,
-    /// The other.
+    /// The second number.
     b: f64,
 }
 
@@ -63,15 +63,15 @@ pub(super) fn add() -> Tool {
 
 #[derive(Deserialize, Serialize, JsonSchema)]
 struct Email {
-    /// The address it goes to.
+    /// The recipient's address.
     to: String,
-    /// What it is about.
+    /// The subject line.
     subject: String,
-    /// What it says.
+    /// The text of the email.
     body: String,
 }
 
-/// A line of the outbox.
+/// A line of the outbox file: an email and the key of its call.
 #[derive(Serialize)]
 struct Sent<'a> {
     idempotency_key: &'a str,
@@ -93,7 +93,7 @@ pub(super) fn send_email(outbox: PathBuf) -> Tool {
     )
 }
 
-/// One line, written whole: who reads the file never sees half an email.
+/// Appends a line with a single write, so that no reader sees half an email.
 fn append(outbox: &Path, sent: &Sent<'_>) -> Result<(), ToolError> {
     let line = serde_json::to_string(sent).map_err(|error| ToolError::failed(error).did_nothing())?;
     let mut file =
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_reads_says_so() {
+    fn read_only_tools_are_declared_as_such() {
         for tool in [get_weather(), add()] {
             assert_eq!(tool.declaration().effect(), EffectClass::ReadOnly, "{}", tool.name());
             assert!(!tool.declaration().requires_approval, "{}", tool.name());

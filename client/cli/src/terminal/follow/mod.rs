@@ -1,4 +1,4 @@
-//! Following a run to its end: showing it, answering its questions, and ctrl-C.
+//! Follows a run to its end: shows its events, answers its questions, and handles ctrl-C.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,74 +13,74 @@ use tokio::task::JoinHandle;
 
 use crate::{
     exit::{Exit, Failure},
-    terminal::answer::{Questions, Reply, decision},
+    terminal::answer::{ParsedLine, Questions, decision},
+    terminal::input_lines::InputLines,
     terminal::interrupt::Interrupts,
-    terminal::lines::Lines,
     terminal::render::{View, status::question},
 };
 
-/// A server may be away for some minutes: the run goes on where it was, and so does whoever follows it.
-const PATIENT: Backoff =
+/// The stream survives an absence of the server of some minutes.
+const LONG_BACKOFF: Backoff =
     Backoff { max_retries: 60, initial: Duration::from_millis(200), max: Duration::from_secs(5) };
 
-/// How a run is followed.
-pub(crate) struct Follow {
+/// Options for following a run.
+pub(crate) struct FollowOptions {
     pub(crate) client: Client,
     pub(crate) view: View,
-    /// Tool calls are approved without asking, for this reason. Those in doubt are not.
+    /// If set, tool calls are approved without asking, for this reason. Calls in doubt are not.
     pub(crate) approve: Option<&'static str>,
-    /// A person who can be asked.
-    pub(crate) person: Option<Lines>,
-    /// Wait for whoever else may answer, in place of leaving.
+    /// Input of a person who can answer questions.
+    pub(crate) person: Option<InputLines>,
+    /// True to go on while another caller may answer; false to stop when a question has no answer here.
     pub(crate) wait: bool,
-    /// What ctrl-C does: abort the run, or only leave.
+    /// True if ctrl-C aborts the run; false if it only ends the command.
     pub(crate) abort: bool,
-    /// Who answers questions.
+    /// Name of the person who answers questions.
     pub(crate) decided_by: String,
     pub(crate) interrupts: Interrupts,
 }
 
-impl Follow {
-    /// Follows to the end, or to where nobody here can help.
+impl FollowOptions {
+    /// Follows the run to its end, or until it waits for a person who is not here.
     pub(crate) async fn until_end(self, stream: EventStream) -> Result<Exit, Failure> {
-        let following = Following {
-            stream: stream.with_backoff(PATIENT),
+        let follower = RunFollower {
+            stream: stream.with_backoff(LONG_BACKOFF),
             follow: self,
             questions: Questions::default(),
             unanswered: BTreeSet::new(),
             interrupted: false,
             aborting: None,
         };
-        following.go().await
+        follower.run().await
     }
 }
 
-/// A run that is being followed.
-struct Following {
-    follow: Follow,
+/// The state of following one run.
+struct RunFollower {
+    follow: FollowOptions,
     stream: EventStream,
     questions: Questions,
-    /// Questions that nobody here answers.
+    /// Ids of open questions that cannot be answered here.
     unanswered: BTreeSet<String>,
-    /// Ctrl-C was pressed once.
+    /// True after the first ctrl-C.
     interrupted: bool,
     aborting: Option<Aborting>,
 }
 
 type Aborting = JoinHandle<Result<AbortResponse, Error>>;
 
-impl Following {
-    async fn go(mut self) -> Result<Exit, Failure> {
+impl RunFollower {
+    async fn run(mut self) -> Result<Exit, Failure> {
         loop {
             let asking = self.questions.first().is_some();
             let exit = tokio::select! {
                 event = self.stream.next() => match event {
-                    Some(event) => self.event(&event?).await?,
+                    Some(event) => self.handle_event(&event?).await?,
                     None => return Err(Failure::Other("the run ended without saying how".into())),
                 },
-                line = entered(&mut self.follow.person), if asking => self.line(line).await?,
-                answer = aborted(&mut self.aborting) => self.aborted(&answer)?,
-                () = self.follow.interrupts.next() => self.interrupted()?,
+                line = entered(&mut self.follow.person), if asking => self.handle_line(line).await?,
+                answer = abort_answer(&mut self.aborting) => self.handle_abort_answer(&answer)?,
+                () = self.follow.interrupts.next() => self.handle_interrupt()?,
             };
             if let Some(exit) = exit {
                 return Ok(exit);
@@ -88,22 +88,22 @@ impl Following {
         }
     }
 
-    async fn event(&mut self, event: &RunEvent) -> Result<Option<Exit>, Failure> {
+    async fn handle_event(&mut self, event: &RunEvent) -> Result<Option<Exit>, Failure> {
         self.follow.view.event(event)?;
         match &event.event {
             Some(Event::HumanRequested(requested)) => {
-                self.requested(requested.request.clone().unwrap_or_default()).await?;
+                self.handle_question(requested.request.clone().unwrap_or_default()).await?;
             }
-            Some(Event::HumanResolved(resolved)) => self.settled(&resolved.request_id)?,
-            Some(Event::RunPaused(_)) if !self.follow.wait => return self.paused(event).map(Some),
+            Some(Event::HumanResolved(resolved)) => self.question_resolved(&resolved.request_id)?,
+            Some(Event::RunPaused(_)) if !self.follow.wait => return self.leave_paused(event).map(Some),
             Some(Event::RunFinished(finished)) => return Ok(Some(Exit::of(finished.status()))),
             _ => {}
         }
-        let stuck = event.status() == RunStatus::AwaitingHuman && !self.unanswered.is_empty();
-        if stuck && !self.follow.wait { self.stuck().map(Some) } else { Ok(None) }
+        let waits_for_others = event.status() == RunStatus::AwaitingHuman && !self.unanswered.is_empty();
+        if waits_for_others && !self.follow.wait { self.leave_waiting().map(Some) } else { Ok(None) }
     }
 
-    async fn requested(&mut self, request: HumanRequest) -> Result<(), Failure> {
+    async fn handle_question(&mut self, request: HumanRequest) -> Result<(), Failure> {
         if let Some(reason) = self.follow.approve
             && request.kind() == HumanRequestKind::Approve
         {
@@ -120,9 +120,9 @@ impl Following {
         Ok(())
     }
 
-    fn settled(&mut self, request_id: &str) -> Result<(), Failure> {
+    fn question_resolved(&mut self, request_id: &str) -> Result<(), Failure> {
         self.unanswered.remove(request_id);
-        if let Some(choices) = self.questions.settle(request_id) {
+        if let Some(choices) = self.questions.remove(request_id) {
             self.ask_again(choices)?;
         }
         Ok(())
@@ -137,23 +137,23 @@ impl Following {
         Ok(())
     }
 
-    async fn line(&mut self, line: Option<String>) -> Result<Option<Exit>, Failure> {
+    async fn handle_line(&mut self, line: Option<String>) -> Result<Option<Exit>, Failure> {
         self.follow.view.entered();
         let Some(line) = line else {
-            // Standard input was closed: the person is gone.
+            // Standard input was closed: nobody can answer.
             self.follow.person = None;
-            return if self.follow.wait { Ok(None) } else { self.stuck().map(Some) };
+            return if self.follow.wait { Ok(None) } else { self.leave_waiting().map(Some) };
         };
-        match self.questions.read(&line) {
-            Some(Reply::Decided(request, kind)) => self.submit(&request, kind).await?,
-            Some(Reply::Given(request, input)) => self.submit_input(&request, input).await?,
-            Some(Reply::Ask(text)) => self.follow.view.prompt(text)?,
+        match self.questions.parse(&line) {
+            Some(ParsedLine::Decision(request, kind)) => self.submit(&request, kind).await?,
+            Some(ParsedLine::Input(request, input)) => self.submit_input(&request, input).await?,
+            Some(ParsedLine::Ask(text)) => self.follow.view.prompt(text)?,
             None => {}
         }
         Ok(None)
     }
 
-    /// Answers a question about a tool call.
+    /// Sends a decision on a tool call.
     async fn submit(&mut self, request: &HumanRequest, kind: Kind) -> Result<(), Failure> {
         let answer = SubmitApprovalRequest {
             request_id: request.request_id.clone(),
@@ -162,8 +162,8 @@ impl Following {
             decided_by: self.follow.decided_by.clone(),
             ..SubmitApprovalRequest::default()
         };
-        let taken = self.follow.client.submit_approval(answer).await;
-        self.submitted(request, taken)
+        let result = self.follow.client.submit_approval(answer).await;
+        self.submitted(request, result)
     }
 
     async fn submit_input(&mut self, request: &HumanRequest, input: Input) -> Result<(), Failure> {
@@ -172,22 +172,22 @@ impl Following {
             input: Some(input),
             answered_by: self.follow.decided_by.clone(),
         };
-        let taken = self.follow.client.submit_input(answer).await;
-        self.submitted(request, taken)
+        let result = self.follow.client.submit_input(answer).await;
+        self.submitted(request, result)
     }
 
-    /// An answer that is refused is no end: the arguments may be wrong, or somebody was faster.
+    /// Handles the result of an answer. A refused one is asked again: its arguments may be invalid, or somebody was faster.
     fn submitted(
         &mut self,
         request: &HumanRequest,
-        taken: Result<HumanRequest, Error>,
+        result: Result<HumanRequest, Error>,
     ) -> Result<(), Failure> {
-        match taken {
-            Ok(_) => self.settled(&request.request_id),
+        match result {
+            Ok(_) => self.question_resolved(&request.request_id),
             Err(error) if error.is_unreachable() => Err(error.into()),
             Err(error) => {
-                self.follow.view.note(&format!("  not taken: {error}"))?;
-                match self.questions.ask() {
+                self.follow.view.note(&format!("  the server refused it: {error}"))?;
+                match self.questions.choices() {
                     Some(choices) => self.ask_again(choices),
                     None => Ok(()),
                 }
@@ -195,7 +195,7 @@ impl Following {
         }
     }
 
-    fn stuck(&mut self) -> Result<Exit, Failure> {
+    fn leave_waiting(&mut self) -> Result<Exit, Failure> {
         let run = self.stream.run_id();
         let after = self.stream.last_seq();
         let help = format!(
@@ -207,7 +207,7 @@ impl Following {
         Ok(Exit::Awaiting)
     }
 
-    fn paused(&mut self, event: &RunEvent) -> Result<Exit, Failure> {
+    fn leave_paused(&mut self, event: &RunEvent) -> Result<Exit, Failure> {
         let run = self.stream.run_id();
         let help = format!(
             "the run waits for an operator; to let it go on, and to go on watching:\n  \
@@ -219,7 +219,7 @@ impl Following {
         Ok(Exit::Awaiting)
     }
 
-    fn interrupted(&mut self) -> Result<Option<Exit>, Failure> {
+    fn handle_interrupt(&mut self) -> Result<Option<Exit>, Failure> {
         let run_id = self.stream.run_id().to_owned();
         if !self.follow.abort {
             let after = self.stream.last_seq();
@@ -239,25 +239,28 @@ impl Following {
         Ok(None)
     }
 
-    /// The server has taken the abort; the run's last event says the rest.
-    fn aborted(&mut self, answer: &Result<AbortResponse, Error>) -> Result<Option<Exit>, Failure> {
+    /// Handles the server's answer to the abort. The run's last event follows.
+    fn handle_abort_answer(
+        &mut self,
+        answer: &Result<AbortResponse, Error>,
+    ) -> Result<Option<Exit>, Failure> {
         if let Err(error) = answer {
-            self.follow.view.note(&format!("the abort was not taken: {error}"))?;
+            self.follow.view.note(&format!("the server refused the abort: {error}"))?;
             self.interrupted = false;
         }
         Ok(None)
     }
 }
 
-async fn entered(person: &mut Option<Lines>) -> Option<String> {
+async fn entered(person: &mut Option<InputLines>) -> Option<String> {
     match person {
         Some(lines) => lines.next().await,
         None => std::future::pending().await,
     }
 }
 
-/// The answer to the abort that is under way.
-async fn aborted(aborting: &mut Option<Aborting>) -> Result<AbortResponse, Error> {
+/// Waits for the answer to an abort; for ever without one.
+async fn abort_answer(aborting: &mut Option<Aborting>) -> Result<AbortResponse, Error> {
     let Some(task) = aborting else { return std::future::pending().await };
     let answer = task.await;
     *aborting = None;

@@ -38,8 +38,8 @@ fn finished(seq: u64, status: RunStatus) -> RunEvent {
     event(seq, status, Event::RunFinished(finished))
 }
 
-/// Follows the scripted run to where it is left.
-async fn followed(script: &Script, set_up: impl FnOnce(&mut Follow)) -> Result<Exit, Failure> {
+/// Follows the scripted run until the command would end.
+async fn followed(script: &Script, set_up: impl FnOnce(&mut FollowOptions)) -> Result<Exit, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     let service = AgentLoopServer::new(script.clone());
@@ -48,7 +48,7 @@ async fn followed(script: &Script, set_up: impl FnOnce(&mut Follow)) -> Result<E
 
     let client = Client::connect(url).expect("a good address");
     let stream = client.subscribe("r", 0).await.expect("the run is there");
-    let mut follow = Follow {
+    let mut follow = FollowOptions {
         client,
         view: View::new(true),
         approve: None,
@@ -86,7 +86,7 @@ async fn a_run_ends_with_its_status() {
 }
 
 #[tokio::test]
-async fn where_nobody_can_answer_the_run_is_left_waiting() {
+async fn a_question_without_a_person_ends_the_command() {
     let script = Script::default().scene(vec![started(), asked(2, HumanRequestKind::Approve)], End::Hang);
     assert_eq!(followed(&script, |_| ()).await.expect("followed"), Exit::Awaiting);
 }
@@ -99,7 +99,7 @@ async fn a_paused_run_is_left_waiting() {
 }
 
 #[tokio::test]
-async fn who_waits_sees_what_others_decide() {
+async fn a_watcher_sees_the_decisions_of_others() {
     let events = vec![
         started(),
         asked(2, HumanRequestKind::Approve),
@@ -112,11 +112,11 @@ async fn who_waits_sees_what_others_decide() {
 }
 
 #[tokio::test]
-async fn told_to_approve_it_approves_what_was_asked_and_nothing_in_doubt() {
+async fn with_yes_calls_are_approved_but_none_in_doubt() {
     let approved = vec![resolved(3, 2), asked(4, HumanRequestKind::InDoubt)];
     let script = Script::default()
         .scene(vec![started(), asked(2, HumanRequestKind::Approve)], End::AfterDecision(approved));
-    // After the last event of the script the stream ends, and there is no further scene.
+    // The stream ends after the last event, and the script has no further scene.
     let exit = followed(&script, |follow| follow.approve = Some("told to")).await;
     assert_eq!(exit.expect("followed"), Exit::Awaiting);
     assert_eq!(decisions(&script), [("q2".into(), "digest-2".into(), Kind::Approve(Approve {}))]);
@@ -129,7 +129,7 @@ async fn a_person_is_asked_until_the_answer_is_clear() {
         End::AfterDecision(vec![resolved(3, 2), finished(4, RunStatus::Completed)]),
     );
     let exit = followed(&script, |follow| {
-        follow.person = Some(Lines::given(&["what?", "e", r#"{"to":"me"}"#]));
+        follow.person = Some(InputLines::given(&["what?", "e", r#"{"to":"me"}"#]));
     });
     assert_eq!(exit.await.expect("followed"), Exit::Completed);
     let edited = Kind::ApproveWithEdits(ApproveWithEdits { arguments_json: r#"{"to":"me"}"#.into() });
@@ -137,12 +137,12 @@ async fn a_person_is_asked_until_the_answer_is_clear() {
 }
 
 #[tokio::test]
-async fn a_person_gives_what_is_asked_for() {
+async fn a_person_answers_a_prompt() {
     let script = Script::default().scene(
         vec![started(), asked(2, HumanRequestKind::Prompt)],
         End::AfterDecision(vec![resolved(3, 2), finished(4, RunStatus::Completed)]),
     );
-    let exit = followed(&script, |follow| follow.person = Some(Lines::given(&["yes, blue"])));
+    let exit = followed(&script, |follow| follow.person = Some(InputLines::given(&["yes, blue"])));
     assert_eq!(exit.await.expect("followed"), Exit::Completed);
     let given = SubmitInputRequest {
         request_id: "q2".into(),
@@ -153,7 +153,7 @@ async fn a_person_gives_what_is_asked_for() {
 }
 
 #[tokio::test]
-async fn told_to_approve_it_makes_up_no_text() {
+async fn with_yes_no_text_is_invented() {
     let script = Script::default().scene(vec![started(), asked(2, HumanRequestKind::Prompt)], End::Hang);
     let exit = followed(&script, |follow| follow.approve = Some("told to")).await;
     assert_eq!(exit.expect("followed"), Exit::Awaiting);
@@ -169,7 +169,7 @@ async fn two_questions_are_answered_in_turn() {
             End::AfterDecision(first),
         )
         .scene(vec![], End::AfterDecision(vec![resolved(5, 3), finished(6, RunStatus::Completed)]));
-    let exit = followed(&script, |follow| follow.person = Some(Lines::given(&["n no", "y"])));
+    let exit = followed(&script, |follow| follow.person = Some(InputLines::given(&["n no", "y"])));
     assert_eq!(exit.await.expect("followed"), Exit::Completed);
     let ids: Vec<_> = decisions(&script).into_iter().map(|(id, _, kind)| (id, kind)).collect();
     let denied = Kind::Deny(Deny { message: "no".into() });
@@ -177,8 +177,8 @@ async fn two_questions_are_answered_in_turn() {
 }
 
 #[tokio::test]
-async fn a_person_who_leaves_leaves_the_run_waiting() {
+async fn the_end_of_the_input_leaves_the_run_waiting() {
     let script = Script::default().scene(vec![started(), asked(2, HumanRequestKind::Approve)], End::Hang);
-    let exit = followed(&script, |follow| follow.person = Some(Lines::given(&[])));
+    let exit = followed(&script, |follow| follow.person = Some(InputLines::given(&[])));
     assert_eq!(exit.await.expect("followed"), Exit::Awaiting);
 }

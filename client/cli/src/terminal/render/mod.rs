@@ -1,6 +1,6 @@
-//! A run's events as a person sees them: the answer on one stream, everything about it on another.
+//! Events of a run as text: the model's answer on one stream, everything else on another.
 
-mod speech;
+mod model_text;
 pub(crate) mod status;
 #[cfg(test)]
 mod tests;
@@ -9,14 +9,14 @@ use std::io::{self, Write};
 
 use agentloop_client::v1::{RunEvent, run_event::Event};
 
-use self::{speech::Speech, status::Status};
+use self::{model_text::ModelText, status::StatusLines};
 use crate::{terminal::json, terminal::style::Style};
 
-/// Where events go.
+/// The output of events.
 pub(crate) enum View {
-    /// To a person.
+    /// Text for a person.
     Text(Box<Screen>),
-    /// To a program, one JSON object a line.
+    /// One JSON object per line, for a program.
     Json,
 }
 
@@ -25,13 +25,13 @@ impl View {
         if json { View::Json } else { View::Text(Box::new(Screen::of_process())) }
     }
 
-    /// To a person who reads everything on standard output.
+    /// Text with everything on standard output.
     pub(crate) fn in_one() -> View {
         let stream = || Stream { style: Style::of(&io::stdout()), to: Box::new(io::stdout()) };
         View::Text(Box::new(Screen::new(stream(), stream())))
     }
 
-    /// Shows an event.
+    /// Writes an event.
     pub(crate) fn event(&mut self, event: &RunEvent) -> io::Result<()> {
         match self {
             View::Text(screen) => screen.event(event),
@@ -39,7 +39,7 @@ impl View {
         }
     }
 
-    /// Asks for a line; the cursor stays behind the question.
+    /// Writes a prompt; the cursor stays behind it.
     pub(crate) fn prompt(&mut self, text: &str) -> io::Result<()> {
         match self {
             View::Text(screen) => screen.prompt(text),
@@ -47,14 +47,14 @@ impl View {
         }
     }
 
-    /// A line was entered, which has moved the cursor to the next one.
+    /// Notes that a line was entered, which has moved the cursor to the next line.
     pub(crate) fn entered(&mut self) {
         if let View::Text(screen) = self {
-            screen.open = Open::Neither;
+            screen.open = OpenLine::Neither;
         }
     }
 
-    /// How lines about the run are set apart.
+    /// The style of lines about the run.
     pub(crate) fn style(&self) -> Style {
         match self {
             View::Text(screen) => screen.about.style,
@@ -62,7 +62,7 @@ impl View {
         }
     }
 
-    /// Says something that is not the run's own. Always on standard error.
+    /// Writes a line about the run, always on standard error.
     pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
         match self {
             View::Text(screen) => screen.note(text),
@@ -71,25 +71,24 @@ impl View {
     }
 }
 
-/// One of the two streams, and how it is written to.
+/// One of the two output streams, with its style.
 pub(crate) struct Stream {
     to: Box<dyn Write + Send>,
     style: Style,
 }
 
-/// The two streams as one screen, since they usually end up on one: a line begun on either is ended before the other
-/// is written to.
+/// The two streams, which usually share a terminal. An unfinished line on one is ended before the other is written to.
 pub(crate) struct Screen {
     answer: Stream,
     about: Stream,
-    open: Open,
-    speech: Speech,
-    status: Status,
+    open: OpenLine,
+    model_text: ModelText,
+    status: StatusLines,
 }
 
-/// Which stream has a line that is not ended.
+/// The stream with an unfinished line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Open {
+enum OpenLine {
     Neither,
     Answer,
     About,
@@ -103,29 +102,29 @@ impl Screen {
     }
 
     fn new(answer: Stream, about: Stream) -> Screen {
-        let (speech, status) = (Speech::default(), Status::default());
-        Screen { answer, about, open: Open::Neither, speech, status }
+        let (model_text, status) = (ModelText::default(), StatusLines::default());
+        Screen { answer, about, open: OpenLine::Neither, model_text, status }
     }
 
     fn event(&mut self, event: &RunEvent) -> io::Result<()> {
         let Some(event) = &event.event else { return Ok(()) };
         match event {
             Event::ModelDelta(delta) => {
-                let said = self.speech.delta(delta);
-                self.say(&said)
+                let update = self.model_text.delta(delta);
+                self.write_update(&update)
             }
             Event::PartialMessage(partial) => {
-                let said = self.speech.partial(partial);
-                self.say(&said)
+                let update = self.model_text.partial(partial);
+                self.write_update(&update)
             }
             Event::AssistantMessage(message) => {
-                self.status.learn(message);
-                let said = self.speech.finished(message);
-                self.say(&said)?;
+                self.status.remember_calls(message);
+                let update = self.model_text.finished(message);
+                self.write_update(&update)?;
                 self.end_line()
             }
             Event::ModelCallFailed(failed) => {
-                let void = self.speech.failed();
+                let void = self.model_text.failed();
                 let line = self.status.model_call_failed(self.about.style, failed, void);
                 self.note(&line)
             }
@@ -136,39 +135,39 @@ impl Screen {
         }
     }
 
-    fn say(&mut self, said: &speech::Said) -> io::Result<()> {
-        if said.replaces {
+    fn write_update(&mut self, update: &model_text::TextUpdate) -> io::Result<()> {
+        if update.replaces {
             let again = self.about.style.yellow("✗ the text above is void; this is what holds:");
             self.note(&again)?;
         }
-        if !said.reasoning.is_empty() {
-            self.turn_to(Open::About)?;
+        if !update.reasoning.is_empty() {
+            self.switch_to(OpenLine::About)?;
             let Stream { to, style } = &mut self.about;
-            write!(to, "{}", style.dim(&style.harmless(&said.reasoning)))?;
+            write!(to, "{}", style.dim(&style.strip_unsafe(&update.reasoning)))?;
             to.flush()?;
         }
-        if !said.text.is_empty() {
-            self.turn_to(Open::Answer)?;
+        if !update.text.is_empty() {
+            self.switch_to(OpenLine::Answer)?;
             let Stream { to, style } = &mut self.answer;
-            write!(to, "{}", style.harmless(&said.text))?;
+            write!(to, "{}", style.strip_unsafe(&update.text))?;
             to.flush()?;
         }
         Ok(())
     }
 
-    /// A line about the run.
+    /// Writes a line about the run.
     pub(crate) fn note(&mut self, line: &str) -> io::Result<()> {
         self.end_line()?;
         writeln!(self.about.to, "{line}")
     }
 
     fn prompt(&mut self, text: &str) -> io::Result<()> {
-        self.turn_to(Open::About)?;
+        self.switch_to(OpenLine::About)?;
         write!(self.about.to, "{text}")?;
         self.about.to.flush()
     }
 
-    fn turn_to(&mut self, stream: Open) -> io::Result<()> {
+    fn switch_to(&mut self, stream: OpenLine) -> io::Result<()> {
         if self.open != stream {
             self.end_line()?;
             self.open = stream;
@@ -178,11 +177,11 @@ impl Screen {
 
     fn end_line(&mut self) -> io::Result<()> {
         match self.open {
-            Open::Neither => {}
-            Open::Answer => writeln!(self.answer.to)?,
-            Open::About => writeln!(self.about.to)?,
+            OpenLine::Neither => {}
+            OpenLine::Answer => writeln!(self.answer.to)?,
+            OpenLine::About => writeln!(self.about.to)?,
         }
-        self.open = Open::Neither;
+        self.open = OpenLine::Neither;
         Ok(())
     }
 }

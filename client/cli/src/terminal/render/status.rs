@@ -1,4 +1,4 @@
-//! What happens around the model's words, a line each.
+//! Events other than the model's text, one line each.
 
 use std::collections::HashMap;
 
@@ -9,44 +9,52 @@ use agentloop_client::v1::{
     decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
 };
 
-use crate::{terminal::names, terminal::rule, terminal::style::Style, terminal::text::exact};
+use crate::{terminal::format, terminal::rule, terminal::style::Style, terminal::text::escape_hidden};
 
-/// Characters of arguments and results that a line has room for; the whole is in the session.
+/// Bounds on arguments, results and options on a line, in characters. The session has the whole.
 const ARGUMENTS_CHARS: usize = 200;
 const RESULT_CHARS: usize = 300;
 const OPTION_CHARS: usize = 200;
 
-/// What lines refer to by id.
+/// Facts from earlier events that lines need.
 #[derive(Debug, Default)]
-pub(super) struct Status {
-    /// Tool and arguments by call.
-    calls: HashMap<String, (String, String)>,
+pub(super) struct StatusLines {
+    /// Tool calls by id.
+    calls: HashMap<String, CallFacts>,
 }
 
-impl Status {
-    /// Remembers the calls that a message asks for.
-    pub(super) fn learn(&mut self, message: &AssistantMessage) {
+/// Tool and arguments of a call.
+#[derive(Debug, Default)]
+struct CallFacts {
+    tool: String,
+    arguments: String,
+}
+
+impl StatusLines {
+    /// Remembers the tool calls of a message.
+    pub(super) fn remember_calls(&mut self, message: &AssistantMessage) {
         let parts = message.message.iter().flat_map(|message| &message.parts);
         for part in parts {
             if let Some(Content::ToolCall(call)) = &part.content {
-                self.calls.insert(call.call_id.clone(), (call.name.clone(), call.arguments_json.clone()));
+                let facts = CallFacts { tool: call.name.clone(), arguments: call.arguments_json.clone() };
+                self.calls.insert(call.call_id.clone(), facts);
             }
         }
     }
 
     fn tool<'a>(&'a self, call_id: &'a str) -> &'a str {
-        self.calls.get(call_id).map_or(call_id, |(tool, _)| tool.as_str())
+        self.calls.get(call_id).map_or(call_id, |call| call.tool.as_str())
     }
 
-    /// The line for an event; `None` where a person needs none.
+    /// The line for an event; `None` if a person needs none.
     pub(super) fn line(&mut self, style: Style, event: &Event) -> Option<String> {
         let line = match event {
             Event::RunStarted(started) => style.dim(&run_started(started)),
             Event::ToolCallProposed(proposed) => self.proposed(style, proposed),
             Event::ToolCallOffered(offered) => {
-                // Whoever joins late has not seen the message that asked for the call.
+                // A late subscriber has not seen the message with the call.
                 let call = self.calls.entry(offered.call_id.clone()).or_default();
-                call.0.clone_from(&offered.tool);
+                call.tool.clone_from(&offered.tool);
                 return None;
             }
             Event::ToolCallAccepted(accepted) => style.dim(&self.accepted(accepted)),
@@ -67,21 +75,24 @@ impl Status {
         Some(line)
     }
 
-    /// A try of the model failed; `void` says whether text of it was shown.
+    /// The lines for a failed attempt of a model call. `void` is true if text of it was shown.
     pub(super) fn model_call_failed(&self, style: Style, failed: &ModelCallFailed, void: bool) -> String {
         let mut line = format!("✗ the model failed: {}", error(style, failed.error.as_ref()));
         if void {
             line.push_str("\n  the text above is void");
         }
         if failed.retry_at.is_some() {
-            line.push_str(&format!("\n  it is tried again at {} UTC", names::time(failed.retry_at.as_ref())));
+            line.push_str(&format!(
+                "\n  it is tried again at {} UTC",
+                format::time(failed.retry_at.as_ref())
+            ));
         }
         style.yellow(&line)
     }
 
     fn proposed(&self, style: Style, proposed: &ToolCallProposed) -> String {
-        let arguments = self.calls.get(&proposed.call_id).map_or("", |(_, arguments)| arguments.as_str());
-        let arguments = names::brief(&style.harmless(arguments), ARGUMENTS_CHARS);
+        let arguments = self.calls.get(&proposed.call_id).map_or("", |call| call.arguments.as_str());
+        let arguments = format::first_line(&style.strip_unsafe(arguments), ARGUMENTS_CHARS);
         format!("→ {} {}", style.bold(&proposed.tool), style.dim(&arguments))
     }
 
@@ -93,7 +104,7 @@ impl Status {
     fn progress(&self, style: Style, progress: &ToolCallProgress) -> String {
         let percent =
             progress.fraction.map_or(String::new(), |fraction| format!(" {:.0} %", fraction * 100.0));
-        format!("  {}{percent} {}", self.tool(&progress.call_id), style.harmless(&progress.message))
+        format!("  {}{percent} {}", self.tool(&progress.call_id), style.strip_unsafe(&progress.message))
     }
 
     fn attempt_failed(&self, style: Style, failed: &ToolCallAttemptFailed) -> String {
@@ -103,7 +114,7 @@ impl Status {
             ToolCallState::Settled => "it is not tried again",
             _ => "it is tried again",
         };
-        format!("✗ {tool}, try {}: {}; {next}", failed.attempt, style.harmless(&failed.message))
+        format!("✗ {tool}, try {}: {}; {next}", failed.attempt, style.strip_unsafe(&failed.message))
     }
 }
 
@@ -113,35 +124,40 @@ fn run_started(started: &RunStarted) -> String {
 
 fn tool_output(style: Style, output: &ToolCallOutput) -> Option<String> {
     let text = String::from_utf8_lossy(&output.data);
-    let lines: Vec<String> = text.lines().map(|line| format!("  │ {}", style.harmless(line))).collect();
+    let lines: Vec<String> = text.lines().map(|line| format!("  │ {}", style.strip_unsafe(line))).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 fn tool_result(style: Style, event: &ToolCallResult) -> Option<String> {
     let result = event.result.as_ref()?;
     let good = matches!(result.status(), ToolStatus::Succeeded | ToolStatus::Answered);
-    let output = names::brief(&style.harmless(&result.output), RESULT_CHARS);
-    let took = match names::duration(event.duration.as_ref()) {
+    let output = format::first_line(&style.strip_unsafe(&result.output), RESULT_CHARS);
+    let took = match format::duration(event.duration.as_ref()) {
         took if took.is_empty() || event.attempt == 0 => String::new(),
         took => format!(" in {took}"),
     };
-    let head = format!("{} {}{took}", result.name, names::tool_status(result.status()));
+    let head = format!("{} {}{took}", result.name, format::tool_status(result.status()));
     let head = if good { format!("← {head}") } else { style.red(&format!("✗ {head}")) };
     Some(format!("{head}: {}", style.dim(&output)))
 }
 
-/// What a human is asked, with what they need to answer.
+/// A question for a human, with its call, options and id.
 pub(crate) fn question(style: Style, request: &HumanRequest) -> String {
     let asked = match request.kind() {
         HumanRequestKind::InDoubt => "did this take effect? Its host was lost",
         HumanRequestKind::Approve => "may this run?",
         _ => request.question.as_str(),
     };
-    let asked = format!("? {}  {} {}", style.harmless(asked), request.tool, exact(&request.arguments_json));
+    let asked = format!(
+        "? {}  {} {}",
+        style.strip_unsafe(asked),
+        request.tool,
+        escape_hidden(&request.arguments_json)
+    );
     let mut lines = vec![asked.trim_end().to_owned()];
     lines.extend((1..).zip(&request.options).map(|(n, option)| {
         let label = if option.label.is_empty() { &option.id } else { &option.label };
-        format!("  {n} {}", names::brief(&style.harmless(label), OPTION_CHARS))
+        format!("  {n} {}", format::first_line(&style.strip_unsafe(label), OPTION_CHARS))
     }));
     lines.push(format!("  question {}", request.request_id));
     lines.join("\n")
@@ -149,16 +165,16 @@ pub(crate) fn question(style: Style, request: &HumanRequest) -> String {
 
 fn human_resolved(style: Style, resolved: &HumanResolved) -> Option<String> {
     let answer = resolved.answer.as_ref()?;
-    Some(format!("  {}", style.harmless(&answered(answer))))
+    Some(format!("  {}", style.strip_unsafe(&answered(answer))))
 }
 
-/// An answer in words, with who gave it and what is remembered of it.
+/// An answer as text, with the person who gave it and the rule that is remembered.
 pub(crate) fn answered(answer: &HumanAnswer) -> String {
     let by = if answer.decided_by.is_empty() { String::new() } else { format!(" by {}", answer.decided_by) };
     let words = format!("{}{by}", given(answer));
     match (&answer.applied_rule, &answer.remembered_rule) {
-        (Some(rule), _) => format!("{words}, as remembered: {}", rule::in_words(rule)),
-        (None, Some(rule)) => format!("{words}, and remembered: {}", rule::in_words(rule)),
+        (Some(rule), _) => format!("{words}, as remembered: {}", rule::describe(rule)),
+        (None, Some(rule)) => format!("{words}, and remembered: {}", rule::describe(rule)),
         (None, None) => words,
     }
 }
@@ -172,7 +188,7 @@ fn given(answer: &HumanAnswer) -> String {
     }
 }
 
-/// A decision in words.
+/// A decision as text, with its message.
 pub(crate) fn decision(decision: &Decision) -> String {
     let with = |word: &str, message: &str| {
         if message.is_empty() { word.to_owned() } else { format!("{word} ({message})") }
@@ -193,21 +209,21 @@ fn context_compacted(compacted: &ContextCompacted) -> String {
     format!("⋯ the context was made smaller ({})", compacted.strategy)
 }
 
-/// What went wrong, in words.
+/// An error as text, with its code.
 pub(crate) fn error(style: Style, error: Option<&RunError>) -> String {
     let Some(error) = error else { return "no reason given".to_owned() };
-    format!("{} [{}]", style.harmless(&error.message), names::error_code(error.code()))
+    format!("{} [{}]", style.strip_unsafe(&error.message), format::error_code(error.code()))
 }
 
 fn run_finished(style: Style, finished: &RunFinished) -> String {
-    let usage = finished.usage.as_ref().map(names::usage).unwrap_or_default();
-    let took = names::duration(finished.duration.as_ref());
+    let usage = finished.usage.as_ref().map(format::usage).unwrap_or_default();
+    let took = format::duration(finished.duration.as_ref());
     let facts =
         format!("{} model calls, {} tool calls, {usage}, {took}", finished.iterations, finished.tool_calls);
     match finished.status() {
         RunStatus::Completed => style.dim(&format!("✓ completed: {facts}")),
         status => {
-            let head = format!("✗ {}: {}", names::status(status), error(style, finished.error.as_ref()));
+            let head = format!("✗ {}: {}", format::status(status), error(style, finished.error.as_ref()));
             format!("{}\n{}", style.red(&head), style.dim(&format!("  {facts}")))
         }
     }

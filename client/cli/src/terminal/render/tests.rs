@@ -8,7 +8,7 @@ use agentloop_client::v1::{
 
 use super::*;
 
-/// Both streams in one, as on a terminal; lines about the run are marked.
+/// A buffer that both streams write to, as on a terminal.
 #[derive(Clone, Default)]
 struct Paper(Arc<Mutex<Vec<u8>>>);
 
@@ -88,7 +88,7 @@ fn a_snapshot_adds_only_what_is_missing() {
 }
 
 #[test]
-fn a_failed_try_voids_its_text() {
+fn a_failed_attempt_voids_its_text() {
     let failed = Event::ModelCallFailed(ModelCallFailed {
         model_call: 1,
         attempt: 1,
@@ -110,10 +110,10 @@ fn a_failed_try_voids_its_text() {
 }
 
 #[test]
-fn another_try_or_another_text_replaces_what_was_shown() {
+fn another_attempt_or_another_text_replaces_the_shown_text() {
     let void = "✗ the text above is void; this is what holds:\n";
-    let next_try = shown(vec![text(1, "Helo"), text(2, "Hello"), finished(2, said("Hello"))]);
-    assert_eq!(next_try, format!("Helo\n{void}Hello\n"));
+    let next_attempt = shown(vec![text(1, "Helo"), text(2, "Hello"), finished(2, said("Hello"))]);
+    assert_eq!(next_attempt, format!("Helo\n{void}Hello\n"));
     let other_text = shown(vec![text(1, "Helo"), finished(1, said("Hello"))]);
     assert_eq!(other_text, format!("Helo\n{void}Hello\n"));
 }

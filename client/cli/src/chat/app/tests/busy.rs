@@ -1,14 +1,14 @@
-//! What is said while a run is under way, and the rules that are remembered.
+//! Messages to a busy session, and remembered rules.
 
 use agentloop_client::v1::{BusySessionPolicy, RememberedRule};
 
 use super::*;
 
-/// Sends while a run is under way. Returns what the server is given.
-fn say(app: &mut App, text: &str, key: KeyEvent) -> RunInput {
+/// Sends a text to a busy session. Returns the input that the server gets.
+fn send_to_busy(app: &mut App, text: &str, key: KeyEvent) -> RunInput {
     write(app, text);
     let sent = app.handle(Event::Key(key));
-    let [Command::Say(input)] = &sent[..] else { panic!("{sent:?}") };
+    let [Command::SendToBusy(input)] = &sent[..] else { panic!("{sent:?}") };
     assert!(app.editor.is_empty());
     (**input).clone()
 }
@@ -17,10 +17,10 @@ const ENTER: KeyEvent = KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE);
 const CTRL_S: KeyEvent = KeyEvent::new(KeyCode::Char('s'), KeyModifiers::CONTROL);
 
 fn waits(app: &App) -> Vec<(&str, bool)> {
-    app.queue.iter().map(|queued| (queued.text.as_str(), queued.sure)).collect()
+    app.queue.iter().map(|queued| (queued.text.as_str(), queued.accepted)).collect()
 }
 
-/// A chat whose run has begun, and whose next ids are `1`, `2` and so on.
+/// A chat with a live run, whose next ids are `1`, `2` and so on.
 fn running_counted() -> App {
     let mut app = running();
     app.options.new_id = || {
@@ -33,84 +33,84 @@ fn running_counted() -> App {
 #[test]
 fn what_is_sent_while_a_run_is_under_way_waits_for_its_turn() {
     let mut app = running_counted();
-    let input = say(&mut app, "then this", ENTER);
+    let input = send_to_busy(&mut app, "then this", ENTER);
     assert_eq!(input.on_busy_session(), BusySessionPolicy::Enqueue);
     assert_eq!((input.session_id.as_deref(), input.agent.as_deref()), (Some("s"), Some("helper")));
     assert_eq!(waits(&app), [("then this", false)]);
-    assert_eq!(app.handle(Event::Accepted { sent_as: "1".into(), by: "1".into() }), []);
+    assert_eq!(app.handle(Event::MessageAccepted { sent_as: "1".into(), by: "1".into() }), []);
     assert_eq!(waits(&app), [("then this", true)]);
-    assert_eq!(ends(&mut app), [Command::Follow("1".into())]);
+    assert_eq!(stop_following(&mut app), [Command::FollowOptions("1".into())]);
     assert_eq!((waits(&app), users(&app)), (vec![], vec!["hi".to_owned()]), "its words come with its events");
 }
 
 #[test]
 fn what_is_taken_after_the_end_of_the_run_is_followed_then() {
     let mut app = running_counted();
-    say(&mut app, "one", ENTER);
-    assert_eq!(ends(&mut app), [], "the server may not have it yet");
-    let input = say(&mut app, "two", ENTER);
+    send_to_busy(&mut app, "one", ENTER);
+    assert_eq!(stop_following(&mut app), [], "the server may not have it yet");
+    let input = send_to_busy(&mut app, "two", ENTER);
     assert_eq!(input.on_busy_session(), BusySessionPolicy::Enqueue, "what waits is not overtaken");
-    let accepted = app.handle(Event::Accepted { sent_as: "1".into(), by: "1".into() });
-    assert_eq!(accepted, [Command::Follow("1".into())]);
+    let accepted = app.handle(Event::MessageAccepted { sent_as: "1".into(), by: "1".into() });
+    assert_eq!(accepted, [Command::FollowOptions("1".into())]);
     assert_eq!(waits(&app), [("two", false)]);
 }
 
 #[test]
 fn a_run_is_told_what_is_meant_for_it() {
     let mut app = running_counted();
-    let input = say(&mut app, "by train", CTRL_S);
+    let input = send_to_busy(&mut app, "by train", CTRL_S);
     assert_eq!(input.on_busy_session(), BusySessionPolicy::Steer);
-    assert_eq!(app.handle(Event::Accepted { sent_as: "1".into(), by: "r".into() }), []);
-    assert_eq!((waits(&app), app.on_their_way.len()), (vec![], 0));
+    assert_eq!(app.handle(Event::MessageAccepted { sent_as: "1".into(), by: "r".into() }), []);
+    assert_eq!((waits(&app), app.in_flight.len()), (vec![], 0));
 }
 
 #[test]
 fn what_comes_too_late_for_a_run_is_one_of_its_own() {
     let mut app = running_counted();
-    say(&mut app, "by train", CTRL_S);
-    assert_eq!(app.handle(Event::Accepted { sent_as: "1".into(), by: "1".into() }), []);
-    assert_eq!(ends(&mut app), [Command::Follow("1".into())]);
+    send_to_busy(&mut app, "by train", CTRL_S);
+    assert_eq!(app.handle(Event::MessageAccepted { sent_as: "1".into(), by: "1".into() }), []);
+    assert_eq!(stop_following(&mut app), [Command::FollowOptions("1".into())]);
 }
 
 #[test]
 fn what_was_not_taken_stands_in_the_editor_again() {
     let mut app = running_counted();
-    say(&mut app, "one", ENTER);
-    app.handle(Event::NotAccepted { sent_as: "1".into(), trouble: trouble("the queue is full") });
+    send_to_busy(&mut app, "one", ENTER);
+    app.handle(Event::MessageRefused { sent_as: "1".into(), error: error("the queue is full") });
     assert_eq!((waits(&app), app.editor.text().as_str()), (vec![], "one"));
     assert_eq!(notes(&app), ["not sent: the queue is full"]);
 
-    let away = Trouble { unreachable: true, ..trouble("nobody there") };
+    let away = CallError { unreachable: true, ..error("nobody there") };
     press(&mut app, KeyCode::Enter);
-    app.handle(Event::NotAccepted { sent_as: "2".into(), trouble: away });
+    app.handle(Event::MessageRefused { sent_as: "2".into(), error: away });
     let again = press(&mut app, KeyCode::Enter);
-    let [Command::Say(input)] = &again[..] else { panic!("{again:?}") };
+    let [Command::SendToBusy(input)] = &again[..] else { panic!("{again:?}") };
     assert_eq!(input.run_id.as_deref(), Some("2"), "it may have arrived");
 }
 
 #[test]
 fn what_waits_is_listed_and_removed() {
     let mut app = running_counted();
-    say(&mut app, "one", ENTER);
-    assert_eq!(ctrl(&mut app, 'q'), [Command::ListWaiting("s".into())]);
+    send_to_busy(&mut app, "one", ENTER);
+    assert_eq!(ctrl(&mut app, 'q'), [Command::ListQueue("s".into())]);
     assert_eq!(press(&mut app, KeyCode::Char('d')), [], "the server may not have it yet");
     let waiting = |run_id: &str, text: &str| {
         let run = Run { run_id: run_id.into(), ..Run::default() };
-        crate::command::queue::Waiting { run, text: text.into() }
+        crate::command::queue::QueuedRun { run, text: text.into() }
     };
     let answer = Ok(vec![waiting("r", "the live one"), waiting("other", "from elsewhere")]);
-    app.handle(Event::Waiting { session_id: "s".into(), answer });
+    app.handle(Event::QueueListed { session_id: "s".into(), answer });
     assert_eq!(waits(&app), [("from elsewhere", true), ("one", false)]);
     let removed = press(&mut app, KeyCode::Char('d'));
     assert_eq!(removed, [Command::Remove { session_id: "s".into(), run_id: "other".into() }]);
     assert_eq!(press(&mut app, KeyCode::Char('d')), [], "once is enough");
-    app.handle(Event::Removed { run_id: "other".into(), answer: Err("too late".into()) });
-    assert!(!app.queue[0].leaving);
-    app.handle(Event::Removed { run_id: "other".into(), answer: Ok(()) });
+    app.handle(Event::RunRemoved { run_id: "other".into(), answer: Err("too late".into()) });
+    assert!(!app.queue[0].removing);
+    app.handle(Event::RunRemoved { run_id: "other".into(), answer: Ok(()) });
     assert_eq!(waits(&app), [("one", false)]);
     assert_eq!(notes(&app), ["too late"]);
     let late = Ok(vec![waiting("other", "from elsewhere")]);
-    app.handle(Event::Waiting { session_id: "s".into(), answer: late });
+    app.handle(Event::QueueListed { session_id: "s".into(), answer: late });
     assert_eq!(waits(&app), [("one", false)], "the list was made before");
 }
 
@@ -122,9 +122,9 @@ fn rules_are_listed_and_forgotten() {
     let rule = |rule_id: &str| RememberedRule { rule_id: rule_id.into(), ..RememberedRule::default() };
     app.handle(Event::Rules(Ok(vec![rule("a"), rule("b")])));
     press(&mut app, KeyCode::Down);
-    assert_eq!(press(&mut app, KeyCode::Char('d')), [Command::Forget("b".into())]);
-    app.handle(Event::Forgotten { rule_id: "b".into(), answer: Ok(()) });
-    assert_eq!(press(&mut app, KeyCode::Delete), [Command::Forget("a".into())]);
+    assert_eq!(press(&mut app, KeyCode::Char('d')), [Command::DeleteRule("b".into())]);
+    app.handle(Event::RuleDeleted { rule_id: "b".into(), answer: Ok(()) });
+    assert_eq!(press(&mut app, KeyCode::Delete), [Command::DeleteRule("a".into())]);
     press(&mut app, KeyCode::Esc);
     assert!(app.overlay.is_none());
 }

@@ -1,4 +1,4 @@
-//! What happens, and what is to be done about it.
+//! The commands after given events.
 
 mod busy;
 
@@ -10,13 +10,13 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::*;
 use crate::chat::{
-    event::{Opened, Trouble},
+    event::{CallError, OpenedSession},
     transcript::Block,
 };
 
-fn options() -> Options {
+fn options() -> ChatOptions {
     let input = RunInput { agent: Some("helper".into()), ..RunInput::default() };
-    Options { input, notes: vec![], who: "me".into(), new_id: || "r".into() }
+    ChatOptions { input, notes: vec![], who: "me".into(), new_id: || "r".into() }
 }
 
 fn chat() -> App {
@@ -40,7 +40,7 @@ fn send(app: &mut App, text: &str) -> Vec<Command> {
     press(app, KeyCode::Enter)
 }
 
-/// A chat whose run has begun.
+/// A chat with a live run.
 fn running() -> App {
     let mut app = chat();
     send(&mut app, "hi");
@@ -74,7 +74,7 @@ fn asks(app: &mut App, request_id: &str) {
     happens(app, RunStatus::AwaitingHuman, run_event::Event::HumanRequested(requested));
 }
 
-fn ends(app: &mut App) -> Vec<Command> {
+fn stop_following(app: &mut App) -> Vec<Command> {
     let finished = RunFinished { status: RunStatus::Completed.into(), ..RunFinished::default() };
     happens(app, RunStatus::Completed, run_event::Event::RunFinished(finished))
 }
@@ -95,8 +95,8 @@ fn notes(app: &App) -> Vec<String> {
     app.transcript.blocks().filter_map(|(_, block)| text(block)).collect()
 }
 
-fn trouble(message: &str) -> Trouble {
-    Trouble { message: message.into(), reason: None, busy_run: None, unreachable: false }
+fn error(message: &str) -> CallError {
+    CallError { message: message.into(), reason: None, busy_run: None, unreachable: false }
 }
 
 fn session(id: &str, live_run_id: &str) -> Session {
@@ -120,7 +120,7 @@ fn a_prompt_starts_a_run() {
 #[test]
 fn a_second_prompt_goes_to_the_same_session() {
     let mut app = running();
-    ends(&mut app);
+    stop_following(&mut app);
     let sent = send(&mut app, "and now?");
     let [Command::Start(input)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!((input.session_id.as_deref(), input.auto_create_session), (Some("s"), Some(true)));
@@ -172,7 +172,7 @@ fn events_of_another_run_are_not_ours() {
     let event = RunEvent { run_id: "other".into(), event: Some(finished), ..RunEvent::default() };
     app.handle(Event::Run(Box::new(event)));
     app.handle(Event::Connection { run_id: "other".into(), up: false });
-    app.handle(Event::Lost { run_id: "other".into(), trouble: trouble("gone") });
+    app.handle(Event::RunLost { run_id: "other".into(), error: error("gone") });
     assert!(app.live.as_ref().is_some_and(|live| live.connected), "{:?}", app.live);
     assert_eq!(notes(&app), [""; 0]);
 }
@@ -181,7 +181,7 @@ fn events_of_another_run_are_not_ours() {
 fn ctrl_c_aborts_once_and_then_leaves() {
     let mut app = running();
     assert_eq!(ctrl(&mut app, 'c'), [Command::Abort("r".into())]);
-    assert_eq!(ctrl(&mut app, 'c'), [Command::Leave(Exit::Interrupted)]);
+    assert_eq!(ctrl(&mut app, 'c'), [Command::Quit(Exit::Interrupted)]);
 }
 
 #[test]
@@ -192,14 +192,14 @@ fn an_abort_that_is_taken_leaves_the_chat_open() {
     happens(&mut app, RunStatus::Aborted, run_event::Event::RunFinished(finished));
     assert_eq!((&app.live, &app.hint), (&None, &None));
     assert_eq!(ctrl(&mut app, 'c'), [], "the abort's ctrl-C does not count");
-    assert_eq!(ctrl(&mut app, 'c'), [Command::Leave(Exit::Completed)]);
+    assert_eq!(ctrl(&mut app, 'c'), [Command::Quit(Exit::Completed)]);
 }
 
 #[test]
 fn an_abort_that_is_not_taken_can_be_tried_again() {
     let mut app = running();
     ctrl(&mut app, 'c');
-    app.handle(Event::Failed("the abort was not taken".into()));
+    app.handle(Event::CommandFailed("the abort was not taken".into()));
     press(&mut app, KeyCode::F(12));
     assert_eq!(ctrl(&mut app, 'c'), [Command::Abort("r".into())]);
 }
@@ -217,7 +217,7 @@ fn ctrl_c_takes_the_text_before_it_leaves() {
 #[test]
 fn ctrl_d_leaves_without_an_abort() {
     let mut app = running();
-    assert_eq!(ctrl(&mut app, 'd'), [Command::Leave(Exit::Completed)]);
+    assert_eq!(ctrl(&mut app, 'd'), [Command::Quit(Exit::Completed)]);
     let mut app = chat();
     write(&mut app, "x");
     assert_eq!(ctrl(&mut app, 'd'), []);
@@ -225,7 +225,7 @@ fn ctrl_d_leaves_without_an_abort() {
 
 #[test]
 fn a_signal_leaves() {
-    assert_eq!(chat().handle(Event::Terminated), [Command::Leave(Exit::Interrupted)]);
+    assert_eq!(chat().handle(Event::Terminated), [Command::Quit(Exit::Interrupted)]);
 }
 
 #[test]
@@ -237,7 +237,10 @@ fn a_question_takes_the_keys_and_gives_them_back() {
     let decided = press(&mut app, KeyCode::Enter);
     let [Command::Decide(answer)] = &decided[..] else { panic!("{decided:?}") };
     assert_eq!((answer.request_id.as_str(), answer.decided_by.as_str()), ("q", "me"));
-    app.handle(Event::Taken(Box::new(HumanRequest { request_id: "q".into(), ..HumanRequest::default() })));
+    app.handle(Event::AnswerAccepted(Box::new(HumanRequest {
+        request_id: "q".into(),
+        ..HumanRequest::default()
+    })));
     assert_eq!((app.cards.len(), app.focus), (0, Focus::Editor));
 }
 
@@ -278,13 +281,13 @@ fn an_answer_that_is_refused_can_be_given_anew() {
     asks(&mut app, "q");
     press(&mut app, KeyCode::Char('y'));
     press(&mut app, KeyCode::Enter);
-    let not_taken = |trouble| Event::NotTaken { request_id: "q".into(), trouble };
-    app.handle(not_taken(trouble("the arguments are wrong")));
+    let answer_refused = |error| Event::AnswerRefused { request_id: "q".into(), error };
+    app.handle(answer_refused(error("the arguments are wrong")));
     assert_eq!(app.cards[0].error.as_deref(), Some("the arguments are wrong"));
     assert!(matches!(press(&mut app, KeyCode::Enter)[..], [Command::Decide(_)]));
 
-    let late = Trouble { reason: Some(ErrorReason::AlreadyResolved), ..trouble("somebody was faster") };
-    app.handle(not_taken(late));
+    let late = CallError { reason: Some(ErrorReason::AlreadyResolved), ..error("somebody was faster") };
+    app.handle(answer_refused(late));
     assert_eq!(app.cards.len(), 0);
     assert_eq!(notes(&app), ["somebody was faster"]);
 }
@@ -293,7 +296,7 @@ fn an_answer_that_is_refused_can_be_given_anew() {
 fn the_end_of_a_run_takes_its_questions_along() {
     let mut app = running();
     asks(&mut app, "q");
-    ends(&mut app);
+    stop_following(&mut app);
     assert_eq!((app.cards.len(), app.focus, app.live), (0, Focus::Editor, None));
 }
 
@@ -301,7 +304,7 @@ fn the_end_of_a_run_takes_its_questions_along() {
 fn a_prompt_that_did_not_arrive_is_given_back() {
     let mut app = chat();
     send(&mut app, "hi");
-    app.handle(Event::Lost { run_id: "r".into(), trouble: trouble("no such agent") });
+    app.handle(Event::RunLost { run_id: "r".into(), error: error("no such agent") });
     assert_eq!((users(&app), app.editor.text().as_str()), (vec![], "hi"));
     assert_eq!(notes(&app), ["no such agent"]);
     assert_eq!(app.unsent, None, "it was refused: next time it is another run");
@@ -317,19 +320,19 @@ fn a_prompt_that_may_have_arrived_is_sent_again_as_the_same_run() {
         [Command::Start(input)] => input.run_id.clone().expect("there is one"),
         other => panic!("{other:?}"),
     };
-    let mut app = App::new(Options { new_id: ids, ..options() }, None).0;
+    let mut app = App::new(ChatOptions { new_id: ids, ..options() }, None).0;
     let first = run_id(&send(&mut app, "hi"));
-    let away = Trouble { unreachable: true, ..trouble("nobody there") };
-    app.handle(Event::Lost { run_id: first.clone(), trouble: away.clone() });
+    let away = CallError { unreachable: true, ..error("nobody there") };
+    app.handle(Event::RunLost { run_id: first.clone(), error: away.clone() });
     assert_eq!(run_id(&press(&mut app, KeyCode::Enter)), first);
-    app.handle(Event::Lost { run_id: first.clone(), trouble: away });
+    app.handle(Event::RunLost { run_id: first.clone(), error: away });
     assert_ne!(run_id(&send(&mut app, "!")), first, "another text is another run");
 }
 
 #[test]
 fn a_run_that_is_lost_on_the_way_keeps_what_was_said() {
     let mut app = running();
-    app.handle(Event::Lost { run_id: "r".into(), trouble: trouble("no such run") });
+    app.handle(Event::RunLost { run_id: "r".into(), error: error("no such run") });
     assert_eq!((users(&app), app.editor.is_empty(), app.live.is_none()), (vec!["hi".into()], true, true));
 }
 
@@ -337,16 +340,16 @@ fn a_run_that_is_lost_on_the_way_keeps_what_was_said() {
 fn a_busy_session_shows_what_keeps_it_busy() {
     let mut app = chat();
     send(&mut app, "hi");
-    let busy = Trouble { busy_run: Some("other".into()), ..trouble("busy") };
-    let done = app.handle(Event::Lost { run_id: "r".into(), trouble: busy });
-    assert_eq!(done, [Command::Follow("other".into())]);
+    let busy = CallError { busy_run: Some("other".into()), ..error("busy") };
+    let done = app.handle(Event::RunLost { run_id: "r".into(), error: busy });
+    assert_eq!(done, [Command::FollowOptions("other".into())]);
     assert_eq!(app.editor.text(), "hi");
 }
 
 #[test]
 fn a_session_is_opened_with_what_was_said() {
     let (mut app, first) = App::new(options(), Some("s".into()));
-    assert_eq!(first, [Command::Unfollow, Command::Open("s".into())]);
+    assert_eq!(first, [Command::Unfollow, Command::OpenSession("s".into())]);
     let entry = |run_id: &str, text: &str| Entry {
         entry_no: 1,
         run_id: run_id.into(),
@@ -354,9 +357,9 @@ fn a_session_is_opened_with_what_was_said() {
         ..Entry::default()
     };
     let entries = vec![entry("old", "before"), entry("live", "now")];
-    let opened = Opened { session: session("s", "live"), entries };
-    let then = [Command::Follow("live".into()), Command::ListWaiting("s".into())];
-    assert_eq!(app.handle(Event::Opened(Box::new(opened))), then);
+    let opened = OpenedSession { session: session("s", "live"), entries };
+    let then = [Command::FollowOptions("live".into()), Command::ListQueue("s".into())];
+    assert_eq!(app.handle(Event::SessionOpened(Box::new(opened))), then);
     assert_eq!(users(&app), ["before"], "the live run's words come with its events");
     assert!(!app.session.opening);
 }
@@ -367,9 +370,12 @@ fn what_is_sent_before_the_session_is_read_is_sent_afterwards() {
     assert_eq!(send(&mut app, "early"), []);
     assert_eq!(send(&mut app, "also early"), []);
     write(&mut app, "half a wo");
-    let then = app.handle(Event::Opened(Box::new(Opened { session: session("s", ""), ..Opened::default() })));
+    let then = app.handle(Event::SessionOpened(Box::new(OpenedSession {
+        session: session("s", ""),
+        ..OpenedSession::default()
+    })));
     assert!(
-        matches!(&then[..], [Command::Start(first), Command::Say(second)] if second.prompt == "also early" && first.prompt == "early"),
+        matches!(&then[..], [Command::Start(first), Command::SendToBusy(second)] if second.prompt == "also early" && first.prompt == "early"),
         "{then:?}"
     );
     assert_eq!((users(&app), app.editor.text()), (vec!["early".into()], "half a wo".into()));
@@ -380,7 +386,7 @@ fn what_was_sent_to_a_session_that_cannot_be_read_is_given_back() {
     let mut app = App::new(options(), Some("s".into())).0;
     send(&mut app, "early");
     write(&mut app, "and this");
-    assert_eq!(app.handle(Event::NotOpened("no".into())), []);
+    assert_eq!(app.handle(Event::SessionNotOpened("no".into())), []);
     assert_eq!((app.editor.text(), users(&app)), ("early\nand this".into(), vec![]));
 }
 
@@ -388,17 +394,20 @@ fn what_was_sent_to_a_session_that_cannot_be_read_is_given_back() {
 fn a_part_of_a_session_says_so() {
     let mut app = App::new(options(), Some("s".into())).0;
     let entries = vec![Entry { entry_no: 8, message: Some(said("late")), ..Entry::default() }];
-    app.handle(Event::Opened(Box::new(Opened { session: session("s", ""), entries })));
+    app.handle(Event::SessionOpened(Box::new(OpenedSession { session: session("s", ""), entries })));
     assert_eq!(notes(&app), ["… earlier messages are not shown"]);
 }
 
 #[test]
 fn a_session_that_nobody_waits_for_is_not_shown() {
     let mut app = App::new(options(), Some("s".into())).0;
-    app.handle(Event::Opened(Box::new(Opened { session: session("other", "live"), ..Opened::default() })));
+    app.handle(Event::SessionOpened(Box::new(OpenedSession {
+        session: session("other", "live"),
+        ..OpenedSession::default()
+    })));
     assert!(app.session.opening && app.live.is_none());
-    app.handle(Event::NotOpened("no".into()));
-    assert_eq!((app.session.clone(), notes(&app)), (Current::default(), vec!["no".into()]));
+    app.handle(Event::SessionNotOpened("no".into()));
+    assert_eq!((app.session.clone(), notes(&app)), (CurrentSession::default(), vec!["no".into()]));
 }
 
 #[test]
@@ -409,7 +418,7 @@ fn one_switches_between_sessions() {
     app.handle(Event::Sessions(Ok(vec![session("s-1", ""), session("s-2", "")])));
     press(&mut app, KeyCode::Down);
     press(&mut app, KeyCode::Down);
-    assert_eq!(press(&mut app, KeyCode::Enter), [Command::Unfollow, Command::Open("s-2".into())]);
+    assert_eq!(press(&mut app, KeyCode::Enter), [Command::Unfollow, Command::OpenSession("s-2".into())]);
     assert!(app.live.is_none() && app.transcript.is_empty() && app.overlay.is_none());
 
     ctrl(&mut app, 'o');
@@ -449,10 +458,10 @@ fn a_new_session_leaves_the_old_run_alone() {
 fn a_run_that_does_not_move_is_looked_at() {
     let mut app = running();
     assert_eq!(app.handle(Event::Tick(Duration::from_secs(1))), []);
-    let look = [Command::Look("r".into())];
+    let look = [Command::ReadRun("r".into())];
     assert_eq!(app.handle(Event::Tick(Duration::from_secs(2))), look);
     assert_eq!(app.handle(Event::Tick(Duration::from_secs(3))), []);
-    app.handle(Event::Looked(Box::new(Run { run_id: "r".into(), ..Run::default() })));
+    app.handle(Event::RunRead(Box::new(Run { run_id: "r".into(), ..Run::default() })));
     assert_eq!(app.handle(Event::Tick(Duration::from_secs(4))), []);
     assert_eq!(app.handle(Event::Tick(Duration::from_secs(5))), look);
     app.handle(Event::Connection { run_id: "r".into(), up: false });
@@ -473,7 +482,7 @@ fn earlier_prompts_come_back() {
     let mut app = chat();
     for text in ["one", "two"] {
         send(&mut app, text);
-        ends(&mut app);
+        stop_following(&mut app);
     }
     for (key, text) in [
         (KeyCode::Up, "two"),

@@ -1,4 +1,4 @@
-//! The arguments of what one does with runs while they live: start, watch, answer.
+//! Arguments of the commands on a live run: `run`, `chat`, `watch` and `approve`.
 
 use clap::{Args, ValueEnum};
 
@@ -30,9 +30,9 @@ Exit codes:
   5    the server cannot be reached
   130  left by a second ctrl-C; what became of the run is not known")]
 pub(crate) struct RunArgs {
-    /// What to ask; `-` reads it from standard input
+    /// The prompt; `-` reads it from standard input
     pub(crate) prompt: String,
-    /// The conversation to go on with; created where it does not exist
+    /// The session to continue; created if it does not exist
     #[arg(long, short, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// The configured agent
@@ -45,7 +45,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) run_id: Option<String>,
     #[command(flatten)]
-    pub(crate) surroundings: SurroundingsArgs,
+    pub(crate) local_context: LocalContextArgs,
     /// Approve every tool call. Calls with an unknown outcome are still left to a human
     #[arg(long, short)]
     pub(crate) yes: bool,
@@ -59,7 +59,7 @@ pub(crate) struct RunArgs {
 /// the run under way; ctrl-D leaves, and the run goes on without you. A server that restarts is waited for.
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
-    /// The conversation to go on with; created where it does not exist. Default: a new one
+    /// The session to continue; created if it does not exist. Default: a new one
     #[arg(long, short, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// The configured agent
@@ -69,12 +69,12 @@ pub(crate) struct ChatArgs {
     #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     #[command(flatten)]
-    pub(crate) surroundings: SurroundingsArgs,
+    pub(crate) local_context: LocalContextArgs,
 }
 
-/// What a run is told about where it was asked for.
+/// Options for the instruction files and facts that a run gets from this machine.
 #[derive(Debug, Args)]
-pub(crate) struct SurroundingsArgs {
+pub(crate) struct LocalContextArgs {
     /// Do not give the run the AGENTS.md files from here up to the top of the repository, nor facts about this machine
     #[arg(long)]
     pub(crate) no_instructions: bool,
@@ -110,7 +110,7 @@ Examples:
   agentloop approve REQUEST --text blue              the text that was asked for
   agentloop approve REQUEST --choose a --choose b    the options that were asked for, by their ids")]
 pub(crate) struct ApproveArgs {
-    /// The question
+    /// The question's id
     pub(crate) request: Option<String>,
     #[command(flatten)]
     pub(crate) decision: DecisionArgs,
@@ -129,12 +129,12 @@ pub(crate) struct ApproveArgs {
     /// Only questions of this run
     #[arg(long, value_name = "ID", conflicts_with = "request")]
     pub(crate) run: Option<String>,
-    /// Who decides
+    /// Name of the person who decides
     #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true, default_value = "cli")]
     pub(crate) decided_by: String,
 }
 
-/// How long a decision is remembered.
+/// The scope of a remembered decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Remember {
     Run,
@@ -142,7 +142,7 @@ pub(crate) enum Remember {
     Always,
 }
 
-/// At most one of these.
+/// The decision. At most one option may be given.
 #[derive(Debug, Args)]
 #[group(multiple = false, requires = "request")]
 pub(crate) struct DecisionArgs {

@@ -1,4 +1,4 @@
-//! What the chat wants done, done: each call of the server becomes an event.
+//! Performs the commands of the chat: calls the server, and sends each result back as an event.
 
 use agentloop_client::{
     Backoff, Client, Error, EventStream, StreamUpdate,
@@ -12,26 +12,26 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-use super::event::{Command, Event, Opened, Trouble};
+use super::event::{CallError, Command, Event, OpenedSession};
 use crate::{
     command::queue,
     exit::{Failure, in_one_line},
 };
 
-/// A server may be away for as long as somebody sits here and waits.
-const FOR_EVER: Backoff = Backoff {
+/// The stream never gives up: the person decides how long to wait for an absent server.
+const ENDLESS_BACKOFF: Backoff = Backoff {
     max_retries: u32::MAX,
     initial: std::time::Duration::from_millis(100),
     max: std::time::Duration::from_secs(2),
 };
 const PAGE_SIZE: u32 = 500;
-/// How much of a session is read when it is opened.
+/// Bound on the entries that are read when a session is opened.
 const ENTRIES_MAX: u64 = 1000;
-/// Sessions that are offered; older ones are opened by their id.
+/// Bound on the listed sessions. Older ones can be opened by their id.
 const SESSIONS_MAX: u32 = 200;
 
-/// Does what the chat wants.
-pub(super) struct Calls {
+/// Performs commands in tasks, and sends their results as events.
+pub(super) struct ServerCalls {
     client: Client,
     who: String,
     events: mpsc::Sender<Event>,
@@ -39,25 +39,25 @@ pub(super) struct Calls {
     following: Option<AbortHandle>,
 }
 
-impl Calls {
-    pub(super) fn new(client: Client, who: String, events: mpsc::Sender<Event>) -> Calls {
-        Calls { client, who, events, tasks: JoinSet::new(), following: None }
+impl ServerCalls {
+    pub(super) fn new(client: Client, who: String, events: mpsc::Sender<Event>) -> ServerCalls {
+        ServerCalls { client, who, events, tasks: JoinSet::new(), following: None }
     }
 
-    /// Begins to do it. Leaving is not for here.
+    /// Starts a command. `Quit` is for the driver.
     pub(super) fn perform(&mut self, command: Command) {
         let client = self.client.clone();
         let events = self.events.clone();
         match command {
             Command::Start(input) => self.follow(start(client, input, events)),
-            Command::Follow(run_id) => self.follow(subscribe(client, run_id, events)),
+            Command::FollowOptions(run_id) => self.follow(subscribe(client, run_id, events)),
             Command::Unfollow => self.unfollow(),
-            Command::Leave(_) => {}
+            Command::Quit(_) => {}
             other => {
                 let who = self.who.clone();
                 self.tasks.spawn(async move {
                     if let Some(event) = Box::pin(answer(&client, other, who)).await {
-                        // Nobody listens any more: the chat has ended.
+                        // The send fails only if the chat has ended.
                         let _ = events.send(event).await;
                     }
                 });
@@ -65,8 +65,7 @@ impl Calls {
         }
     }
 
-    /// Waits until something that was begun is done, so that its panic is not lost. Never returns while nothing is
-    /// under way.
+    /// Waits for the end of a task, so that its panic is not lost. Never returns while there is no task.
     pub(super) async fn finished(&mut self) -> Result<(), Failure> {
         match self.tasks.join_next().await {
             Some(Err(error)) if error.is_panic() => Err(Failure::Other("a fault in the chat".into())),
@@ -97,11 +96,11 @@ async fn subscribe(client: Client, run_id: String, events: mpsc::Sender<Event>) 
     follow(run_id, stream, events).await;
 }
 
-/// Passes on what a run does, as fast as the chat takes it.
+/// Sends the updates of a run as events. It waits while the chat has too many.
 async fn follow(run_id: String, stream: Result<EventStream, Error>, events: mpsc::Sender<Event>) {
-    let lost = |error: &Error| Event::Lost { run_id: run_id.clone(), trouble: Trouble::from(error) };
+    let lost = |error: &Error| Event::RunLost { run_id: run_id.clone(), error: CallError::from(error) };
     let mut stream = match stream {
-        Ok(stream) => stream.with_backoff(FOR_EVER),
+        Ok(stream) => stream.with_backoff(ENDLESS_BACKOFF),
         Err(error) => {
             let _ = events.send(lost(&error)).await;
             return;
@@ -120,12 +119,12 @@ async fn follow(run_id: String, stream: Result<EventStream, Error>, events: mpsc
     }
 }
 
-/// Calls that have one answer.
+/// Performs a command with a single result.
 async fn answer(client: &Client, command: Command, who: String) -> Option<Event> {
     let event = match command {
-        Command::Open(session_id) => match open(client, session_id).await {
-            Ok(opened) => Event::Opened(Box::new(opened)),
-            Err(error) => Event::NotOpened(in_one_line(&error)),
+        Command::OpenSession(session_id) => match open(client, session_id).await {
+            Ok(opened) => Event::SessionOpened(Box::new(opened)),
+            Err(error) => Event::SessionNotOpened(in_one_line(&error)),
         },
         Command::ListSessions => {
             let request = ListSessionsRequest { page_size: SESSIONS_MAX, ..ListSessionsRequest::default() };
@@ -134,55 +133,55 @@ async fn answer(client: &Client, command: Command, who: String) -> Option<Event>
         }
         Command::Decide(request) => {
             let request_id = request.request_id.clone();
-            taken(request_id, client.submit_approval(*request).await)
+            answer_result(request_id, client.submit_approval(*request).await)
         }
         Command::Answer(request) => {
             let request_id = request.request_id.clone();
-            taken(request_id, client.submit_input(*request).await)
+            answer_result(request_id, client.submit_input(*request).await)
         }
-        // The run's own events say what came of these.
-        Command::Abort(run_id) => failed("the abort", client.abort_run(run_id, "ctrl-C").await)?,
+        // The run's own events report the success of these.
+        Command::Abort(run_id) => call_failed("the abort", client.abort_run(run_id, "ctrl-C").await)?,
         Command::Resume(run_id) => {
             let request = ResumeRunRequest { run_id, resumed_by: who, ..ResumeRunRequest::default() };
-            failed("that", client.resume_run(request).await)?
+            call_failed("the resumption", client.resume_run(request).await)?
         }
-        Command::Check { request_id, check } => {
+        Command::CheckRule { request_id, check } => {
             let candidate = Box::new(check.candidate.clone().unwrap_or_default());
             let answer = client.check_policy(*check).await;
             let answer = answer.map(Box::new).map_err(|error| in_one_line(&error));
-            Event::Checked { request_id, candidate, answer }
+            Event::RuleChecked { request_id, candidate, answer }
         }
         Command::ListRules(session_id) => {
             Event::Rules(rules(client, session_id).await.map_err(|error| in_one_line(&error)))
         }
-        Command::Forget(rule_id) => {
+        Command::DeleteRule(rule_id) => {
             let answer = client.delete_rule(&rule_id).await.map(|_| ()).map_err(|error| in_one_line(&error));
-            Event::Forgotten { rule_id, answer }
+            Event::RuleDeleted { rule_id, answer }
         }
-        Command::ListWaiting(session_id) => {
-            let answer = queue::waiting(client, &session_id).await.map_err(|error| in_one_line(&error));
-            Event::Waiting { session_id, answer }
+        Command::ListQueue(session_id) => {
+            let answer = queue::list_queued(client, &session_id).await.map_err(|error| in_one_line(&error));
+            Event::QueueListed { session_id, answer }
         }
-        Command::Say(input) => said(client, *input).await,
+        Command::SendToBusy(input) => send_to_busy(client, *input).await,
         Command::Remove { session_id, run_id } => {
             let removed = queue::remove(client, &session_id, &run_id).await;
-            Event::Removed { run_id, answer: removed.map(|_| ()).map_err(|failure| failure.to_string()) }
+            Event::RunRemoved { run_id, answer: removed.map(|_| ()).map_err(|failure| failure.to_string()) }
         }
-        // Where it cannot be seen why a run is not moving, nothing is said about it.
-        Command::Look(run_id) => Event::Looked(Box::new(client.get_run(run_id).await.ok()?)),
-        Command::Start(_) | Command::Follow(_) | Command::Unfollow | Command::Leave(_) => return None,
+        // A failure is not reported: the status line just lacks the reason for the wait.
+        Command::ReadRun(run_id) => Event::RunRead(Box::new(client.get_run(run_id).await.ok()?)),
+        Command::Start(_) | Command::FollowOptions(_) | Command::Unfollow | Command::Quit(_) => return None,
     };
     Some(event)
 }
 
-fn taken(request_id: String, answer: Result<agentloop_client::v1::HumanRequest, Error>) -> Event {
+fn answer_result(request_id: String, answer: Result<agentloop_client::v1::HumanRequest, Error>) -> Event {
     match answer {
-        Ok(request) => Event::Taken(Box::new(request)),
-        Err(error) => Event::NotTaken { request_id, trouble: Trouble::from(&error) },
+        Ok(request) => Event::AnswerAccepted(Box::new(request)),
+        Err(error) => Event::AnswerRefused { request_id, error: CallError::from(&error) },
     }
 }
 
-/// Those of every run first.
+/// The remembered rules: those for every run, then those of the session.
 async fn rules(client: &Client, session_id: Option<String>) -> Result<Vec<RememberedRule>, Error> {
     let mut rules = client.list_rules("").await?;
     if let Some(session_id) = session_id {
@@ -191,29 +190,34 @@ async fn rules(client: &Client, session_id: Option<String>) -> Result<Vec<Rememb
     Ok(rules)
 }
 
-/// Says something to a busy session. The first event shows that it was taken, and by which run.
-async fn said(client: &Client, input: RunInput) -> Event {
+/// Sends a message to a busy session. The first event shows which run accepted it.
+async fn send_to_busy(client: &Client, input: RunInput) -> Event {
     let sent_as = input.run_id.clone().unwrap_or_default();
     let first = match client.run_stream(input).await {
         Ok(mut stream) => stream.next().await.unwrap_or_else(|| Ok(RunEvent::default())),
         Err(error) => Err(error),
     };
     match first {
-        Ok(event) => Event::Accepted { by: event.run_id, sent_as },
-        Err(error) => Event::NotAccepted { trouble: Trouble::from(&error), sent_as },
+        Ok(event) => Event::MessageAccepted { by: event.run_id, sent_as },
+        Err(error) => Event::MessageRefused { error: CallError::from(&error), sent_as },
     }
 }
 
-fn failed<T>(what: &str, answer: Result<T, Error>) -> Option<Event> {
-    answer.err().map(|error| Event::Failed(format!("{what} was not taken: {}", in_one_line(&error))))
+fn call_failed<T>(what: &str, answer: Result<T, Error>) -> Option<Event> {
+    answer
+        .err()
+        .map(|error| Event::CommandFailed(format!("the server refused {what}: {}", in_one_line(&error))))
 }
 
-/// A session's last entries. One that does not exist is empty.
-async fn open(client: &Client, session_id: String) -> Result<Opened, Error> {
+/// Reads a session's last entries. A session that does not exist is empty.
+async fn open(client: &Client, session_id: String) -> Result<OpenedSession, Error> {
     let session = match client.get_session(session_id.clone()).await {
         Ok(session) => session,
         Err(error) if error.code() == Some(tonic::Code::NotFound) => {
-            return Ok(Opened { session: Session { session_id, ..Session::default() }, entries: Vec::new() });
+            return Ok(OpenedSession {
+                session: Session { session_id, ..Session::default() },
+                entries: Vec::new(),
+            });
         }
         Err(error) => return Err(error),
     };
@@ -225,17 +229,17 @@ async fn open(client: &Client, session_id: String) -> Result<Opened, Error> {
         entries.extend(page.entries);
         match entries.last() {
             Some(last) if page.more => request.after_entry_no = last.entry_no,
-            _ => return Ok(Opened { session, entries }),
+            _ => return Ok(OpenedSession { session, entries }),
         }
     }
 }
 
-impl From<&Error> for Trouble {
+impl From<&Error> for CallError {
     fn from(error: &Error) -> Self {
         let busy_run = error.status().and_then(|status| status.metadata.get("run_id")).cloned();
         let reason = error.reason();
         let is_busy = reason == Some(agentloop_client::v1::ErrorReason::SessionBusy);
-        Trouble {
+        CallError {
             message: in_one_line(error),
             reason,
             busy_run: busy_run.filter(|_| is_busy),

@@ -1,54 +1,54 @@
-//! A question, drawn above the editor.
-
-mod remember;
+//! Draws a question above the editor.
 
 use agentloop_client::v1::HumanRequestKind;
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Layout, Rect},
-    style::Style,
     text::Line,
     widgets::{Block, BorderType, Borders, Paragraph, Widget},
 };
 
-use super::{BAD, BOLD, DIM, PICKED, WARN};
 use crate::{
     chat::{
-        app::{App, Focus},
         card::{Card, Choice, Stage},
         editor::Editor,
+        layout::{
+            question::{HINT_ROWS, about, answer_rows},
+            rule_draft,
+        },
+        styles::{BAD, DIM, PICKED, WARN},
     },
-    terminal::names,
-    terminal::text::{exact, members, tame, wrap},
+    terminal::{
+        format,
+        text::{sanitize, wrap},
+    },
 };
 
-/// Columns and rows of the border.
-const BORDER: u16 = 2;
-/// Rows of the card below which it has a title and no border.
+/// A lower card has a title and no border.
 const ROWS_FOR_BORDERS: u16 = 8;
-const EDITOR_ROWS_MAX: usize = 6;
-/// What is shown of arguments: more than anybody reads, and less than what takes long to lay out.
-const ARGUMENTS_BYTES_MAX: usize = 64 * 1024;
 
-/// How many rows it takes at a width.
-pub(super) fn rows(card: &Card, width: u16) -> usize {
-    let inner = width.saturating_sub(BORDER);
-    about(card, inner).len() + answer_rows(card, inner) + usize::from(BORDER)
+/// The state around a card that its drawing depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CardFrame {
+    /// Number of open questions.
+    pub(super) count: usize,
+    /// True if keys go to the card.
+    pub(super) has_keys: bool,
 }
 
-pub(super) fn draw(card: &Card, app: &App, area: Rect, buf: &mut Buffer) {
-    let has_keys = app.focus == Focus::Card && app.overlay.is_none();
-    // Where there is little room, the question has it.
+pub(super) fn draw(card: &Card, frame: CardFrame, area: Rect, buf: &mut Buffer) {
+    let CardFrame { count, has_keys } = frame;
+    // With little room, the card has no border.
     let borders = if area.height < ROWS_FOR_BORDERS { Borders::TOP } else { Borders::ALL };
     let block = Block::new()
         .borders(borders)
         .border_type(BorderType::Rounded)
         .border_style(if has_keys { WARN } else { DIM })
-        .title(title(card, app.cards.len(), has_keys));
+        .title(title(card, count, has_keys));
     let inner = block.inner(area);
     block.render(area, buf);
     let answer = u16::try_from(answer_rows(card, inner.width)).unwrap_or(u16::MAX);
-    // How to answer must be seen, even where the arguments are cut off.
+    // The choices must be visible, even if the arguments are cut off.
     let [question, answer] = Layout::vertical([Constraint::Min(1), Constraint::Max(answer)]).areas(inner);
     draw_about(card, question, buf);
     draw_answer(card, has_keys, answer, buf);
@@ -65,36 +65,6 @@ fn title(card: &Card, count: usize, has_keys: bool) -> String {
     format!(" {what}{more}{how} ")
 }
 
-/// What is asked. Nothing of it is hidden: this is what a human decides about.
-fn about(card: &Card, width: u16) -> Vec<Line<'static>> {
-    let width = usize::from(width);
-    let request = &card.request;
-    let mut lines = Vec::new();
-    let mut add = |text: &str, style: Style| {
-        lines.extend(wrap(text, width).into_iter().map(|line| Line::styled(line, style)));
-    };
-    if !request.question.is_empty() {
-        add(&tame(&request.question), BOLD);
-    }
-    if !request.tool.is_empty() {
-        add(&exact(&request.tool), BOLD);
-    }
-    if !request.arguments_json.is_empty() {
-        add(&arguments(&request.arguments_json), Style::new());
-    }
-    if request.expires_at.is_some() {
-        add(&format!("denied by itself at {} UTC", names::time(request.expires_at.as_ref())), DIM);
-    }
-    lines
-}
-
-/// A member a line, spelt as they are.
-fn arguments(json: &str) -> String {
-    let cut = &json[..json.floor_char_boundary(ARGUMENTS_BYTES_MAX)];
-    let sign = if cut.len() < json.len() { " … (too long to be shown whole)" } else { "" };
-    exact(&members(cut)) + sign
-}
-
 fn draw_about(card: &Card, area: Rect, buf: &mut Buffer) {
     let mut lines = about(card, area.width);
     let height = usize::from(area.height);
@@ -107,22 +77,6 @@ fn draw_about(card: &Card, area: Rect, buf: &mut Buffer) {
     Paragraph::new(lines).render(area, buf);
 }
 
-fn answer_rows(card: &Card, width: u16) -> usize {
-    let error = card.error.as_ref().map_or(0, |error| wrap(error, usize::from(width)).len());
-    error
-        + hint_rows(card)
-        + match &card.stage {
-            Stage::Choosing { .. } => card.choices().len(),
-            Stage::Writing { editor, .. } => editor.rows(width).clamp(1, EDITOR_ROWS_MAX) + 1,
-            Stage::Remembering(remembering) => remember::rows(remembering, width),
-            Stage::Selecting { .. } => card.request.options.len(),
-        }
-}
-
-fn hint_rows(_: &Card) -> usize {
-    1
-}
-
 fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
     let mut lines: Vec<Line<'static>> = card
         .error
@@ -132,7 +86,7 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
         .collect();
     match &card.stage {
         Stage::Choosing { picked, .. } => {
-            let room = usize::from(area.height).saturating_sub(lines.len() + hint_rows(card)).max(1);
+            let room = usize::from(area.height).saturating_sub(lines.len() + HINT_ROWS).max(1);
             lines.extend(choices(card, *picked, room));
             lines.push(hint(card, "one letter or ↑↓ picks, Enter confirms, Esc puts it aside"));
             Paragraph::new(lines).render(area, buf);
@@ -147,11 +101,11 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
             lines.push(hint(card, &format!("{how}, Esc puts it aside")));
             Paragraph::new(lines).render(area, buf);
         }
-        Stage::Remembering(remembering) => {
-            lines.extend(remember::head(remembering, area.width));
-            let mut below = remember::foot(remembering, area.width);
-            below.push(hint(card, remember::KEYS));
-            draw_editor(lines, &remembering.editor, below, has_keys, area, buf);
+        Stage::RuleDraft(draft) => {
+            lines.extend(rule_draft::head(draft, area.width));
+            let mut below = rule_draft::foot(draft, area.width);
+            below.push(hint(card, rule_draft::KEYS));
+            draw_editor(lines, &draft.editor, below, has_keys, area, buf);
         }
         Stage::Writing { of, editor } => {
             let head = of.map_or("your answer:", |choice| choice.label(card.request.kind()));
@@ -162,7 +116,7 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// A field with lines above and below it. The field is what stays where there is little room.
+/// Draws a field with lines above and below it. With little room, only the field stays.
 fn draw_editor(
     above: Vec<Line<'static>>,
     editor: &Editor,
@@ -183,7 +137,7 @@ fn draw_editor(
     Paragraph::new(below).render(bottom, buf);
 }
 
-/// Where there are more choices than rows, those up to the picked one.
+/// The choices that fit, up to the picked one.
 fn choices(card: &Card, picked: Option<Choice>, room: usize) -> Vec<Line<'static>> {
     let at = card.choices().iter().position(|choice| Some(*choice) == picked).unwrap_or_default();
     let first = (at + 1).saturating_sub(room);
@@ -194,14 +148,14 @@ fn choices(card: &Card, picked: Option<Choice>, room: usize) -> Vec<Line<'static
     card.choices().iter().skip(first).take(room).map(line).collect()
 }
 
-/// Where there are more options than rows, those around the cursor.
+/// The options that fit, around the cursor.
 fn options(
     card: &Card,
     at: usize,
     chosen: &std::collections::BTreeSet<usize>,
     area: Rect,
 ) -> Vec<Line<'static>> {
-    let room = usize::from(area.height).saturating_sub(hint_rows(card)).max(1);
+    let room = usize::from(area.height).saturating_sub(HINT_ROWS).max(1);
     let first = (at + 1).saturating_sub(room);
     let options = card.request.options.iter().enumerate().skip(first).take(room);
     let line = |(n, option): (usize, &agentloop_client::v1::SelectOption)| {
@@ -212,7 +166,7 @@ fn options(
             (false, _) => "   ",
         };
         let label = if option.label.is_empty() { &option.id } else { &option.label };
-        let text = format!("{mark} {}", names::brief(&tame(label), 200));
+        let text = format!("{mark} {}", format::first_line(&sanitize(label), 200));
         if n == at { Line::styled(text, PICKED) } else { Line::raw(text) }
     };
     options.map(line).collect()

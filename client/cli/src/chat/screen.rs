@@ -1,4 +1,4 @@
-//! The terminal, taken over and given back.
+//! Takes the terminal for the chat, and restores it afterwards.
 
 use std::{
     io::{self, Stdout, stdout},
@@ -17,23 +17,23 @@ use crossterm::{
 };
 use ratatui::{Terminal, backend::CrosstermBackend};
 
-/// Whether the terminal is ours. The panic hook has no other way to know.
+/// True while the chat has the terminal. It is global, because the panic hook must know.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
-/// The whole terminal. It is given back when this is dropped, and before the message of a panic is printed.
+/// The terminal in raw mode, with its alternate screen. It is restored on drop, and before a panic's message is printed.
 pub(super) struct Screen {
     pub(super) terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
 impl Screen {
     pub(super) fn take() -> io::Result<Screen> {
-        HOOK.call_once(give_back_on_panic);
+        HOOK.call_once(restore_on_panic);
         TAKEN.store(true, Ordering::SeqCst);
         match Screen::enter() {
             Ok(screen) => Ok(screen),
             Err(error) => {
-                give_back();
+                restore();
                 Err(error)
             }
         }
@@ -48,20 +48,20 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
-fn give_back_on_panic() {
+fn restore_on_panic() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        give_back();
+        restore();
         report(info);
     }));
 }
 
-/// Gives the terminal back, if it is ours. What cannot be undone is left: there is nobody to tell.
-fn give_back() {
+/// Restores the terminal, if the chat has it. Errors are ignored, because there is no place to report them.
+fn restore() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         let _ = execute!(stdout(), DisableBracketedPaste, LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
@@ -76,11 +76,11 @@ mod tests {
 
     use super::Screen;
 
-    /// Set for the process that panics.
+    /// Environment variable of the child process that panics.
     const PANICS: &str = "AGENTLOOP_TEST_PANICS";
     const MESSAGE: &str = "a fault that nobody foresaw";
 
-    /// Runs itself in a terminal of its own, where it panics with the screen taken.
+    /// Runs this test again in a child process with a terminal, where it panics with the screen taken.
     #[test]
     fn a_panic_gives_the_terminal_back() {
         if std::env::var_os(PANICS).is_some() {
@@ -91,13 +91,13 @@ mod tests {
         let pair = native_pty_system().openpty(size).expect("there are pseudo-terminals");
         let before = format!("{:?}", pair.master.get_termios());
         let mut command = CommandBuilder::new(std::env::current_exe().expect("it runs"));
-        command.args(["--exact", "chat::terminal::tests::a_panic_gives_the_terminal_back", "--nocapture"]);
+        command.args(["--exact", "chat::screen::tests::a_panic_gives_the_terminal_back", "--nocapture"]);
         command.env(PANICS, "1");
         command.env("RUST_BACKTRACE", "0");
         let mut child = pair.slave.spawn_command(command).expect("it runs");
         drop(pair.slave);
         let mut drawn = Vec::new();
-        // The end of a terminal's output is an error on some systems.
+        // On some systems the end of a terminal's output is an error.
         let _ = pair.master.try_clone_reader().expect("a reader").read_to_end(&mut drawn);
         assert!(!child.wait().expect("it ran").success());
 

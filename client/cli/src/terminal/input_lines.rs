@@ -1,16 +1,16 @@
-//! Lines from the terminal, without blocking anything.
+//! Lines of standard input, read without blocking the runtime.
 
 use std::io::BufRead as _;
 
 use tokio::sync::mpsc;
 
-/// Lines of standard input.
+/// The lines of standard input, as they are entered.
 #[derive(Debug)]
-pub(crate) struct Lines(mpsc::Receiver<String>);
+pub(crate) struct InputLines(mpsc::Receiver<String>);
 
-impl Lines {
-    /// Reads from here on. The thread is left behind when the command ends: a read of a terminal cannot be stopped.
-    pub(crate) fn of_stdin() -> Lines {
+impl InputLines {
+    /// Starts a thread that reads lines. It ends with the process, because the read of a terminal cannot be stopped.
+    pub(crate) fn of_stdin() -> InputLines {
         let (sender, lines) = mpsc::channel(1);
         std::thread::spawn(move || {
             for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -19,17 +19,17 @@ impl Lines {
                 }
             }
         });
-        Lines(lines)
+        InputLines(lines)
     }
 
-    /// Lines that are known already.
+    /// Fixed lines, for tests.
     #[cfg(test)]
-    pub(crate) fn given(given: &[&str]) -> Lines {
+    pub(crate) fn given(given: &[&str]) -> InputLines {
         let (sender, lines) = mpsc::channel(given.len().max(1));
         for line in given {
             sender.try_send((*line).to_owned()).expect("there is room");
         }
-        Lines(lines)
+        InputLines(lines)
     }
 
     /// The next line; `None` at the end.

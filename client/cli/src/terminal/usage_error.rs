@@ -1,4 +1,4 @@
-//! Wrong usage, in one line.
+//! The report of wrong usage, on one line.
 
 use std::process::ExitCode;
 
@@ -6,13 +6,13 @@ use clap::error::ErrorKind;
 
 use crate::exit::Exit;
 
-/// Prints what the argument parser has to say: help and version as they are, anything else in one line.
-pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+/// Prints a message of the argument parser: help and version unchanged, an error on one line.
+pub(crate) fn report(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            // Whoever closed the output has seen enough.
+            // It fails only if the reader has closed the output.
             let _ = error.print();
             u8::try_from(error.exit_code()).map_or(Exit::Usage.into(), ExitCode::from)
         }
@@ -23,7 +23,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// What is wrong, with the parser's tip, and where to read on.
+/// The parser's error and tip, with the command that shows the help.
 fn in_one_line(message: &str) -> String {
     let is_of_help = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let lines = message.lines().map(str::trim).take_while(is_of_help).filter(|line| !line.is_empty());

@@ -1,4 +1,4 @@
-//! The demo's tool host: this program once more, as a process of its own.
+//! The tool host of the demo: this program again, as a child process.
 
 use std::{
     fs::File,
@@ -12,21 +12,21 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::files::Files;
+use super::files::DemoFiles;
 use crate::exit::Failure;
 
 const TOOLS: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(20);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A tool host in a process of its own, which ends with this one.
+/// A tool host in a child process, which ends with this process.
 pub(crate) struct HostProcess {
     child: Child,
 }
 
 impl HostProcess {
-    pub(crate) fn start(server: &str, files: &Files) -> Result<HostProcess, Failure> {
+    pub(crate) fn start(server: &str, files: &DemoFiles) -> Result<HostProcess, Failure> {
         let log = File::create(&files.host_log)?;
         let child = Command::new(std::env::current_exe()?)
             .args(["host", "--with-parent", "--server", server, "--host-id", "demo-host", "--outbox"])
@@ -44,9 +44,9 @@ impl HostProcess {
         self.child.id().unwrap_or_default()
     }
 
-    /// Waits until the server knows the tools and a host for each.
+    /// Waits until every tool is registered and has a host.
     pub(crate) async fn wait_for_tools(&mut self, client: &Client) -> Result<(), Failure> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + REGISTER_TIMEOUT;
         loop {
             let tools = client.list_tools().await?;
             if tools.iter().filter(|tool| !tool.host_ids.is_empty()).count() >= TOOLS {
@@ -58,11 +58,11 @@ impl HostProcess {
             if Instant::now() > until {
                 return Err(Failure::Other("the tool host did not register its tools in time".into()));
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Lets it finish. Closing its standard input asks for that.
+    /// Stops the host, by closing its standard input.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         drop(self.child.stdin.take());
         if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {

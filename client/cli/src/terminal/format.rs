@@ -1,27 +1,27 @@
-//! The contract's enums as people read them, and other small forms.
+//! Short texts for people: enums, times, durations and messages of the contract.
 
 use std::time::Duration;
 
 use agentloop_client::v1::{Message, RunErrorCode, RunStatus, ToolStatus, Usage, part::Content};
 
 /// The name of an enum value without its prefix, in lower case.
-pub(crate) fn plain(name: &str, prefix: &str) -> String {
+pub(crate) fn enum_name(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
 }
 
 pub(crate) fn status(status: RunStatus) -> String {
-    plain(status.as_str_name(), "RUN_STATUS_")
+    enum_name(status.as_str_name(), "RUN_STATUS_")
 }
 
 pub(crate) fn tool_status(status: ToolStatus) -> String {
-    plain(status.as_str_name(), "TOOL_STATUS_")
+    enum_name(status.as_str_name(), "TOOL_STATUS_")
 }
 
 pub(crate) fn error_code(code: RunErrorCode) -> String {
-    plain(code.as_str_name(), "RUN_ERROR_CODE_")
+    enum_name(code.as_str_name(), "RUN_ERROR_CODE_")
 }
 
-/// All text of a message.
+/// The text parts of a message, joined.
 pub(crate) fn text(message: &Message) -> String {
     let parts = message.parts.iter().filter_map(|part| match &part.content {
         Some(Content::Text(text)) => Some(text.as_str()),
@@ -30,14 +30,14 @@ pub(crate) fn text(message: &Message) -> String {
     parts.collect()
 }
 
-/// `1.2s`, `340ms`; empty where there is none.
+/// A duration such as `1.2s` or `340ms`; empty if there is none.
 pub(crate) fn duration(given: Option<&prost_types::Duration>) -> String {
     let Some(Ok(duration)) = given.map(|given| Duration::try_from(*given)) else { return String::new() };
     let millis = duration.as_millis();
     if millis < 1000 { format!("{millis}ms") } else { format!("{:.1}s", duration.as_secs_f64()) }
 }
 
-/// `2026-11-21 09:14:03`; empty where there is none.
+/// A time such as `2026-11-21 09:14:03`, in UTC; empty if there is none.
 pub(crate) fn time(given: Option<&prost_types::Timestamp>) -> String {
     let Some(given) = given else { return String::new() };
     let seconds = prost_types::Timestamp { nanos: 0, ..*given };
@@ -48,8 +48,8 @@ pub(crate) fn usage(usage: &Usage) -> String {
     format!("{} tokens in, {} out", usage.input_tokens, usage.output_tokens)
 }
 
-/// The first line of a text, at most `chars` characters of it, with a sign where more was.
-pub(crate) fn brief(text: &str, chars: usize) -> String {
+/// The first line of a text, cut to `chars` characters. `…` marks a cut.
+pub(crate) fn first_line(text: &str, chars: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let cut: String = line.chars().take(chars).collect();
     if cut.len() < text.trim().len() { format!("{cut} …") } else { cut }
@@ -79,9 +79,9 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut_with_a_sign() {
-        assert_eq!(brief("short", 10), "short");
-        assert_eq!(brief("first\nsecond", 10), "first …");
-        assert_eq!(brief("äöüäöü", 3), "äöü …");
-        assert_eq!(brief("trailing\n", 10), "trailing");
+        assert_eq!(first_line("short", 10), "short");
+        assert_eq!(first_line("first\nsecond", 10), "first …");
+        assert_eq!(first_line("äöüäöü", 3), "äöü …");
+        assert_eq!(first_line("trailing\n", 10), "trailing");
     }
 }

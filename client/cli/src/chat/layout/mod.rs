@@ -1,0 +1,81 @@
+//! The layout of the screen: the area of each part, and the lines of blocks and questions. It draws nothing.
+
+pub(crate) mod blocks;
+pub(crate) mod question;
+pub(crate) mod rule_draft;
+
+use ratatui::layout::{Constraint, Layout, Rect};
+
+use self::blocks::BlockOptions;
+use super::{card::Card, editor::Editor, transcript::Transcript};
+
+/// A lower screen does not show everything at once.
+const ROWS_FOR_ALL: u16 = 12;
+const EDITOR_ROWS_MAX: usize = 8;
+/// Bound on the rows of a text field in a card.
+const CARD_EDITOR_ROWS_MAX: usize = 6;
+/// Bound on the rows of the queue. With more runs, the last row shows how many are left out.
+pub(crate) const QUEUE_ROWS_MAX: usize = 3;
+
+/// The state of the chat that decides the areas.
+pub(crate) struct LayoutInput<'a> {
+    pub(crate) editor: &'a Editor,
+    /// The question that is shown, if there is one.
+    pub(crate) card: Option<&'a Card>,
+    /// True if keys go to the card, false if they go to the editor.
+    pub(crate) card_has_keys: bool,
+    /// Number of queued runs.
+    pub(crate) queued: usize,
+}
+
+/// The areas of the screen, from top to bottom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Areas {
+    pub(crate) transcript: Rect,
+    pub(crate) card: Rect,
+    pub(crate) queue: Rect,
+    pub(crate) editor: Rect,
+    pub(crate) status: Rect,
+}
+
+impl LayoutInput<'_> {
+    /// Divides the screen.
+    pub(crate) fn areas(&self, screen: Rect) -> Areas {
+        let editor_rows = self.editor.rows(screen.width).clamp(1, EDITOR_ROWS_MAX);
+        let card_rows = self.card.map_or(0, |card| question::rows(card, screen.width));
+        // A part of the conversation stays visible, however long the arguments are.
+        let card_rows = card_rows.min(usize::from(screen.height) * 2 / 3);
+        let is_small = screen.height < ROWS_FOR_ALL;
+        // With no room for both, the part with the keys is shown.
+        let (card_rows, editor_rows) = match (is_small, self.card_has_keys) {
+            (true, true) => (usize::from(screen.height).saturating_sub(1), None),
+            (true, false) => (card_rows.min(1), Some(editor_rows.min(usize::from(screen.height / 3).max(1)))),
+            (false, _) => (card_rows, Some(editor_rows)),
+        };
+        let queue_rows = if is_small { 0 } else { self.queued.min(QUEUE_ROWS_MAX) };
+        let rows = |rows: usize| Constraint::Length(u16::try_from(rows).unwrap_or(u16::MAX));
+        let parts = [
+            Constraint::Fill(1),
+            rows(card_rows),
+            rows(queue_rows),
+            rows(editor_rows.map_or(0, |rows| rows + 1)),
+            rows(1),
+        ];
+        let [transcript, card, queue, editor, status] = Layout::vertical(parts).areas(screen);
+        Areas { transcript, card, queue, editor, status }
+    }
+}
+
+/// Number of lines of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockHeight {
+    /// The block's number in the transcript.
+    pub(crate) block: usize,
+    pub(crate) lines: usize,
+}
+
+/// The heights of all blocks.
+pub(crate) fn block_heights(transcript: &Transcript, options: BlockOptions) -> Vec<BlockHeight> {
+    let height = |(number, block)| BlockHeight { block: number, lines: blocks::lines(block, options).len() };
+    transcript.blocks().map(height).collect()
+}

@@ -1,0 +1,71 @@
+//! The lines of a question, and the rows of its card.
+
+use ratatui::{style::Style, text::Line};
+
+use super::{CARD_EDITOR_ROWS_MAX, rule_draft};
+use crate::{
+    chat::{
+        card::{Card, Stage},
+        styles::{BOLD, DIM},
+    },
+    terminal::{
+        format,
+        text::{escape_hidden, members, sanitize, wrap},
+    },
+};
+
+/// Columns and rows of the border.
+const BORDER: u16 = 2;
+/// Bound on the arguments that are shown, so that wrapping stays fast.
+const ARGUMENTS_BYTES_MAX: usize = 64 * 1024;
+/// Rows of the hint below the answer.
+pub(crate) const HINT_ROWS: usize = 1;
+
+/// Rows of a card at a width, with its border.
+pub(crate) fn rows(card: &Card, width: u16) -> usize {
+    let inner = width.saturating_sub(BORDER);
+    about(card, inner).len() + answer_rows(card, inner) + usize::from(BORDER)
+}
+
+/// The lines of the question. Nothing is hidden, because a person decides about it.
+pub(crate) fn about(card: &Card, width: u16) -> Vec<Line<'static>> {
+    let width = usize::from(width);
+    let request = &card.request;
+    let mut lines = Vec::new();
+    let mut add = |text: &str, style: Style| {
+        lines.extend(wrap(text, width).into_iter().map(|line| Line::styled(line, style)));
+    };
+    if !request.question.is_empty() {
+        add(&sanitize(&request.question), BOLD);
+    }
+    if !request.tool.is_empty() {
+        add(&escape_hidden(&request.tool), BOLD);
+    }
+    if !request.arguments_json.is_empty() {
+        add(&arguments(&request.arguments_json), Style::new());
+    }
+    if request.expires_at.is_some() {
+        add(&format!("denied by itself at {} UTC", format::time(request.expires_at.as_ref())), DIM);
+    }
+    lines
+}
+
+/// The arguments with one member per line and nothing hidden.
+fn arguments(json: &str) -> String {
+    let cut = &json[..json.floor_char_boundary(ARGUMENTS_BYTES_MAX)];
+    let sign = if cut.len() < json.len() { " … (too long to be shown whole)" } else { "" };
+    escape_hidden(&members(cut)) + sign
+}
+
+/// Rows of the answer at a width: the choices, options or fields, with an error and the hint.
+pub(crate) fn answer_rows(card: &Card, width: u16) -> usize {
+    let error = card.error.as_ref().map_or(0, |error| wrap(error, usize::from(width)).len());
+    error
+        + HINT_ROWS
+        + match &card.stage {
+            Stage::Choosing { .. } => card.choices().len(),
+            Stage::Writing { editor, .. } => editor.rows(width).clamp(1, CARD_EDITOR_ROWS_MAX) + 1,
+            Stage::RuleDraft(draft) => rule_draft::rows(draft, width),
+            Stage::Selecting { .. } => card.request.options.len(),
+        }
+}
