@@ -274,7 +274,13 @@ async fn a_cancel_stops_a_cooperative_call_and_drops_another() {
     for tool in ["wait", "deaf"] {
         connection.send_call(call(tool, tool, "{}")).await;
         let grace_period = Some(prost_types::Duration { seconds: 0, nanos: 1_000_000 });
-        let cancel = Cancel { call_id: tool.into(), attempt: 1, reason: String::new(), grace_period };
+        let cancel = Cancel {
+            call_id: tool.into(),
+            attempt: 1,
+            reason: String::new(),
+            grace_period,
+            ..Cancel::default()
+        };
         connection.send(ServerFrame::Cancel(cancel)).await;
         match connection.reply().await {
             Frame::CancelAck(ack) => assert_eq!(ack.outcome(), CancelOutcome::Stopped, "{tool}"),

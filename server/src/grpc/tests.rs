@@ -209,6 +209,7 @@ async fn a_call_travels_whole() {
         turn_id: "r.2".into(),
         traceparent: String::new(),
         runtime_id: String::new(),
+        ..v1::CallRequest::default()
     };
     assert_eq!(request, expected);
     host.say(Say::Progress(v1::Progress {
@@ -494,7 +495,7 @@ async fn the_tools_service_shows_tools_and_hosts() {
     host.take().await;
     harness.engine.heard(1).await;
     let mut client = ToolsClient::new(harness.channel.clone());
-    let list = |name: &str| v1::ListToolsRequest { name: name.into() };
+    let list = |name: &str| v1::ListToolsRequest { name: name.into(), ..v1::ListToolsRequest::default() };
     let tools = client.list_tools(list("")).await.unwrap().into_inner().tools;
     let lines: Vec<_> = tools
         .iter()

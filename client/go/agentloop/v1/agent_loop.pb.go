@@ -1472,8 +1472,10 @@ type ReplayRunResponse struct {
 	// Entries of the session that the last model call read, and the digest of what it was sent: the same journal sends
 	// the same.
 	ContextDigest string `protobuf:"bytes,5,opt,name=context_digest,json=contextDigest,proto3" json:"context_digest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Events without a checksum, since an earlier version of the server wrote them. All others were verified.
+	UnverifiedEvents uint64 `protobuf:"varint,6,opt,name=unverified_events,json=unverifiedEvents,proto3" json:"unverified_events,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ReplayRunResponse) Reset() {
@@ -1539,6 +1541,13 @@ func (x *ReplayRunResponse) GetContextDigest() string {
 		return x.ContextDigest
 	}
 	return ""
+}
+
+func (x *ReplayRunResponse) GetUnverifiedEvents() uint64 {
+	if x != nil {
+		return x.UnverifiedEvents
+	}
+	return 0
 }
 
 var File_agentloop_v1_agent_loop_proto protoreflect.FileDescriptor
@@ -1634,7 +1643,7 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\x11ResumeRunResponse\x12#\n" +
 	"\x03run\x18\x01 \x01(\v2\x11.agentloop.v1.RunR\x03run\")\n" +
 	"\x10ReplayRunRequest\x12\x15\n" +
-	"\x06run_id\x18\x01 \x01(\tR\x05runId\"\xb1\x01\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\"\xde\x01\n" +
 	"\x11ReplayRunResponse\x12\x16\n" +
 	"\x06events\x18\x01 \x01(\x04R\x06events\x12\x1a\n" +
 	"\bfaithful\x18\x02 \x01(\bR\bfaithful\x12\x1e\n" +
@@ -1642,7 +1651,8 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"difference\x18\x03 \x01(\tR\n" +
 	"difference\x12!\n" +
 	"\fstate_digest\x18\x04 \x01(\tR\vstateDigest\x12%\n" +
-	"\x0econtext_digest\x18\x05 \x01(\tR\rcontextDigest*\x95\x01\n" +
+	"\x0econtext_digest\x18\x05 \x01(\tR\rcontextDigest\x12+\n" +
+	"\x11unverified_events\x18\x06 \x01(\x04R\x10unverifiedEvents*\x95\x01\n" +
 	"\rRememberScope\x12\x1e\n" +
 	"\x1aREMEMBER_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REMEMBER_SCOPE_ONCE\x10\x01\x12\x16\n" +

@@ -88,6 +88,8 @@ const (
 	ErrorReason_ERROR_REASON_TOO_MANY_HOSTS ErrorReason = 28
 	// FAILED_PRECONDITION: what is said is not indexed; see `search` in the server's configuration.
 	ErrorReason_ERROR_REASON_SEARCH_OFF ErrorReason = 36
+	// RESOURCE_EXHAUSTED: live runs hold as much memory as they may. With RetryInfo, unless the request alone is too much.
+	ErrorReason_ERROR_REASON_MEMORY_EXHAUSTED ErrorReason = 38
 )
 
 // Enum value maps for ErrorReason.
@@ -123,6 +125,7 @@ var (
 		27: "ERROR_REASON_PROTOCOL_VIOLATION",
 		28: "ERROR_REASON_TOO_MANY_HOSTS",
 		36: "ERROR_REASON_SEARCH_OFF",
+		38: "ERROR_REASON_MEMORY_EXHAUSTED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":          0,
@@ -155,6 +158,7 @@ var (
 		"ERROR_REASON_PROTOCOL_VIOLATION":   27,
 		"ERROR_REASON_TOO_MANY_HOSTS":       28,
 		"ERROR_REASON_SEARCH_OFF":           36,
+		"ERROR_REASON_MEMORY_EXHAUSTED":     38,
 	}
 )
 
@@ -189,7 +193,7 @@ var File_agentloop_v1_errors_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x19agentloop/v1/errors.proto\x12\fagentloop.v1*\xec\a\n" +
+	"\x19agentloop/v1/errors.proto\x12\fagentloop.v1*\x95\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\x1a\n" +
@@ -221,7 +225,8 @@ const file_agentloop_v1_errors_proto_rawDesc = "" +
 	"\x17ERROR_REASON_QUEUE_FULL\x10\x1a\x12#\n" +
 	"\x1fERROR_REASON_PROTOCOL_VIOLATION\x10\x1b\x12\x1f\n" +
 	"\x1bERROR_REASON_TOO_MANY_HOSTS\x10\x1c\x12\x1b\n" +
-	"\x17ERROR_REASON_SEARCH_OFF\x10$b\x06proto3"
+	"\x17ERROR_REASON_SEARCH_OFF\x10$\x12!\n" +
+	"\x1dERROR_REASON_MEMORY_EXHAUSTED\x10&\"\x04\b\x1d\x10#b\x06proto3"
 
 var (
 	file_agentloop_v1_errors_proto_rawDescOnce sync.Once

@@ -163,21 +163,24 @@ const (
 	WaitKind_WAIT_KIND_SESSION WaitKind = 8
 	// An extension's answer: its planner's, a hook's, a context source's.
 	WaitKind_WAIT_KIND_EXTENSION WaitKind = 9
+	// Memory: all live runs together hold as much as they may.
+	WaitKind_WAIT_KIND_MEMORY WaitKind = 10
 )
 
 // Enum value maps for WaitKind.
 var (
 	WaitKind_name = map[int32]string{
-		0: "WAIT_KIND_UNSPECIFIED",
-		1: "WAIT_KIND_MODEL",
-		2: "WAIT_KIND_BACKOFF",
-		3: "WAIT_KIND_TOOL",
-		4: "WAIT_KIND_TOOL_HOST",
-		5: "WAIT_KIND_HUMAN",
-		6: "WAIT_KIND_OPERATOR",
-		7: "WAIT_KIND_STEP",
-		8: "WAIT_KIND_SESSION",
-		9: "WAIT_KIND_EXTENSION",
+		0:  "WAIT_KIND_UNSPECIFIED",
+		1:  "WAIT_KIND_MODEL",
+		2:  "WAIT_KIND_BACKOFF",
+		3:  "WAIT_KIND_TOOL",
+		4:  "WAIT_KIND_TOOL_HOST",
+		5:  "WAIT_KIND_HUMAN",
+		6:  "WAIT_KIND_OPERATOR",
+		7:  "WAIT_KIND_STEP",
+		8:  "WAIT_KIND_SESSION",
+		9:  "WAIT_KIND_EXTENSION",
+		10: "WAIT_KIND_MEMORY",
 	}
 	WaitKind_value = map[string]int32{
 		"WAIT_KIND_UNSPECIFIED": 0,
@@ -190,6 +193,7 @@ var (
 		"WAIT_KIND_STEP":        7,
 		"WAIT_KIND_SESSION":     8,
 		"WAIT_KIND_EXTENSION":   9,
+		"WAIT_KIND_MEMORY":      10,
 	}
 )
 
@@ -1137,7 +1141,7 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x1aBUSY_SESSION_POLICY_REJECT\x10\x01\x12\x1f\n" +
 	"\x1bBUSY_SESSION_POLICY_ENQUEUE\x10\x02\x12!\n" +
 	"\x1dBUSY_SESSION_POLICY_INTERRUPT\x10\x03\x12\x1d\n" +
-	"\x19BUSY_SESSION_POLICY_STEER\x10\x04*\xef\x01\n" +
+	"\x19BUSY_SESSION_POLICY_STEER\x10\x04*\x85\x02\n" +
 	"\bWaitKind\x12\x19\n" +
 	"\x15WAIT_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fWAIT_KIND_MODEL\x10\x01\x12\x15\n" +
@@ -1148,7 +1152,9 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x12WAIT_KIND_OPERATOR\x10\x06\x12\x12\n" +
 	"\x0eWAIT_KIND_STEP\x10\a\x12\x15\n" +
 	"\x11WAIT_KIND_SESSION\x10\b\x12\x17\n" +
-	"\x13WAIT_KIND_EXTENSION\x10\tb\x06proto3"
+	"\x13WAIT_KIND_EXTENSION\x10\t\x12\x14\n" +
+	"\x10WAIT_KIND_MEMORY\x10\n" +
+	"b\x06proto3"
 
 var (
 	file_agentloop_v1_runs_proto_rawDescOnce sync.Once

@@ -232,6 +232,8 @@ const (
 	CancelOutcome_CANCEL_OUTCOME_CANNOT CancelOutcome = 3
 	// The host does not know the call.
 	CancelOutcome_CANCEL_OUTCOME_UNKNOWN CancelOutcome = 4
+	// The call was not begun and will not be: it did nothing.
+	CancelOutcome_CANCEL_OUTCOME_NOT_BEGUN CancelOutcome = 5
 )
 
 // Enum value maps for CancelOutcome.
@@ -242,6 +244,7 @@ var (
 		2: "CANCEL_OUTCOME_FINISHED",
 		3: "CANCEL_OUTCOME_CANNOT",
 		4: "CANCEL_OUTCOME_UNKNOWN",
+		5: "CANCEL_OUTCOME_NOT_BEGUN",
 	}
 	CancelOutcome_value = map[string]int32{
 		"CANCEL_OUTCOME_UNSPECIFIED": 0,
@@ -249,6 +252,7 @@ var (
 		"CANCEL_OUTCOME_FINISHED":    2,
 		"CANCEL_OUTCOME_CANNOT":      3,
 		"CANCEL_OUTCOME_UNKNOWN":     4,
+		"CANCEL_OUTCOME_NOT_BEGUN":   5,
 	}
 )
 
@@ -277,6 +281,67 @@ func (x CancelOutcome) Number() protoreflect.EnumNumber {
 // Deprecated: Use CancelOutcome.Descriptor instead.
 func (CancelOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{3}
+}
+
+// Why a capability is not taken.
+type CapabilityRefusal int32
+
+const (
+	// It is taken, or none of the others.
+	CapabilityRefusal_CAPABILITY_REFUSAL_UNSPECIFIED CapabilityRefusal = 0
+	// It breaks a rule of this contract, such as a bound or a schema that does not parse.
+	CapabilityRefusal_CAPABILITY_REFUSAL_INVALID CapabilityRefusal = 1
+	// A connected host serves a tool of this name under other terms.
+	CapabilityRefusal_CAPABILITY_REFUSAL_DIFFERENT CapabilityRefusal = 2
+	// It is weaker than the known terms. An operator accepts it by `Tools.AcceptTool`.
+	CapabilityRefusal_CAPABILITY_REFUSAL_WEAKER CapabilityRefusal = 3
+	// The host may not offer it.
+	CapabilityRefusal_CAPABILITY_REFUSAL_NOT_ALLOWED CapabilityRefusal = 4
+)
+
+// Enum value maps for CapabilityRefusal.
+var (
+	CapabilityRefusal_name = map[int32]string{
+		0: "CAPABILITY_REFUSAL_UNSPECIFIED",
+		1: "CAPABILITY_REFUSAL_INVALID",
+		2: "CAPABILITY_REFUSAL_DIFFERENT",
+		3: "CAPABILITY_REFUSAL_WEAKER",
+		4: "CAPABILITY_REFUSAL_NOT_ALLOWED",
+	}
+	CapabilityRefusal_value = map[string]int32{
+		"CAPABILITY_REFUSAL_UNSPECIFIED": 0,
+		"CAPABILITY_REFUSAL_INVALID":     1,
+		"CAPABILITY_REFUSAL_DIFFERENT":   2,
+		"CAPABILITY_REFUSAL_WEAKER":      3,
+		"CAPABILITY_REFUSAL_NOT_ALLOWED": 4,
+	}
+)
+
+func (x CapabilityRefusal) Enum() *CapabilityRefusal {
+	p := new(CapabilityRefusal)
+	*p = x
+	return p
+}
+
+func (x CapabilityRefusal) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CapabilityRefusal) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_tool_host_proto_enumTypes[4].Descriptor()
+}
+
+func (CapabilityRefusal) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_tool_host_proto_enumTypes[4]
+}
+
+func (x CapabilityRefusal) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CapabilityRefusal.Descriptor instead.
+func (CapabilityRefusal) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{4}
 }
 
 // What to do with a call in hand.
@@ -320,11 +385,11 @@ func (x CallDisposition) String() string {
 }
 
 func (CallDisposition) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_tool_host_proto_enumTypes[4].Descriptor()
+	return file_agentloop_v1_tool_host_proto_enumTypes[5].Descriptor()
 }
 
 func (CallDisposition) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_tool_host_proto_enumTypes[4]
+	return &file_agentloop_v1_tool_host_proto_enumTypes[5]
 }
 
 func (x CallDisposition) Number() protoreflect.EnumNumber {
@@ -333,7 +398,68 @@ func (x CallDisposition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallDisposition.Descriptor instead.
 func (CallDisposition) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{4}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{5}
+}
+
+// Why a call is cancelled.
+type CancelCause int32
+
+const (
+	// Not set.
+	CancelCause_CANCEL_CAUSE_UNSPECIFIED CancelCause = 0
+	// The run was aborted; `Cancel.reason` is the reason that was given.
+	CancelCause_CANCEL_CAUSE_ABORTED CancelCause = 1
+	// The call's deadline passed.
+	CancelCause_CANCEL_CAUSE_DEADLINE CancelCause = 2
+	// The call was settled otherwise, such as by a human.
+	CancelCause_CANCEL_CAUSE_SETTLED CancelCause = 3
+	// The run ended for another reason.
+	CancelCause_CANCEL_CAUSE_RUN_ENDED CancelCause = 4
+)
+
+// Enum value maps for CancelCause.
+var (
+	CancelCause_name = map[int32]string{
+		0: "CANCEL_CAUSE_UNSPECIFIED",
+		1: "CANCEL_CAUSE_ABORTED",
+		2: "CANCEL_CAUSE_DEADLINE",
+		3: "CANCEL_CAUSE_SETTLED",
+		4: "CANCEL_CAUSE_RUN_ENDED",
+	}
+	CancelCause_value = map[string]int32{
+		"CANCEL_CAUSE_UNSPECIFIED": 0,
+		"CANCEL_CAUSE_ABORTED":     1,
+		"CANCEL_CAUSE_DEADLINE":    2,
+		"CANCEL_CAUSE_SETTLED":     3,
+		"CANCEL_CAUSE_RUN_ENDED":   4,
+	}
+)
+
+func (x CancelCause) Enum() *CancelCause {
+	p := new(CancelCause)
+	*p = x
+	return p
+}
+
+func (x CancelCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CancelCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_tool_host_proto_enumTypes[6].Descriptor()
+}
+
+func (CancelCause) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_tool_host_proto_enumTypes[6]
+}
+
+func (x CancelCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CancelCause.Descriptor instead.
+func (CancelCause) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{6}
 }
 
 // What became of a result.
@@ -377,11 +503,11 @@ func (x ResultVerdict) String() string {
 }
 
 func (ResultVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_tool_host_proto_enumTypes[5].Descriptor()
+	return file_agentloop_v1_tool_host_proto_enumTypes[7].Descriptor()
 }
 
 func (ResultVerdict) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_tool_host_proto_enumTypes[5]
+	return &file_agentloop_v1_tool_host_proto_enumTypes[7]
 }
 
 func (x ResultVerdict) Number() protoreflect.EnumNumber {
@@ -390,7 +516,7 @@ func (x ResultVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ResultVerdict.Descriptor instead.
 func (ResultVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{5}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{7}
 }
 
 // A frame from host to server.
@@ -1014,7 +1140,11 @@ type Hello struct {
 	// Labels of the host, for people.
 	Labels map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Runtimes that it still has open, by their ids. Those whose run is over are closed after `welcome`.
-	OpenRuntimes  []string `protobuf:"bytes,9,rep,name=open_runtimes,json=openRuntimes,proto3" json:"open_runtimes,omitempty"`
+	OpenRuntimes []string `protobuf:"bytes,9,rep,name=open_runtimes,json=openRuntimes,proto3" json:"open_runtimes,omitempty"`
+	// Random name of this process, another one after each restart. `[A-Za-z0-9._:-]`, at most 128 bytes. A process that returns
+	// under the same name without a call that was offered to it proves that it did not begin the call. Empty: that is never
+	// proved.
+	InstanceId    string `protobuf:"bytes,10,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1110,6 +1240,13 @@ func (x *Hello) GetOpenRuntimes() []string {
 		return x.OpenRuntimes
 	}
 	return nil
+}
+
+func (x *Hello) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
 }
 
 // Something that a host offers.
@@ -1474,7 +1611,9 @@ type ExtensionRequest struct {
 	//	*ExtensionRequest_Hook
 	//	*ExtensionRequest_Context
 	//	*ExtensionRequest_Remember
-	Request       isExtensionRequest_Request `protobuf_oneof:"request"`
+	Request isExtensionRequest_Request `protobuf_oneof:"request"`
+	// Time left until the deadline when this was sent: for a host whose clock differs from the server's.
+	TimeLeft      *durationpb.Duration `protobuf:"bytes,5,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1576,6 +1715,13 @@ func (x *ExtensionRequest) GetRemember() *RememberRequest {
 		if x, ok := x.Request.(*ExtensionRequest_Remember); ok {
 			return x.Remember
 		}
+	}
+	return nil
+}
+
+func (x *ExtensionRequest) GetTimeLeft() *durationpb.Duration {
+	if x != nil {
+		return x.TimeLeft
 	}
 	return nil
 }
@@ -3605,7 +3751,9 @@ type CapabilityVerdict struct {
 	// Whether it is taken.
 	Accepted bool `protobuf:"varint,2,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	// Why not, for people.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Why not, for programs.
+	Refusal       CapabilityRefusal `protobuf:"varint,4,opt,name=refusal,proto3,enum=agentloop.v1.CapabilityRefusal" json:"refusal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3659,6 +3807,13 @@ func (x *CapabilityVerdict) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *CapabilityVerdict) GetRefusal() CapabilityRefusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return CapabilityRefusal_CAPABILITY_REFUSAL_UNSPECIFIED
 }
 
 // What to do with a call in hand.
@@ -3800,7 +3955,9 @@ type CallRequest struct {
 	// W3C trace context, `traceparent`; empty where there is none.
 	Traceparent string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// The runtime to run it in; empty where the tool needs none.
-	RuntimeId     string `protobuf:"bytes,13,opt,name=runtime_id,json=runtimeId,proto3" json:"runtime_id,omitempty"`
+	RuntimeId string `protobuf:"bytes,13,opt,name=runtime_id,json=runtimeId,proto3" json:"runtime_id,omitempty"`
+	// Time left until the deadline when this was sent: for a host whose clock differs from the server's.
+	TimeLeft      *durationpb.Duration `protobuf:"bytes,17,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3926,6 +4083,13 @@ func (x *CallRequest) GetRuntimeId() string {
 	return ""
 }
 
+func (x *CallRequest) GetTimeLeft() *durationpb.Duration {
+	if x != nil {
+		return x.TimeLeft
+	}
+	return nil
+}
+
 // Stop this call, if you can. Answer with `cancel_ack`.
 type Cancel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3936,7 +4100,9 @@ type Cancel struct {
 	// For people.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// How long the tool may take to clean up.
-	GracePeriod   *durationpb.Duration `protobuf:"bytes,4,opt,name=grace_period,json=gracePeriod,proto3" json:"grace_period,omitempty"`
+	GracePeriod *durationpb.Duration `protobuf:"bytes,4,opt,name=grace_period,json=gracePeriod,proto3" json:"grace_period,omitempty"`
+	// Why, for programs.
+	Cause         CancelCause `protobuf:"varint,5,opt,name=cause,proto3,enum=agentloop.v1.CancelCause" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3997,6 +4163,13 @@ func (x *Cancel) GetGracePeriod() *durationpb.Duration {
 		return x.GracePeriod
 	}
 	return nil
+}
+
+func (x *Cancel) GetCause() CancelCause {
+	if x != nil {
+		return x.Cause
+	}
+	return CancelCause_CANCEL_CAUSE_UNSPECIFIED
 }
 
 // The result needs to be kept no longer. Sent after the commit.
@@ -4620,7 +4793,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\x11extension_request\x18\v \x01(\v2\x1e.agentloop.v1.ExtensionRequestH\x00R\x10extensionRequest\x12>\n" +
 	"\fopen_runtime\x18\f \x01(\v2\x19.agentloop.v1.OpenRuntimeH\x00R\vopenRuntime\x12A\n" +
 	"\rclose_runtime\x18\r \x01(\v2\x1a.agentloop.v1.CloseRuntimeH\x00R\fcloseRuntimeB\a\n" +
-	"\x05frame\"\xc1\x03\n" +
+	"\x05frame\"\xe2\x03\n" +
 	"\x05Hello\x12)\n" +
 	"\x10protocol_version\x18\x01 \x01(\rR\x0fprotocolVersion\x12\x17\n" +
 	"\ahost_id\x18\x02 \x01(\tR\x06hostId\x12\x10\n" +
@@ -4630,7 +4803,10 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\rcalls_in_hand\x18\x06 \x03(\v2\x18.agentloop.v1.CallInHandR\vcallsInHand\x12%\n" +
 	"\x0einitial_credit\x18\a \x01(\x04R\rinitialCredit\x127\n" +
 	"\x06labels\x18\b \x03(\v2\x1f.agentloop.v1.Hello.LabelsEntryR\x06labels\x12#\n" +
-	"\ropen_runtimes\x18\t \x03(\tR\fopenRuntimes\x1a9\n" +
+	"\ropen_runtimes\x18\t \x03(\tR\fopenRuntimes\x12\x1f\n" +
+	"\vinstance_id\x18\n" +
+	" \x01(\tR\n" +
+	"instanceId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x02\n" +
@@ -4656,7 +4832,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x123\n" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x1c\n" +
-	"\tremembers\x18\x04 \x01(\bR\tremembers\"\x86\x03\n" +
+	"\tremembers\x18\x04 \x01(\bR\tremembers\"\xbe\x03\n" +
 	"\x10ExtensionRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -4667,7 +4843,8 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	" \x01(\v2\x19.agentloop.v1.PlanRequestH\x00R\x04plan\x12/\n" +
 	"\x04hook\x18\v \x01(\v2\x19.agentloop.v1.HookRequestH\x00R\x04hook\x128\n" +
 	"\acontext\x18\f \x01(\v2\x1c.agentloop.v1.ContextRequestH\x00R\acontext\x12;\n" +
-	"\bremember\x18\r \x01(\v2\x1d.agentloop.v1.RememberRequestH\x00R\brememberB\t\n" +
+	"\bremember\x18\r \x01(\v2\x1d.agentloop.v1.RememberRequestH\x00R\bremember\x126\n" +
+	"\ttime_left\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\btimeLeftB\t\n" +
 	"\arequest\"\x81\x02\n" +
 	"\vPlanRequest\x129\n" +
 	"\tsituation\x18\x01 \x01(\x0e2\x1b.agentloop.v1.PlanSituationR\tsituation\x12\x1a\n" +
@@ -4821,17 +4998,18 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\rlease_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\fleaseTimeout\x12<\n" +
 	"\fgrace_period\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\vgracePeriod\x12&\n" +
 	"\x0fmax_frame_bytes\x18\a \x01(\x04R\rmaxFrameBytes\x12/\n" +
-	"\x05calls\x18\b \x03(\v2\x19.agentloop.v1.CallVerdictR\x05calls\"[\n" +
+	"\x05calls\x18\b \x03(\v2\x19.agentloop.v1.CallVerdictR\x05calls\"\x96\x01\n" +
 	"\x11CapabilityVerdict\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\baccepted\x18\x02 \x01(\bR\baccepted\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x81\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x129\n" +
+	"\arefusal\x18\x04 \x01(\x0e2\x1f.agentloop.v1.CapabilityRefusalR\arefusal\"\x81\x01\n" +
 	"\vCallVerdict\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12?\n" +
 	"\vdisposition\x18\x03 \x01(\x0e2\x1d.agentloop.v1.CallDispositionR\vdisposition\"S\n" +
 	"\fToolsUpdated\x12C\n" +
-	"\fcapabilities\x18\x01 \x03(\v2\x1f.agentloop.v1.CapabilityVerdictR\fcapabilities\"\xc1\x03\n" +
+	"\fcapabilities\x18\x01 \x03(\v2\x1f.agentloop.v1.CapabilityVerdictR\fcapabilities\"\xf9\x03\n" +
 	"\vCallRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1f\n" +
@@ -4851,13 +5029,15 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\aturn_id\x18\v \x01(\tR\x06turnId\x12 \n" +
 	"\vtraceparent\x18\f \x01(\tR\vtraceparent\x12\x1d\n" +
 	"\n" +
-	"runtime_id\x18\r \x01(\tR\truntimeIdB\r\n" +
-	"\v_checkpoint\"\x91\x01\n" +
+	"runtime_id\x18\r \x01(\tR\truntimeId\x126\n" +
+	"\ttime_left\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\btimeLeftB\r\n" +
+	"\v_checkpoint\"\xc2\x01\n" +
 	"\x06Cancel\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12<\n" +
-	"\fgrace_period\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vgracePeriod\"u\n" +
+	"\fgrace_period\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vgracePeriod\x12/\n" +
+	"\x05cause\x18\x05 \x01(\x0e2\x19.agentloop.v1.CancelCauseR\x05cause\"u\n" +
 	"\tResultAck\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x125\n" +
@@ -4910,18 +5090,31 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\x16REJECT_REASON_DRAINING\x10\x02\x12\x1e\n" +
 	"\x1aREJECT_REASON_UNKNOWN_TOOL\x10\x03\x12\x1f\n" +
 	"\x1bREJECT_REASON_BAD_ARGUMENTS\x10\x04\x12\x1b\n" +
-	"\x17REJECT_REASON_TOO_LARGE\x10\x05*\x9f\x01\n" +
+	"\x17REJECT_REASON_TOO_LARGE\x10\x05*\xbd\x01\n" +
 	"\rCancelOutcome\x12\x1e\n" +
 	"\x1aCANCEL_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CANCEL_OUTCOME_STOPPED\x10\x01\x12\x1b\n" +
 	"\x17CANCEL_OUTCOME_FINISHED\x10\x02\x12\x19\n" +
 	"\x15CANCEL_OUTCOME_CANNOT\x10\x03\x12\x1a\n" +
-	"\x16CANCEL_OUTCOME_UNKNOWN\x10\x04*\x94\x01\n" +
+	"\x16CANCEL_OUTCOME_UNKNOWN\x10\x04\x12\x1c\n" +
+	"\x18CANCEL_OUTCOME_NOT_BEGUN\x10\x05*\xbc\x01\n" +
+	"\x11CapabilityRefusal\x12\"\n" +
+	"\x1eCAPABILITY_REFUSAL_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aCAPABILITY_REFUSAL_INVALID\x10\x01\x12 \n" +
+	"\x1cCAPABILITY_REFUSAL_DIFFERENT\x10\x02\x12\x1d\n" +
+	"\x19CAPABILITY_REFUSAL_WEAKER\x10\x03\x12\"\n" +
+	"\x1eCAPABILITY_REFUSAL_NOT_ALLOWED\x10\x04*\x94\x01\n" +
 	"\x0fCallDisposition\x12 \n" +
 	"\x1cCALL_DISPOSITION_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CALL_DISPOSITION_CONTINUE\x10\x01\x12\x19\n" +
 	"\x15CALL_DISPOSITION_STOP\x10\x02\x12%\n" +
-	"!CALL_DISPOSITION_ALREADY_RECORDED\x10\x03*\x84\x01\n" +
+	"!CALL_DISPOSITION_ALREADY_RECORDED\x10\x03*\x96\x01\n" +
+	"\vCancelCause\x12\x1c\n" +
+	"\x18CANCEL_CAUSE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14CANCEL_CAUSE_ABORTED\x10\x01\x12\x19\n" +
+	"\x15CANCEL_CAUSE_DEADLINE\x10\x02\x12\x18\n" +
+	"\x14CANCEL_CAUSE_SETTLED\x10\x03\x12\x1a\n" +
+	"\x16CANCEL_CAUSE_RUN_ENDED\x10\x04*\x84\x01\n" +
 	"\rResultVerdict\x12\x1e\n" +
 	"\x1aRESULT_VERDICT_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17RESULT_VERDICT_RECORDED\x10\x01\x12\x1c\n" +
@@ -4943,180 +5136,186 @@ func file_agentloop_v1_tool_host_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_tool_host_proto_rawDescData
 }
 
-var file_agentloop_v1_tool_host_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_agentloop_v1_tool_host_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_agentloop_v1_tool_host_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_agentloop_v1_tool_host_proto_goTypes = []any{
 	(HookPoint)(0),                   // 0: agentloop.v1.HookPoint
 	(PlanSituation)(0),               // 1: agentloop.v1.PlanSituation
 	(RejectReason)(0),                // 2: agentloop.v1.RejectReason
 	(CancelOutcome)(0),               // 3: agentloop.v1.CancelOutcome
-	(CallDisposition)(0),             // 4: agentloop.v1.CallDisposition
-	(ResultVerdict)(0),               // 5: agentloop.v1.ResultVerdict
-	(*ConnectRequest)(nil),           // 6: agentloop.v1.ConnectRequest
-	(*ConnectResponse)(nil),          // 7: agentloop.v1.ConnectResponse
-	(*Hello)(nil),                    // 8: agentloop.v1.Hello
-	(*Capability)(nil),               // 9: agentloop.v1.Capability
-	(*PlannerDeclaration)(nil),       // 10: agentloop.v1.PlannerDeclaration
-	(*HookDeclaration)(nil),          // 11: agentloop.v1.HookDeclaration
-	(*ContextSourceDeclaration)(nil), // 12: agentloop.v1.ContextSourceDeclaration
-	(*ExtensionRequest)(nil),         // 13: agentloop.v1.ExtensionRequest
-	(*PlanRequest)(nil),              // 14: agentloop.v1.PlanRequest
-	(*HookRequest)(nil),              // 15: agentloop.v1.HookRequest
-	(*ContextRequest)(nil),           // 16: agentloop.v1.ContextRequest
-	(*RememberRequest)(nil),          // 17: agentloop.v1.RememberRequest
-	(*ExtensionResponse)(nil),        // 18: agentloop.v1.ExtensionResponse
-	(*HookVerdict)(nil),              // 19: agentloop.v1.HookVerdict
-	(*ContextItems)(nil),             // 20: agentloop.v1.ContextItems
-	(*ContextItem)(nil),              // 21: agentloop.v1.ContextItem
-	(*Remembered)(nil),               // 22: agentloop.v1.Remembered
-	(*ExtensionFailure)(nil),         // 23: agentloop.v1.ExtensionFailure
-	(*OpenRuntime)(nil),              // 24: agentloop.v1.OpenRuntime
-	(*CloseRuntime)(nil),             // 25: agentloop.v1.CloseRuntime
-	(*CallInHand)(nil),               // 26: agentloop.v1.CallInHand
-	(*UpdateTools)(nil),              // 27: agentloop.v1.UpdateTools
-	(*Credit)(nil),                   // 28: agentloop.v1.Credit
-	(*CallAccepted)(nil),             // 29: agentloop.v1.CallAccepted
-	(*CallRejected)(nil),             // 30: agentloop.v1.CallRejected
-	(*Heartbeat)(nil),                // 31: agentloop.v1.Heartbeat
-	(*CallRef)(nil),                  // 32: agentloop.v1.CallRef
-	(*Progress)(nil),                 // 33: agentloop.v1.Progress
-	(*OutputChunk)(nil),              // 34: agentloop.v1.OutputChunk
-	(*CallResult)(nil),               // 35: agentloop.v1.CallResult
-	(*CallFailed)(nil),               // 36: agentloop.v1.CallFailed
-	(*NeedInput)(nil),                // 37: agentloop.v1.NeedInput
-	(*CancelAck)(nil),                // 38: agentloop.v1.CancelAck
-	(*Draining)(nil),                 // 39: agentloop.v1.Draining
-	(*Goodbye)(nil),                  // 40: agentloop.v1.Goodbye
-	(*Pong)(nil),                     // 41: agentloop.v1.Pong
-	(*Welcome)(nil),                  // 42: agentloop.v1.Welcome
-	(*CapabilityVerdict)(nil),        // 43: agentloop.v1.CapabilityVerdict
-	(*CallVerdict)(nil),              // 44: agentloop.v1.CallVerdict
-	(*ToolsUpdated)(nil),             // 45: agentloop.v1.ToolsUpdated
-	(*CallRequest)(nil),              // 46: agentloop.v1.CallRequest
-	(*Cancel)(nil),                   // 47: agentloop.v1.Cancel
-	(*ResultAck)(nil),                // 48: agentloop.v1.ResultAck
-	(*LeaseLost)(nil),                // 49: agentloop.v1.LeaseLost
-	(*InputResponse)(nil),            // 50: agentloop.v1.InputResponse
-	(*InputSelection)(nil),           // 51: agentloop.v1.InputSelection
-	(*Ping)(nil),                     // 52: agentloop.v1.Ping
-	(*GoAway)(nil),                   // 53: agentloop.v1.GoAway
-	(*ProtocolError)(nil),            // 54: agentloop.v1.ProtocolError
-	(*CompleteCallRequest)(nil),      // 55: agentloop.v1.CompleteCallRequest
-	(*CompleteCallResponse)(nil),     // 56: agentloop.v1.CompleteCallResponse
-	nil,                              // 57: agentloop.v1.Hello.LabelsEntry
-	(*ToolDeclaration)(nil),          // 58: agentloop.v1.ToolDeclaration
-	(*durationpb.Duration)(nil),      // 59: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 60: google.protobuf.Timestamp
-	(*Run)(nil),                      // 61: agentloop.v1.Run
-	(*Message)(nil),                  // 62: agentloop.v1.Message
-	(*ToolCall)(nil),                 // 63: agentloop.v1.ToolCall
-	(*HumanAnswer)(nil),              // 64: agentloop.v1.HumanAnswer
-	(*ToolResult)(nil),               // 65: agentloop.v1.ToolResult
-	(*RunResult)(nil),                // 66: agentloop.v1.RunResult
-	(*Instruction)(nil),              // 67: agentloop.v1.Instruction
-	(OutputStream)(0),                // 68: agentloop.v1.OutputStream
-	(*Image)(nil),                    // 69: agentloop.v1.Image
-	(AttemptEffect)(0),               // 70: agentloop.v1.AttemptEffect
-	(*SelectOption)(nil),             // 71: agentloop.v1.SelectOption
+	(CapabilityRefusal)(0),           // 4: agentloop.v1.CapabilityRefusal
+	(CallDisposition)(0),             // 5: agentloop.v1.CallDisposition
+	(CancelCause)(0),                 // 6: agentloop.v1.CancelCause
+	(ResultVerdict)(0),               // 7: agentloop.v1.ResultVerdict
+	(*ConnectRequest)(nil),           // 8: agentloop.v1.ConnectRequest
+	(*ConnectResponse)(nil),          // 9: agentloop.v1.ConnectResponse
+	(*Hello)(nil),                    // 10: agentloop.v1.Hello
+	(*Capability)(nil),               // 11: agentloop.v1.Capability
+	(*PlannerDeclaration)(nil),       // 12: agentloop.v1.PlannerDeclaration
+	(*HookDeclaration)(nil),          // 13: agentloop.v1.HookDeclaration
+	(*ContextSourceDeclaration)(nil), // 14: agentloop.v1.ContextSourceDeclaration
+	(*ExtensionRequest)(nil),         // 15: agentloop.v1.ExtensionRequest
+	(*PlanRequest)(nil),              // 16: agentloop.v1.PlanRequest
+	(*HookRequest)(nil),              // 17: agentloop.v1.HookRequest
+	(*ContextRequest)(nil),           // 18: agentloop.v1.ContextRequest
+	(*RememberRequest)(nil),          // 19: agentloop.v1.RememberRequest
+	(*ExtensionResponse)(nil),        // 20: agentloop.v1.ExtensionResponse
+	(*HookVerdict)(nil),              // 21: agentloop.v1.HookVerdict
+	(*ContextItems)(nil),             // 22: agentloop.v1.ContextItems
+	(*ContextItem)(nil),              // 23: agentloop.v1.ContextItem
+	(*Remembered)(nil),               // 24: agentloop.v1.Remembered
+	(*ExtensionFailure)(nil),         // 25: agentloop.v1.ExtensionFailure
+	(*OpenRuntime)(nil),              // 26: agentloop.v1.OpenRuntime
+	(*CloseRuntime)(nil),             // 27: agentloop.v1.CloseRuntime
+	(*CallInHand)(nil),               // 28: agentloop.v1.CallInHand
+	(*UpdateTools)(nil),              // 29: agentloop.v1.UpdateTools
+	(*Credit)(nil),                   // 30: agentloop.v1.Credit
+	(*CallAccepted)(nil),             // 31: agentloop.v1.CallAccepted
+	(*CallRejected)(nil),             // 32: agentloop.v1.CallRejected
+	(*Heartbeat)(nil),                // 33: agentloop.v1.Heartbeat
+	(*CallRef)(nil),                  // 34: agentloop.v1.CallRef
+	(*Progress)(nil),                 // 35: agentloop.v1.Progress
+	(*OutputChunk)(nil),              // 36: agentloop.v1.OutputChunk
+	(*CallResult)(nil),               // 37: agentloop.v1.CallResult
+	(*CallFailed)(nil),               // 38: agentloop.v1.CallFailed
+	(*NeedInput)(nil),                // 39: agentloop.v1.NeedInput
+	(*CancelAck)(nil),                // 40: agentloop.v1.CancelAck
+	(*Draining)(nil),                 // 41: agentloop.v1.Draining
+	(*Goodbye)(nil),                  // 42: agentloop.v1.Goodbye
+	(*Pong)(nil),                     // 43: agentloop.v1.Pong
+	(*Welcome)(nil),                  // 44: agentloop.v1.Welcome
+	(*CapabilityVerdict)(nil),        // 45: agentloop.v1.CapabilityVerdict
+	(*CallVerdict)(nil),              // 46: agentloop.v1.CallVerdict
+	(*ToolsUpdated)(nil),             // 47: agentloop.v1.ToolsUpdated
+	(*CallRequest)(nil),              // 48: agentloop.v1.CallRequest
+	(*Cancel)(nil),                   // 49: agentloop.v1.Cancel
+	(*ResultAck)(nil),                // 50: agentloop.v1.ResultAck
+	(*LeaseLost)(nil),                // 51: agentloop.v1.LeaseLost
+	(*InputResponse)(nil),            // 52: agentloop.v1.InputResponse
+	(*InputSelection)(nil),           // 53: agentloop.v1.InputSelection
+	(*Ping)(nil),                     // 54: agentloop.v1.Ping
+	(*GoAway)(nil),                   // 55: agentloop.v1.GoAway
+	(*ProtocolError)(nil),            // 56: agentloop.v1.ProtocolError
+	(*CompleteCallRequest)(nil),      // 57: agentloop.v1.CompleteCallRequest
+	(*CompleteCallResponse)(nil),     // 58: agentloop.v1.CompleteCallResponse
+	nil,                              // 59: agentloop.v1.Hello.LabelsEntry
+	(*ToolDeclaration)(nil),          // 60: agentloop.v1.ToolDeclaration
+	(*durationpb.Duration)(nil),      // 61: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 62: google.protobuf.Timestamp
+	(*Run)(nil),                      // 63: agentloop.v1.Run
+	(*Message)(nil),                  // 64: agentloop.v1.Message
+	(*ToolCall)(nil),                 // 65: agentloop.v1.ToolCall
+	(*HumanAnswer)(nil),              // 66: agentloop.v1.HumanAnswer
+	(*ToolResult)(nil),               // 67: agentloop.v1.ToolResult
+	(*RunResult)(nil),                // 68: agentloop.v1.RunResult
+	(*Instruction)(nil),              // 69: agentloop.v1.Instruction
+	(OutputStream)(0),                // 70: agentloop.v1.OutputStream
+	(*Image)(nil),                    // 71: agentloop.v1.Image
+	(AttemptEffect)(0),               // 72: agentloop.v1.AttemptEffect
+	(*SelectOption)(nil),             // 73: agentloop.v1.SelectOption
 }
 var file_agentloop_v1_tool_host_proto_depIdxs = []int32{
-	8,  // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
-	27, // 1: agentloop.v1.ConnectRequest.update_tools:type_name -> agentloop.v1.UpdateTools
-	28, // 2: agentloop.v1.ConnectRequest.credit:type_name -> agentloop.v1.Credit
-	29, // 3: agentloop.v1.ConnectRequest.call_accepted:type_name -> agentloop.v1.CallAccepted
-	30, // 4: agentloop.v1.ConnectRequest.call_rejected:type_name -> agentloop.v1.CallRejected
-	31, // 5: agentloop.v1.ConnectRequest.heartbeat:type_name -> agentloop.v1.Heartbeat
-	33, // 6: agentloop.v1.ConnectRequest.progress:type_name -> agentloop.v1.Progress
-	34, // 7: agentloop.v1.ConnectRequest.output_chunk:type_name -> agentloop.v1.OutputChunk
-	35, // 8: agentloop.v1.ConnectRequest.call_result:type_name -> agentloop.v1.CallResult
-	36, // 9: agentloop.v1.ConnectRequest.call_failed:type_name -> agentloop.v1.CallFailed
-	37, // 10: agentloop.v1.ConnectRequest.need_input:type_name -> agentloop.v1.NeedInput
-	38, // 11: agentloop.v1.ConnectRequest.cancel_ack:type_name -> agentloop.v1.CancelAck
-	39, // 12: agentloop.v1.ConnectRequest.draining:type_name -> agentloop.v1.Draining
-	40, // 13: agentloop.v1.ConnectRequest.goodbye:type_name -> agentloop.v1.Goodbye
-	41, // 14: agentloop.v1.ConnectRequest.pong:type_name -> agentloop.v1.Pong
-	18, // 15: agentloop.v1.ConnectRequest.extension_response:type_name -> agentloop.v1.ExtensionResponse
-	42, // 16: agentloop.v1.ConnectResponse.welcome:type_name -> agentloop.v1.Welcome
-	45, // 17: agentloop.v1.ConnectResponse.tools_updated:type_name -> agentloop.v1.ToolsUpdated
-	46, // 18: agentloop.v1.ConnectResponse.call_request:type_name -> agentloop.v1.CallRequest
-	47, // 19: agentloop.v1.ConnectResponse.cancel:type_name -> agentloop.v1.Cancel
-	48, // 20: agentloop.v1.ConnectResponse.result_ack:type_name -> agentloop.v1.ResultAck
-	49, // 21: agentloop.v1.ConnectResponse.lease_lost:type_name -> agentloop.v1.LeaseLost
-	50, // 22: agentloop.v1.ConnectResponse.input_response:type_name -> agentloop.v1.InputResponse
-	52, // 23: agentloop.v1.ConnectResponse.ping:type_name -> agentloop.v1.Ping
-	53, // 24: agentloop.v1.ConnectResponse.go_away:type_name -> agentloop.v1.GoAway
-	54, // 25: agentloop.v1.ConnectResponse.protocol_error:type_name -> agentloop.v1.ProtocolError
-	13, // 26: agentloop.v1.ConnectResponse.extension_request:type_name -> agentloop.v1.ExtensionRequest
-	24, // 27: agentloop.v1.ConnectResponse.open_runtime:type_name -> agentloop.v1.OpenRuntime
-	25, // 28: agentloop.v1.ConnectResponse.close_runtime:type_name -> agentloop.v1.CloseRuntime
-	9,  // 29: agentloop.v1.Hello.capabilities:type_name -> agentloop.v1.Capability
-	26, // 30: agentloop.v1.Hello.calls_in_hand:type_name -> agentloop.v1.CallInHand
-	57, // 31: agentloop.v1.Hello.labels:type_name -> agentloop.v1.Hello.LabelsEntry
-	58, // 32: agentloop.v1.Capability.tool:type_name -> agentloop.v1.ToolDeclaration
-	10, // 33: agentloop.v1.Capability.planner:type_name -> agentloop.v1.PlannerDeclaration
-	11, // 34: agentloop.v1.Capability.hook:type_name -> agentloop.v1.HookDeclaration
-	12, // 35: agentloop.v1.Capability.context_source:type_name -> agentloop.v1.ContextSourceDeclaration
-	59, // 36: agentloop.v1.PlannerDeclaration.timeout:type_name -> google.protobuf.Duration
+	10, // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
+	29, // 1: agentloop.v1.ConnectRequest.update_tools:type_name -> agentloop.v1.UpdateTools
+	30, // 2: agentloop.v1.ConnectRequest.credit:type_name -> agentloop.v1.Credit
+	31, // 3: agentloop.v1.ConnectRequest.call_accepted:type_name -> agentloop.v1.CallAccepted
+	32, // 4: agentloop.v1.ConnectRequest.call_rejected:type_name -> agentloop.v1.CallRejected
+	33, // 5: agentloop.v1.ConnectRequest.heartbeat:type_name -> agentloop.v1.Heartbeat
+	35, // 6: agentloop.v1.ConnectRequest.progress:type_name -> agentloop.v1.Progress
+	36, // 7: agentloop.v1.ConnectRequest.output_chunk:type_name -> agentloop.v1.OutputChunk
+	37, // 8: agentloop.v1.ConnectRequest.call_result:type_name -> agentloop.v1.CallResult
+	38, // 9: agentloop.v1.ConnectRequest.call_failed:type_name -> agentloop.v1.CallFailed
+	39, // 10: agentloop.v1.ConnectRequest.need_input:type_name -> agentloop.v1.NeedInput
+	40, // 11: agentloop.v1.ConnectRequest.cancel_ack:type_name -> agentloop.v1.CancelAck
+	41, // 12: agentloop.v1.ConnectRequest.draining:type_name -> agentloop.v1.Draining
+	42, // 13: agentloop.v1.ConnectRequest.goodbye:type_name -> agentloop.v1.Goodbye
+	43, // 14: agentloop.v1.ConnectRequest.pong:type_name -> agentloop.v1.Pong
+	20, // 15: agentloop.v1.ConnectRequest.extension_response:type_name -> agentloop.v1.ExtensionResponse
+	44, // 16: agentloop.v1.ConnectResponse.welcome:type_name -> agentloop.v1.Welcome
+	47, // 17: agentloop.v1.ConnectResponse.tools_updated:type_name -> agentloop.v1.ToolsUpdated
+	48, // 18: agentloop.v1.ConnectResponse.call_request:type_name -> agentloop.v1.CallRequest
+	49, // 19: agentloop.v1.ConnectResponse.cancel:type_name -> agentloop.v1.Cancel
+	50, // 20: agentloop.v1.ConnectResponse.result_ack:type_name -> agentloop.v1.ResultAck
+	51, // 21: agentloop.v1.ConnectResponse.lease_lost:type_name -> agentloop.v1.LeaseLost
+	52, // 22: agentloop.v1.ConnectResponse.input_response:type_name -> agentloop.v1.InputResponse
+	54, // 23: agentloop.v1.ConnectResponse.ping:type_name -> agentloop.v1.Ping
+	55, // 24: agentloop.v1.ConnectResponse.go_away:type_name -> agentloop.v1.GoAway
+	56, // 25: agentloop.v1.ConnectResponse.protocol_error:type_name -> agentloop.v1.ProtocolError
+	15, // 26: agentloop.v1.ConnectResponse.extension_request:type_name -> agentloop.v1.ExtensionRequest
+	26, // 27: agentloop.v1.ConnectResponse.open_runtime:type_name -> agentloop.v1.OpenRuntime
+	27, // 28: agentloop.v1.ConnectResponse.close_runtime:type_name -> agentloop.v1.CloseRuntime
+	11, // 29: agentloop.v1.Hello.capabilities:type_name -> agentloop.v1.Capability
+	28, // 30: agentloop.v1.Hello.calls_in_hand:type_name -> agentloop.v1.CallInHand
+	59, // 31: agentloop.v1.Hello.labels:type_name -> agentloop.v1.Hello.LabelsEntry
+	60, // 32: agentloop.v1.Capability.tool:type_name -> agentloop.v1.ToolDeclaration
+	12, // 33: agentloop.v1.Capability.planner:type_name -> agentloop.v1.PlannerDeclaration
+	13, // 34: agentloop.v1.Capability.hook:type_name -> agentloop.v1.HookDeclaration
+	14, // 35: agentloop.v1.Capability.context_source:type_name -> agentloop.v1.ContextSourceDeclaration
+	61, // 36: agentloop.v1.PlannerDeclaration.timeout:type_name -> google.protobuf.Duration
 	0,  // 37: agentloop.v1.HookDeclaration.points:type_name -> agentloop.v1.HookPoint
-	59, // 38: agentloop.v1.HookDeclaration.timeout:type_name -> google.protobuf.Duration
-	59, // 39: agentloop.v1.ContextSourceDeclaration.timeout:type_name -> google.protobuf.Duration
-	60, // 40: agentloop.v1.ExtensionRequest.deadline:type_name -> google.protobuf.Timestamp
-	61, // 41: agentloop.v1.ExtensionRequest.run:type_name -> agentloop.v1.Run
-	14, // 42: agentloop.v1.ExtensionRequest.plan:type_name -> agentloop.v1.PlanRequest
-	15, // 43: agentloop.v1.ExtensionRequest.hook:type_name -> agentloop.v1.HookRequest
-	16, // 44: agentloop.v1.ExtensionRequest.context:type_name -> agentloop.v1.ContextRequest
-	17, // 45: agentloop.v1.ExtensionRequest.remember:type_name -> agentloop.v1.RememberRequest
-	1,  // 46: agentloop.v1.PlanRequest.situation:type_name -> agentloop.v1.PlanSituation
-	62, // 47: agentloop.v1.PlanRequest.messages:type_name -> agentloop.v1.Message
-	63, // 48: agentloop.v1.PlanRequest.tool_calls:type_name -> agentloop.v1.ToolCall
-	64, // 49: agentloop.v1.PlanRequest.answer:type_name -> agentloop.v1.HumanAnswer
-	0,  // 50: agentloop.v1.HookRequest.point:type_name -> agentloop.v1.HookPoint
-	62, // 51: agentloop.v1.HookRequest.input_messages:type_name -> agentloop.v1.Message
-	63, // 52: agentloop.v1.HookRequest.tool_call:type_name -> agentloop.v1.ToolCall
-	65, // 53: agentloop.v1.HookRequest.tool_result:type_name -> agentloop.v1.ToolResult
-	66, // 54: agentloop.v1.HookRequest.run_result:type_name -> agentloop.v1.RunResult
-	62, // 55: agentloop.v1.RememberRequest.messages:type_name -> agentloop.v1.Message
-	67, // 56: agentloop.v1.ExtensionResponse.instruction:type_name -> agentloop.v1.Instruction
-	19, // 57: agentloop.v1.ExtensionResponse.hook:type_name -> agentloop.v1.HookVerdict
-	20, // 58: agentloop.v1.ExtensionResponse.context:type_name -> agentloop.v1.ContextItems
-	22, // 59: agentloop.v1.ExtensionResponse.remembered:type_name -> agentloop.v1.Remembered
-	23, // 60: agentloop.v1.ExtensionResponse.failure:type_name -> agentloop.v1.ExtensionFailure
-	62, // 61: agentloop.v1.HookVerdict.input_messages:type_name -> agentloop.v1.Message
-	21, // 62: agentloop.v1.ContextItems.items:type_name -> agentloop.v1.ContextItem
-	9,  // 63: agentloop.v1.UpdateTools.capabilities:type_name -> agentloop.v1.Capability
-	2,  // 64: agentloop.v1.CallRejected.reason:type_name -> agentloop.v1.RejectReason
-	32, // 65: agentloop.v1.Heartbeat.calls:type_name -> agentloop.v1.CallRef
-	68, // 66: agentloop.v1.OutputChunk.stream:type_name -> agentloop.v1.OutputStream
-	69, // 67: agentloop.v1.CallResult.images:type_name -> agentloop.v1.Image
-	59, // 68: agentloop.v1.CallFailed.retry_delay:type_name -> google.protobuf.Duration
-	70, // 69: agentloop.v1.CallFailed.effect:type_name -> agentloop.v1.AttemptEffect
-	71, // 70: agentloop.v1.NeedInput.options:type_name -> agentloop.v1.SelectOption
-	59, // 71: agentloop.v1.NeedInput.timeout:type_name -> google.protobuf.Duration
-	3,  // 72: agentloop.v1.CancelAck.outcome:type_name -> agentloop.v1.CancelOutcome
-	43, // 73: agentloop.v1.Welcome.capabilities:type_name -> agentloop.v1.CapabilityVerdict
-	59, // 74: agentloop.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	59, // 75: agentloop.v1.Welcome.lease_timeout:type_name -> google.protobuf.Duration
-	59, // 76: agentloop.v1.Welcome.grace_period:type_name -> google.protobuf.Duration
-	44, // 77: agentloop.v1.Welcome.calls:type_name -> agentloop.v1.CallVerdict
-	4,  // 78: agentloop.v1.CallVerdict.disposition:type_name -> agentloop.v1.CallDisposition
-	43, // 79: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
-	60, // 80: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
-	59, // 81: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
-	5,  // 82: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
-	51, // 83: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
-	59, // 84: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
-	35, // 85: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
-	36, // 86: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
-	5,  // 87: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
-	6,  // 88: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
-	55, // 89: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
-	7,  // 90: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
-	56, // 91: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
-	90, // [90:92] is the sub-list for method output_type
-	88, // [88:90] is the sub-list for method input_type
-	88, // [88:88] is the sub-list for extension type_name
-	88, // [88:88] is the sub-list for extension extendee
-	0,  // [0:88] is the sub-list for field type_name
+	61, // 38: agentloop.v1.HookDeclaration.timeout:type_name -> google.protobuf.Duration
+	61, // 39: agentloop.v1.ContextSourceDeclaration.timeout:type_name -> google.protobuf.Duration
+	62, // 40: agentloop.v1.ExtensionRequest.deadline:type_name -> google.protobuf.Timestamp
+	63, // 41: agentloop.v1.ExtensionRequest.run:type_name -> agentloop.v1.Run
+	16, // 42: agentloop.v1.ExtensionRequest.plan:type_name -> agentloop.v1.PlanRequest
+	17, // 43: agentloop.v1.ExtensionRequest.hook:type_name -> agentloop.v1.HookRequest
+	18, // 44: agentloop.v1.ExtensionRequest.context:type_name -> agentloop.v1.ContextRequest
+	19, // 45: agentloop.v1.ExtensionRequest.remember:type_name -> agentloop.v1.RememberRequest
+	61, // 46: agentloop.v1.ExtensionRequest.time_left:type_name -> google.protobuf.Duration
+	1,  // 47: agentloop.v1.PlanRequest.situation:type_name -> agentloop.v1.PlanSituation
+	64, // 48: agentloop.v1.PlanRequest.messages:type_name -> agentloop.v1.Message
+	65, // 49: agentloop.v1.PlanRequest.tool_calls:type_name -> agentloop.v1.ToolCall
+	66, // 50: agentloop.v1.PlanRequest.answer:type_name -> agentloop.v1.HumanAnswer
+	0,  // 51: agentloop.v1.HookRequest.point:type_name -> agentloop.v1.HookPoint
+	64, // 52: agentloop.v1.HookRequest.input_messages:type_name -> agentloop.v1.Message
+	65, // 53: agentloop.v1.HookRequest.tool_call:type_name -> agentloop.v1.ToolCall
+	67, // 54: agentloop.v1.HookRequest.tool_result:type_name -> agentloop.v1.ToolResult
+	68, // 55: agentloop.v1.HookRequest.run_result:type_name -> agentloop.v1.RunResult
+	64, // 56: agentloop.v1.RememberRequest.messages:type_name -> agentloop.v1.Message
+	69, // 57: agentloop.v1.ExtensionResponse.instruction:type_name -> agentloop.v1.Instruction
+	21, // 58: agentloop.v1.ExtensionResponse.hook:type_name -> agentloop.v1.HookVerdict
+	22, // 59: agentloop.v1.ExtensionResponse.context:type_name -> agentloop.v1.ContextItems
+	24, // 60: agentloop.v1.ExtensionResponse.remembered:type_name -> agentloop.v1.Remembered
+	25, // 61: agentloop.v1.ExtensionResponse.failure:type_name -> agentloop.v1.ExtensionFailure
+	64, // 62: agentloop.v1.HookVerdict.input_messages:type_name -> agentloop.v1.Message
+	23, // 63: agentloop.v1.ContextItems.items:type_name -> agentloop.v1.ContextItem
+	11, // 64: agentloop.v1.UpdateTools.capabilities:type_name -> agentloop.v1.Capability
+	2,  // 65: agentloop.v1.CallRejected.reason:type_name -> agentloop.v1.RejectReason
+	34, // 66: agentloop.v1.Heartbeat.calls:type_name -> agentloop.v1.CallRef
+	70, // 67: agentloop.v1.OutputChunk.stream:type_name -> agentloop.v1.OutputStream
+	71, // 68: agentloop.v1.CallResult.images:type_name -> agentloop.v1.Image
+	61, // 69: agentloop.v1.CallFailed.retry_delay:type_name -> google.protobuf.Duration
+	72, // 70: agentloop.v1.CallFailed.effect:type_name -> agentloop.v1.AttemptEffect
+	73, // 71: agentloop.v1.NeedInput.options:type_name -> agentloop.v1.SelectOption
+	61, // 72: agentloop.v1.NeedInput.timeout:type_name -> google.protobuf.Duration
+	3,  // 73: agentloop.v1.CancelAck.outcome:type_name -> agentloop.v1.CancelOutcome
+	45, // 74: agentloop.v1.Welcome.capabilities:type_name -> agentloop.v1.CapabilityVerdict
+	61, // 75: agentloop.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	61, // 76: agentloop.v1.Welcome.lease_timeout:type_name -> google.protobuf.Duration
+	61, // 77: agentloop.v1.Welcome.grace_period:type_name -> google.protobuf.Duration
+	46, // 78: agentloop.v1.Welcome.calls:type_name -> agentloop.v1.CallVerdict
+	4,  // 79: agentloop.v1.CapabilityVerdict.refusal:type_name -> agentloop.v1.CapabilityRefusal
+	5,  // 80: agentloop.v1.CallVerdict.disposition:type_name -> agentloop.v1.CallDisposition
+	45, // 81: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
+	62, // 82: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
+	61, // 83: agentloop.v1.CallRequest.time_left:type_name -> google.protobuf.Duration
+	61, // 84: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
+	6,  // 85: agentloop.v1.Cancel.cause:type_name -> agentloop.v1.CancelCause
+	7,  // 86: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
+	53, // 87: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
+	61, // 88: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
+	37, // 89: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
+	38, // 90: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
+	7,  // 91: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
+	8,  // 92: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
+	57, // 93: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
+	9,  // 94: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
+	58, // 95: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
+	94, // [94:96] is the sub-list for method output_type
+	92, // [92:94] is the sub-list for method input_type
+	92, // [92:92] is the sub-list for extension type_name
+	92, // [92:92] is the sub-list for extension extendee
+	0,  // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_tool_host_proto_init() }
@@ -5196,7 +5395,7 @@ func file_agentloop_v1_tool_host_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_tool_host_proto_rawDesc), len(file_agentloop_v1_tool_host_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      8,
 			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,

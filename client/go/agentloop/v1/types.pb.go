@@ -596,6 +596,10 @@ const (
 	RunErrorCode_RUN_ERROR_CODE_INTERNAL RunErrorCode = 23
 	// A planner, hook or context source of the run failed or answered nonsense.
 	RunErrorCode_RUN_ERROR_CODE_EXTENSION_FAILED RunErrorCode = 24
+	// The run needs more memory than all live runs together may hold.
+	RunErrorCode_RUN_ERROR_CODE_LIMIT_MEMORY RunErrorCode = 25
+	// Paused: no configured provider serves the run's model. It goes on by itself at a start that has the provider.
+	RunErrorCode_RUN_ERROR_CODE_MODEL_NOT_CONFIGURED RunErrorCode = 26
 )
 
 // Enum value maps for RunErrorCode.
@@ -626,6 +630,8 @@ var (
 		22: "RUN_ERROR_CODE_ABORTED_BY_DENIAL",
 		23: "RUN_ERROR_CODE_INTERNAL",
 		24: "RUN_ERROR_CODE_EXTENSION_FAILED",
+		25: "RUN_ERROR_CODE_LIMIT_MEMORY",
+		26: "RUN_ERROR_CODE_MODEL_NOT_CONFIGURED",
 	}
 	RunErrorCode_value = map[string]int32{
 		"RUN_ERROR_CODE_UNSPECIFIED":                0,
@@ -653,6 +659,8 @@ var (
 		"RUN_ERROR_CODE_ABORTED_BY_DENIAL":          22,
 		"RUN_ERROR_CODE_INTERNAL":                   23,
 		"RUN_ERROR_CODE_EXTENSION_FAILED":           24,
+		"RUN_ERROR_CODE_LIMIT_MEMORY":               25,
+		"RUN_ERROR_CODE_MODEL_NOT_CONFIGURED":       26,
 	}
 )
 
@@ -3143,9 +3151,12 @@ type ToolDeclaration struct {
 	StreamsOutput bool `protobuf:"varint,9,opt,name=streams_output,json=streamsOutput,proto3" json:"streams_output,omitempty"`
 	// What a call is called where people read of it, such as `Read {path}`: each `{name}` stands for that argument of the
 	// call. At most 256 bytes, on one line. Empty: its calls have no title but the tool's name.
-	Title         string `protobuf:"bytes,10,opt,name=title,proto3" json:"title,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Title string `protobuf:"bytes,10,opt,name=title,proto3" json:"title,omitempty"`
+	// What a deadline means for an UNSAFE tool that has begun. False: the call is IN_DOUBT. True: it counts as TIMED_OUT, and
+	// the model is told so. Other classes are TIMED_OUT always.
+	DeadlineIsOutcome bool `protobuf:"varint,12,opt,name=deadline_is_outcome,json=deadlineIsOutcome,proto3" json:"deadline_is_outcome,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ToolDeclaration) Reset() {
@@ -3248,6 +3259,13 @@ func (x *ToolDeclaration) GetTitle() string {
 	return ""
 }
 
+func (x *ToolDeclaration) GetDeadlineIsOutcome() bool {
+	if x != nil {
+		return x.DeadlineIsOutcome
+	}
+	return false
+}
+
 // A question that waits, or waited, for a human.
 type HumanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3283,7 +3301,9 @@ type HumanRequest struct {
 	// where the arguments are too long for one, or have a whole number beyond 64 bits, which is not told apart from others.
 	SuggestedRule *PolicyRule `protobuf:"bytes,15,opt,name=suggested_rule,json=suggestedRule,proto3" json:"suggested_rule,omitempty"`
 	// The host's name for the question, where a running call asks.
-	InputId       string `protobuf:"bytes,16,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
+	InputId string `protobuf:"bytes,16,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
+	// Digest of the tool's terms that an approval of this question covers; empty where the question is about no tool call.
+	TermsDigest   string `protobuf:"bytes,21,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3426,6 +3446,13 @@ func (x *HumanRequest) GetSuggestedRule() *PolicyRule {
 func (x *HumanRequest) GetInputId() string {
 	if x != nil {
 		return x.InputId
+	}
+	return ""
+}
+
+func (x *HumanRequest) GetTermsDigest() string {
+	if x != nil {
+		return x.TermsDigest
 	}
 	return ""
 }
@@ -4350,7 +4377,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vschema_json\x18\x02 \x01(\tR\n" +
 	"schemaJson\x12\x16\n" +
-	"\x06strict\x18\x03 \x01(\bR\x06strict\"\xb2\x03\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"\xe2\x03\n" +
 	"\x0fToolDeclaration\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12*\n" +
@@ -4362,8 +4389,9 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x0fmax_concurrency\x18\b \x01(\rH\x00R\x0emaxConcurrency\x88\x01\x01\x12%\n" +
 	"\x0estreams_output\x18\t \x01(\bR\rstreamsOutput\x12\x14\n" +
 	"\x05title\x18\n" +
-	" \x01(\tR\x05titleB\x12\n" +
-	"\x10_max_concurrency\"\xf6\x04\n" +
+	" \x01(\tR\x05title\x12.\n" +
+	"\x13deadline_is_outcome\x18\f \x01(\bR\x11deadlineIsOutcomeB\x12\n" +
+	"\x10_max_concurrency\"\x99\x05\n" +
 	"\fHumanRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x122\n" +
@@ -4385,7 +4413,8 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"expires_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x121\n" +
 	"\x06answer\x18\x0e \x01(\v2\x19.agentloop.v1.HumanAnswerR\x06answer\x12?\n" +
 	"\x0esuggested_rule\x18\x0f \x01(\v2\x18.agentloop.v1.PolicyRuleR\rsuggestedRule\x12\x19\n" +
-	"\binput_id\x18\x10 \x01(\tR\ainputId\"4\n" +
+	"\binput_id\x18\x10 \x01(\tR\ainputId\x12!\n" +
+	"\fterms_digest\x18\x15 \x01(\tR\vtermsDigest\"4\n" +
 	"\fSelectOption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\"\xcb\x02\n" +
@@ -4493,7 +4522,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x1cPROCESS_STATE_TOOL_EXECUTING\x10\x04\x12\x1a\n" +
 	"\x16PROCESS_STATE_RETRYING\x10\x05\x12\x19\n" +
 	"\x15PROCESS_STATE_SUCCESS\x10\x06\x12\x17\n" +
-	"\x13PROCESS_STATE_ERROR\x10\a*\xa6\a\n" +
+	"\x13PROCESS_STATE_ERROR\x10\a*\xf0\a\n" +
 	"\fRunErrorCode\x12\x1e\n" +
 	"\x1aRUN_ERROR_CODE_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fRUN_ERROR_CODE_MODEL_CONNECTION\x10\x01\x12 \n" +
@@ -4520,7 +4549,9 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"$RUN_ERROR_CODE_ABORTED_BY_DISCONNECT\x10\x15\x12$\n" +
 	" RUN_ERROR_CODE_ABORTED_BY_DENIAL\x10\x16\x12\x1b\n" +
 	"\x17RUN_ERROR_CODE_INTERNAL\x10\x17\x12#\n" +
-	"\x1fRUN_ERROR_CODE_EXTENSION_FAILED\x10\x18*u\n" +
+	"\x1fRUN_ERROR_CODE_EXTENSION_FAILED\x10\x18\x12\x1f\n" +
+	"\x1bRUN_ERROR_CODE_LIMIT_MEMORY\x10\x19\x12'\n" +
+	"#RUN_ERROR_CODE_MODEL_NOT_CONFIGURED\x10\x1a*u\n" +
 	"\fPolicyAction\x12\x1d\n" +
 	"\x19POLICY_ACTION_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13POLICY_ACTION_ALLOW\x10\x01\x12\x15\n" +

@@ -218,15 +218,17 @@ class ReplayRunRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ...) -> None: ...
 
 class ReplayRunResponse(_message.Message):
-    __slots__ = ("events", "faithful", "difference", "state_digest", "context_digest")
+    __slots__ = ("events", "faithful", "difference", "state_digest", "context_digest", "unverified_events")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     FAITHFUL_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
     STATE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    UNVERIFIED_EVENTS_FIELD_NUMBER: _ClassVar[int]
     events: int
     faithful: bool
     difference: str
     state_digest: str
     context_digest: str
-    def __init__(self, events: _Optional[int] = ..., faithful: _Optional[bool] = ..., difference: _Optional[str] = ..., state_digest: _Optional[str] = ..., context_digest: _Optional[str] = ...) -> None: ...
+    unverified_events: int
+    def __init__(self, events: _Optional[int] = ..., faithful: _Optional[bool] = ..., difference: _Optional[str] = ..., state_digest: _Optional[str] = ..., context_digest: _Optional[str] = ..., unverified_events: _Optional[int] = ...) -> None: ...

@@ -36,6 +36,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_PROTOCOL_VIOLATION: _ClassVar[ErrorReason]
     ERROR_REASON_TOO_MANY_HOSTS: _ClassVar[ErrorReason]
     ERROR_REASON_SEARCH_OFF: _ClassVar[ErrorReason]
+    ERROR_REASON_MEMORY_EXHAUSTED: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_ID_REUSED: ErrorReason
@@ -66,3 +67,4 @@ ERROR_REASON_QUEUE_FULL: ErrorReason
 ERROR_REASON_PROTOCOL_VIOLATION: ErrorReason
 ERROR_REASON_TOO_MANY_HOSTS: ErrorReason
 ERROR_REASON_SEARCH_OFF: ErrorReason
+ERROR_REASON_MEMORY_EXHAUSTED: ErrorReason

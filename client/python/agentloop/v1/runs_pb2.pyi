@@ -37,6 +37,7 @@ class WaitKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WAIT_KIND_STEP: _ClassVar[WaitKind]
     WAIT_KIND_SESSION: _ClassVar[WaitKind]
     WAIT_KIND_EXTENSION: _ClassVar[WaitKind]
+    WAIT_KIND_MEMORY: _ClassVar[WaitKind]
 DISCONNECT_POLICY_UNSPECIFIED: DisconnectPolicy
 DISCONNECT_POLICY_CONTINUE: DisconnectPolicy
 DISCONNECT_POLICY_CANCEL: DisconnectPolicy
@@ -55,6 +56,7 @@ WAIT_KIND_OPERATOR: WaitKind
 WAIT_KIND_STEP: WaitKind
 WAIT_KIND_SESSION: WaitKind
 WAIT_KIND_EXTENSION: WaitKind
+WAIT_KIND_MEMORY: WaitKind
 
 class RunInput(_message.Message):
     __slots__ = ("session_id", "run_id", "prompt", "input_messages", "system_prompt_override", "allowed_tools", "tool_order", "tool_policy", "loop_limits", "auto_create_session", "runtime_init_data_json", "runtime_hints_json", "agent", "model", "model_options", "retry_policy", "on_disconnect", "on_busy_session", "labels", "approval_timeout_seconds", "stepped", "instruction_files", "environment", "context_policy", "planner", "hooks", "context_sources")

@@ -48,6 +48,15 @@ class CancelOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CANCEL_OUTCOME_FINISHED: _ClassVar[CancelOutcome]
     CANCEL_OUTCOME_CANNOT: _ClassVar[CancelOutcome]
     CANCEL_OUTCOME_UNKNOWN: _ClassVar[CancelOutcome]
+    CANCEL_OUTCOME_NOT_BEGUN: _ClassVar[CancelOutcome]
+
+class CapabilityRefusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CAPABILITY_REFUSAL_UNSPECIFIED: _ClassVar[CapabilityRefusal]
+    CAPABILITY_REFUSAL_INVALID: _ClassVar[CapabilityRefusal]
+    CAPABILITY_REFUSAL_DIFFERENT: _ClassVar[CapabilityRefusal]
+    CAPABILITY_REFUSAL_WEAKER: _ClassVar[CapabilityRefusal]
+    CAPABILITY_REFUSAL_NOT_ALLOWED: _ClassVar[CapabilityRefusal]
 
 class CallDisposition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -55,6 +64,14 @@ class CallDisposition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CALL_DISPOSITION_CONTINUE: _ClassVar[CallDisposition]
     CALL_DISPOSITION_STOP: _ClassVar[CallDisposition]
     CALL_DISPOSITION_ALREADY_RECORDED: _ClassVar[CallDisposition]
+
+class CancelCause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CANCEL_CAUSE_UNSPECIFIED: _ClassVar[CancelCause]
+    CANCEL_CAUSE_ABORTED: _ClassVar[CancelCause]
+    CANCEL_CAUSE_DEADLINE: _ClassVar[CancelCause]
+    CANCEL_CAUSE_SETTLED: _ClassVar[CancelCause]
+    CANCEL_CAUSE_RUN_ENDED: _ClassVar[CancelCause]
 
 class ResultVerdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -85,10 +102,21 @@ CANCEL_OUTCOME_STOPPED: CancelOutcome
 CANCEL_OUTCOME_FINISHED: CancelOutcome
 CANCEL_OUTCOME_CANNOT: CancelOutcome
 CANCEL_OUTCOME_UNKNOWN: CancelOutcome
+CANCEL_OUTCOME_NOT_BEGUN: CancelOutcome
+CAPABILITY_REFUSAL_UNSPECIFIED: CapabilityRefusal
+CAPABILITY_REFUSAL_INVALID: CapabilityRefusal
+CAPABILITY_REFUSAL_DIFFERENT: CapabilityRefusal
+CAPABILITY_REFUSAL_WEAKER: CapabilityRefusal
+CAPABILITY_REFUSAL_NOT_ALLOWED: CapabilityRefusal
 CALL_DISPOSITION_UNSPECIFIED: CallDisposition
 CALL_DISPOSITION_CONTINUE: CallDisposition
 CALL_DISPOSITION_STOP: CallDisposition
 CALL_DISPOSITION_ALREADY_RECORDED: CallDisposition
+CANCEL_CAUSE_UNSPECIFIED: CancelCause
+CANCEL_CAUSE_ABORTED: CancelCause
+CANCEL_CAUSE_DEADLINE: CancelCause
+CANCEL_CAUSE_SETTLED: CancelCause
+CANCEL_CAUSE_RUN_ENDED: CancelCause
 RESULT_VERDICT_UNSPECIFIED: ResultVerdict
 RESULT_VERDICT_RECORDED: ResultVerdict
 RESULT_VERDICT_DUPLICATE: ResultVerdict
@@ -161,7 +189,7 @@ class ConnectResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., tools_updated: _Optional[_Union[ToolsUpdated, _Mapping]] = ..., call_request: _Optional[_Union[CallRequest, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., result_ack: _Optional[_Union[ResultAck, _Mapping]] = ..., lease_lost: _Optional[_Union[LeaseLost, _Mapping]] = ..., input_response: _Optional[_Union[InputResponse, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., protocol_error: _Optional[_Union[ProtocolError, _Mapping]] = ..., extension_request: _Optional[_Union[ExtensionRequest, _Mapping]] = ..., open_runtime: _Optional[_Union[OpenRuntime, _Mapping]] = ..., close_runtime: _Optional[_Union[CloseRuntime, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "host_id", "sdk", "capabilities", "max_frame_bytes", "calls_in_hand", "initial_credit", "labels", "open_runtimes")
+    __slots__ = ("protocol_version", "host_id", "sdk", "capabilities", "max_frame_bytes", "calls_in_hand", "initial_credit", "labels", "open_runtimes", "instance_id")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +206,7 @@ class Hello(_message.Message):
     INITIAL_CREDIT_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     OPEN_RUNTIMES_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     host_id: str
     sdk: str
@@ -187,7 +216,8 @@ class Hello(_message.Message):
     initial_credit: int
     labels: _containers.ScalarMap[str, str]
     open_runtimes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, protocol_version: _Optional[int] = ..., host_id: _Optional[str] = ..., sdk: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[Capability, _Mapping]]] = ..., max_frame_bytes: _Optional[int] = ..., calls_in_hand: _Optional[_Iterable[_Union[CallInHand, _Mapping]]] = ..., initial_credit: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., open_runtimes: _Optional[_Iterable[str]] = ...) -> None: ...
+    instance_id: str
+    def __init__(self, protocol_version: _Optional[int] = ..., host_id: _Optional[str] = ..., sdk: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[Capability, _Mapping]]] = ..., max_frame_bytes: _Optional[int] = ..., calls_in_hand: _Optional[_Iterable[_Union[CallInHand, _Mapping]]] = ..., initial_credit: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., open_runtimes: _Optional[_Iterable[str]] = ..., instance_id: _Optional[str] = ...) -> None: ...
 
 class Capability(_message.Message):
     __slots__ = ("tool", "planner", "hook", "context_source")
@@ -238,7 +268,7 @@ class ContextSourceDeclaration(_message.Message):
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., remembers: _Optional[bool] = ...) -> None: ...
 
 class ExtensionRequest(_message.Message):
-    __slots__ = ("request_id", "name", "deadline", "run", "plan", "hook", "context", "remember")
+    __slots__ = ("request_id", "name", "deadline", "run", "plan", "hook", "context", "remember", "time_left")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +277,7 @@ class ExtensionRequest(_message.Message):
     HOOK_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     REMEMBER_FIELD_NUMBER: _ClassVar[int]
+    TIME_LEFT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     name: str
     deadline: _timestamp_pb2.Timestamp
@@ -255,7 +286,8 @@ class ExtensionRequest(_message.Message):
     hook: HookRequest
     context: ContextRequest
     remember: RememberRequest
-    def __init__(self, request_id: _Optional[str] = ..., name: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run: _Optional[_Union[_runs_pb2.Run, _Mapping]] = ..., plan: _Optional[_Union[PlanRequest, _Mapping]] = ..., hook: _Optional[_Union[HookRequest, _Mapping]] = ..., context: _Optional[_Union[ContextRequest, _Mapping]] = ..., remember: _Optional[_Union[RememberRequest, _Mapping]] = ...) -> None: ...
+    time_left: _duration_pb2.Duration
+    def __init__(self, request_id: _Optional[str] = ..., name: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run: _Optional[_Union[_runs_pb2.Run, _Mapping]] = ..., plan: _Optional[_Union[PlanRequest, _Mapping]] = ..., hook: _Optional[_Union[HookRequest, _Mapping]] = ..., context: _Optional[_Union[ContextRequest, _Mapping]] = ..., remember: _Optional[_Union[RememberRequest, _Mapping]] = ..., time_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class PlanRequest(_message.Message):
     __slots__ = ("situation", "decision", "messages", "tool_calls", "answer")
@@ -562,14 +594,16 @@ class Welcome(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., connection_id: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[CapabilityVerdict, _Mapping]]] = ..., heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., grace_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_frame_bytes: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[CallVerdict, _Mapping]]] = ...) -> None: ...
 
 class CapabilityVerdict(_message.Message):
-    __slots__ = ("name", "accepted", "reason")
+    __slots__ = ("name", "accepted", "reason", "refusal")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     name: str
     accepted: bool
     reason: str
-    def __init__(self, name: _Optional[str] = ..., accepted: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    refusal: CapabilityRefusal
+    def __init__(self, name: _Optional[str] = ..., accepted: _Optional[bool] = ..., reason: _Optional[str] = ..., refusal: _Optional[_Union[CapabilityRefusal, str]] = ...) -> None: ...
 
 class CallVerdict(_message.Message):
     __slots__ = ("call_id", "attempt", "disposition")
@@ -588,7 +622,7 @@ class ToolsUpdated(_message.Message):
     def __init__(self, capabilities: _Optional[_Iterable[_Union[CapabilityVerdict, _Mapping]]] = ...) -> None: ...
 
 class CallRequest(_message.Message):
-    __slots__ = ("call_id", "attempt", "lease_token", "idempotency_key", "tool", "arguments_json", "deadline", "checkpoint", "run_id", "session_id", "turn_id", "traceparent", "runtime_id")
+    __slots__ = ("call_id", "attempt", "lease_token", "idempotency_key", "tool", "arguments_json", "deadline", "checkpoint", "run_id", "session_id", "turn_id", "traceparent", "runtime_id", "time_left")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -602,6 +636,7 @@ class CallRequest(_message.Message):
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_LEFT_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     attempt: int
     lease_token: str
@@ -615,19 +650,22 @@ class CallRequest(_message.Message):
     turn_id: str
     traceparent: str
     runtime_id: str
-    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[bytes] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., runtime_id: _Optional[str] = ...) -> None: ...
+    time_left: _duration_pb2.Duration
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[bytes] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., runtime_id: _Optional[str] = ..., time_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Cancel(_message.Message):
-    __slots__ = ("call_id", "attempt", "reason", "grace_period")
+    __slots__ = ("call_id", "attempt", "reason", "grace_period", "cause")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     GRACE_PERIOD_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     attempt: int
     reason: str
     grace_period: _duration_pb2.Duration
-    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., grace_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    cause: CancelCause
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., grace_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cause: _Optional[_Union[CancelCause, str]] = ...) -> None: ...
 
 class ResultAck(_message.Message):
     __slots__ = ("call_id", "attempt", "verdict")

@@ -117,6 +117,8 @@ class RunErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUN_ERROR_CODE_ABORTED_BY_DENIAL: _ClassVar[RunErrorCode]
     RUN_ERROR_CODE_INTERNAL: _ClassVar[RunErrorCode]
     RUN_ERROR_CODE_EXTENSION_FAILED: _ClassVar[RunErrorCode]
+    RUN_ERROR_CODE_LIMIT_MEMORY: _ClassVar[RunErrorCode]
+    RUN_ERROR_CODE_MODEL_NOT_CONFIGURED: _ClassVar[RunErrorCode]
 
 class PolicyAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -238,6 +240,8 @@ RUN_ERROR_CODE_ABORTED_BY_DISCONNECT: RunErrorCode
 RUN_ERROR_CODE_ABORTED_BY_DENIAL: RunErrorCode
 RUN_ERROR_CODE_INTERNAL: RunErrorCode
 RUN_ERROR_CODE_EXTENSION_FAILED: RunErrorCode
+RUN_ERROR_CODE_LIMIT_MEMORY: RunErrorCode
+RUN_ERROR_CODE_MODEL_NOT_CONFIGURED: RunErrorCode
 POLICY_ACTION_UNSPECIFIED: PolicyAction
 POLICY_ACTION_ALLOW: PolicyAction
 POLICY_ACTION_ASK: PolicyAction
@@ -567,7 +571,7 @@ class ResponseSchema(_message.Message):
     def __init__(self, name: _Optional[str] = ..., schema_json: _Optional[str] = ..., strict: _Optional[bool] = ...) -> None: ...
 
 class ToolDeclaration(_message.Message):
-    __slots__ = ("name", "description", "input_schema_json", "effect", "requires_approval", "requires_runtime", "timeout", "max_concurrency", "streams_output", "title")
+    __slots__ = ("name", "description", "input_schema_json", "effect", "requires_approval", "requires_runtime", "timeout", "max_concurrency", "streams_output", "title", "deadline_is_outcome")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     INPUT_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -578,6 +582,7 @@ class ToolDeclaration(_message.Message):
     MAX_CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     STREAMS_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     TITLE_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_IS_OUTCOME_FIELD_NUMBER: _ClassVar[int]
     name: str
     description: str
     input_schema_json: str
@@ -588,10 +593,11 @@ class ToolDeclaration(_message.Message):
     max_concurrency: int
     streams_output: bool
     title: str
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., input_schema_json: _Optional[str] = ..., effect: _Optional[_Union[EffectClass, str]] = ..., requires_approval: _Optional[bool] = ..., requires_runtime: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_concurrency: _Optional[int] = ..., streams_output: _Optional[bool] = ..., title: _Optional[str] = ...) -> None: ...
+    deadline_is_outcome: bool
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., input_schema_json: _Optional[str] = ..., effect: _Optional[_Union[EffectClass, str]] = ..., requires_approval: _Optional[bool] = ..., requires_runtime: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_concurrency: _Optional[int] = ..., streams_output: _Optional[bool] = ..., title: _Optional[str] = ..., deadline_is_outcome: _Optional[bool] = ...) -> None: ...
 
 class HumanRequest(_message.Message):
-    __slots__ = ("request_id", "kind", "run_id", "session_id", "call_id", "tool", "arguments_json", "digest", "question", "options", "multiple", "created_at", "expires_at", "answer", "suggested_rule", "input_id")
+    __slots__ = ("request_id", "kind", "run_id", "session_id", "call_id", "tool", "arguments_json", "digest", "question", "options", "multiple", "created_at", "expires_at", "answer", "suggested_rule", "input_id", "terms_digest")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -608,6 +614,7 @@ class HumanRequest(_message.Message):
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     SUGGESTED_RULE_FIELD_NUMBER: _ClassVar[int]
     INPUT_ID_FIELD_NUMBER: _ClassVar[int]
+    TERMS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     kind: HumanRequestKind
     run_id: str
@@ -624,7 +631,8 @@ class HumanRequest(_message.Message):
     answer: HumanAnswer
     suggested_rule: PolicyRule
     input_id: str
-    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[_Union[HumanRequestKind, str]] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., call_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., digest: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answer: _Optional[_Union[HumanAnswer, _Mapping]] = ..., suggested_rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., input_id: _Optional[str] = ...) -> None: ...
+    terms_digest: str
+    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[_Union[HumanRequestKind, str]] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., call_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., digest: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answer: _Optional[_Union[HumanAnswer, _Mapping]] = ..., suggested_rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., input_id: _Optional[str] = ..., terms_digest: _Optional[str] = ...) -> None: ...
 
 class SelectOption(_message.Message):
     __slots__ = ("id", "label")

@@ -69,6 +69,7 @@ fn hello(state: &HostState, free: usize) -> Hello {
         initial_credit: free as u64,
         labels: config.labels.clone().into_iter().collect(),
         open_runtimes: state.runtimes.ids(),
+        ..Hello::default()
     }
 }
 

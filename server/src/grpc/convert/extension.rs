@@ -145,6 +145,7 @@ pub(crate) fn ask(ask: &ExtensionRequest) -> wire::ExtensionRequest {
         deadline: Some(timestamp(ask.deadline)),
         run: run_view(&ask.run).as_ref().map(run::view),
         request: Some(request),
+        ..wire::ExtensionRequest::default()
     }
 }
 

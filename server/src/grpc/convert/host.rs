@@ -318,6 +318,7 @@ fn cancel_ack(frame: &v1::CancelAck) -> Parsed<HostFrame> {
         v1::CancelOutcome::Cannot => true,
         v1::CancelOutcome::Stopped
         | v1::CancelOutcome::Finished
+        | v1::CancelOutcome::NotBegun
         | v1::CancelOutcome::Unknown
         | v1::CancelOutcome::Unspecified => false,
     };
@@ -523,6 +524,7 @@ mod tests {
             max_concurrency: Some(3),
             streams_output: true,
             title: "T {a}".into(),
+            ..v1::ToolDeclaration::default()
         };
         let offered = |tool| v1::Capability { capability: Some(capability::Capability::Tool(tool)) };
         let endless = v1::ToolDeclaration { timeout: seconds(-5, 0), ..tool.clone() };

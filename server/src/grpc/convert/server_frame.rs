@@ -31,6 +31,7 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
             attempt: call.attempt,
             reason,
             grace_period: Some(duration(grace)),
+            ..v1::Cancel::default()
         }),
         ServerFrame::ResultAck { call, verdict } => Frame::ResultAck(v1::ResultAck {
             call_id: call.call.to_string(),
@@ -94,6 +95,7 @@ fn capability_verdicts(verdicts: Vec<CapabilityVerdict>) -> Vec<v1::CapabilityVe
         name: verdict.name,
         accepted: verdict.refused.is_none(),
         reason: verdict.refused.unwrap_or_default(),
+        ..v1::CapabilityVerdict::default()
     };
     verdicts.into_iter().map(verdict).collect()
 }
@@ -114,6 +116,7 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
         session_id: request.session.to_string(),
         traceparent: request.traceparent.map(|parent| parent.to_string()).unwrap_or_default(),
         runtime_id: request.runtime.map(|runtime| runtime.id.to_string()).unwrap_or_default(),
+        ..v1::CallRequest::default()
     }
 }
 

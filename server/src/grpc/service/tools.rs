@@ -43,7 +43,10 @@ impl tools_server::Tools for ToolsService {
         let name = request.into_inner().name;
         let tools = self.tools.tools_snapshot(&TenantId::local());
         let asked = tools.into_iter().filter(|tool| name.is_empty() || tool.declaration.name == name);
-        Ok(Response::new(v1::ListToolsResponse { tools: asked.map(tool).collect() }))
+        Ok(Response::new(v1::ListToolsResponse {
+            tools: asked.map(tool).collect(),
+            ..v1::ListToolsResponse::default()
+        }))
     }
 
     async fn list_hosts(
@@ -86,6 +89,20 @@ impl tools_server::Tools for ToolsService {
         let existed = self.engine.store().delete_rule(&tenant, &rule).await?;
         Ok(Response::new(v1::DeleteRuleResponse { existed }))
     }
+
+    async fn accept_tool(
+        &self,
+        _request: Request<v1::AcceptToolRequest>,
+    ) -> Result<Response<v1::AcceptToolResponse>, Status> {
+        Err(Status::unimplemented("this version of the server accepts every declaration"))
+    }
+
+    async fn forget_tool(
+        &self,
+        _request: Request<v1::ForgetToolRequest>,
+    ) -> Result<Response<v1::ForgetToolResponse>, Status> {
+        Err(Status::unimplemented("this version of the server forgets no tool"))
+    }
 }
 
 fn tool(tool: ToolSnapshot) -> v1::Tool {
@@ -96,6 +113,7 @@ fn tool(tool: ToolSnapshot) -> v1::Tool {
         calls_in_flight: count(tool.calls_in_flight),
         calls_queued: count(tool.calls_queued),
         last_seen_at: Some(timestamp(tool.last_seen)),
+        ..v1::Tool::default()
     }
 }
 
@@ -111,6 +129,7 @@ fn declaration(declared: &ToolDeclaration) -> v1::ToolDeclaration {
         max_concurrency: declared.max_concurrency,
         streams_output: declared.streams_output,
         title: declared.title.clone(),
+        ..v1::ToolDeclaration::default()
     }
 }
 
@@ -130,6 +149,7 @@ fn host(host: HostSnapshot) -> v1::Host {
         connected_at: Some(timestamp(host.connected_at)),
         last_seen_at: Some(timestamp(host.last_heard)),
         extensions: Vec::new(),
+        ..v1::Host::default()
     }
 }
 

@@ -171,6 +171,7 @@ impl EventConverter {
                     tool: tool.clone(),
                     attempt: *attempt,
                     host_id: host.to_string(),
+                    ..wire::ToolCallOffered::default()
                 })
             }
             Event::CallAccepted { slot, attempt, host } => Wire::ToolCallAccepted(wire::ToolCallAccepted {

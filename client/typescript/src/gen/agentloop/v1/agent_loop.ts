@@ -273,6 +273,8 @@ export interface ReplayRunResponse {
    * the same.
    */
   contextDigest: string;
+  /** Events without a checksum, since an earlier version of the server wrote them. All others were verified. */
+  unverifiedEvents: bigint;
 }
 
 function createBaseRunRequest(): RunRequest {
@@ -1945,7 +1947,7 @@ export const ReplayRunRequest: MessageFns<ReplayRunRequest> = {
 };
 
 function createBaseReplayRunResponse(): ReplayRunResponse {
-  return { events: 0n, faithful: false, difference: "", stateDigest: "", contextDigest: "" };
+  return { events: 0n, faithful: false, difference: "", stateDigest: "", contextDigest: "", unverifiedEvents: 0n };
 }
 
 export const ReplayRunResponse: MessageFns<ReplayRunResponse> = {
@@ -1967,6 +1969,12 @@ export const ReplayRunResponse: MessageFns<ReplayRunResponse> = {
     }
     if (message.contextDigest !== "") {
       writer.uint32(42).string(message.contextDigest);
+    }
+    if (message.unverifiedEvents !== 0n) {
+      if (BigInt.asUintN(64, message.unverifiedEvents) !== message.unverifiedEvents) {
+        throw new globalThis.Error("value provided for field message.unverifiedEvents of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.unverifiedEvents);
     }
     return writer;
   },
@@ -2024,6 +2032,14 @@ export const ReplayRunResponse: MessageFns<ReplayRunResponse> = {
             message.contextDigest = reader.string();
             continue;
           }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.unverifiedEvents = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2046,6 +2062,9 @@ export const ReplayRunResponse: MessageFns<ReplayRunResponse> = {
     message.difference = object.difference ?? "";
     message.stateDigest = object.stateDigest ?? "";
     message.contextDigest = object.contextDigest ?? "";
+    message.unverifiedEvents = (object.unverifiedEvents !== undefined && object.unverifiedEvents !== null)
+      ? BigInt(object.unverifiedEvents)
+      : 0n;
     return message;
   },
 };

@@ -79,4 +79,6 @@ export enum ErrorReason {
   TOO_MANY_HOSTS = 28,
   /** SEARCH_OFF - FAILED_PRECONDITION: what is said is not indexed; see `search` in the server's configuration. */
   SEARCH_OFF = 36,
+  /** MEMORY_EXHAUSTED - RESOURCE_EXHAUSTED: live runs hold as much memory as they may. With RetryInfo, unless the request alone is too much. */
+  MEMORY_EXHAUSTED = 38,
 }

@@ -319,6 +319,10 @@ export interface ToolCallOffered {
   attempt: number;
   /** The host's instance id. */
   hostId: string;
+  /** The effect class that counts for this attempt: the stricter one of the proposal and of the host's declaration. */
+  effect: EffectClass;
+  /** The process behind `host_id`; empty where it does not name itself. */
+  instanceId: string;
 }
 
 /** The host works on the call. */
@@ -1970,7 +1974,7 @@ export const ToolCallProposed: MessageFns<ToolCallProposed> = {
 };
 
 function createBaseToolCallOffered(): ToolCallOffered {
-  return { callId: "", tool: "", attempt: 0, hostId: "" };
+  return { callId: "", tool: "", attempt: 0, hostId: "", effect: 0, instanceId: "" };
 }
 
 export const ToolCallOffered: MessageFns<ToolCallOffered> = {
@@ -1986,6 +1990,12 @@ export const ToolCallOffered: MessageFns<ToolCallOffered> = {
     }
     if (message.hostId !== "") {
       writer.uint32(34).string(message.hostId);
+    }
+    if (message.effect !== 0) {
+      writer.uint32(40).int32(message.effect);
+    }
+    if (message.instanceId !== "") {
+      writer.uint32(50).string(message.instanceId);
     }
     return writer;
   },
@@ -2035,6 +2045,22 @@ export const ToolCallOffered: MessageFns<ToolCallOffered> = {
             message.hostId = reader.string();
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.effect = reader.int32() as any;
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.instanceId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2056,6 +2082,8 @@ export const ToolCallOffered: MessageFns<ToolCallOffered> = {
     message.tool = object.tool ?? "";
     message.attempt = object.attempt ?? 0;
     message.hostId = object.hostId ?? "";
+    message.effect = object.effect ?? 0;
+    message.instanceId = object.instanceId ?? "";
     return message;
   },
 };

@@ -82,6 +82,8 @@ export enum WaitKind {
   SESSION = 8,
   /** EXTENSION - An extension's answer: its planner's, a hook's, a context source's. */
   EXTENSION = 9,
+  /** MEMORY - Memory: all live runs together hold as much as they may. */
+  MEMORY = 10,
 }
 
 /** Everything that a run is given. Only a prompt is required: `{"input": {"prompt": "hello"}}`. */

@@ -99,6 +99,22 @@ export enum CancelOutcome {
   CANNOT = 3,
   /** UNKNOWN - The host does not know the call. */
   UNKNOWN = 4,
+  /** NOT_BEGUN - The call was not begun and will not be: it did nothing. */
+  NOT_BEGUN = 5,
+}
+
+/** Why a capability is not taken. */
+export enum CapabilityRefusal {
+  /** UNSPECIFIED - It is taken, or none of the others. */
+  UNSPECIFIED = 0,
+  /** INVALID - It breaks a rule of this contract, such as a bound or a schema that does not parse. */
+  INVALID = 1,
+  /** DIFFERENT - A connected host serves a tool of this name under other terms. */
+  DIFFERENT = 2,
+  /** WEAKER - It is weaker than the known terms. An operator accepts it by `Tools.AcceptTool`. */
+  WEAKER = 3,
+  /** NOT_ALLOWED - The host may not offer it. */
+  NOT_ALLOWED = 4,
 }
 
 /** What to do with a call in hand. */
@@ -111,6 +127,20 @@ export enum CallDisposition {
   STOP = 2,
   /** ALREADY_RECORDED - Its result is recorded: forget it. */
   ALREADY_RECORDED = 3,
+}
+
+/** Why a call is cancelled. */
+export enum CancelCause {
+  /** UNSPECIFIED - Not set. */
+  UNSPECIFIED = 0,
+  /** ABORTED - The run was aborted; `Cancel.reason` is the reason that was given. */
+  ABORTED = 1,
+  /** DEADLINE - The call's deadline passed. */
+  DEADLINE = 2,
+  /** SETTLED - The call was settled otherwise, such as by a human. */
+  SETTLED = 3,
+  /** RUN_ENDED - The run ended for another reason. */
+  RUN_ENDED = 4,
 }
 
 /** What became of a result. */
@@ -252,6 +282,12 @@ export interface Hello {
   labels: { [key: string]: string };
   /** Runtimes that it still has open, by their ids. Those whose run is over are closed after `welcome`. */
   openRuntimes: string[];
+  /**
+   * Random name of this process, another one after each restart. `[A-Za-z0-9._:-]`, at most 128 bytes. A process that returns
+   * under the same name without a call that was offered to it proves that it did not begin the call. Empty: that is never
+   * proved.
+   */
+  instanceId: string;
 }
 
 export interface Hello_LabelsEntry {
@@ -354,6 +390,8 @@ export interface ExtensionRequest {
     /** Remember. */
     { $case: "remember"; value: RememberRequest }
     | undefined;
+  /** Time left until the deadline when this was sent: for a host whose clock differs from the server's. */
+  timeLeft?: Duration | undefined;
 }
 
 /** Asks a planner what to do next. */
@@ -718,6 +756,8 @@ export interface CapabilityVerdict {
   accepted: boolean;
   /** Why not, for people. */
   reason: string;
+  /** Why not, for programs. */
+  refusal: CapabilityRefusal;
 }
 
 /** What to do with a call in hand. */
@@ -771,6 +811,8 @@ export interface CallRequest {
   traceparent: string;
   /** The runtime to run it in; empty where the tool needs none. */
   runtimeId: string;
+  /** Time left until the deadline when this was sent: for a host whose clock differs from the server's. */
+  timeLeft?: Duration | undefined;
 }
 
 /** Stop this call, if you can. Answer with `cancel_ack`. */
@@ -782,7 +824,11 @@ export interface Cancel {
   /** For people. */
   reason: string;
   /** How long the tool may take to clean up. */
-  gracePeriod?: Duration | undefined;
+  gracePeriod?:
+    | Duration
+    | undefined;
+  /** Why, for programs. */
+  cause: CancelCause;
 }
 
 /** The result needs to be kept no longer. Sent after the commit. */
@@ -1470,6 +1516,7 @@ function createBaseHello(): Hello {
     initialCredit: 0n,
     labels: {},
     openRuntimes: [],
+    instanceId: "",
   };
 }
 
@@ -1507,6 +1554,9 @@ export const Hello: MessageFns<Hello> = {
     });
     for (const v of message.openRuntimes) {
       writer.uint32(74).string(v!);
+    }
+    if (message.instanceId !== "") {
+      writer.uint32(82).string(message.instanceId);
     }
     return writer;
   },
@@ -1599,6 +1649,14 @@ export const Hello: MessageFns<Hello> = {
             message.openRuntimes.push(reader.string());
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.instanceId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1637,6 +1695,7 @@ export const Hello: MessageFns<Hello> = {
       {},
     );
     message.openRuntimes = object.openRuntimes?.map((e) => e) || [];
+    message.instanceId = object.instanceId ?? "";
     return message;
   },
 };
@@ -2123,7 +2182,7 @@ export const ContextSourceDeclaration: MessageFns<ContextSourceDeclaration> = {
 };
 
 function createBaseExtensionRequest(): ExtensionRequest {
-  return { requestId: "", name: "", deadline: undefined, run: undefined, request: undefined };
+  return { requestId: "", name: "", deadline: undefined, run: undefined, request: undefined, timeLeft: undefined };
 }
 
 export const ExtensionRequest: MessageFns<ExtensionRequest> = {
@@ -2153,6 +2212,9 @@ export const ExtensionRequest: MessageFns<ExtensionRequest> = {
       case "remember":
         RememberRequest.encode(message.request.value, writer.uint32(106).fork()).join();
         break;
+    }
+    if (message.timeLeft !== undefined) {
+      Duration.encode(message.timeLeft, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -2234,6 +2296,14 @@ export const ExtensionRequest: MessageFns<ExtensionRequest> = {
             message.request = { $case: "remember", value: RememberRequest.decode(reader, reader.uint32()) };
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.timeLeft = Duration.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2281,6 +2351,9 @@ export const ExtensionRequest: MessageFns<ExtensionRequest> = {
         break;
       }
     }
+    message.timeLeft = (object.timeLeft !== undefined && object.timeLeft !== null)
+      ? Duration.fromPartial(object.timeLeft)
+      : undefined;
     return message;
   },
 };
@@ -4738,7 +4811,7 @@ export const Welcome: MessageFns<Welcome> = {
 };
 
 function createBaseCapabilityVerdict(): CapabilityVerdict {
-  return { name: "", accepted: false, reason: "" };
+  return { name: "", accepted: false, reason: "", refusal: 0 };
 }
 
 export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
@@ -4751,6 +4824,9 @@ export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
     }
     if (message.reason !== "") {
       writer.uint32(26).string(message.reason);
+    }
+    if (message.refusal !== 0) {
+      writer.uint32(32).int32(message.refusal);
     }
     return writer;
   },
@@ -4792,6 +4868,14 @@ export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
             message.reason = reader.string();
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.refusal = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4812,6 +4896,7 @@ export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
     message.name = object.name ?? "";
     message.accepted = object.accepted ?? false;
     message.reason = object.reason ?? "";
+    message.refusal = object.refusal ?? 0;
     return message;
   },
 };
@@ -4965,6 +5050,7 @@ function createBaseCallRequest(): CallRequest {
     turnId: "",
     traceparent: "",
     runtimeId: "",
+    timeLeft: undefined,
   };
 }
 
@@ -5008,6 +5094,9 @@ export const CallRequest: MessageFns<CallRequest> = {
     }
     if (message.runtimeId !== "") {
       writer.uint32(106).string(message.runtimeId);
+    }
+    if (message.timeLeft !== undefined) {
+      Duration.encode(message.timeLeft, writer.uint32(138).fork()).join();
     }
     return writer;
   },
@@ -5129,6 +5218,14 @@ export const CallRequest: MessageFns<CallRequest> = {
             message.runtimeId = reader.string();
             continue;
           }
+          case 17: {
+            if (tag !== 138) {
+              break;
+            }
+
+            message.timeLeft = Duration.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5159,12 +5256,15 @@ export const CallRequest: MessageFns<CallRequest> = {
     message.turnId = object.turnId ?? "";
     message.traceparent = object.traceparent ?? "";
     message.runtimeId = object.runtimeId ?? "";
+    message.timeLeft = (object.timeLeft !== undefined && object.timeLeft !== null)
+      ? Duration.fromPartial(object.timeLeft)
+      : undefined;
     return message;
   },
 };
 
 function createBaseCancel(): Cancel {
-  return { callId: "", attempt: 0, reason: "", gracePeriod: undefined };
+  return { callId: "", attempt: 0, reason: "", gracePeriod: undefined, cause: 0 };
 }
 
 export const Cancel: MessageFns<Cancel> = {
@@ -5180,6 +5280,9 @@ export const Cancel: MessageFns<Cancel> = {
     }
     if (message.gracePeriod !== undefined) {
       Duration.encode(message.gracePeriod, writer.uint32(34).fork()).join();
+    }
+    if (message.cause !== 0) {
+      writer.uint32(40).int32(message.cause);
     }
     return writer;
   },
@@ -5229,6 +5332,14 @@ export const Cancel: MessageFns<Cancel> = {
             message.gracePeriod = Duration.decode(reader, reader.uint32());
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.cause = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5252,6 +5363,7 @@ export const Cancel: MessageFns<Cancel> = {
     message.gracePeriod = (object.gracePeriod !== undefined && object.gracePeriod !== null)
       ? Duration.fromPartial(object.gracePeriod)
       : undefined;
+    message.cause = object.cause ?? 0;
     return message;
   },
 };

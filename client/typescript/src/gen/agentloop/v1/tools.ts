@@ -59,12 +59,18 @@ export enum RuleOrigin {
 export interface ListToolsRequest {
   /** Only this one; empty means all. */
   name: string;
+  /** At most this many, 1 to 500; 0 means as many as one message has room for. A page has fewer where these are too large for one message. */
+  pageSize: number;
+  /** From an earlier answer; empty for the first page. */
+  pageToken: string;
 }
 
 /** The tools. */
 export interface ListToolsResponse {
   /** By name. */
   tools: Tool[];
+  /** For the next page; empty when this is the last. */
+  nextPageToken: string;
 }
 
 /** A registered tool. */
@@ -82,7 +88,15 @@ export interface Tool {
   /** Calls that wait for a host with room. */
   callsQueued: number;
   /** When a host that serves it was last seen. */
-  lastSeenAt?: Date | undefined;
+  lastSeenAt?:
+    | Date
+    | undefined;
+  /** Digest of the terms that count: name, effect class, approval, runtime and schema. */
+  termsDigest: string;
+  /** Declarations that were refused because they are weaker than the terms. At most 16. */
+  refused: RefusedDeclaration[];
+  /** True if the configuration sets the terms. */
+  configured: boolean;
 }
 
 /** Asks for hosts. */
@@ -119,6 +133,8 @@ export interface Host {
     | undefined;
   /** What it offers beside tools, such as `hook audit`. By kind, then by name. */
   extensions: string[];
+  /** The process behind `host_id`, as it names itself; empty where it does not. */
+  instanceId: string;
 }
 
 /** Asks what would become of a tool call. */
@@ -189,7 +205,11 @@ export interface RememberedRule {
   /** Who decided. */
   decidedBy: string;
   /** When. */
-  decidedAt?: Date | undefined;
+  decidedAt?:
+    | Date
+    | undefined;
+  /** Digest of the tool's terms that the rule covers; empty for a rule that covers any. */
+  termsDigest: string;
 }
 
 /** Forgets a rule. */
@@ -204,14 +224,62 @@ export interface DeleteRuleResponse {
   existed: boolean;
 }
 
+/** A declaration that was refused because it is weaker than the known terms. */
+export interface RefusedDeclaration {
+  /** The declaration. */
+  declaration?:
+    | ToolDeclaration
+    | undefined;
+  /** The host that made it last. */
+  hostId: string;
+  /** Digest of its terms, for `AcceptTool`. */
+  termsDigest: string;
+  /** What is weaker, for people. */
+  reason: string;
+  /** When it was refused last. */
+  refusedAt?: Date | undefined;
+}
+
+/** Accepts a weaker declaration of a tool. */
+export interface AcceptToolRequest {
+  /** The tool. Required. */
+  name: string;
+  /** Digest of the refused terms that are accepted. Empty: the only refused ones; where there are several, it is required. */
+  termsDigest: string;
+}
+
+/** The tool. */
+export interface AcceptToolResponse {
+  /** As it is known now. */
+  tool?: Tool | undefined;
+}
+
+/** Forgets a tool's terms. */
+export interface ForgetToolRequest {
+  /** The tool. Required. */
+  name: string;
+}
+
+/** Done. */
+export interface ForgetToolResponse {
+  /** True if there were terms to forget. */
+  existed: boolean;
+}
+
 function createBaseListToolsRequest(): ListToolsRequest {
-  return { name: "" };
+  return { name: "", pageSize: 0, pageToken: "" };
 }
 
 export const ListToolsRequest: MessageFns<ListToolsRequest> = {
   encode(message: ListToolsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.name !== "") {
       writer.uint32(10).string(message.name);
+    }
+    if (message.pageSize !== 0) {
+      writer.uint32(16).uint32(message.pageSize);
+    }
+    if (message.pageToken !== "") {
+      writer.uint32(26).string(message.pageToken);
     }
     return writer;
   },
@@ -237,6 +305,22 @@ export const ListToolsRequest: MessageFns<ListToolsRequest> = {
             message.name = reader.string();
             continue;
           }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.pageSize = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.pageToken = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -255,18 +339,23 @@ export const ListToolsRequest: MessageFns<ListToolsRequest> = {
   fromPartial(object: DeepPartial<ListToolsRequest>): ListToolsRequest {
     const message = createBaseListToolsRequest();
     message.name = object.name ?? "";
+    message.pageSize = object.pageSize ?? 0;
+    message.pageToken = object.pageToken ?? "";
     return message;
   },
 };
 
 function createBaseListToolsResponse(): ListToolsResponse {
-  return { tools: [] };
+  return { tools: [], nextPageToken: "" };
 }
 
 export const ListToolsResponse: MessageFns<ListToolsResponse> = {
   encode(message: ListToolsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     for (const v of message.tools) {
       Tool.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.nextPageToken !== "") {
+      writer.uint32(18).string(message.nextPageToken);
     }
     return writer;
   },
@@ -292,6 +381,14 @@ export const ListToolsResponse: MessageFns<ListToolsResponse> = {
             message.tools.push(Tool.decode(reader, reader.uint32()));
             continue;
           }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.nextPageToken = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -310,12 +407,23 @@ export const ListToolsResponse: MessageFns<ListToolsResponse> = {
   fromPartial(object: DeepPartial<ListToolsResponse>): ListToolsResponse {
     const message = createBaseListToolsResponse();
     message.tools = object.tools?.map((e) => Tool.fromPartial(e)) || [];
+    message.nextPageToken = object.nextPageToken ?? "";
     return message;
   },
 };
 
 function createBaseTool(): Tool {
-  return { declaration: undefined, digest: "", hostIds: [], callsInFlight: 0, callsQueued: 0, lastSeenAt: undefined };
+  return {
+    declaration: undefined,
+    digest: "",
+    hostIds: [],
+    callsInFlight: 0,
+    callsQueued: 0,
+    lastSeenAt: undefined,
+    termsDigest: "",
+    refused: [],
+    configured: false,
+  };
 }
 
 export const Tool: MessageFns<Tool> = {
@@ -337,6 +445,15 @@ export const Tool: MessageFns<Tool> = {
     }
     if (message.lastSeenAt !== undefined) {
       Timestamp.encode(toTimestamp(message.lastSeenAt), writer.uint32(50).fork()).join();
+    }
+    if (message.termsDigest !== "") {
+      writer.uint32(58).string(message.termsDigest);
+    }
+    for (const v of message.refused) {
+      RefusedDeclaration.encode(v!, writer.uint32(66).fork()).join();
+    }
+    if (message.configured !== false) {
+      writer.uint32(72).bool(message.configured);
     }
     return writer;
   },
@@ -402,6 +519,30 @@ export const Tool: MessageFns<Tool> = {
             message.lastSeenAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.termsDigest = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.refused.push(RefusedDeclaration.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.configured = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -427,6 +568,9 @@ export const Tool: MessageFns<Tool> = {
     message.callsInFlight = object.callsInFlight ?? 0;
     message.callsQueued = object.callsQueued ?? 0;
     message.lastSeenAt = object.lastSeenAt ?? undefined;
+    message.termsDigest = object.termsDigest ?? "";
+    message.refused = object.refused?.map((e) => RefusedDeclaration.fromPartial(e)) || [];
+    message.configured = object.configured ?? false;
     return message;
   },
 };
@@ -540,6 +684,7 @@ function createBaseHost(): Host {
     connectedAt: undefined,
     lastSeenAt: undefined,
     extensions: [],
+    instanceId: "",
   };
 }
 
@@ -571,6 +716,9 @@ export const Host: MessageFns<Host> = {
     }
     for (const v of message.extensions) {
       writer.uint32(74).string(v!);
+    }
+    if (message.instanceId !== "") {
+      writer.uint32(90).string(message.instanceId);
     }
     return writer;
   },
@@ -660,6 +808,14 @@ export const Host: MessageFns<Host> = {
             message.extensions.push(reader.string());
             continue;
           }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.instanceId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -686,6 +842,7 @@ export const Host: MessageFns<Host> = {
     message.connectedAt = object.connectedAt ?? undefined;
     message.lastSeenAt = object.lastSeenAt ?? undefined;
     message.extensions = object.extensions?.map((e) => e) || [];
+    message.instanceId = object.instanceId ?? "";
     return message;
   },
 };
@@ -1057,7 +1214,15 @@ export const ListRulesResponse: MessageFns<ListRulesResponse> = {
 };
 
 function createBaseRememberedRule(): RememberedRule {
-  return { ruleId: "", rule: undefined, sessionId: "", requestId: "", decidedBy: "", decidedAt: undefined };
+  return {
+    ruleId: "",
+    rule: undefined,
+    sessionId: "",
+    requestId: "",
+    decidedBy: "",
+    decidedAt: undefined,
+    termsDigest: "",
+  };
 }
 
 export const RememberedRule: MessageFns<RememberedRule> = {
@@ -1079,6 +1244,9 @@ export const RememberedRule: MessageFns<RememberedRule> = {
     }
     if (message.decidedAt !== undefined) {
       Timestamp.encode(toTimestamp(message.decidedAt), writer.uint32(50).fork()).join();
+    }
+    if (message.termsDigest !== "") {
+      writer.uint32(58).string(message.termsDigest);
     }
     return writer;
   },
@@ -1144,6 +1312,14 @@ export const RememberedRule: MessageFns<RememberedRule> = {
             message.decidedAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.termsDigest = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1169,6 +1345,7 @@ export const RememberedRule: MessageFns<RememberedRule> = {
     message.requestId = object.requestId ?? "";
     message.decidedBy = object.decidedBy ?? "";
     message.decidedAt = object.decidedAt ?? undefined;
+    message.termsDigest = object.termsDigest ?? "";
     return message;
   },
 };
@@ -1283,6 +1460,343 @@ export const DeleteRuleResponse: MessageFns<DeleteRuleResponse> = {
   },
 };
 
+function createBaseRefusedDeclaration(): RefusedDeclaration {
+  return { declaration: undefined, hostId: "", termsDigest: "", reason: "", refusedAt: undefined };
+}
+
+export const RefusedDeclaration: MessageFns<RefusedDeclaration> = {
+  encode(message: RefusedDeclaration, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.declaration !== undefined) {
+      ToolDeclaration.encode(message.declaration, writer.uint32(10).fork()).join();
+    }
+    if (message.hostId !== "") {
+      writer.uint32(18).string(message.hostId);
+    }
+    if (message.termsDigest !== "") {
+      writer.uint32(26).string(message.termsDigest);
+    }
+    if (message.reason !== "") {
+      writer.uint32(34).string(message.reason);
+    }
+    if (message.refusedAt !== undefined) {
+      Timestamp.encode(toTimestamp(message.refusedAt), writer.uint32(42).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RefusedDeclaration {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRefusedDeclaration();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.declaration = ToolDeclaration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.hostId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.termsDigest = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.refusedAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RefusedDeclaration>): RefusedDeclaration {
+    return RefusedDeclaration.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RefusedDeclaration>): RefusedDeclaration {
+    const message = createBaseRefusedDeclaration();
+    message.declaration = (object.declaration !== undefined && object.declaration !== null)
+      ? ToolDeclaration.fromPartial(object.declaration)
+      : undefined;
+    message.hostId = object.hostId ?? "";
+    message.termsDigest = object.termsDigest ?? "";
+    message.reason = object.reason ?? "";
+    message.refusedAt = object.refusedAt ?? undefined;
+    return message;
+  },
+};
+
+function createBaseAcceptToolRequest(): AcceptToolRequest {
+  return { name: "", termsDigest: "" };
+}
+
+export const AcceptToolRequest: MessageFns<AcceptToolRequest> = {
+  encode(message: AcceptToolRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.termsDigest !== "") {
+      writer.uint32(18).string(message.termsDigest);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AcceptToolRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAcceptToolRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.termsDigest = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<AcceptToolRequest>): AcceptToolRequest {
+    return AcceptToolRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AcceptToolRequest>): AcceptToolRequest {
+    const message = createBaseAcceptToolRequest();
+    message.name = object.name ?? "";
+    message.termsDigest = object.termsDigest ?? "";
+    return message;
+  },
+};
+
+function createBaseAcceptToolResponse(): AcceptToolResponse {
+  return { tool: undefined };
+}
+
+export const AcceptToolResponse: MessageFns<AcceptToolResponse> = {
+  encode(message: AcceptToolResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.tool !== undefined) {
+      Tool.encode(message.tool, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AcceptToolResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAcceptToolResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.tool = Tool.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<AcceptToolResponse>): AcceptToolResponse {
+    return AcceptToolResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AcceptToolResponse>): AcceptToolResponse {
+    const message = createBaseAcceptToolResponse();
+    message.tool = (object.tool !== undefined && object.tool !== null) ? Tool.fromPartial(object.tool) : undefined;
+    return message;
+  },
+};
+
+function createBaseForgetToolRequest(): ForgetToolRequest {
+  return { name: "" };
+}
+
+export const ForgetToolRequest: MessageFns<ForgetToolRequest> = {
+  encode(message: ForgetToolRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ForgetToolRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseForgetToolRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ForgetToolRequest>): ForgetToolRequest {
+    return ForgetToolRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ForgetToolRequest>): ForgetToolRequest {
+    const message = createBaseForgetToolRequest();
+    message.name = object.name ?? "";
+    return message;
+  },
+};
+
+function createBaseForgetToolResponse(): ForgetToolResponse {
+  return { existed: false };
+}
+
+export const ForgetToolResponse: MessageFns<ForgetToolResponse> = {
+  encode(message: ForgetToolResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.existed !== false) {
+      writer.uint32(8).bool(message.existed);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ForgetToolResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseForgetToolResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.existed = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ForgetToolResponse>): ForgetToolResponse {
+    return ForgetToolResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ForgetToolResponse>): ForgetToolResponse {
+    const message = createBaseForgetToolResponse();
+    message.existed = object.existed ?? false;
+    return message;
+  },
+};
+
 /**
  * What tools there are, and who serves them.
  * buf:lint:ignore SERVICE_SUFFIX
@@ -1359,6 +1873,38 @@ export const ToolsService = {
     responseSerialize: (value: DeleteRuleResponse): Buffer => Buffer.from(DeleteRuleResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): DeleteRuleResponse => DeleteRuleResponse.decode(value),
   },
+  /**
+   * Accepts the declaration of a tool that was refused because it is weaker than the known one. The host that was refused
+   * is told to connect again. Accepting what is accepted is confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the terms are set
+   * by the configuration), UNAVAILABLE.
+   */
+  acceptTool: {
+    path: "/agentloop.v1.Tools/AcceptTool" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: AcceptToolRequest): Buffer => Buffer.from(AcceptToolRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): AcceptToolRequest => AcceptToolRequest.decode(value),
+    responseSerialize: (value: AcceptToolResponse): Buffer => Buffer.from(AcceptToolResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): AcceptToolResponse => AcceptToolResponse.decode(value),
+  },
+  /**
+   * Forgets the terms of a tool that no connected host serves: the next declaration is taken as the first one. Forgetting
+   * what is not there is confirmed.
+   *
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the terms are set by the configuration),
+   * UNAVAILABLE.
+   */
+  forgetTool: {
+    path: "/agentloop.v1.Tools/ForgetTool" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: ForgetToolRequest): Buffer => Buffer.from(ForgetToolRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ForgetToolRequest => ForgetToolRequest.decode(value),
+    responseSerialize: (value: ForgetToolResponse): Buffer => Buffer.from(ForgetToolResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ForgetToolResponse => ForgetToolResponse.decode(value),
+  },
 } as const;
 
 export interface ToolsServer extends UntypedServiceImplementation {
@@ -1392,6 +1938,22 @@ export interface ToolsServer extends UntypedServiceImplementation {
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
   deleteRule: handleUnaryCall<DeleteRuleRequest, DeleteRuleResponse>;
+  /**
+   * Accepts the declaration of a tool that was refused because it is weaker than the known one. The host that was refused
+   * is told to connect again. Accepting what is accepted is confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the terms are set
+   * by the configuration), UNAVAILABLE.
+   */
+  acceptTool: handleUnaryCall<AcceptToolRequest, AcceptToolResponse>;
+  /**
+   * Forgets the terms of a tool that no connected host serves: the next declaration is taken as the first one. Forgetting
+   * what is not there is confirmed.
+   *
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the terms are set by the configuration),
+   * UNAVAILABLE.
+   */
+  forgetTool: handleUnaryCall<ForgetToolRequest, ForgetToolResponse>;
 }
 
 export interface ToolsClient extends Client {
@@ -1494,6 +2056,50 @@ export interface ToolsClient extends Client {
     metadata: Metadata,
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: DeleteRuleResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Accepts the declaration of a tool that was refused because it is weaker than the known one. The host that was refused
+   * is told to connect again. Accepting what is accepted is confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the terms are set
+   * by the configuration), UNAVAILABLE.
+   */
+  acceptTool(
+    request: AcceptToolRequest,
+    callback: (error: ServiceError | null, response: AcceptToolResponse) => void,
+  ): ClientUnaryCall;
+  acceptTool(
+    request: AcceptToolRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: AcceptToolResponse) => void,
+  ): ClientUnaryCall;
+  acceptTool(
+    request: AcceptToolRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: AcceptToolResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Forgets the terms of a tool that no connected host serves: the next declaration is taken as the first one. Forgetting
+   * what is not there is confirmed.
+   *
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the terms are set by the configuration),
+   * UNAVAILABLE.
+   */
+  forgetTool(
+    request: ForgetToolRequest,
+    callback: (error: ServiceError | null, response: ForgetToolResponse) => void,
+  ): ClientUnaryCall;
+  forgetTool(
+    request: ForgetToolRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: ForgetToolResponse) => void,
+  ): ClientUnaryCall;
+  forgetTool(
+    request: ForgetToolRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: ForgetToolResponse) => void,
   ): ClientUnaryCall;
 }
 

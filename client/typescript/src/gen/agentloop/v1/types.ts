@@ -209,6 +209,10 @@ export enum RunErrorCode {
   INTERNAL = 23,
   /** EXTENSION_FAILED - A planner, hook or context source of the run failed or answered nonsense. */
   EXTENSION_FAILED = 24,
+  /** LIMIT_MEMORY - The run needs more memory than all live runs together may hold. */
+  LIMIT_MEMORY = 25,
+  /** MODEL_NOT_CONFIGURED - Paused: no configured provider serves the run's model. It goes on by itself at a start that has the provider. */
+  MODEL_NOT_CONFIGURED = 26,
 }
 
 /** What becomes of a call. */
@@ -718,6 +722,11 @@ export interface ToolDeclaration {
    * call. At most 256 bytes, on one line. Empty: its calls have no title but the tool's name.
    */
   title: string;
+  /**
+   * What a deadline means for an UNSAFE tool that has begun. False: the call is IN_DOUBT. True: it counts as TIMED_OUT, and
+   * the model is told so. Other classes are TIMED_OUT always.
+   */
+  deadlineIsOutcome: boolean;
 }
 
 /** A question that waits, or waited, for a human. */
@@ -765,6 +774,8 @@ export interface HumanRequest {
     | undefined;
   /** The host's name for the question, where a running call asks. */
   inputId: string;
+  /** Digest of the tool's terms that an approval of this question covers; empty where the question is about no tool call. */
+  termsDigest: string;
 }
 
 /** One choice. */
@@ -3511,6 +3522,7 @@ function createBaseToolDeclaration(): ToolDeclaration {
     maxConcurrency: undefined,
     streamsOutput: false,
     title: "",
+    deadlineIsOutcome: false,
   };
 }
 
@@ -3545,6 +3557,9 @@ export const ToolDeclaration: MessageFns<ToolDeclaration> = {
     }
     if (message.title !== "") {
       writer.uint32(82).string(message.title);
+    }
+    if (message.deadlineIsOutcome !== false) {
+      writer.uint32(96).bool(message.deadlineIsOutcome);
     }
     return writer;
   },
@@ -3642,6 +3657,14 @@ export const ToolDeclaration: MessageFns<ToolDeclaration> = {
             message.title = reader.string();
             continue;
           }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.deadlineIsOutcome = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3671,6 +3694,7 @@ export const ToolDeclaration: MessageFns<ToolDeclaration> = {
     message.maxConcurrency = object.maxConcurrency ?? undefined;
     message.streamsOutput = object.streamsOutput ?? false;
     message.title = object.title ?? "";
+    message.deadlineIsOutcome = object.deadlineIsOutcome ?? false;
     return message;
   },
 };
@@ -3693,6 +3717,7 @@ function createBaseHumanRequest(): HumanRequest {
     answer: undefined,
     suggestedRule: undefined,
     inputId: "",
+    termsDigest: "",
   };
 }
 
@@ -3745,6 +3770,9 @@ export const HumanRequest: MessageFns<HumanRequest> = {
     }
     if (message.inputId !== "") {
       writer.uint32(130).string(message.inputId);
+    }
+    if (message.termsDigest !== "") {
+      writer.uint32(170).string(message.termsDigest);
     }
     return writer;
   },
@@ -3890,6 +3918,14 @@ export const HumanRequest: MessageFns<HumanRequest> = {
             message.inputId = reader.string();
             continue;
           }
+          case 21: {
+            if (tag !== 170) {
+              break;
+            }
+
+            message.termsDigest = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3927,6 +3963,7 @@ export const HumanRequest: MessageFns<HumanRequest> = {
       ? PolicyRule.fromPartial(object.suggestedRule)
       : undefined;
     message.inputId = object.inputId ?? "";
+    message.termsDigest = object.termsDigest ?? "";
     return message;
   },
 };
