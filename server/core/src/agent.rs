@@ -1,4 +1,4 @@
-//! What a run is told to be: plain data, resolved from the agent's configuration and the request, and journalled.
+//! The spec of a run: its settings, resolved from the agent's configuration and the request, and kept in its journal.
 
 use std::collections::BTreeMap;
 
@@ -7,81 +7,81 @@ use serde::{Deserialize, Serialize};
 use crate::policy::PolicyRule;
 use crate::time::Millis;
 
-/// Everything that decides how a run behaves. Fixed when the run starts.
+/// The settings of a run. They are fixed when the run starts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunSpec {
-    /// The configured agent that this came from.
+    /// Name of the configured agent that the settings came from.
     pub agent: String,
-    /// `provider/model`.
+    /// The model, as `provider/model`.
     pub model: String,
-    /// Put before everything else that the model reads.
+    /// System prompt: the model reads it before everything else.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub system_prompt: String,
     /// The agent's own template for the system prompt, in place of those of its model and provider. Empty once the run
-    /// has started: then `system_prompt` is what the template made of it.
+    /// has started: `system_prompt` is then the filled template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_template: Option<String>,
-    /// Of the registered tools, only these; absent means all.
+    /// The only tools that the model is offered; absent means all that are registered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_tools: Option<Vec<String>>,
-    /// The order in which the model is shown its tools; what is not named follows by name.
+    /// Order in which the model is offered its tools. Tools that are not named here follow by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_order: Vec<String>,
-    /// Which tools may run and how.
+    /// Rules and bounds for tool calls.
     pub tool_policy: ToolPolicy,
-    /// When to stop.
+    /// Limits that end the run.
     pub limits: LoopLimits,
-    /// What to do when the model cannot be reached.
+    /// Retries of failed model calls.
     pub retry: RetryPolicy,
-    /// What the model is asked for.
+    /// Parameters of model calls.
     pub options: ModelOptions,
-    /// How long to wait for the model.
+    /// Timeouts of model calls.
     pub timeouts: ModelTimeouts,
-    /// How long a question to a human stays open; absent means for ever. An expired question is a denied one.
+    /// Time that a question to people stays open; absent means for ever. An expired approval counts as denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_timeout: Option<Millis>,
-    /// How long a call in doubt waits for a human or a late result before the model is told that its outcome is
-    /// unknown; absent means for ever.
+    /// Time that a call in doubt waits for a person or a late result; absent means for ever. Then the model is told that
+    /// the outcome is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_doubt_timeout: Option<Millis>,
-    /// Handed to the runtime that a tool with `requires_runtime` needs: a JSON object.
+    /// Initial data for the runtime that a tool with `requires_runtime` needs: a JSON object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_init_data: Option<String>,
-    /// Advice for the runtime: a JSON object.
+    /// Hints for the runtime: a JSON object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_hints: Option<String>,
-    /// The caller's own labels.
+    /// Labels that the caller gave the run.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// How the conversation is kept within the model's context.
+    /// Bounds of the context, and how it is compacted.
     #[serde(skip_serializing_if = "is_default")]
     pub context: ContextPolicy,
-    /// The planner that decides what to do next; absent means the built-in loop.
+    /// Name of the planner that decides what to do next; absent means the built-in loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planner: Option<String>,
-    /// Whether each instruction waits for a call of `Step`.
+    /// True if each instruction waits for a call of `Step`.
     #[serde(skip_serializing_if = "is_default")]
     pub stepped: bool,
-    /// Hooks around the run and its tool calls, in order.
+    /// Names of the hooks around the run and its tool calls, in the order in which they are called.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,
-    /// Sources of context.
+    /// Names of the context sources that are queried before the first model call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub context_sources: Vec<String>,
-    /// Work that follows the run's end, in the background.
+    /// Background work after the run's end.
     #[serde(skip_serializing_if = "is_default")]
     pub background: BackgroundPolicy,
 }
 
 impl RunSpec {
-    /// Whether someone else than the built-in loop has a say in what comes next.
+    /// True if a planner or a caller of `Step` decides what comes next, and not the built-in loop alone.
     #[must_use]
     pub fn is_directed(&self) -> bool {
         self.stepped || self.planner.is_some()
     }
 
-    /// Whether hooks and context sources are asked before the caller's messages enter the session.
+    /// True if hooks or context sources are called before the caller's messages enter the session.
     #[must_use]
     pub fn prepares(&self) -> bool {
         !self.hooks.is_empty() || !self.context_sources.is_empty()
@@ -92,7 +92,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// How the conversation is kept within the model's context.
+/// Bounds of the context that the model reads, and how it is compacted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContextPolicy {
@@ -103,11 +103,11 @@ pub struct ContextPolicy {
     /// model's context window where that is known, else no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// `truncate`, `summarize`, `extract`, or one that the server was built with.
+    /// Compaction strategy: `truncate`, `summarize`, `extract`, or one that the embedding program registered.
     pub strategy: String,
-    /// Messages at the end that are kept as they are.
+    /// Number of messages at the end that compaction keeps as they are.
     pub keep_recent: u32,
-    /// `provider/model` for summaries; absent means the run's.
+    /// Model for summaries, as `provider/model`; absent means the run's model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary_model: Option<String>,
 }
@@ -124,39 +124,39 @@ impl Default for ContextPolicy {
     }
 }
 
-/// Work that follows a run's end, in the background.
+/// Background work after a run's end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackgroundPolicy {
-    /// Whether the model gives a session without a title one.
+    /// True if the model writes a title for a session that has none.
     pub title: bool,
-    /// Whether the model keeps a summary of the session.
+    /// True if the model updates the summary of the session.
     pub summary: bool,
-    /// `provider/model` for both; absent means the run's.
+    /// Model for both, as `provider/model`; absent means the run's model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
-/// Which tools may run and how.
+/// Rules and bounds for the tool calls of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolPolicy {
-    /// Whether the model is offered tools at all.
+    /// True if the model is offered tools at all.
     pub enabled: bool,
-    /// Of the registered tools, only these; absent means all. Intersected with [`RunSpec::allowed_tools`].
+    /// The only tools that may be offered; absent means all. A tool must also be in [`RunSpec::allowed_tools`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_list: Option<Vec<String>>,
-    /// Calls of one message that may be in flight together; 1 runs them in order.
+    /// Calls of one message that may run at the same time; 1 runs them in order.
     pub max_parallel: u32,
-    /// Calls that a run may make in all; absent means no bound.
+    /// Most tool calls of the run; absent means no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_calls_per_run: Option<u32>,
-    /// Whether every call needs a human's approval, whatever its tool declares.
+    /// True if every call needs approval, even if its tool declares that it needs none.
     pub require_approval_by_default: bool,
-    /// Which calls may run: see [`crate::policy`].
+    /// Rules that allow, ask about or deny calls: see [`crate::policy`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<PolicyRule>,
-    /// Whether the model is offered the built-in tool `ask_human`.
+    /// True if the model is offered the built-in tool `ask_human`.
     #[serde(skip_serializing_if = "is_default")]
     pub ask_human: bool,
 }
@@ -175,28 +175,29 @@ impl Default for ToolPolicy {
     }
 }
 
-/// Where a run ends however well it goes. Reaching one fails the run with a reason that names it.
+/// Limits of a run. Reaching one fails the run with a reason that names the limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoopLimits {
-    /// Model calls.
+    /// Most model calls, retries not counted.
     pub max_iterations: u32,
-    /// Rounds of tool calls; absent means no bound.
+    /// Most rounds of tool calls; absent means no bound. The calls of one message are one round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tool_rounds: Option<u32>,
-    /// From start to end, waiting included; absent means no bound.
+    /// Longest time from start to end, waiting included; absent means no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_run_duration: Option<Millis>,
-    /// Input and output tokens together; absent means no bound. Checked between model calls.
+    /// Most tokens, input and output together; absent means no bound. Checked between model calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// Tool calls in a row that end in an error; absent means no bound.
+    /// Most consecutive tool calls that end in an error; absent means no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_consecutive_failures: Option<u32>,
-    /// The same tool with the same arguments, in a row; absent means no bound.
+    /// Most consecutive calls of one tool with the same arguments; absent means no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_repeated_calls: Option<u32>,
-    /// Millionths of the currency of the configured prices; absent means no bound. Checked between model calls.
+    /// Highest cost, in millionths of the currency of the configured prices; absent means no bound. Checked between
+    /// model calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost_micros: Option<u64>,
 }
@@ -215,19 +216,19 @@ impl Default for LoopLimits {
     }
 }
 
-/// How a failed model call is tried again: exponential backoff with full jitter.
+/// Retries of a failed model call: exponential backoff with full jitter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryPolicy {
-    /// Tries after the first.
+    /// Most attempts after the first.
     pub max_retries: u32,
-    /// The first wait, doubled for each further one.
+    /// Bound of the first wait. It doubles for each further one.
     pub initial_backoff: Millis,
-    /// No wait is longer, unless the provider asks for it by Retry-After.
+    /// Longest wait, unless the provider asks for a longer one by Retry-After.
     pub max_backoff: Millis,
-    /// Whether each wait is drawn between zero and its bound, so that many runs do not come back together.
+    /// True if each wait is drawn at random between zero and its bound, so that many runs do not retry together.
     pub jitter: bool,
-    /// Whether a run whose retries are used up waits for an operator instead of failing.
+    /// True if a run pauses for an operator when its retries are used up. False fails the run.
     pub pause_when_exhausted: bool,
 }
 
@@ -243,17 +244,17 @@ impl Default for RetryPolicy {
     }
 }
 
-/// How long to wait for a model.
+/// Timeouts of a model call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelTimeouts {
-    /// For the connection.
+    /// Longest time to connect.
     pub connect: Millis,
-    /// From the request to the first event of the answer.
+    /// Longest time from the request to the first event of the response.
     pub first_token: Millis,
-    /// Between two events of the answer.
+    /// Longest time between two events of the response.
     pub idle: Millis,
-    /// For the whole call.
+    /// Longest time for one attempt as a whole.
     pub total: Millis,
 }
 
@@ -268,7 +269,7 @@ impl Default for ModelTimeouts {
     }
 }
 
-/// What a model is asked for, in terms that every provider maps to its own.
+/// Parameters of a model call, in terms that every provider adapter translates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelOptions {
@@ -278,61 +279,61 @@ pub struct ModelOptions {
     /// Nucleus sampling, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
-    /// Bound on the answer, reasoning included.
+    /// Most tokens of the response, reasoning included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
-    /// Texts that end the answer.
+    /// Texts that end the response when the model writes them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
-    /// Whether the model may, must or must not call tools.
+    /// Permission or duty of the model to call tools; absent leaves it to the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
-    /// How much to think.
+    /// How much the model reasons before it responds; absent leaves it to the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<ReasoningEffort>,
-    /// The shape that the answer must have.
+    /// JSON schema that the response must follow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<ResponseSchema>,
-    /// A JSON object merged into the provider's request, last and as it is.
+    /// A JSON object that is merged into the provider's request last, unchecked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_options: Option<String>,
 }
 
-/// Whether the model may, must or must not call tools.
+/// Permission or duty of the model to call tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     Auto,
-    /// Not at all.
+    /// The model must not call tools.
     None,
-    /// At least one.
+    /// The model must call at least one tool.
     Required,
-    /// This one.
+    /// The model must call the tool of this name.
     Named(String),
 }
 
-/// How much a reasoning model is to think.
+/// How much a model is to reason before it responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningEffort {
-    /// Not, where the provider allows it.
+    /// No reasoning, if the model allows it.
     None,
-    /// Little.
+    /// Little reasoning: fast and cheap.
     Low,
-    /// Some.
+    /// The middle level of most providers.
     Medium,
-    /// Much.
+    /// Much reasoning: slow and expensive.
     High,
 }
 
-/// The JSON schema that the answer must follow.
+/// A JSON schema that the response must follow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResponseSchema {
-    /// What the provider calls it.
+    /// Name of the schema, which some providers require.
     pub name: String,
-    /// The schema, JSON text.
+    /// The schema as JSON text.
     pub schema: String,
-    /// Whether the provider is to enforce it while decoding.
+    /// True if the provider is to enforce the schema while it generates.
     pub strict: bool,
 }

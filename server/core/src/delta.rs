@@ -1,83 +1,83 @@
-//! What a model says while it speaks, in terms that no provider owns.
+//! Deltas: the pieces of a model's response as they arrive, in a form common to all providers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::{FinishReason, ProviderState, Usage};
 
-/// One piece of a model's answer, in the order of arrival.
+/// One piece of a model's response. Pieces come in the order of arrival.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Delta {
-    /// More of the answer's text.
+    /// More text of the response.
     Text {
-        /// To be appended.
+        /// Text to append.
         text: String,
     },
-    /// The text so far is complete; more text is a part of its own. Providers of plain text say nothing of the kind.
+    /// The current text is complete: more text begins a new part. Providers that only send plain text never send this.
     TextEnd {
-        /// What the provider wants back with the text.
+        /// State that the provider wants back with the text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         state: Option<ProviderState>,
     },
-    /// More of the reasoning's text.
+    /// More text of the model's reasoning.
     Reasoning {
-        /// To be appended.
+        /// Text to append.
         text: String,
     },
-    /// The reasoning so far is complete, and this is what its provider needs to see again.
+    /// The current reasoning is complete.
     ReasoningEnd {
-        /// The provider's signature, as recordings before `state` have it.
+        /// The provider's signature. Only in recordings that are older than `state`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
-        /// Encrypted reasoning, as recordings before `state` have it.
+        /// Encrypted reasoning. Only in recordings that are older than `state`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         redacted: Option<String>,
-        /// What the provider wants back; `None` where it wants nothing.
+        /// State that the provider wants back with the reasoning; `None` if it wants none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         state: Option<ProviderState>,
     },
-    /// A piece that only the provider understands, whole.
+    /// A complete part that only the provider understands.
     Opaque(ProviderState),
     /// A tool call begins. `index` tells parallel calls apart.
     ToolCallStart {
-        /// From 0, in the order of the model.
+        /// The provider's index of the call in this response.
         index: u32,
-        /// The provider's id; `None` where it sends none.
+        /// The provider's id of the call; `None` if it sends none.
         provider_id: Option<String>,
-        /// The tool's name.
+        /// The tool's name as the model wrote it.
         name: String,
     },
     /// More of a call's arguments.
     ToolCallArguments {
-        /// The call.
+        /// Index of the call, as in its start.
         index: u32,
-        /// JSON text, to be appended.
+        /// JSON text to append.
         fragment: String,
     },
-    /// What the provider wants back with a call that has begun.
+    /// State that the provider wants back with a call that has begun.
     ToolCallState {
-        /// The call.
+        /// Index of the call, as in its start.
         index: u32,
-        /// Replaces what was said before.
+        /// The state. It replaces an earlier one.
         state: ProviderState,
     },
-    /// Tokens so far; each one replaces what came before.
+    /// Tokens used so far. Each report replaces the one before.
     Usage(Usage),
-    /// The model is done.
+    /// The response is complete.
     Finish {
-        /// Why the model stopped.
+        /// The reason, as the provider gives it.
         reason: FinishReason,
     },
 }
 
 impl Delta {
-    /// The end of a piece of reasoning, with what its provider wants back.
+    /// The end of reasoning, with the state that the provider wants back.
     #[must_use]
     pub fn reasoning_end(state: Option<ProviderState>) -> Self {
         Self::ReasoningEnd { signature: None, redacted: None, state }
     }
 
-    /// Roughly the bytes of its texts.
+    /// Size of its texts in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let len = |text: &Option<String>| text.as_ref().map_or(0, String::len);

@@ -1,6 +1,6 @@
-//! What a session is made of: messages, and the places where its context was made smaller.
+//! Entries of a session: messages and compactions.
 //!
-//! Entries are journal format: they are stored as JSON inside events, so fields are only ever added, with a default.
+//! Entries are stored as JSON inside events. Fields are only ever added, with a default.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::message::SharedMessage;
 /// One entry of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
-    /// Something was said.
+    /// A message of the conversation.
     Message(SharedMessage),
-    /// From here on, what came before is shown to the model as this says. It stays in the store as it is.
+    /// From here on, the model reads earlier entries in a compacted form. The entries themselves stay in the store.
     Compaction(Arc<Compaction>),
 }
 
 impl Entry {
-    /// The message, if it is one.
+    /// The message, unless the entry is a compaction.
     #[must_use]
     pub fn message(&self) -> Option<&SharedMessage> {
         match self {
@@ -29,22 +29,22 @@ impl Entry {
     }
 }
 
-/// Why a context is made smaller.
+/// Reasons to compact a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompactionReason {
-    /// [`crate::agent::ContextPolicy::max_messages`].
+    /// The context has more messages than [`max_messages`](crate::agent::ContextPolicy::max_messages).
     Messages,
-    /// [`crate::agent::ContextPolicy::max_tokens`].
+    /// The request has more tokens than [`max_tokens`](crate::agent::ContextPolicy::max_tokens).
     Tokens,
-    /// The provider says that the context is too long.
+    /// The provider refused the request because the context is too long.
     Overflow,
-    /// The planner wants it.
+    /// The planner asked for it.
     Planned,
 }
 
 impl CompactionReason {
-    /// As stored and counted.
+    /// The reason as it is stored, and as metrics label it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -56,33 +56,33 @@ impl CompactionReason {
     }
 }
 
-/// How the entries before it are shown from here on. The last one of a session counts; those before it do not.
+/// How the model reads the entries before this point. Only the last compaction of a session counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Compaction {
-    /// How it was made: `truncate`, `summarize`, `extract`, `trim`, or a strategy of one's own.
+    /// Strategy that made it: `truncate`, `summarize`, `extract`, `trim`, or a registered one.
     pub strategy: String,
-    /// Entries up to this one are not shown. Never between a tool call and its result.
+    /// Entries up to this one are hidden. Never between a tool call and its result.
     pub up_to: EntryNo,
-    /// Shown in their place, as a user message; empty for nothing.
+    /// Shown in place of the hidden entries, as a user message. Empty shows nothing.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub summary: String,
-    /// Whether system messages among those entries are shown all the same, before the summary.
+    /// True if system messages among the hidden entries are still shown, before the summary.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keep_system: bool,
-    /// Texts of entries up to an entry that are shown cut.
+    /// Cuts of long texts in entries that are still shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<Cut>,
 }
 
-/// Which texts are shown cut, and how short.
+/// Cuts of long texts in older entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
-    /// In entries up to this one.
+    /// The last entry whose texts are cut.
     pub up_to: EntryNo,
-    /// A tool's output that is longer is cut to this, in bytes.
+    /// Longest tool output, in bytes. Longer output is cut to this.
     pub output_bytes: u32,
-    /// Any other text that is longer is cut to this, in bytes; absent leaves them whole.
+    /// Longest other text, in bytes; absent means no bound. Longer text is cut to this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text_bytes: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Identifiers and counters. Each is its own type, so that no two of them can be swapped by accident.
+//! Ids and counters. Each is a type of its own, so that two of them cannot be swapped by accident.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::limits::ID_BYTES_MAX;
 use crate::time::Timestamp;
 
-/// A request id names its run, which may be as long as an id can be, and who asks there for the how manieth time.
+/// A request id begins with the id of its run. The rest names the call or the planner that asks, and a number.
 const REQUEST_ID_BYTES_MAX: usize = ID_BYTES_MAX + 64;
 
-/// Why a text is not an id.
+/// Reasons why a text is not a valid id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// The text is empty.
@@ -42,7 +42,7 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes a text from outside.
+            /// Checks a text from outside.
             ///
             /// # Errors
             /// When it is empty, too long, or has characters other than `[A-Za-z0-9._:-]`.
@@ -58,7 +58,7 @@ macro_rules! text_id {
                 &self.0
             }
 
-            /// The id as text, for whoever keeps it.
+            /// The id as shared text, without a copy.
             #[must_use]
             pub fn shared(&self) -> Arc<str> {
                 self.0.clone()
@@ -74,17 +74,17 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// The owner of everything that is stored; part of every key.
+    /// A tenant. Everything that is stored belongs to one; its id is part of every key.
     TenantId: ID_BYTES_MAX;
     /// A conversation: a sequence of entries that outlives its runs.
     SessionId: ID_BYTES_MAX;
-    /// One prompt and everything done to answer it.
+    /// A run: one prompt and everything done to answer it.
     RunId: ID_BYTES_MAX;
-    /// One tool-host process, as it names itself; stable across its reconnects.
+    /// A tool-host process. The host chooses its id and keeps it when it reconnects.
     HostId: ID_BYTES_MAX;
-    /// A question put to a human. Derived from the run and the call, so that asking twice is asking once.
+    /// A question to people. Derived from the run and the call, so that a repeated question is the same question.
     RequestId: REQUEST_ID_BYTES_MAX;
-    /// A rule that was remembered with a decision. Derived from the question and the time of its answer.
+    /// A policy rule that was remembered with a decision. Derived from the question and the time of its answer.
     RuleId: REQUEST_ID_BYTES_MAX + 32;
 }
 
@@ -96,24 +96,24 @@ impl TenantId {
     }
 }
 
-/// One tool call of a run: the `index`th call that its `model_call`th model call asked for.
+/// A tool call, by its run and its slot.
 ///
-/// As text: `<run>/<model_call>.<index>`. It never changes across retries, reconnects and restarts, and it names
-/// its run, so a result that arrives after a restart finds its way home.
+/// Its text form is `<run>/<model_call>.<index>`. The id is the same for all attempts, reconnects and restarts. It names
+/// its run, so that a result which arrives after a restart reaches that run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId {
     /// The run that owns the call.
     pub run: RunId,
-    /// Where in the run.
+    /// The place of the call in its run.
     pub slot: CallSlot,
 }
 
-/// The place of a call within its run. Ordered as the model asked.
+/// The place of a tool call in its run. Slots sort in the order in which the model asked for the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CallSlot(
-    /// The model call that asked, from 1.
+    /// Number of the model call that asked for it, from 1.
     pub u32,
-    /// The position among its tool calls, from 0.
+    /// Position among the tool calls of that model call, from 0.
     pub u32,
 );
 
@@ -130,7 +130,7 @@ impl fmt::Display for CallId {
 }
 
 impl CallId {
-    /// Reads the textual form back. `None` for anything that this server cannot have issued.
+    /// Reads the text form. `None` for any text that this server cannot have issued.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (run, slot) = text.rsplit_once('/')?;
@@ -142,20 +142,20 @@ impl CallId {
         (id.to_string() == text).then_some(id)
     }
 
-    /// The id of the question whether this call may run, or what became of it: one per attempt that asks.
+    /// Id of the question about this call: an approval, or the outcome of a call in doubt. One per attempt.
     #[must_use]
     pub fn request(&self, attempt: u32) -> RequestId {
         RequestId(format!("{}:{}:{attempt}", self.run, self.slot).into())
     }
 
-    /// The id of what this call itself asks a human: its `number`th question of this attempt, from 1.
+    /// Id of a question that the call itself asks: question `number` of this attempt, counted from 1.
     #[must_use]
     pub fn input(&self, attempt: u32, number: u32) -> RequestId {
         RequestId(format!("{}:{}:{attempt}.{number}", self.run, self.slot).into())
     }
 }
 
-/// A run among those of all tenants.
+/// A run together with its tenant: unique on the whole server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunKey {
     /// The tenant that the run belongs to.
@@ -165,7 +165,7 @@ pub struct RunKey {
 }
 
 impl RunKey {
-    /// The run of this id that belongs to this tenant.
+    /// The key of this tenant's run with this id.
     #[must_use]
     pub fn new(tenant: TenantId, run: RunId) -> Self {
         Self { tenant, run }
@@ -173,21 +173,21 @@ impl RunKey {
 }
 
 impl RunId {
-    /// The id of the question that the planner's `decision`th instruction asks, from 1.
+    /// Id of the question that the planner's instruction number `decision` asks, counted from 1.
     #[must_use]
     pub fn planned_question(&self, decision: u32) -> RequestId {
         RequestId(format!("{self}:plan:{decision}").into())
     }
 }
 
-/// The `number`th runtime that a run had opened, from 1: one after the other, since each goes with its host.
+/// A runtime of a run. A run has one at a time; when its host is lost, the run has the next one opened.
 ///
-/// As text: `<run>/rt<number>`.
+/// Its text form is `<run>/rt<number>`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuntimeId {
-    /// The run that it is for.
+    /// The run that uses it.
     pub run: RunId,
-    /// Which of them.
+    /// Number of the runtime in its run, from 1.
     pub number: u32,
 }
 
@@ -198,7 +198,7 @@ impl fmt::Display for RuntimeId {
 }
 
 impl RuntimeId {
-    /// Reads the textual form back. `None` for anything that this server cannot have issued.
+    /// Reads the text form. `None` for any text that this server cannot have issued.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (run, number) = text.rsplit_once("/rt")?;
@@ -208,21 +208,21 @@ impl RuntimeId {
 }
 
 impl RequestId {
-    /// The id of the rule that is remembered with an answer at this time. Ids of runs are free again once their session
-    /// is deleted, and rules may outlive it: the time tells them apart.
+    /// Id of the rule that is remembered with an answer at this time. The time is part of it because a run's id may be
+    /// used again after its session is deleted, while the rule stays.
     #[must_use]
     pub fn rule(&self, at: Timestamp) -> RuleId {
         RuleId(format!("{self}:{}", at.0).into())
     }
 
-    /// The run that a derived request id names. `None` for anything that this server cannot have issued.
+    /// The run that the request id names. `None` for an id that this server cannot have issued.
     #[must_use]
     pub fn run(&self) -> Option<RunId> {
         self.parts().map(|(run, _)| run)
     }
 
-    /// The run that a derived request id names, and which of its questions that is: what stands behind the run's id and
-    /// a colon. `None` for anything that this server cannot have issued.
+    /// Splits the request id into its run and the rest, which tells the questions of the run apart. `None` for an id that
+    /// this server cannot have issued.
     #[must_use]
     pub fn parts(&self) -> Option<(RunId, &str)> {
         let (before, _number) = self.0.rsplit_once(':')?;
@@ -231,33 +231,33 @@ impl RequestId {
     }
 }
 
-/// Position of a durable event in its run's journal: dense, from 1. 0 stands for "before the first".
+/// Number of a durable event in its run's journal: from 1, without gaps. 0 stands for "before the first".
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The one after.
+    /// The number of the event that follows.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// Position of an entry in its session's history: dense, from 1. 0 stands for "before the first".
+/// Number of an entry in its session: from 1, without gaps. 0 stands for "before the first".
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EntryNo(pub u64);
 
 impl EntryNo {
-    /// The one after.
+    /// The number of the entry that follows.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// Fence of a run's ownership: every write names it, and a stale one writes nothing.
+/// Number of a start of the server, which fences writes: a write with an older epoch than the run's is refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_take_what_the_alphabet_allows() {
+    fn ids_have_only_allowed_characters() {
         for good in ["a", "run-1", "A.b_c:d-9"] {
             assert_eq!(RunId::parse(good).map(|id| id.to_string()), Ok(good.to_owned()));
         }

@@ -1,4 +1,4 @@
-//! Time as an argument: the core never looks at a clock.
+//! Points in time and lengths of time. The core has no clock: the time is always an argument.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,13 +13,13 @@ pub struct Timestamp(pub u64);
 pub struct Millis(pub u64);
 
 impl Timestamp {
-    /// This much later.
+    /// The time that is `length` later.
     #[must_use]
     pub fn after(self, length: Millis) -> Self {
         Self(self.0.saturating_add(length.0))
     }
 
-    /// How long from `earlier` until this; zero when `earlier` is in fact later.
+    /// The time that passed since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
@@ -27,25 +27,25 @@ impl Timestamp {
 }
 
 impl Millis {
-    /// From whole seconds.
+    /// This many seconds.
     #[must_use]
     pub const fn secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000))
     }
 
-    /// Both together.
+    /// The sum of both lengths.
     #[must_use]
     pub const fn plus(self, more: Self) -> Self {
         Self(self.0.saturating_add(more.0))
     }
 
-    /// Whether it is no time at all.
+    /// True for zero milliseconds.
     #[must_use]
     pub const fn is_zero(&self) -> bool {
         self.0 == 0
     }
 
-    /// As a standard duration.
+    /// The same length as a [`std::time::Duration`].
     #[must_use]
     pub const fn duration(self) -> std::time::Duration {
         std::time::Duration::from_millis(self.0)
