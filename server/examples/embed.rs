@@ -7,9 +7,9 @@ use std::error::Error;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::context::compact::{Goal, truncate};
+use agentloop_core::context::compact::{CompactionGoal, truncate};
 use agentloop_core::entry::{Compaction, Entry};
-use agentloop_core::extension::{HookPoint, HookTerms};
+use agentloop_core::extension::{HookDeclaration, HookPoint};
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::message::{Message, Role};
 use agentloop_core::run::event::Record;
@@ -52,9 +52,9 @@ struct Manners;
 
 #[async_trait]
 impl Hook for Manners {
-    fn terms(&self) -> HookTerms {
+    fn declaration(&self) -> HookDeclaration {
         let points = BTreeSet::from([HookPoint::PreRun]);
-        HookTerms { points, required: true, timeout: Millis::secs(1) }
+        HookDeclaration { points, required: true, timeout: Millis::secs(1) }
     }
 
     async fn call(&self, _request: HookRequest) -> Result<HookVerdict, ExtensionError> {
@@ -113,7 +113,7 @@ struct Forget;
 
 #[async_trait]
 impl Compactor for Forget {
-    async fn compact(&self, entries: &[Entry], _goal: Goal) -> Result<Compaction, String> {
+    async fn compact(&self, entries: &[Entry], _goal: CompactionGoal) -> Result<Compaction, String> {
         Ok(Compaction { strategy: "forget".to_owned(), ..truncate(entries, 1) })
     }
 }

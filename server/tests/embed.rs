@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use agentloop_core::agent::{ContextPolicy, RunSpec};
-use agentloop_core::context::compact::{Goal, truncate};
+use agentloop_core::context::compact::{CompactionGoal, truncate};
 use agentloop_core::delta::Delta;
 use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::id::{CallId, HostId, RunId, Seq, SessionId, TenantId};
@@ -209,7 +209,7 @@ struct Forget(Mutex<u32>);
 
 #[async_trait::async_trait]
 impl Compactor for Forget {
-    async fn compact(&self, entries: &[Entry], _goal: Goal) -> Result<Compaction, String> {
+    async fn compact(&self, entries: &[Entry], _goal: CompactionGoal) -> Result<Compaction, String> {
         *self.0.lock().expect("not poisoned") += 1;
         Ok(Compaction { strategy: "forget".to_owned(), ..truncate(entries, 1) })
     }

@@ -17,7 +17,7 @@ use agentloop_server::lifecycle::Tasks;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::Store;
 use agentloop_server::store::sqlite::SqliteStore;
-use agentloop_server::tool::{CallNews, CallOwner, CallSink as _, Offered, Seek, Tools};
+use agentloop_server::tool::{CallOwner, CallSink as _, CallUpdate, Offered, Seek, Tools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::mpsc;
 
@@ -190,7 +190,7 @@ async fn a_host_that_is_found_while_a_run_is_taken_over_is_offered_the_call() {
     let mut after = Process::start(&store, [Seek::Granted(host.clone()), Seek::Queued]);
     assert_eq!(after.second_sought().await, call);
     // The offer of the first call is decided but not durable yet.
-    after.engine.news(&tenant, &call, CallNews::Granted { host }).await;
+    after.engine.news(&tenant, &call, CallUpdate::Granted { host }).await;
     soon(after.offered.recv()).await.unwrap();
     assert_eq!(soon(after.offered.recv()).await, Some(call));
     after.stop().await;

@@ -1,4 +1,4 @@
-//! Why things end: classes of a model's failure, reasons of a run's end, and the core's refusals.
+//! Errors of the core: kinds of failed model calls, and refusals of inputs.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,52 +6,52 @@ use crate::policy::PolicyRule;
 use crate::run::human::{Answer, BadAnswer, CannotRemember};
 use crate::run::status::RunStatus;
 
-/// What kind of failure a model call met.
+/// Kinds of failure of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelErrorKind {
-    /// No connection, or it broke before or during the answer.
+    /// The connection could not be made, or broke before the response was complete.
     #[error("connection failed")]
     Connection,
-    /// Connect, first-token, idle or total timeout.
+    /// A timeout passed: connect, first token, idle or total.
     #[error("timed out")]
     Timeout,
-    /// Too many requests (429).
+    /// The provider limits the rate of requests (429).
     #[error("rate limited")]
     RateLimited,
-    /// The provider is overloaded or failed (408, 5xx, 529, or an error inside the stream that says so).
+    /// The provider is overloaded or failed: status 408, 5xx or 529, or such an error inside the stream.
     #[error("provider unavailable")]
     Unavailable,
-    /// The stream is not what the protocol says, or ended before the answer did.
+    /// The response breaks the provider's protocol, or ends before it is complete.
     #[error("malformed answer")]
     Malformed,
-    /// The request does not fit into the model's context.
+    /// The request is longer than the model's context.
     #[error("context too long")]
     ContextOverflow,
-    /// The provider refuses the request as it is (400, 404, 422).
+    /// The provider refuses the request (400, 404, 422).
     #[error("request refused")]
     BadRequest,
-    /// The key is missing, wrong or not allowed to (401, 403).
+    /// The API key is missing, wrong or not permitted (401, 403).
     #[error("not authorised")]
     Unauthorised,
-    /// The answer passed our own bounds.
+    /// The response is larger than a bound of this server.
     #[error("answer too large")]
     TooLarge,
 }
 
-/// What to do about a failed model call.
+/// How to go on after a failed model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// Try again after a while.
+    /// The same request may succeed later.
     Retryable,
-    /// Make the context smaller first.
+    /// The context must be compacted before the next attempt.
     Overflow,
-    /// Trying again changes nothing.
+    /// A retry cannot help.
     Fatal,
 }
 
 impl ModelErrorKind {
-    /// As stored and counted: `rate_limited`.
+    /// The kind as it is stored, and as metrics label it: `rate_limited`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl ModelErrorKind {
         }
     }
 
-    /// What to do about it.
+    /// How to go on after this failure.
     #[must_use]
     pub fn class(self) -> ErrorClass {
         match self {
@@ -80,55 +80,55 @@ impl ModelErrorKind {
     }
 }
 
-/// Why the machine does not take an input. Nothing changed.
+/// Reasons of the machine to refuse an input. A refused input changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The run has not started, or has already.
+    /// The run's phase does not allow the input.
     #[error("not possible while the run is {0:?}")]
     WrongPhase(Option<RunStatus>),
-    /// News of a model call that is not the current one.
+    /// The input is about a model call that is not the current one.
     #[error("not the current model call")]
     StaleModelCall,
-    /// There was never such a tool call, or its lease is another.
+    /// The run has no such tool call, or its lease is a different one.
     #[error("no such tool call")]
     UnknownCall,
-    /// The tool call is settled, by this very try.
+    /// The result of this attempt was recorded before.
     #[error("the result is recorded")]
     DuplicateResult,
-    /// The tool call is settled otherwise, or another try is under way.
+    /// The tool call ended otherwise, or a later attempt is under way.
     #[error("the tool call has moved on")]
     StaleAttempt,
-    /// There is no such question.
+    /// The run has no open or answered question with this id.
     #[error("no such question")]
     UnknownRequest,
-    /// Nobody decides that: it comes with time, or with the end of the run.
+    /// The decision is one that only the run itself makes: expired or withdrawn.
     #[error("not a decision that anyone can make")]
     NotADecision,
-    /// The answer does not fit what is asked.
+    /// The answer does not fit the question.
     #[error(transparent)]
     BadAnswer(BadAnswer),
-    /// The arguments that a human put in place of the model's are denied by a rule.
+    /// A rule denies the edited arguments.
     #[error("{} denies these arguments", .0.title())]
     DeniedByRule(Box<PolicyRule>),
-    /// The decision cannot be remembered as was asked.
+    /// The decision cannot be remembered as requested.
     #[error(transparent)]
     CannotRemember(CannotRemember),
-    /// The question has another answer.
+    /// The question already has a different answer.
     #[error("answered before: {}", .0.decision.name())]
     AlreadyResolved(Box<Answer>),
-    /// The id was used before, with other content.
+    /// The request's id was used before with different content.
     #[error("the id was used before, with other content")]
     IdReused,
     /// Too many messages wait for the run's next model call.
     #[error("too many messages wait for the run's next model call")]
-    TooMuchHeld,
-    /// The run goes on by itself.
+    TooManyWaitingMessages,
+    /// The run was not started with `stepped`, so it takes no `Step`.
     #[error("the run is not stepped")]
     NotStepped,
-    /// A planner's word on what is decided already.
+    /// The planner's instruction is not for the decision that is due.
     #[error("not the decision that is due")]
     StaleDecision,
-    /// What was shown is not what is asked.
+    /// The digest of the answer differs from the question's: the person saw something else.
     #[error("the answer is about something else")]
     DigestMismatch,
 }

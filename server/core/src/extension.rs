@@ -1,5 +1,5 @@
-//! What may be put beside the loop: planners, hooks and sources of context, as they declare themselves and as the
-//! journal tells of them.
+//! Extensions of the loop: planners, hooks and context sources. Their declarations, and the record of a call in the
+//! journal.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Millis;
 
-/// What kind of extension.
+/// Kinds of extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExtensionKind {
-    /// Decides what a run does next.
+    /// A planner decides what a run does next.
     Planner,
-    /// Has its say around runs and tool calls.
+    /// A hook is called around runs and tool calls, and may change or stop them.
     Hook,
-    /// Gives context before a run's first model call.
+    /// A context source adds texts to the context before a run's first model call.
     ContextSource,
 }
 
 impl ExtensionKind {
-    /// For people: `context source`.
+    /// The kind for people, such as `context source`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl ExtensionKind {
     }
 }
 
-/// Where in a run a hook has its say.
+/// Points of a run at which a hook can be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HookPoint {
     /// Before the first model call.
@@ -44,22 +44,22 @@ pub enum HookPoint {
     PostTool,
 }
 
-/// What an extension declares of itself. Whoever offers the same one must declare the same.
+/// Declaration of an extension. All hosts that offer the same extension must declare the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Terms {
-    /// Of a planner.
+pub enum ExtensionDeclaration {
+    /// Declaration of a planner.
     Planner {
-        /// How long it may take to answer.
+        /// Longest time of one call.
         timeout: Millis,
     },
-    /// Of a hook.
-    Hook(HookTerms),
-    /// Of a context source.
-    ContextSource(SourceTerms),
+    /// Declaration of a hook.
+    Hook(HookDeclaration),
+    /// Declaration of a context source.
+    ContextSource(SourceDeclaration),
 }
 
-impl Terms {
-    /// What kind of extension declares this.
+impl ExtensionDeclaration {
+    /// The kind of extension that this declares.
     #[must_use]
     pub fn kind(&self) -> ExtensionKind {
         match self {
@@ -70,42 +70,42 @@ impl Terms {
     }
 }
 
-/// What a hook declares of itself.
+/// Declaration of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HookTerms {
-    /// Where it has its say.
+pub struct HookDeclaration {
+    /// Points at which it is called.
     pub points: BTreeSet<HookPoint>,
-    /// Whether its failure fails the run, or keeps the tool call from running.
+    /// True if a failure of the hook fails the run, or stops the tool call from running.
     pub required: bool,
-    /// How long it may take to answer.
+    /// Longest time of one call.
     pub timeout: Millis,
 }
 
-/// What a context source declares of itself.
+/// Declaration of a context source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceTerms {
-    /// How long it may take to answer.
+pub struct SourceDeclaration {
+    /// Longest time of one call.
     pub timeout: Millis,
-    /// Whether it is handed each finished run, to remember.
+    /// True if it gets the messages of each finished run, to remember them.
     pub remembers: bool,
 }
 
-/// What became of asking an extension: journal format.
+/// One call of an extension and its outcome, as the journal keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
-    /// Which kind.
+pub struct ExtensionCall {
+    /// Kind of the extension.
     pub extension: ExtensionKind,
-    /// Its registered name.
+    /// Name of the extension, as agents refer to it.
     pub name: String,
-    /// What it did, for people; empty where it did nothing.
+    /// Effect of the call, for people. Empty if it had none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub outcome: String,
-    /// Why it failed, if it did.
+    /// Reason of a failure. `None` after a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How long it took.
+    /// Duration of the call.
     pub duration: Millis,
-    /// What it puts after the system prompt, for the rest of the run.
+    /// Text that it adds after the system prompt for the rest of the run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub system_prompt: String,
 }

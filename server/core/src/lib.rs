@@ -51,7 +51,6 @@ pub mod limits;
 pub mod time;
 
 pub mod agent;
-pub mod ask;
 pub mod delta;
 pub mod entry;
 pub mod error;
@@ -61,6 +60,7 @@ pub mod model;
 pub mod model_traits;
 pub mod outcome;
 pub mod policy;
+pub mod question;
 pub mod title;
 pub mod tool;
 pub mod trace;

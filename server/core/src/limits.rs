@@ -1,118 +1,118 @@
-//! Every bound on what comes from outside, with its unit last in the name.
+//! Bounds on everything that comes from outside. The unit is at the end of each name.
 //!
-//! These are the ceilings that no configuration can lift; the configurable limits stay below them.
+//! No configuration can lift these bounds. Configurable limits stay below them.
 
-/// A client-given id.
+/// Size of an id that comes from outside.
 pub const ID_BYTES_MAX: usize = 128;
-/// A tool's name; what both large providers accept.
+/// Size of a tool's name: the bound of the OpenAI and Anthropic APIs.
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
-/// A tool's description.
+/// Size of a tool's description.
 pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
-/// The template of what a tool's calls are called.
+/// Size of the template for the titles of a tool's calls.
 pub const TOOL_TITLE_BYTES_MAX: usize = 256;
-/// What a tool call is called, in characters.
+/// Length of a tool call's title, in characters.
 pub const TOOL_TITLE_CHARS_MAX: usize = 200;
-/// A tool's JSON schema.
+/// Size of a tool's JSON schema.
 pub const TOOL_SCHEMA_BYTES_MAX: usize = 64 * 1024;
-/// Tools that one host may declare.
+/// Number of tools that one host may declare.
 pub const TOOLS_PER_HOST_MAX: usize = 512;
-/// Calls that one host may have, and room that it may give beyond what it was sent.
+/// Number of calls that one host may have, and of further calls that its credit may allow.
 pub const CALLS_PER_HOST_MAX: usize = 10_000;
-/// One piece of a running call's output.
+/// Size of one piece of a running call's output.
 pub const OUTPUT_CHUNK_BYTES_MAX: usize = 64 * 1024;
-/// Tools that one tenant's hosts may declare in all, remembered ones included.
+/// Number of tools of one tenant, including those that no host serves at the moment.
 pub const TOOLS_PER_TENANT_MAX: usize = 4_096;
-/// Nesting of any JSON from outside.
+/// Nesting depth of any JSON from outside.
 pub const JSON_DEPTH_MAX: usize = 64;
-/// The arguments of one tool call.
+/// Size of the arguments of one tool call.
 pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
-/// What of one tool result reaches the model; the rest stays in the store.
+/// Size of the part of a tool result that the model reads. The store has the whole result.
 pub const TOOL_RESULT_SHOWN_BYTES_MAX: usize = 256 * 1024;
-/// One tool result, whole.
+/// Size of one tool result.
 pub const TOOL_RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// A human's answer in a tool's place: it is shown beside the arguments of the call.
+/// Size of an answer that a person gives in place of a tool. It is sent to clients together with the call's arguments.
 pub const ANSWER_IN_PLACE_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// What a tool result quotes of arguments that were changed, beside what the tool said.
+/// Size of the quote of edited arguments that is added to a tool result.
 pub const QUOTED_ARGUMENTS_BYTES_MAX: usize = 4 * 1024;
-/// Tool calls in one assistant message.
+/// Number of tool calls in one assistant message.
 pub const CALLS_PER_MESSAGE_MAX: usize = 128;
-/// Tries of one tool call, whatever their failures.
+/// Number of attempts of one tool call, for any reason.
 pub const TOOL_ATTEMPTS_MAX: u32 = 8;
-/// The wait that a host may ask for before a failed call's next try.
+/// Wait that a host may ask for before the next attempt of a failed call.
 pub const TOOL_RETRY_DELAY_SECS_MAX: u64 = 60 * 60;
-/// Parts of one message.
+/// Number of parts of one message.
 pub const PARTS_PER_MESSAGE_MAX: usize = 1_024;
-/// Rules about tool calls from one place: an agent's configuration, a request, a run's remembered decisions.
+/// Number of policy rules from one source: an agent's configuration, a request, or remembered decisions.
 pub const POLICY_RULES_MAX: usize = 256;
-/// A rule's name.
+/// Size of a policy rule's name.
 pub const POLICY_NAME_BYTES_MAX: usize = 256;
-/// Patterns of arguments in one rule.
+/// Number of argument patterns in one policy rule.
 pub const POLICY_ARGUMENTS_MAX: usize = 16;
-/// One pattern of a rule.
+/// Size of one pattern of a policy rule.
 pub const POLICY_PATTERN_BYTES_MAX: usize = 4 * 1024;
-/// All patterns of a rule together, and where they look.
+/// Size of all argument patterns of a policy rule together, pointers included.
 pub const POLICY_RULE_BYTES_MAX: usize = 8 * 1024;
-/// Where a rule's pattern looks.
+/// Size of the JSON Pointer of one argument pattern.
 pub const POLICY_POINTER_BYTES_MAX: usize = 1024;
-/// Choices of one question.
+/// Number of options of one question.
 pub const OPTIONS_MAX: usize = 64;
-/// One choice, as people read it.
+/// Size of one option's label.
 pub const OPTION_BYTES_MAX: usize = 1024;
-/// What a human answers to a question that asks for text.
+/// Size of the answer to a question that asks for text.
 pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
-/// Questions that one try of a call may ask in all.
+/// Number of questions that one attempt of a call may ask.
 pub const INPUTS_PER_CALL_MAX: usize = 16;
-/// Questions that a host may send about one try of a call on one connection, repeated ones included.
+/// Number of question frames of one attempt of a call on one connection, repeated ones included.
 pub const INPUT_FRAMES_PER_CALL_MAX: u32 = 64;
-/// Messages that one run may bring.
+/// Number of messages that one request may bring.
 pub const INPUT_MESSAGES_MAX: usize = 256;
-/// Messages that may wait at a time to enter a run's session.
-pub const HELD_MESSAGES_MAX: usize = 512;
-/// Runs that may wait at a time for one session.
+/// Number of messages that may wait for a run's next model call at the same time.
+pub const WAITING_MESSAGES_MAX: usize = 512;
+/// Number of runs that may wait for one session at the same time.
 pub const QUEUED_RUNS_PER_SESSION_MAX: usize = 64;
-/// The text of one assistant message, reasoning and tool arguments included.
+/// Size of one assistant message, with reasoning and tool arguments.
 pub const MODEL_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// State that a provider may attach to one part of an answer. A message's states count against
-/// [`MODEL_MESSAGE_BYTES_MAX`] too.
+/// Size of the state that a provider may attach to one part of a message. It also counts against
+/// [`MODEL_MESSAGE_BYTES_MAX`].
 pub const PROVIDER_STATE_BYTES_MAX: usize = 1024 * 1024;
-/// One message that a caller brings.
+/// Size of one message that a caller brings.
 pub const INPUT_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// One answer to a call that lists something: it has fewer rows than asked for where those would be larger.
+/// Size of one page of a list. A page has fewer rows than asked for if they would be larger.
 pub const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// One gRPC message, in either direction.
+/// Size of one gRPC message, in either direction: gRPC's own default.
 pub const GRPC_MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// A short text from outside: a reason, a comment, a title.
+/// Size of a short text from outside: a reason, a comment, a title.
 pub const SHORT_TEXT_BYTES_MAX: usize = 4 * 1024;
-/// Labels of a run or session.
+/// Number of labels of a run or session.
 pub const LABELS_MAX: usize = 64;
-/// The checkpoint that a host attaches to a call's progress.
+/// Size of one checkpoint of a call.
 pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
-/// Runtimes that a host may say it has open.
+/// Number of open runtimes that a host may name.
 pub const RUNTIMES_PER_HOST_MAX: usize = 1_024;
-/// Extensions of one kind that one tenant's hosts may offer in all, remembered ones included.
+/// Number of extensions of one kind of one tenant, including those that no host offers at the moment.
 pub const EXTENSIONS_PER_TENANT_MAX: usize = 256;
-/// What a hook may put after the system prompt.
+/// Size of the text that a hook may add after the system prompt.
 pub const PROMPT_ADDITION_BYTES_MAX: usize = 64 * 1024;
-/// The question that a context source is asked.
+/// Size of the query that a context source gets.
 pub const CONTEXT_QUERY_BYTES_MAX: usize = 64 * 1024;
-/// Texts of one context source in one answer.
+/// Number of texts in one response of a context source.
 pub const CONTEXT_ITEMS_MAX: usize = 64;
-/// What one context source may give.
+/// Size of one response of a context source.
 pub const CONTEXT_BYTES_MAX: usize = 64 * 1024;
-/// What all context sources of a run may give together.
+/// Size of the responses of all context sources of a run together.
 pub const CONTEXT_TOTAL_BYTES_MAX: usize = 256 * 1024;
-/// Messages that a planner, or a source that remembers, is shown.
+/// Size of the messages that a planner gets, or a context source that remembers finished runs.
 pub const EXTENSION_MESSAGES_BYTES_MAX: usize = 1024 * 1024;
 
 const _: () = assert!(
     MODEL_MESSAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX
         && INPUT_MESSAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX
         && PAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
-    "whatever is in a journal can be shown to a client with gRPC's usual bound"
+    "everything in a journal fits into one gRPC message of the default size"
 );
 const _: () = assert!(
-    HELD_MESSAGES_MAX >= INPUT_MESSAGES_MAX,
-    "what one request brings can be held by a run that holds nothing"
+    WAITING_MESSAGES_MAX >= INPUT_MESSAGES_MAX,
+    "the messages of one request can wait for a run that has none waiting"
 );
 const _: () = assert!(
     TOOL_RESULT_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX && TOOL_ARGUMENTS_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
@@ -121,11 +121,11 @@ const _: () = assert!(
 const _: () = assert!(
     ANSWER_IN_PLACE_BYTES_MAX + TOOL_ARGUMENTS_BYTES_MAX + POLICY_RULE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX
         && TOOL_RESULT_BYTES_MAX + QUOTED_ARGUMENTS_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
-    "a question is shown with its answer, and a result with what it quotes"
+    "a question fits with its answer, and a result with its quote"
 );
 const _: () = assert!(
     TOOL_RESULT_SHOWN_BYTES_MAX < TOOL_RESULT_BYTES_MAX,
-    "cutting a result is what makes the larger bound affordable"
+    "the model reads less of a result than the store keeps"
 );
 const _: () = assert!(
     POLICY_RULES_MAX * (POLICY_RULE_BYTES_MAX + POLICY_PATTERN_BYTES_MAX + POLICY_NAME_BYTES_MAX)

@@ -91,7 +91,7 @@ impl Efforts {
 
 /// Whether a model thinks before it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Thinks {
+pub enum ThinkingMode {
     /// It cannot.
     Never,
     /// Where it is asked to.
@@ -104,7 +104,7 @@ pub enum Thinks {
 
 /// When a parameter is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
+pub enum ParameterSupport {
     /// Always.
     Always,
     /// While the model does not think.
@@ -113,7 +113,7 @@ pub enum Taken {
     Never,
 }
 
-impl Taken {
+impl ParameterSupport {
     /// Whether it is taken in a request that has the model think, or not.
     #[must_use]
     pub fn while_thinking(self, thinks: bool) -> bool {
@@ -129,13 +129,13 @@ impl Taken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelTraits {
     /// Whether it thinks.
-    pub thinks: Thinks,
+    pub thinks: ThinkingMode,
     /// The efforts that it can be asked for.
     pub efforts: Efforts,
     /// Temperature, `top_p` and what is like them.
-    pub sampling: Taken,
+    pub sampling: ParameterSupport,
     /// A `tool_choice` that demands a tool.
-    pub forced_tools: Taken,
+    pub forced_tools: ParameterSupport,
     /// Whether each of its thoughts is refused where anything before it has changed.
     pub binds_thoughts: bool,
 }
@@ -144,13 +144,13 @@ pub struct ModelTraits {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraitOverrides {
     /// See [`ModelTraits::thinks`].
-    pub thinks: Option<Thinks>,
+    pub thinks: Option<ThinkingMode>,
     /// See [`ModelTraits::efforts`].
     pub efforts: Option<Efforts>,
     /// See [`ModelTraits::sampling`].
-    pub sampling: Option<Taken>,
+    pub sampling: Option<ParameterSupport>,
     /// See [`ModelTraits::forced_tools`].
-    pub forced_tools: Option<Taken>,
+    pub forced_tools: Option<ParameterSupport>,
     /// See [`ModelTraits::binds_thoughts`].
     pub binds_thoughts: Option<bool>,
     /// Whether the model is asked to think by a number of tokens, in place of an effort or a level. Only of vendors
@@ -200,19 +200,19 @@ mod tests {
     #[test]
     fn the_configuration_wins() {
         let table = ModelTraits {
-            thinks: Thinks::Always,
+            thinks: ThinkingMode::Always,
             efforts: Efforts::of(&[Effort::Low]),
-            sampling: Taken::Never,
-            forced_tools: Taken::Never,
+            sampling: ParameterSupport::Never,
+            forced_tools: ParameterSupport::Never,
             binds_thoughts: true,
         };
         let own = TraitOverrides {
-            sampling: Some(Taken::Always),
+            sampling: Some(ParameterSupport::Always),
             binds_thoughts: Some(false),
             ..TraitOverrides::default()
         };
         assert_eq!(table.with(None), table);
-        let expected = ModelTraits { sampling: Taken::Always, binds_thoughts: false, ..table };
+        let expected = ModelTraits { sampling: ParameterSupport::Always, binds_thoughts: false, ..table };
         assert_eq!(table.with(Some(&own)), expected);
     }
 }

@@ -88,7 +88,7 @@ impl<'de> Deserialize<'de> for TraceParent {
 
 /// What a span of a run is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpanOf<'a> {
+pub enum RunSpan<'a> {
     /// All of it.
     Run,
     /// A try of a model call.
@@ -146,20 +146,20 @@ impl RunTrace {
 
     /// The id of one of the run's spans.
     #[must_use]
-    pub fn span(&self, of: SpanOf<'_>) -> [u8; 8] {
+    pub fn span(&self, of: RunSpan<'_>) -> [u8; 8] {
         let name = match of {
-            SpanOf::Run => "run".to_owned(),
-            SpanOf::Model { call, attempt } => format!("model {call} {attempt}"),
-            SpanOf::Call(slot) => format!("call {slot}"),
-            SpanOf::Question(request) => format!("question {request}"),
-            SpanOf::Compaction(number) => format!("compaction {number}"),
+            RunSpan::Run => "run".to_owned(),
+            RunSpan::Model { call, attempt } => format!("model {call} {attempt}"),
+            RunSpan::Call(slot) => format!("call {slot}"),
+            RunSpan::Question(request) => format!("question {request}"),
+            RunSpan::Compaction(number) => format!("compaction {number}"),
         };
         first(&digest(&[b"span", &self.trace, self.run.as_str().as_bytes(), name.as_bytes()]))
     }
 
     /// What whoever does a part of the run's work is told of the span that is about it.
     #[must_use]
-    pub fn below(&self, of: SpanOf<'_>) -> TraceParent {
+    pub fn parent_of(&self, of: RunSpan<'_>) -> TraceParent {
         TraceParent { trace: self.trace, span: self.span(of), sampled: self.sampled() }
     }
 }
@@ -231,7 +231,7 @@ mod tests {
         assert_ne!(own.trace(), RunTrace::new(run("r"), Timestamp(2), None).trace());
         assert!(own.sampled() && joined.sampled());
         let unsampled = TraceParent { sampled: false, ..parent };
-        assert!(!RunTrace::new(run("r"), Timestamp(1), Some(unsampled)).below(SpanOf::Run).sampled);
+        assert!(!RunTrace::new(run("r"), Timestamp(1), Some(unsampled)).parent_of(RunSpan::Run).sampled);
     }
 
     #[test]
@@ -239,12 +239,12 @@ mod tests {
         let (one, other) =
             (RunTrace::new(run("a"), Timestamp(1), None), RunTrace::new(run("b"), Timestamp(1), None));
         let spans = [
-            SpanOf::Run,
-            SpanOf::Model { call: 1, attempt: 1 },
-            SpanOf::Model { call: 1, attempt: 2 },
-            SpanOf::Call(CallSlot(1, 0)),
-            SpanOf::Question("q"),
-            SpanOf::Compaction(1),
+            RunSpan::Run,
+            RunSpan::Model { call: 1, attempt: 1 },
+            RunSpan::Model { call: 1, attempt: 2 },
+            RunSpan::Call(CallSlot(1, 0)),
+            RunSpan::Question("q"),
+            RunSpan::Compaction(1),
         ];
         let ids: std::collections::BTreeSet<[u8; 8]> =
             [&one, &other].into_iter().flat_map(|trace| spans.map(|span| trace.span(span))).collect();

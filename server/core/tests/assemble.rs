@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agentloop_core::context::assemble::{AssembleError, Assembler, Finished};
+use agentloop_core::context::assemble::{AssembleError, AssembledMessage, Assembler};
 use agentloop_core::delta::Delta;
 use agentloop_core::id::CallSlot;
 use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, MODEL_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
@@ -131,7 +131,7 @@ fn mix(random: &mut Random, open: &mut Vec<Vec<Delta>>, deltas: &mut Vec<Delta>,
     }
 }
 
-fn assemble(deltas: impl IntoIterator<Item = (u64, Delta)>) -> Result<Finished, AssembleError> {
+fn assemble(deltas: impl IntoIterator<Item = (u64, Delta)>) -> Result<AssembledMessage, AssembleError> {
     let mut assembler = Assembler::new(MODEL_CALL);
     for (seq, delta) in deltas {
         assembler.consume(seq, delta)?;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use agentloop_core::context::build::messages;
-use agentloop_core::context::compact::{Goal, extract, fit, summarized, to_summarize, trim, truncate};
+use agentloop_core::context::compact::{
+    CompactionGoal, extract, fit, summarized, to_summarize, trim, truncate,
+};
 use agentloop_core::context::view::{compacted, last_compaction, view};
 use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::id::CallSlot;
@@ -98,8 +100,8 @@ fn some_compaction(random: &mut Random, entries: &[Entry]) -> Compaction {
     }
 }
 
-fn some_goal(random: &mut Random, keep_recent: u32) -> Goal {
-    Goal {
+fn some_goal(random: &mut Random, keep_recent: u32) -> CompactionGoal {
+    CompactionGoal {
         keep_recent,
         messages: (random.below(2) == 0).then(|| 2 + random.below(20) as u32),
         tokens: Some(20 + random.below(4_000)),
@@ -189,7 +191,7 @@ fn trimming_reaches_any_goal_that_can_be_reached() {
     for seed in 1..=SESSIONS {
         let mut random = Random::new(seed);
         let entries = session(&mut random);
-        let goal = Goal { keep_recent: 8, messages: None, tokens: Some(1_000) };
+        let goal = CompactionGoal { keep_recent: 8, messages: None, tokens: Some(1_000) };
         let compaction = trim(&entries, goal, tokens);
         let shown = compacted(&entries, &compaction);
         assert_eq!(messages(&shown), shown, "seed {seed}");
@@ -201,14 +203,14 @@ fn trimming_reaches_any_goal_that_can_be_reached() {
 fn a_goal_that_is_met_changes_nothing() {
     let entries = session(&mut Random::new(7));
     let base = truncate(&entries, 6);
-    let goal = Goal { keep_recent: 6, messages: None, tokens: Some(1_000_000) };
+    let goal = CompactionGoal { keep_recent: 6, messages: None, tokens: Some(1_000_000) };
     assert_eq!(fit(&entries, base.clone(), goal, tokens), base);
 }
 
 #[test]
 fn one_giant_message_is_cut_with_a_word_on_it() {
     let entries = vec![said(Role::User, "x".repeat(1_000_000))];
-    let goal = Goal { keep_recent: 8, messages: None, tokens: Some(500) };
+    let goal = CompactionGoal { keep_recent: 8, messages: None, tokens: Some(500) };
     let shown = compacted(&entries, &trim(&entries, goal, tokens));
     assert!(total(&shown) <= 500, "{}", total(&shown));
     assert!(shown[0].plain_text().contains("of 1000000 bytes]"));

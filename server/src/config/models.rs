@@ -1,7 +1,7 @@
 //! `[providers.NAME.models."MODEL"]`: the sizes, prices and traits of a model.
 
 use agentloop_core::model::{ModelFacts, Prices};
-use agentloop_core::model_traits::{Effort, Efforts, Taken, Thinks, TraitOverrides};
+use agentloop_core::model_traits::{Effort, Efforts, ParameterSupport, ThinkingMode, TraitOverrides};
 
 use super::section::Section;
 
@@ -24,13 +24,16 @@ pub(super) fn facts(section: &mut Section<'_, '_>) -> ModelFacts {
 /// Reads corrections to the built-in table of what models accept.
 pub(super) fn traits(section: &mut Section<'_, '_>) -> TraitOverrides {
     let thinks = [
-        ("never", Thinks::Never),
-        ("when_asked", Thinks::WhenAsked),
-        ("by_default", Thinks::ByDefault),
-        ("always", Thinks::Always),
+        ("never", ThinkingMode::Never),
+        ("when_asked", ThinkingMode::WhenAsked),
+        ("by_default", ThinkingMode::ByDefault),
+        ("always", ThinkingMode::Always),
     ];
-    let taken =
-        [("always", Taken::Always), ("without_thinking", Taken::WithoutThinking), ("never", Taken::Never)];
+    let taken = [
+        ("always", ParameterSupport::Always),
+        ("without_thinking", ParameterSupport::WithoutThinking),
+        ("never", ParameterSupport::Never),
+    ];
     TraitOverrides {
         thinks: section.get_choice("thinks", None, &thinks),
         efforts: efforts(section),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::context::compact::Goal;
+use agentloop_core::context::compact::CompactionGoal;
 use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::error::ErrorClass;
 use agentloop_core::id::{RunId, SessionId, TenantId};
@@ -80,7 +80,7 @@ pub trait Compactor: Send + Sync + 'static {
     ///
     /// # Errors
     /// The reason, for people. The engine then trims the context itself.
-    async fn compact(&self, entries: &[Entry], goal: Goal) -> Result<Compaction, String>;
+    async fn compact(&self, entries: &[Entry], goal: CompactionGoal) -> Result<Compaction, String>;
 }
 
 /// An embedder's compaction strategies, by name.

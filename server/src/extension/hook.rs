@@ -1,6 +1,6 @@
 //! Hooks: code that is called before and after runs and tool calls, and may change or veto them.
 
-use agentloop_core::extension::{HookPoint, HookTerms};
+use agentloop_core::extension::{HookDeclaration, HookPoint};
 use agentloop_core::limits::{
     INPUT_MESSAGES_MAX, PROMPT_ADDITION_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX,
     TOOL_RESULT_BYTES_MAX,
@@ -16,7 +16,7 @@ use super::{ExtensionError, RunContext};
 #[async_trait]
 pub trait Hook: Send + Sync + 'static {
     /// The hook's points and timeout, and whether it is required.
-    fn terms(&self) -> HookTerms;
+    fn declaration(&self) -> HookDeclaration;
 
     /// Gives a verdict. May be called again about the same thing.
     ///

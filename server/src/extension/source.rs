@@ -1,6 +1,6 @@
 //! Context sources, such as a memory or a knowledge base.
 
-use agentloop_core::extension::SourceTerms;
+use agentloop_core::extension::SourceDeclaration;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use super::{ExtensionError, RunContext};
 #[async_trait]
 pub trait ContextSource: Send + Sync + 'static {
     /// The source's timeout, and whether it wants to remember messages.
-    fn terms(&self) -> SourceTerms;
+    fn declaration(&self) -> SourceDeclaration;
 
     /// Finds context for a query, the best items first. Items that pass `max_bytes` together are left out.
     ///

@@ -20,8 +20,8 @@ use crate::grpc::convert::input::{RequestIdentity, start_request};
 use crate::grpc::service::tool_host::{inbound, response};
 use crate::model::ProviderRegistry;
 use crate::tool::{
-    CallAnswer, CallInHand, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, RemoteTools,
-    Seek, SinkUnavailable, Tools as _, Verdict,
+    CallAnswer, CallInHand, CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostOptions,
+    RemoteTools, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
 /// Calls of the tool `t` that wait for a host, with their leases.
@@ -145,9 +145,9 @@ impl Engine {
 
 #[async_trait]
 impl CallSink for Engine {
-    async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallNews) {
+    async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallUpdate) {
         let place = CALLS.iter().position(|(known, _)| *known == call.to_string());
-        let (Some(place), CallNews::Granted { host }) = (place, news) else { return };
+        let (Some(place), CallUpdate::Granted { host }) = (place, news) else { return };
         self.offer(place, call, host);
     }
 

@@ -150,7 +150,9 @@ fn refusal_status(refusal: Refusal) -> Status {
         Refusal::CannotRemember(why) => Violations::single(memory_field(&why), message),
         Refusal::BadAnswer(bad) => Violations::single(answer_field(&bad), message),
         Refusal::IdReused => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
-        Refusal::TooMuchHeld => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
+        Refusal::TooManyWaitingMessages => {
+            retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message)
+        }
         Refusal::NotStepped
         | Refusal::StaleModelCall
         | Refusal::StaleDecision

@@ -25,7 +25,7 @@ use crate::grpc::service::tools::ToolsService;
 use crate::model::ProviderRegistry;
 use crate::store::sqlite::SqliteStore;
 use crate::tool::tests::harness::{FakeEngine, Heard, NOW, call_id, lease, offer, owner, tenant};
-use crate::tool::{CallNews, Disposition, HostOptions, RemoteTools, Seek, Tools as _, Verdict};
+use crate::tool::{CallUpdate, Disposition, HostOptions, RemoteTools, Seek, Tools as _, Verdict};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -229,7 +229,7 @@ async fn a_call_travels_whole() {
     host.say(result("r/2.1", 3));
     assert_eq!(host.ack().await, ("r/2.1".into(), v1::ResultVerdict::Recorded));
     let heard = harness.engine.all();
-    let news: Vec<&CallNews> = heard
+    let news: Vec<&CallUpdate> = heard
         .iter()
         .filter_map(|heard| match heard {
             Heard::News(_, news) => Some(news),
@@ -240,10 +240,10 @@ async fn a_call_travels_whole() {
         matches!(
             news.as_slice(),
             [
-                CallNews::Accepted { attempt: 3, .. },
-                CallNews::Checkpoint { attempt: 3, .. },
-                CallNews::Progress { attempt: 3, .. },
-                CallNews::Output { chunk_seq: 1, stderr: true, .. }
+                CallUpdate::Accepted { attempt: 3, .. },
+                CallUpdate::Checkpoint { attempt: 3, .. },
+                CallUpdate::Progress { attempt: 3, .. },
+                CallUpdate::Output { chunk_seq: 1, stderr: true, .. }
             ]
         ),
         "{news:?}"
@@ -418,7 +418,9 @@ async fn a_host_reconnects_with_calls_in_hand_and_results_that_were_not_acknowle
         host.say(result(call, 1));
         assert_eq!(host.ack().await, (call.into(), v1::ResultVerdict::Recorded));
     }
-    assert!(!harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallNews::Lost { .. }))));
+    assert!(
+        !harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallUpdate::Lost { .. })))
+    );
 }
 
 #[tokio::test]

@@ -9,10 +9,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::ask::InputAnswer;
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::outcome::Ran;
+use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::time::{Millis, Timestamp};
@@ -21,7 +21,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::AbortHandle;
 
 use crate::lifecycle::Tasks;
-use crate::tool::{CallAnswer, CallNews, CallOwner, CallSink, Offered, Seek, Tools};
+use crate::tool::{CallAnswer, CallOwner, CallSink, CallUpdate, Offered, Seek, Tools};
 
 /// The host id in the journal for calls that run in this process.
 const IN_PROCESS: &str = "in-process";
@@ -145,7 +145,7 @@ impl InProcess {
     fn lose(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
         let (sink, tenant, call) = (self.sink(), tenant.clone(), call.clone());
         let message = "the server stopped during the call".to_owned();
-        let lost = CallNews::Lost { attempt, message, ran: Ran::Maybe };
+        let lost = CallUpdate::Lost { attempt, message, ran: Ran::Maybe };
         drop(self.tasks.spawn_contained("tool", async move { sink.news(&tenant, &call, lost).await }));
     }
 }

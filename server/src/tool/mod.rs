@@ -9,17 +9,17 @@ mod in_process;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::ask::InputAnswer;
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
+use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use agentloop_core::trace::TraceParent;
 use async_trait::async_trait;
 
+pub use agentloop_core::host::CallUpdate;
 pub use agentloop_core::host::FleetCounts;
-pub use agentloop_core::host::News as CallNews;
 pub use agentloop_core::host::frame::{CallInHand, Disposition};
 
 pub use self::catalogue::own::{BadTool, OwnTools};
@@ -59,7 +59,7 @@ pub struct CallOwner {
 pub enum Seek {
     /// This host has room, and keeps it for the call until it is offered or given up.
     Granted(HostId),
-    /// The call waits in the tool's queue; [`CallNews::Granted`] or [`CallNews::Denied`] follows.
+    /// The call waits in the tool's queue; [`CallUpdate::Granted`] or [`CallUpdate::Denied`] follows.
     Queued,
     /// No host will have room: the queue is full, or no host serves the tool. The model reads this reason.
     Denied(String),
@@ -94,11 +94,11 @@ pub trait Tools: Send + Sync + 'static {
     /// Removes the call from the queue, or releases the room that was granted to it.
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId);
 
-    /// Sends a call to the host that has room for it. If the host is gone by now, [`CallNews::Lost`] follows.
+    /// Sends a call to the host that has room for it. If the host is gone by now, [`CallUpdate::Lost`] follows.
     fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer);
 
     /// Waits for a host to come back with a call that it may have been given before a restart; after the grace
-    /// period [`CallNews::Lost`] follows.
+    /// period [`CallUpdate::Lost`] follows.
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer);
 
     /// Tells the host at once to stop this attempt. If the attempt's result is being recorded, only forgets it. A later
@@ -157,7 +157,7 @@ pub struct SinkUnavailable;
 pub trait CallSink: Send + Sync + 'static {
     /// Reports that something happened to a call. Reports of one call arrive in order. A report of a call that no run
     /// waits for is dropped.
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews);
+    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate);
 
     /// Records a host's result, from its stream or from `CompleteCall`. Returns when the result is durable or refused.
     /// A run that is not in memory is loaded for it.

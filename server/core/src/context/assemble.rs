@@ -34,7 +34,7 @@ pub struct Assembler {
 
 /// What a model call came to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Finished {
+pub struct AssembledMessage {
     /// The whole answer.
     pub message: Message,
     /// Why it ended. [`FinishReason::ToolCalls`] if and only if it ended well and asks for tools.
@@ -111,7 +111,7 @@ impl Assembler {
     ///
     /// # Errors
     /// When the model never said that it was done.
-    pub fn finish(mut self) -> Result<Finished, AssembleError> {
+    pub fn finish(mut self) -> Result<AssembledMessage, AssembleError> {
         let reason =
             self.finish.take().ok_or(AssembleError::Malformed("the answer ends before it is finished"))?;
         let finish_reason = match (reason, self.calls.is_empty()) {
@@ -126,7 +126,7 @@ impl Assembler {
                 call.arguments = "{}".to_owned();
             }
         }
-        Ok(Finished {
+        Ok(AssembledMessage {
             message: Message { role: Role::Assistant, parts: self.parts },
             finish_reason,
             usage: self.usage,
@@ -360,7 +360,7 @@ mod tests {
         })
     }
 
-    fn assemble(deltas: impl IntoIterator<Item = Delta>) -> Result<Finished, AssembleError> {
+    fn assemble(deltas: impl IntoIterator<Item = Delta>) -> Result<AssembledMessage, AssembleError> {
         let mut assembler = Assembler::new(7);
         for (seq, delta) in deltas.into_iter().enumerate() {
             assert!(assembler.consume(seq as u64, delta)?);

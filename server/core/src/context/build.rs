@@ -45,7 +45,7 @@ fn cut(part: Part) -> Part {
 /// call. A history that the loop wrote has this already, and is passed on as it is.
 #[must_use]
 pub fn messages(history: &[SharedMessage]) -> Vec<SharedMessage> {
-    let mut paired = Paired::default();
+    let mut paired = PairedHistory::default();
     paired.extend(history);
     close(&mut paired.out, paired.open);
     paired.out
@@ -54,13 +54,13 @@ pub fn messages(history: &[SharedMessage]) -> Vec<SharedMessage> {
 /// The [`messages`] of a history that grows: each is looked at once, however often they are sent. What was sent once is
 /// the same shared message the next time.
 #[derive(Debug, Clone, Default)]
-pub struct Paired {
+pub struct PairedHistory {
     out: Vec<SharedMessage>,
     /// Calls of the last message that have no result yet.
     open: Vec<ToolCall>,
 }
 
-impl Paired {
+impl PairedHistory {
     /// Adds the history's next message.
     pub fn add(&mut self, message: &SharedMessage) {
         match message.role {
@@ -86,7 +86,7 @@ impl Paired {
     }
 }
 
-impl<'a> Extend<&'a SharedMessage> for Paired {
+impl<'a> Extend<&'a SharedMessage> for PairedHistory {
     fn extend<T: IntoIterator<Item = &'a SharedMessage>>(&mut self, history: T) {
         history.into_iter().for_each(|message| self.add(message));
     }
@@ -230,7 +230,7 @@ mod tests {
             result(A, "again"),
             says(Role::Assistant, "ok"),
         ];
-        let (mut paired, mut before) = (Paired::default(), Vec::new());
+        let (mut paired, mut before) = (PairedHistory::default(), Vec::new());
         for (at, message) in history.iter().enumerate() {
             paired.add(message);
             assert_eq!(paired.messages(), messages(&history[..=at]));

@@ -16,7 +16,7 @@ pub const TRIM_LEVELS: u32 = 10;
 
 /// What a compaction is to achieve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Goal {
+pub struct CompactionGoal {
     /// Messages at the end that are kept as they are, where that can be.
     pub keep_recent: u32,
     /// Messages in all; absent means no bound.
@@ -84,7 +84,7 @@ pub fn summarized(entries: &[Entry], up_to: EntryNo, summary: &str) -> Compactio
 pub fn fit(
     entries: &[Entry],
     compaction: Compaction,
-    goal: Goal,
+    goal: CompactionGoal,
     tokens: impl Fn(&Message) -> u64,
 ) -> Compaction {
     let fits = |compaction: &Compaction| {
@@ -105,7 +105,7 @@ pub fn fit(
 
 /// The deterministic last resort: keeps less of everything with each level.
 #[must_use]
-pub fn trim(entries: &[Entry], goal: Goal, tokens: impl Fn(&Message) -> u64) -> Compaction {
+pub fn trim(entries: &[Entry], goal: CompactionGoal, tokens: impl Fn(&Message) -> u64) -> Compaction {
     let first = Compaction { strategy: "trim".to_owned(), ..truncate(entries, goal.keep_recent) };
     fit(entries, first, goal, tokens)
 }

@@ -1,85 +1,86 @@
-//! One call, as far as hosts are concerned.
+//! The state of one tool call in the fleet: looking for a host, with a host, or with its result being recorded.
 
 use crate::host::frame::CallRef;
 use crate::host::io::ConnectionId;
 use crate::id::{CallId, HostId};
 use crate::time::Timestamp;
 
-/// A call and where it stands.
+/// A tool call that the fleet tracks.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
-    /// Its tool. Unknown for a call that a host brought along, until its run reclaims it.
+pub(super) struct TrackedCall {
+    /// Its tool. `None` for a call that a reconnecting host named, until its run reclaims it.
     pub(super) tool: Option<String>,
-    pub(super) state: State,
+    pub(super) state: CallState,
 }
 
-/// Where a call stands.
+/// State of a call in the fleet.
 ///
 /// ```text
-/// (none) ──seek──▶ Waiting ──room──▶ Reserved ──offer──▶ Held ──answer──▶ Answering ──settled──▶ (none)
-///            └───────────room─────────▲                    ▲                  └──unsettled──▶ Held, adrift
+/// (none) ──seek──▶ Queued ──grant──▶ Reserved ──offer──▶ Assigned ──result──▶ Recording ──handled──▶ (none)
+///            └───────────grant─────────▲                    ▲                     └──not recorded──▶ Assigned, host away
 ///                                      (none) ──claimed by a host, or reclaimed by its run──┘
 /// ```
-/// Pinned is like Waiting, for one host; it becomes Waiting where that host does not take the call any more. Promised
-/// is reached from either, or from Held by a seek: a host says that it has the answer of the try before, and whatever
-/// comes of that comes first. It becomes Waiting, Pinned or Reserved where the answer does not settle the call.
-/// Every state goes to none when the call is lost, denied, or given up by its run.
+/// `Pinned` is like `Queued`, for one host. It becomes `Queued` if that host no longer serves the tool.
+///
+/// `AwaitingResult` follows `Queued` and `Pinned`, or a seek while `Assigned`: a host says that it has the result of the
+/// last attempt. The next attempt waits for that result. If the result does not end the call, the call is placed again.
+///
+/// Every state ends when the call is lost, denied, or given up by its run.
 #[derive(Debug, Clone)]
-pub(super) enum State {
-    /// In the queue of its tool.
-    Waiting,
-    /// Waits for room on one host, which has what the call needs; or for that host to come back.
+pub(super) enum CallState {
+    /// In the queue of its tool, until a host has room.
+    Queued,
+    /// Waits for one host, which has the runtime that the call needs: for room, or for the host to reconnect.
     Pinned {
-        /// The host.
+        /// The only host that may get the call.
         host: HostId,
     },
-    /// This connection keeps room for it. The connection may be gone by now.
+    /// Granted: a connection reserves room for it. The connection may have closed since.
     Reserved {
-        /// The host.
         host: HostId,
-        /// Its stream.
+        /// The stream that reserves the room.
         connection: ConnectionId,
     },
-    /// A host has the answer of the try before, by its word; the next try waits for that, as long as a host may take
-    /// to confirm a call.
-    Promised {
-        /// The try before.
+    /// A host says that it has the result of the last attempt. The next attempt waits for it, at most
+    /// [`accept_timeout`](crate::host::FleetOptions::accept_timeout).
+    AwaitingResult {
+        /// The attempt whose result is awaited.
         attempt: u32,
-        /// The host that the next one is to have, if it is not any.
+        /// The only host that may get the next attempt. `None` allows any.
         on: Option<HostId>,
     },
-    /// A host has it, or may have it.
-    Held(Held),
-    /// A host answered; the answer is being recorded.
-    Answering(Held),
+    /// Sent to a host, or possibly with it since before a restart.
+    Assigned(Assignment),
+    /// The host sent its result, which is being recorded.
+    Recording(Assignment),
 }
 
-/// A call in a host's hands.
+/// An attempt of a call that is assigned to a host.
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(super) struct Assignment {
     pub(super) host: HostId,
     pub(super) attempt: u32,
     pub(super) lease: String,
-    /// The stream on which it is. `None` while the host is away.
+    /// The stream that it runs on. `None` while the host is disconnected.
     pub(super) connection: Option<ConnectionId>,
-    /// Whether the host said that it works on it.
+    /// True once the host confirmed that it works on the call.
     pub(super) accepted: bool,
-    /// Whether the host said that it is finished: heartbeats do not name it then.
+    /// True if a reconnecting host said that the call is finished. Heartbeats do not name it then.
     pub(super) finished: bool,
-    /// Heartbeats in a row that did not name it.
+    /// Consecutive heartbeats that did not name the call.
     pub(super) missed: u8,
-    /// The last chunk of output.
+    /// Number of the last chunk of output; 0 before the first.
     pub(super) last_chunk: u64,
-    /// Questions that it sent on this stream.
+    /// Questions to people that it sent on this stream, repeated ones included.
     pub(super) asked: u32,
-    /// What it saved last, where its run was not told yet.
+    /// The newest checkpoint, until it is reported to the run.
     pub(super) checkpoint: Option<Vec<u8>>,
-    /// When its run was told of one.
-    pub(super) checkpoint_told: Option<Timestamp>,
+    /// Time of the last checkpoint that was reported to the run.
+    pub(super) checkpoint_reported_at: Option<Timestamp>,
 }
 
-impl Held {
-    /// A call that a host is about to get, or may have.
+impl Assignment {
+    /// An attempt that a host is about to get, or may have.
     pub(super) fn new(host: HostId, attempt: u32, lease: String, connection: Option<ConnectionId>) -> Self {
         Self {
             host,
@@ -92,16 +93,16 @@ impl Held {
             last_chunk: 0,
             asked: 0,
             checkpoint: None,
-            checkpoint_told: None,
+            checkpoint_reported_at: None,
         }
     }
 
-    /// Whether this is the try that `call` names.
+    /// True if `call` names this attempt.
     pub(super) fn is(&self, call: &CallRef) -> bool {
         self.attempt == call.attempt
     }
 
-    /// The call with its try.
+    /// The name of this attempt. `call` must be the call that this assignment belongs to.
     pub(super) fn call_ref(&self, call: &CallId) -> CallRef {
         CallRef { call: call.clone(), attempt: self.attempt }
     }

@@ -1,17 +1,18 @@
-//! All hosts of all tenants.
+//! The fleet: routes each input to the pool of its tenant.
 
 use std::collections::BTreeMap;
 
-use crate::host::io::{FleetCounts, HostView, Input, Output, ToolView};
+use crate::host::io::{Input, Output};
 use crate::host::options::FleetOptions;
 use crate::host::pool::Pool;
+use crate::host::view::{FleetCounts, HostView, ToolView};
 use crate::id::{CallId, HostId, TenantId};
 use crate::time::{Millis, Timestamp};
 
-/// All hosts of all tenants. Tenants share nothing: each has its own pool.
+/// The tool hosts of all tenants. Tenants share nothing: each has its own pool.
 ///
-/// Driven like this: every input goes to [`Fleet::handle`] with the time at which it happened, every output is
-/// carried out in order, and [`Fleet::handle_time`] is called when [`Fleet::deadline`] has come.
+/// To drive it, pass every input to [`Fleet::handle`] with the time at which it happened, carry out the outputs in
+/// order, and call [`Fleet::handle_time`] when [`Fleet::deadline`] passes.
 #[derive(Debug)]
 pub struct Fleet {
     options: FleetOptions,
@@ -19,13 +20,13 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Without hosts.
+    /// A fleet without hosts.
     #[must_use]
     pub fn new(options: FleetOptions) -> Self {
         Self { options, pools: BTreeMap::new() }
     }
 
-    /// Takes in what happened to a tenant's hosts or runs.
+    /// Handles one input of a tenant's hosts or runs.
     #[must_use = "outputs are to be carried out"]
     pub fn handle(&mut self, tenant: &TenantId, input: Input, now: Timestamp) -> Vec<Output> {
         let options = self.options;
@@ -37,7 +38,7 @@ impl Fleet {
         out
     }
 
-    /// Takes in that it is now so late.
+    /// Handles every timer that is due at this time.
     #[must_use = "outputs are to be carried out"]
     pub fn handle_time(&mut self, now: Timestamp) -> Vec<Output> {
         self.pools
@@ -47,55 +48,55 @@ impl Fleet {
             .collect()
     }
 
-    /// When [`Fleet::handle_time`] will have something to do.
+    /// The time at which [`Fleet::handle_time`] has work to do. `None` if no timer is set.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         self.pools.values().filter_map(Pool::deadline).min()
     }
 
-    /// Asks every host to connect elsewhere. No call is placed any more; those in hand go on.
+    /// Begins a shutdown: asks every host to reconnect later. No call is granted any more; assigned calls go on.
     #[must_use = "outputs are to be carried out"]
     pub fn go_away(&mut self, reconnect_after: Millis) -> Vec<Output> {
         self.pools.values_mut().flat_map(|pool| pool.go_away(reconnect_after)).collect()
     }
 
-    /// Ends every stream.
+    /// Ends a shutdown: closes every stream.
     #[must_use = "outputs are to be carried out"]
     pub fn close_all(&mut self) -> Vec<Output> {
         self.pools.values_mut().flat_map(Pool::close_all).collect()
     }
 
-    /// A tenant's hosts, by id: the connected ones, and those whose calls wait for them.
+    /// A tenant's hosts by id: the connected ones, and those with calls that wait for them to reconnect.
     #[must_use]
     pub fn hosts(&self, tenant: &TenantId) -> Vec<HostView> {
         self.pools.get(tenant).map(Pool::host_views).unwrap_or_default()
     }
 
-    /// A tenant's known tools, by name.
+    /// A tenant's known tools by name, served or not.
     #[must_use]
     pub fn tools(&self, tenant: &TenantId) -> Vec<ToolView> {
         self.pools.get(tenant).map(Pool::tool_views).unwrap_or_default()
     }
 
-    /// How much goes on, of all tenants.
+    /// Numbers of connected hosts and calls, over all tenants.
     #[must_use]
     pub fn counts(&self) -> FleetCounts {
         self.pools.values().fold(FleetCounts::default(), |sum, pool| sum + pool.counts())
     }
 
-    /// Whether a host of this tenant serves the tool and takes calls.
+    /// True if a connected host of this tenant serves the tool and is not draining.
     #[must_use]
     pub fn serves(&self, tenant: &TenantId, tool: &str) -> bool {
         self.pools.get(tenant).is_some_and(|pool| pool.serves(tool))
     }
 
-    /// The host that has a call, or may have it.
+    /// The host that a call is assigned to, or whose result of it is being recorded.
     #[must_use]
     pub fn holder(&self, tenant: &TenantId, call: &CallId) -> Option<HostId> {
         self.pools.get(tenant)?.holder(call)
     }
 
-    /// The parts of it, to be checked.
+    /// A tenant's pool, so that tests can check its invariants.
     #[cfg(test)]
     pub(super) fn pool(&self, tenant: &TenantId) -> Option<&Pool> {
         self.pools.get(tenant)

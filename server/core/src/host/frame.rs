@@ -1,11 +1,11 @@
-//! What travels on a host's stream, as plain data. The wire's own types live at the edge and are converted there.
+//! Frames of a host's stream as plain data. The wire types stay in the server's `grpc` and are converted there.
 
 use std::collections::BTreeMap;
 
-pub use crate::ask::{Ask, InputAnswer, SelectOption};
-use crate::extension::Terms;
+use crate::extension::ExtensionDeclaration;
 use crate::id::{CallId, HostId, SessionId};
-pub use crate::outcome::{CallOutcome as Outcome, Ran};
+pub use crate::outcome::{CallOutcome, Ran};
+pub use crate::question::{InputAnswer, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, Runtime, ToolDeclaration};
 use crate::trace::TraceParent;
@@ -15,310 +15,310 @@ use crate::trace::TraceParent;
 pub enum HostFrame {
     /// The first frame, and only the first.
     Hello(Box<Hello>),
-    /// The set of tools changed.
+    /// The host replaces what it offers.
     UpdateTools {
-        /// All of them.
+        /// Everything that it offers from now on.
         capabilities: Vec<Capability>,
     },
-    /// Calls that it would have taken in all since the stream began.
+    /// The host raises its credit.
     Credit {
-        /// In all.
+        /// Calls that the host would have accepted in all since the stream began.
         total: u64,
     },
-    /// The call is being worked on.
+    /// The host confirms that it works on the call.
     Accepted(CallRef),
-    /// The call is not taken.
+    /// The host does not run the call.
     Rejected {
-        /// The call, and which try of it.
+        /// The attempt that is rejected.
         call: CallRef,
-        /// Why the host does not run the call.
+        /// Kind of rejection. It decides if another host may get the call.
         reason: RejectReason,
-        /// For people, and for the model where it is told.
+        /// The reason, for people and for the model.
         message: String,
     },
-    /// The host is alive, and these calls are.
+    /// The host is alive and works on these calls.
     Heartbeat {
-        /// What it works on.
+        /// All calls that it works on. One that is missing twice in a row counts as lost.
         calls: Vec<CallRef>,
     },
-    /// How far a call is.
+    /// Progress of a running call.
     Progress {
-        /// The call, and which try of it.
+        /// The attempt that reports.
         call: CallRef,
-        /// What the tool reports, as people read it.
+        /// The tool's report, for people. May be empty.
         message: String,
-        /// 0 to 1.
+        /// Share of the work that is done, from 0 to 1.
         fraction: Option<f64>,
-        /// For the next try, if there is one.
+        /// Saved progress for the next attempt, if the tool saved any.
         checkpoint: Option<Vec<u8>>,
     },
     /// Output of a running call.
     Output {
-        /// The call, and which try of it.
+        /// The attempt that wrote it.
         call: CallRef,
-        /// From 1, rising.
+        /// Number of the piece, from 1 and rising. A gap means lost output.
         chunk_seq: u64,
-        /// Whether it is standard error.
+        /// True for standard error, false for standard output.
         stderr: bool,
-        /// The bytes.
+        /// The bytes as the tool wrote them; may be cut within a character.
         data: Vec<u8>,
     },
-    /// The call's result, or its failure.
-    Answer(Box<Answer>),
-    /// The call asks a human.
+    /// The result of a call, successful or not.
+    Result(Box<CallResult>),
+    /// The call asks a person.
     NeedInput {
-        /// The call, and which try of it.
+        /// The attempt that asks.
         call: CallRef,
-        /// What it asks, with the host's name for the question; not yet checked.
-        ask: Box<Ask>,
-        /// Given up after this.
+        /// The question, with the host's name for it. Not yet checked.
+        question: Box<QuestionContent>,
+        /// The question stays open for this long. `None` sets no limit.
         timeout: Option<Millis>,
     },
-    /// What became of a cancel.
+    /// The host's reply to a cancel.
     CancelAck {
-        /// The call, and which try of it.
+        /// The attempt that was cancelled.
         call: CallRef,
-        /// Whether it still runs: it cannot be stopped.
+        /// True if the call cannot be stopped and still runs.
         runs_on: bool,
     },
-    /// The host takes no more calls.
+    /// The host accepts no more calls and finishes those that it has.
     Draining,
-    /// The host leaves for good, without calls.
+    /// The host leaves for good. It has no calls any more.
     Goodbye,
-    /// Answer to a ping.
+    /// Reply to a ping of the server.
     Pong,
     /// A kind of frame that this server does not know.
     Unknown,
 }
 
-/// A call and a try of it.
+/// Names one attempt of a call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallRef {
-    /// The call.
+    /// The call, with its run.
     pub call: CallId,
-    /// Which try, from 1.
+    /// Attempt number, counted from 1.
     pub attempt: u32,
 }
 
-/// Who a host is and what it can do.
+/// First frame of a host: its identity, what it offers, and the calls that it still has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hello {
-    /// Version of the protocol that it speaks.
+    /// Version of the protocol that the host speaks.
     pub protocol_version: u32,
-    /// This process.
+    /// Id of the host's process, stable across its reconnects.
     pub host: HostId,
     /// Language and library, for people.
     pub sdk: String,
-    /// Labels, for people.
+    /// Labels that the host gave itself, for people.
     pub labels: BTreeMap<String, String>,
-    /// What it offers, in its order.
+    /// Tools and extensions that it offers. Verdicts come back in the same order.
     pub capabilities: Vec<Capability>,
-    /// The largest frame it takes, in bytes.
+    /// The largest frame that the host accepts, in bytes.
     pub max_frame_bytes: usize,
-    /// Calls that it has not seen acknowledged.
+    /// Calls whose result was not acknowledged to the host yet.
     pub calls_in_hand: Vec<CallInHand>,
-    /// Calls that it takes at the start.
+    /// Calls that it accepts at the start.
     pub initial_credit: u64,
-    /// Runtimes that it has open.
+    /// Runtimes that it has open, as it names them.
     pub open_runtimes: Vec<String>,
 }
 
-/// Something that a host offers.
+/// A tool or extension that a host offers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Capability {
-    /// A tool, not yet checked.
+    /// A tool whose declaration is not checked yet.
     Tool(Box<ToolDeclaration>),
-    /// A planner, a hook or a context source, not yet checked.
+    /// A planner, a hook or a context source whose declaration is not checked yet.
     Extension {
-        /// Its name.
+        /// Name by which agents refer to it.
         name: String,
-        /// What it declares.
-        terms: Terms,
+        /// Its points and timeouts, by kind.
+        declaration: ExtensionDeclaration,
     },
-    /// Something that cannot be taken, and why.
+    /// An offer that the server cannot read.
     Unreadable {
-        /// Its name, as far as it has one.
+        /// Its name; empty if it has none.
         name: String,
         /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
     },
 }
 
-/// A call that a reconnecting host has not seen acknowledged.
+/// A call that a reconnecting host has, running or with an unacknowledged result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallInHand {
-    /// The call, and which try of it.
+    /// The attempt that the host has.
     pub call: CallRef,
-    /// As given with the call.
+    /// The lease that came with the call.
     pub lease: String,
-    /// Whether its answer follows; otherwise it still runs.
+    /// True if the call is finished and its result follows. False if it still runs.
     pub finished: bool,
 }
 
-/// Why a host does not take a call.
+/// Kinds of rejection of a call by a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejectReason {
-    /// Too much to do.
+    /// The host has too much to do. Another host may run the call.
     Busy,
-    /// It takes no more calls.
+    /// The host accepts no more calls. Another host may run the call.
     Draining,
-    /// It does not have this tool.
+    /// The host does not have this tool.
     UnknownTool,
-    /// The arguments are wrong.
+    /// The arguments are wrong. The model is told.
     BadArguments,
-    /// The call is too large.
+    /// The call is too large for the host. The model is told.
     TooLarge,
 }
 
-/// A host's answer to a call.
+/// A host's result of a call, successful or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// The call, and which try of it.
+pub struct CallResult {
+    /// The attempt that the result is of.
     pub call: CallRef,
-    /// As given with the call.
+    /// The lease that came with the call. It proves that the host was given this attempt.
     pub lease: String,
-    /// What it says.
-    pub outcome: Outcome,
+    /// Output, failure or rejection.
+    pub outcome: CallOutcome,
 }
 
 /// A frame to a host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServerFrame {
-    /// Answer to hello.
+    /// Reply to a hello.
     Welcome(Box<Welcome>),
-    /// Answer to changed tools: a verdict on each, in the order given.
+    /// Reply to a changed offer: one verdict per capability, in the order of the offer.
     ToolsUpdated(Vec<CapabilityVerdict>),
-    /// Run this.
+    /// Run one attempt of a call.
     CallRequest(Box<CallRequest>),
-    /// Open a runtime, before the calls that need it.
+    /// Open a runtime. Sent before the first call that needs it.
     OpenRuntime {
-        /// The runtime.
+        /// Id and initial data of the runtime.
         runtime: Box<Runtime>,
-        /// The session of its run.
+        /// Session of the run that needs it.
         session: SessionId,
     },
-    /// Close a runtime. As text, since a host may name one that no server gave out.
+    /// Close a runtime that its run no longer uses.
     CloseRuntime {
-        /// The id of the runtime, as the host knows it.
+        /// Id of the runtime. Text, since a host may name one that no server gave out.
         runtime: String,
     },
-    /// Stop this.
+    /// Stop an attempt that its run gave up.
     Cancel {
-        /// The call, and which try of it.
+        /// The attempt to stop.
         call: CallRef,
         /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
-        /// How long the tool may take to clean up.
+        /// Time that the tool has to clean up.
         grace: Millis,
     },
-    /// The answer needs to be kept no longer.
+    /// A result is dealt with: the host need not keep it any longer.
     ResultAck {
-        /// The call, and which try of it.
+        /// The attempt that the result is of.
         call: CallRef,
-        /// What became of it.
+        /// Recorded, duplicate or stale.
         verdict: ResultVerdict,
     },
-    /// The call is not this host's any more.
+    /// The host's lease for the call has ended: it is to stop the call and forget it.
     LeaseLost(CallRef),
-    /// What became of a call's question.
+    /// Reply to a question of a running call.
     InputResponse {
-        /// The call, and which try of it.
+        /// The attempt that asked.
         call: CallRef,
         /// The host's name for the question.
         input: String,
-        /// What the call hears.
+        /// The answer, or why there is none.
         answer: InputAnswer,
     },
-    /// Connect again, then let this stream end.
+    /// The server shuts down: the host is to reconnect and let this stream end.
     GoAway {
-        /// Not before this.
+        /// Least time to wait before reconnecting.
         reconnect_after: Millis,
         /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
     },
     /// The host broke the protocol.
     ProtocolError {
-        /// What was wrong, and what was expected.
+        /// The fault and what was expected, for the host's author.
         message: String,
-        /// The call that it was about.
+        /// The call that the frame was about, if any.
         call: Option<CallId>,
     },
 }
 
-/// The server took the host in.
+/// The server accepted the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
-    /// Names this connection, for logs.
+    /// Name of this connection, for logs.
     pub connection: String,
-    /// A verdict on each capability, in the order given.
+    /// One verdict per capability, in the order of the offer.
     pub capabilities: Vec<CapabilityVerdict>,
-    /// Heartbeats are expected this often.
+    /// Interval at which the host is to send heartbeats.
     pub heartbeat_interval: Millis,
-    /// A host that was silent for this long counts as lost.
+    /// A host that sends nothing for this long counts as disconnected.
     pub lease_timeout: Millis,
-    /// How long it may then take to come back.
+    /// Time that a disconnected host has to reconnect before its calls are lost.
     pub grace_period: Millis,
-    /// The largest frame that the server takes, in bytes.
+    /// The largest frame that the server accepts, in bytes.
     pub max_frame_bytes: usize,
-    /// A verdict on each call in hand, in the order given.
+    /// One verdict per call in hand, in the order of the hello.
     pub calls: Vec<(CallRef, Disposition)>,
 }
 
-/// Whether a capability is taken.
+/// The server's verdict on one capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapabilityVerdict {
-    /// Its name.
+    /// Name of the capability.
     pub name: String,
-    /// Why not, if not.
+    /// The reason if it is refused. `None` if it is accepted.
     pub refused: Option<String>,
 }
 
-/// What a host is to do with a call in its hands.
+/// Verdict on what a reconnecting host is to do with a call that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// Go on; or, if it is finished, send its answer.
+    /// Go on with it, or send its result if it is finished.
     Continue,
-    /// Stop and forget it.
+    /// Stop the call and forget it.
     Stop,
-    /// Its answer is recorded: forget it.
+    /// Its result is already recorded: forget the call.
     AlreadyRecorded,
 }
 
-/// What became of an answer.
+/// The run's verdict on a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultVerdict {
-    /// It is the call's recorded result.
+    /// It is now the recorded result of the call.
     Recorded,
-    /// It was recorded before.
+    /// The same result was recorded before.
     Duplicate,
-    /// The call was settled otherwise.
+    /// The call had already ended otherwise. The result is dropped.
     Stale,
 }
 
-/// A call on its way to a host.
+/// A call as it is sent to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallRequest {
-    /// The call, and which try of it.
+    /// The attempt to run.
     pub call: CallRef,
-    /// The host that has room for it.
+    /// The host that was granted.
     pub host: HostId,
-    /// To be sent back with the answer.
+    /// Secret of this attempt. The host returns it with the result.
     pub lease: Digest,
-    /// For the tool to dedupe by.
+    /// Same for all attempts of the call, so that the tool can recognise a repeated one.
     pub idempotency_key: String,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// JSON text.
+    /// The arguments, as JSON text.
     pub arguments: String,
-    /// Given up after this.
+    /// The run gives this attempt up at this time.
     pub deadline: Timestamp,
-    /// What the last try saved.
+    /// Progress that the last attempt saved.
     pub checkpoint: Option<Vec<u8>>,
-    /// The session that asks.
+    /// Session of the run.
     pub session: SessionId,
-    /// What it is to run in, where it needs that.
+    /// The runtime that the tool needs, if it needs one.
     pub runtime: Option<Runtime>,
-    /// The span that is above what the host does.
+    /// Parent span for what the host traces.
     pub traceparent: Option<TraceParent>,
 }
 
@@ -326,14 +326,14 @@ pub struct CallRequest {
 const FRAME_OVERHEAD_BYTES: usize = 1_024;
 
 impl CallRequest {
-    /// At most this many bytes on the wire.
+    /// Upper bound of its size on the wire, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let checkpoint = self.checkpoint.as_ref().map_or(0, Vec::len);
         FRAME_OVERHEAD_BYTES + self.arguments.len() + self.idempotency_key.len() + checkpoint
     }
 
-    /// At most this many bytes on the wire has the frame that opens its runtime; 0 where it needs none.
+    /// Upper bound of the size of the frame that opens its runtime, in bytes; 0 if it needs no runtime.
     #[must_use]
     pub fn opening_size(&self) -> usize {
         self.runtime.as_ref().map_or(0, |runtime| FRAME_OVERHEAD_BYTES + runtime.size())
@@ -341,7 +341,7 @@ impl CallRequest {
 }
 
 impl ServerFrame {
-    /// Roughly its bytes on the wire: what it costs to hold it back for a host that does not read.
+    /// Approximate size on the wire in bytes: the memory that it takes while it waits for a host that does not read.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {

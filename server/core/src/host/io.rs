@@ -1,16 +1,17 @@
-//! What goes into a fleet and what comes out.
+//! The inputs and outputs of a fleet.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::host::frame::{
-    Answer, Ask, CallInHand, CallRef, CallRequest, Disposition, HostFrame, InputAnswer, Ran, ServerFrame,
+    CallInHand, CallRef, CallRequest, CallResult, Disposition, HostFrame, InputAnswer, QuestionContent, Ran,
+    ServerFrame,
 };
 use crate::id::{CallId, HostId, RunId, TenantId};
-use crate::time::{Millis, Timestamp};
+use crate::time::Millis;
 use crate::tool::Digest;
 
-/// One stream of one host, numbered by whoever accepts it. Never used twice in a process.
+/// One stream of one host. The server numbers streams as it accepts them; a number is never used twice in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
@@ -20,385 +21,314 @@ impl fmt::Display for ConnectionId {
     }
 }
 
-/// A tool that a host offers, as far as placing calls goes. Its declaration was found good.
+/// A tool that a host offers, as the fleet needs it to place calls. Its declaration is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedTool {
-    /// Its name.
+    /// Name of the tool, unique within its tenant.
     pub name: String,
-    /// Of its declaration: hosts of one tool agree on it.
+    /// Digest of its declaration. All hosts of one tool must have the same.
     pub digest: Digest,
-    /// Its calls in flight on one host; `None` means as many as the host's credit.
+    /// Calls of it that may run on one host at the same time. `None` leaves the host's credit as the only bound.
     pub max_concurrency: Option<u32>,
 }
 
-/// A host that wants in.
+/// A host that connects, with the parts of its hello that the fleet needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Joining {
-    /// Its stream.
+pub struct HostJoin {
+    /// The stream that it connects by.
     pub connection: ConnectionId,
-    /// Its name. A connection of the same name is replaced.
+    /// The host's id. An earlier connection with the same id is replaced.
     pub host: HostId,
     /// The library that the host uses, as it names itself.
     pub sdk: String,
     /// Labels that the host gave itself.
     pub labels: BTreeMap<String, String>,
-    /// What it offers and is good.
+    /// The tools that it offers, valid ones only.
     pub tools: Vec<ServedTool>,
-    /// Calls that it takes at the start.
+    /// Calls that it accepts at the start.
     pub credit: u64,
-    /// The largest frame it takes, in bytes.
+    /// The largest frame that it accepts, in bytes.
     pub max_frame_bytes: usize,
-    /// Runtimes that it has open.
+    /// Runtimes that it has open, as it names them.
     pub runtimes: Vec<String>,
-    /// What it has in hand, and what the owners of those calls say about it.
+    /// Calls that it still has, each with the verdict of the call's run.
     pub claims: Vec<(CallInHand, Disposition)>,
 }
 
-/// Something that happened, to the hosts of one tenant or to its runs.
+/// Something that happened to the hosts of one tenant, or a request of one of its runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// These tools exist, though nobody serves them at the moment.
+    /// Records tools that exist though no host serves them now. Calls of them wait for a host.
     Remember {
-        /// Their names.
+        /// Names of the tools.
         tools: Vec<String>,
     },
-    /// This tool exists no longer, unless somebody serves it or waits for it.
+    /// Forgets a tool, unless a host serves it or a call waits for it.
     Forget {
-        /// Its name.
+        /// Name of the tool.
         tool: String,
     },
-    /// A call needs a host. Answered by [`News::Granted`] or [`News::Denied`], at once or later.
+    /// A call needs a host. Leads to [`CallUpdate::Granted`] or [`CallUpdate::Denied`], at once or later.
     Seek {
-        /// The call.
+        /// The call to place.
         call: CallId,
-        /// Its tool.
+        /// Name of its tool.
         tool: String,
-        /// No other host than this, as long as it is there or may come back.
+        /// The only host to place it on, while that host is connected or within its grace period.
         on: Option<HostId>,
     },
-    /// It does not any more.
+    /// A call needs no host any more. An assigned call is left alone.
     StopSeeking {
-        /// The call.
+        /// The call that needs no host.
         call: CallId,
     },
-    /// A call is to be sent to the host that has room for it.
+    /// A granted call is to be sent to its host.
     Offer(Box<CallRequest>),
-    /// A call may be with this host since before a restart.
+    /// A recovered run says that a host may have had this call since before a restart.
     Reclaim(Box<CallRequest>),
-    /// This try of a call is settled otherwise, or given up. A later try that seeks a host is not touched by it.
+    /// The run gives up this attempt of a call. A later attempt that seeks a host is left alone.
     Cancel {
-        /// The call, and which try of it.
+        /// The attempt to stop.
         call: CallRef,
         /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
     },
-    /// A call's question is settled.
+    /// A question that a running call asked has its answer, or will have none.
     AnswerInput {
-        /// Which call.
+        /// The attempt that asked.
         call: CallRef,
         /// The host's name for the question.
         input: String,
-        /// What the call hears.
+        /// The reply to send to the call.
         answer: InputAnswer,
     },
-    /// A runtime is used no longer.
+    /// A runtime is no longer used: its host is to close it.
     CloseRuntime {
-        /// The host that has it, if it is connected.
+        /// The host that has it. A disconnected host is not told.
         host: HostId,
         /// The id of the runtime, as the host knows it.
         runtime: String,
     },
-    /// Nobody looks after the calls of this run any more.
+    /// The task of this run ended: its calls stop seeking hosts. Assigned calls stay with their hosts.
     Release {
-        /// The run.
+        /// The run whose task ended.
         run: RunId,
     },
-    /// The answer to a call is dealt with.
-    Settled {
-        /// The call, and which try of it.
+    /// The run dealt with the result of a call: recorded it, or found it a duplicate or stale.
+    ResultHandled {
+        /// The attempt that the result is of.
         call: CallRef,
     },
-    /// The answer to a call could not be recorded; its host keeps it.
-    Unsettled {
-        /// The call, and which try of it.
+    /// The result of a call could not be recorded. Its host keeps it and sends it again when it reconnects.
+    ResultNotRecorded {
+        /// The attempt that the result is of.
         call: CallRef,
     },
-    /// A call is answered without a stream.
-    AnsweredOutside {
-        /// The call, and which try of it.
+    /// The result of a call arrives by `CompleteCall`, without a stream.
+    ResultWithoutStream {
+        /// The attempt that the result is of.
         call: CallRef,
-        /// The lease that came with the answer.
+        /// The lease that came with the result.
         lease: String,
     },
-    /// A host said hello.
-    Join(Box<Joining>),
-    /// The tools of a host changed.
+    /// A host connects: its hello was received and checked.
+    Join(Box<HostJoin>),
+    /// A host replaces its set of tools.
     ReplaceTools {
-        /// Its stream.
+        /// The host's stream.
         connection: ConnectionId,
-        /// All of them that are good.
+        /// The new set, valid ones only.
         tools: Vec<ServedTool>,
     },
-    /// A host sent a frame, other than the two above.
+    /// A host sent a frame, other than a hello or a new set of tools.
     Frame {
-        /// Its stream.
+        /// The host's stream.
         connection: ConnectionId,
-        /// The frame.
+        /// The frame as received.
         frame: HostFrame,
     },
-    /// A host is alive, though nothing of what it sent was read.
+    /// A host counts as heard from: it sent a frame that the fleet does not need, or the server does not read its stream
+    /// for the moment.
     Touch {
-        /// Its stream.
+        /// The host's stream.
         connection: ConnectionId,
     },
-    /// A host's stream broke the protocol in a way that was seen before the fleet.
+    /// A host broke the protocol in a way that the server found before the fleet saw the frame.
     Violation {
-        /// Its stream.
+        /// The host's stream.
         connection: ConnectionId,
-        /// What was wrong, and what was expected.
+        /// The fault and what was expected, for the host's author.
         message: String,
-        /// The call that it was about.
+        /// The call that the frame was about, if any.
         call: Option<CallId>,
     },
-    /// A host's stream is to end, for a reason that lies with us.
-    Drop {
-        /// The stream.
+    /// The server wants to close a host's stream, for a reason on the server's side.
+    CloseStream {
+        /// The host's stream.
         connection: ConnectionId,
-        /// Why the stream is ended.
+        /// The reason, which decides the status that the host sees.
         reason: CloseReason,
     },
     /// A host's stream ended.
-    Leave {
-        /// The stream.
+    Disconnected {
+        /// The stream that ended. An unknown one is ignored.
         connection: ConnectionId,
     },
 }
 
-/// What is to be done or told.
+/// Something for the server to do. Outputs are carried out in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
-    /// A host is in. Comes before anything else that is sent to it.
+    /// A host is accepted: send its welcome. This comes before any frame to the host.
     Joined {
-        /// Its stream.
+        /// The host's stream.
         connection: ConnectionId,
-        /// Per tool offered, in order: why it is refused, if it is.
+        /// Per offered tool, in order: why it is refused, or `None`.
         tools: Vec<Option<String>>,
-        /// Per call in hand, in order.
+        /// Per call that the host still has, in order: what it is to do with the call.
         calls: Vec<(CallRef, Disposition)>,
     },
-    /// The verdicts on a host's new set of tools, in order: why each is refused, if it is.
+    /// A host's new set of tools is in place: tell the host.
     ToolsReplaced {
-        /// Its stream.
+        /// The host's stream.
         connection: ConnectionId,
-        /// The verdicts.
+        /// Per offered tool, in order: why it is refused, or `None`.
         tools: Vec<Option<String>>,
     },
-    /// Send this.
+    /// Send a frame to a host.
     Send {
-        /// To whom.
+        /// The host's stream.
         connection: ConnectionId,
-        /// The frame that is sent.
+        /// The frame to send.
         frame: ServerFrame,
     },
-    /// Let the stream end, after what was sent.
+    /// Close a stream after the frames that were sent before.
     Close {
-        /// The stream of the host.
+        /// The host's stream.
         connection: ConnectionId,
-        /// Why the stream is ended.
+        /// The reason, which decides the status that the host sees.
         reason: CloseReason,
     },
-    /// Tell whoever owns the call.
-    News {
-        /// The tenant that it belongs to.
+    /// Tell the run that owns the call.
+    Update {
+        /// Tenant of the call.
         tenant: TenantId,
-        /// The call.
+        /// The call that changed.
         call: CallId,
-        /// What happened to it.
-        news: News,
+        /// The change to report.
+        update: CallUpdate,
     },
-    /// Have an answer recorded, then report [`Input::Settled`] or [`Input::Unsettled`].
-    Answer {
-        /// The tenant that it belongs to.
+    /// Have a result recorded by the call's run. Then report [`Input::ResultHandled`] or [`Input::ResultNotRecorded`].
+    Result {
+        /// Tenant of the call.
         tenant: TenantId,
-        /// The stream that waits for the acknowledgement, if one does.
+        /// The stream that waits for the acknowledgement. `None` if the fleet itself rejected the call.
         connection: Option<ConnectionId>,
-        /// Who answers.
+        /// The host that the result is from.
         host: HostId,
-        /// The answer.
-        answer: Box<Answer>,
+        /// The result to record.
+        result: Box<CallResult>,
     },
-    /// A tool has its first host.
+    /// A tool has its first connected host.
     Served {
-        /// The tenant that it belongs to.
+        /// Tenant of the tool.
         tenant: TenantId,
-        /// Its name.
+        /// Name of the tool.
         tool: String,
     },
-    /// A tool has no host any more.
+    /// A tool has no connected host any more.
     Unserved {
-        /// The tenant that it belongs to.
+        /// Tenant of the tool.
         tenant: TenantId,
-        /// Its name.
+        /// Name of the tool.
         tool: String,
     },
 }
 
-/// What happens to a call.
+/// A change of a call at its host, reported to the call's run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum News {
-    /// A host has room for it and keeps it.
+pub enum CallUpdate {
+    /// A host reserves room for the call. The run may offer it the call.
     Granted {
-        /// The host.
+        /// The host with the room.
         host: HostId,
     },
-    /// No host will have room.
+    /// No host gets the call: the tool is unknown, its queue is full, or no host connected in time.
     Denied {
-        /// The model reads it.
+        /// The reason, as the model reads it.
         message: String,
     },
-    /// A host works on it.
+    /// The host confirmed that it works on the call.
     Accepted {
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// The host.
+        /// The host that works on it.
         host: HostId,
     },
-    /// A host saved how far it is.
+    /// The call saved its progress.
     Checkpoint {
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// Opaque.
+        /// Bytes for the next attempt, which only the tool understands.
         checkpoint: Vec<u8>,
     },
-    /// It asks a human.
+    /// The call asks a person.
     InputNeeded {
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// What, with the host's name for the question.
-        ask: Box<Ask>,
-        /// Given up after this.
+        /// The question, with the host's name for it.
+        question: Box<QuestionContent>,
+        /// The question stays open for this long. `None` sets no limit.
         timeout: Option<Millis>,
     },
-    /// The host that had it will not answer.
+    /// The host will not send a result of this attempt.
     Lost {
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
         /// The reason, as people read it. Programs should not depend on its words.
         message: String,
-        /// What is known of its effects.
+        /// Knowledge of whether the attempt ran.
         ran: Ran,
     },
-    /// How far it is.
+    /// Progress that the tool reports.
     Progress {
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// What the tool reports, as people read it.
+        /// The tool's report, for people. May be empty.
         message: String,
-        /// 0 to 1.
+        /// Share of the work that is done, from 0 to 1.
         fraction: Option<f64>,
     },
-    /// Output while it runs.
+    /// A piece of output of the running tool.
     Output {
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// From 1, rising; a gap is output that was lost.
+        /// Number of the piece, from 1 and rising. A gap means lost output.
         chunk_seq: u64,
-        /// Whether it is standard error.
+        /// True for standard error, false for standard output.
         stderr: bool,
-        /// The bytes.
+        /// The bytes as the tool wrote them; may be cut within a character.
         data: Vec<u8>,
     },
 }
 
-/// Why a stream ends from our side.
+/// The server's reasons to close a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
     /// The host broke the protocol.
     Violation,
-    /// The host speaks a version that we do not.
+    /// The host speaks a protocol version that the server does not.
     Version,
-    /// Another connection took its place.
+    /// Another connection with the same host id replaced it.
     Replaced,
-    /// It was silent for too long.
+    /// The host sent nothing for longer than the lease timeout.
     Silent,
-    /// It does not read what it is sent.
+    /// The host does not read its stream, and too much waits to be sent.
     NotReading,
-    /// It said goodbye.
+    /// The host said goodbye.
     Goodbye,
-    /// Answers cannot be recorded at the moment.
+    /// Results cannot be recorded at the moment, for example because the store is down.
     Unavailable,
-    /// The server is going down.
+    /// The server shuts down.
     ShuttingDown,
-}
-
-/// How a host is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostHealth {
-    /// Connected and heard from in time.
-    Connected,
-    /// Connected, takes no new calls.
-    Draining,
-    /// Gone; its calls wait for it to come back.
-    Lost,
-}
-
-/// How much goes on at the hosts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FleetCounts {
-    /// Hosts with a connection.
-    pub connected: usize,
-    /// Calls that a host has or has room for.
-    pub calls: usize,
-    /// Calls that wait for room.
-    pub queued: usize,
-}
-
-impl std::ops::Add for FleetCounts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            connected: self.connected + other.connected,
-            calls: self.calls + other.calls,
-            queued: self.queued + other.queued,
-        }
-    }
-}
-
-/// A host, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostView {
-    /// Its name.
-    pub host: HostId,
-    /// How it is doing.
-    pub health: HostHealth,
-    /// Its language and library.
-    pub sdk: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// What it serves.
-    pub tools: Vec<String>,
-    /// Calls it has.
-    pub calls: usize,
-    /// Calls it would take now.
-    pub free_credit: u64,
-    /// When it connected.
-    pub connected_at: Timestamp,
-    /// When it was last heard from.
-    pub last_heard: Timestamp,
-    /// Frames that made no sense for the state of things and were ignored.
-    pub ignored_frames: u64,
-}
-
-/// A tool, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolView {
-    /// Its name.
-    pub name: String,
-    /// Who serves it.
-    pub hosts: Vec<HostId>,
-    /// Calls that a host has or has room for.
-    pub calls: usize,
-    /// Calls that wait.
-    pub queued: usize,
 }

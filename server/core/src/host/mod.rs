@@ -1,37 +1,41 @@
-//! Tool hosts: which are there, what room they have, which call is whose, and when a call is given up.
+//! The fleet: connected tool hosts, their room for calls, and which host has which call.
 //!
-//! Pure: [`Fleet::handle`] and [`Fleet::handle_time`] decide and say what is to be sent; [`Fleet::deadline`] says
-//! when time alone will change something. Nothing here is durable. What must survive is in the journals of the runs;
-//! after a restart the fleet is built again from what hosts say they have in hand and what runs reclaim.
+//! Pure: [`Fleet::handle`] and [`Fleet::handle_time`] decide and return what is to be sent, and [`Fleet::deadline`] is
+//! the time of the next timer. Nothing here is durable. The journals of the runs hold what must survive: after a restart
+//! the fleet is built again from the calls that hosts say they have and the calls that runs reclaim.
+//!
+//! Life of a call: its run *seeks* a host; the fleet *grants* room on one; the run *offers* the call, which is then
+//! *assigned* to the host; the host *confirms* it and later sends its *result*; once the run has recorded the result,
+//! the host gets its acknowledgement.
 //!
 //! **Invariants**, which the randomised test checks after every step:
-//! - a connection is never sent more calls than it gave credit for, and a host never has more of a tool's calls than
-//!   the tool declares, except where a reconnecting host brings them along;
-//! - a call that is given to a host has exactly one host;
-//! - whoever seeks a host gets an answer: room, a denial, or the wait ends by its own wish;
-//! - as long as a call waits for a tool, no host has room for it;
-//! - no host is given a call while it is told to stop one of the same id;
-//! - a call that another try is sought for while a host has the answer of the last one waits for that answer, for a
-//!   bounded time.
+//! - a connection is never sent more calls than it gave credit for, and a host never has more calls of a tool than the
+//!   tool declares, except for calls that a reconnecting host brings with it;
+//! - an assigned call has exactly one host;
+//! - a call that seeks a host is granted one or denied, unless its run stops seeking;
+//! - while a call waits for a tool, no host has room for it;
+//! - a host that still stops a cancelled call gets no other call of the same id;
+//! - if a host has the result of the last attempt, the next attempt waits for that result, for a bounded time.
 
 pub mod frame;
 
 mod call;
+mod connection;
+mod credit;
 mod fleet;
+mod host_state;
+mod hosts_by_load;
 mod io;
 mod options;
 mod pool;
 mod queue;
-mod roster;
-mod session;
 mod timer;
+mod view;
 
 pub use fleet::Fleet;
-pub use io::{
-    CloseReason, ConnectionId, FleetCounts, HostHealth, HostView, Input, Joining, News, Output, ServedTool,
-    ToolView,
-};
+pub use io::{CallUpdate, CloseReason, ConnectionId, HostJoin, Input, Output, ServedTool};
 pub use options::FleetOptions;
+pub use view::{FleetCounts, HostHealth, HostView, ToolView};
 
 #[cfg(test)]
 mod tests;

@@ -1,24 +1,24 @@
-//! Times and bounds of a fleet.
+//! Timeouts and bounds of a fleet, with their defaults.
 
 use crate::time::Millis;
 
-/// How a fleet behaves. The defaults suit hosts in other data centres and tools that take seconds to hours.
+/// Timeouts and bounds of a fleet. The defaults suit hosts in other data centres and tools that take seconds to hours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetOptions {
-    /// A host that was silent for this long is lost. Default 15 s, three heartbeats.
+    /// A host that sends nothing for this long counts as disconnected. Default 15 s, three heartbeats.
     pub lease_timeout: Millis,
-    /// How long a lost host may take to come back before its calls are given up. Default 10 s.
+    /// Time that a disconnected host has to reconnect before its calls are lost. Default 10 s.
     pub grace_period: Millis,
-    /// How long a call waits for a host of its tool to connect at all. Default 30 s.
+    /// Time that a call waits while no host of its tool is connected. Default 30 s.
     pub host_wait: Millis,
-    /// From sending a call to the host's word that it works on it; and from the word of a host that it has an answer to
-    /// that answer, where the call's next try waits for it. Default 10 s.
+    /// Time that a host has to confirm a call that it was sent. Also the time that the next attempt of a call waits for
+    /// a result which a reconnecting host said it has. Default 10 s.
     pub accept_timeout: Millis,
-    /// A host that rejected a call as busy is left alone for this long. Default 1 s.
+    /// Time that a host gets no new calls after it rejected one as busy. Default 1 s.
     pub busy_pause: Millis,
-    /// How long a cancelled tool may take to clean up. Default 5 s.
+    /// Time that a cancelled tool has to clean up. Default 5 s.
     pub cancel_grace: Millis,
-    /// Calls that wait for one tool. Default 1024.
+    /// Most calls that may wait for one tool, or for one host. Default 1024.
     pub queue_per_tool_max: usize,
 }
 

@@ -1,57 +1,58 @@
-//! Calls that wait for one tool, served fairly: runs take turns, and each run's calls keep their order.
+//! The queue of one tool, fair between runs: runs are served round-robin, and each run's calls keep their order.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::id::{CallId, RunId};
 
-/// The queue. A run with a thousand calls delays another run's one call by one turn.
+/// Calls that wait for one tool. A run with a thousand calls delays the first call of another run by one call only.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FairQueue {
-    turns: VecDeque<RunId>,
+    /// Runs that have calls here, in the order in which they are served.
+    order: VecDeque<RunId>,
     by_run: BTreeMap<RunId, VecDeque<CallId>>,
     len: usize,
 }
 
 impl FairQueue {
-    /// Puts a call behind its run's others. It must not be in the queue.
+    /// Adds a call behind the others of its run. It must not be in the queue yet.
     pub(super) fn push(&mut self, call: CallId) {
         let calls = self.by_run.entry(call.run.clone()).or_default();
         if calls.is_empty() {
-            self.turns.push_back(call.run.clone());
+            self.order.push_back(call.run.clone());
         }
         calls.push_back(call);
         self.len += 1;
     }
 
-    /// Whether there is a call that fits.
+    /// True if a call in the queue fits.
     pub(super) fn has(&self, fits: impl Fn(&CallId) -> bool) -> bool {
         self.next(fits).is_some()
     }
 
-    /// Takes the next call that fits; its run goes to the end of the line.
+    /// Removes and returns the next call that fits. Its run is served last from then on.
     pub(super) fn pop(&mut self, fits: impl Fn(&CallId) -> bool) -> Option<CallId> {
-        let (turn, place) = self.next(fits)?;
-        let run = self.turns.remove(turn)?;
+        let Position { run, call } = self.next(fits)?;
+        let run = self.order.remove(run)?;
         let calls = self.by_run.get_mut(&run)?;
-        let call = calls.remove(place)?;
+        let call = calls.remove(call)?;
         if calls.is_empty() {
             self.by_run.remove(&run);
         } else {
-            self.turns.push_back(run);
+            self.order.push_back(run);
         }
         self.len -= 1;
         Some(call)
     }
 
-    /// The next call that fits: its run's place in the line, and its own among its run's.
-    fn next(&self, fits: impl Fn(&CallId) -> bool) -> Option<(usize, usize)> {
-        self.turns.iter().enumerate().find_map(|(turn, run)| {
-            let place = self.by_run.get(run)?.iter().position(&fits)?;
-            Some((turn, place))
+    /// The next call that fits.
+    fn next(&self, fits: impl Fn(&CallId) -> bool) -> Option<Position> {
+        self.order.iter().enumerate().find_map(|(run, id)| {
+            let call = self.by_run.get(id)?.iter().position(&fits)?;
+            Some(Position { run, call })
         })
     }
 
-    /// Takes a call out, wherever it stands.
+    /// Removes a call from anywhere in the queue. An unknown call changes nothing.
     pub(super) fn remove(&mut self, call: &CallId) {
         let Some(calls) = self.by_run.get_mut(&call.run) else { return };
         let before = calls.len();
@@ -59,24 +60,31 @@ impl FairQueue {
         self.len -= before - calls.len();
         if calls.is_empty() {
             self.by_run.remove(&call.run);
-            self.turns.retain(|run| *run != call.run);
+            self.order.retain(|run| *run != call.run);
         }
     }
 
-    /// How many wait.
+    /// The number of calls that wait.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none waits.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All that wait, by run.
+    /// All calls that wait, run by run: not the order in which they are served.
     pub(super) fn iter(&self) -> impl Iterator<Item = &CallId> {
         self.by_run.values().flatten()
     }
+}
+
+/// The place of a call in the queue.
+struct Position {
+    /// Index of its run in the order of runs.
+    run: usize,
+    /// Index of the call among those of its run.
+    call: usize,
 }
 
 #[cfg(test)]
@@ -93,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_take_turns() {
+    fn runs_are_served_round_robin() {
         let mut queue = FairQueue::default();
         for index in 0..3 {
             queue.push(call("big", index));
@@ -134,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_comes_back_has_one_turn() {
+    fn a_run_that_comes_back_is_in_the_order_once() {
         let mut queue = FairQueue::default();
         queue.push(call("a", 0));
         queue.remove(&call("a", 0));

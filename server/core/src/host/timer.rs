@@ -1,10 +1,10 @@
-//! Timers as data: a key each, at most one time per key.
+//! Timers as data: at most one time per key, with the earliest first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::time::Timestamp;
 
-/// What is to happen when.
+/// A set of timers. Both maps hold the same timers.
 #[derive(Debug, Clone)]
 pub(super) struct Timers<K> {
     by_key: BTreeMap<K, Timestamp>,
@@ -18,7 +18,7 @@ impl<K> Default for Timers<K> {
 }
 
 impl<K: Clone + Ord> Timers<K> {
-    /// Sets a timer, or moves it.
+    /// Sets the timer of a key. A timer that was set before is moved.
     pub(super) fn set(&mut self, key: K, at: Timestamp) {
         if let Some(before) = self.by_key.insert(key.clone(), at) {
             self.by_time.remove(&(before, key.clone()));
@@ -26,19 +26,19 @@ impl<K: Clone + Ord> Timers<K> {
         self.by_time.insert((at, key));
     }
 
-    /// Takes a timer away, if it is set.
+    /// Removes the timer of a key, if it is set.
     pub(super) fn clear(&mut self, key: &K) {
         if let Some(at) = self.by_key.remove(key) {
             self.by_time.remove(&(at, key.clone()));
         }
     }
 
-    /// The earliest time that is set.
+    /// The earliest time of any timer.
     pub(super) fn next(&self) -> Option<Timestamp> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Takes the earliest timer that is due.
+    /// Removes and returns the earliest timer that is due.
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<K> {
         if self.next()? > now {
             return None;
@@ -48,7 +48,7 @@ impl<K: Clone + Ord> Timers<K> {
         Some(key)
     }
 
-    /// When a timer goes off, if it is set.
+    /// The time of a timer, if it is set.
     #[cfg(test)]
     pub(super) fn get(&self, key: &K) -> Option<Timestamp> {
         self.by_key.get(key).copied()

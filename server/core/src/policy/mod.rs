@@ -148,7 +148,12 @@ impl PolicyRule {
     /// The rule for calls of exactly this tool with exactly these arguments; `None` where they are too long for one, or
     /// have a number that is not told apart from others.
     #[must_use]
-    pub fn exactly(action: PolicyAction, tool: &str, arguments: &str, origin: RuleOrigin) -> Option<Self> {
+    pub fn for_exact_call(
+        action: PolicyAction,
+        tool: &str,
+        arguments: &str,
+        origin: RuleOrigin,
+    ) -> Option<Self> {
         let call = PolicyCall::new(tool, arguments);
         if !call.is_exact {
             return None;
@@ -220,7 +225,7 @@ impl PolicyCall {
 
 /// The rule that decides about a call: the first deny that matches, else the last rule that does.
 #[must_use]
-pub fn deciding<'a>(
+pub fn deciding_rule<'a>(
     rules: impl IntoIterator<Item = &'a PolicyRule>,
     call: &PolicyCall,
 ) -> Option<&'a PolicyRule> {

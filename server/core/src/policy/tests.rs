@@ -55,7 +55,7 @@ fn a_deny_wins_and_else_the_last_match() {
     let ask = rule(PolicyAction::Ask, "*", &[]);
     let deny = rule(PolicyAction::Deny, "", &[("/cmd", "ls*")]);
     let other = rule(PolicyAction::Deny, "mail", &[]);
-    let decides = |rules: &[&PolicyRule]| deciding(rules.iter().copied(), &call).cloned();
+    let decides = |rules: &[&PolicyRule]| deciding_rule(rules.iter().copied(), &call).cloned();
     assert_eq!(decides(&[]), None);
     assert_eq!(decides(&[&other]), None);
     assert_eq!(decides(&[&ask, &allow, &other]), Some(allow.clone()));
@@ -66,7 +66,7 @@ fn a_deny_wins_and_else_the_last_match() {
 #[test]
 fn the_rule_for_exactly_one_call_matches_no_other() {
     let arguments = r#"{ "b": [1, 2.0], "a": "rm *\\?" }"#;
-    let rule = PolicyRule::exactly(PolicyAction::Allow, "shell", arguments, RuleOrigin::Run).unwrap();
+    let rule = PolicyRule::for_exact_call(PolicyAction::Allow, "shell", arguments, RuleOrigin::Run).unwrap();
     assert_eq!(rule.check(), Ok(()));
     assert!(rule.matches(&PolicyCall::new("shell", arguments)));
     assert!(rule.matches(&PolicyCall::new("shell", r#"{"a":"rm *\\?","b":[1,2.0]}"#)));
@@ -75,7 +75,7 @@ fn the_rule_for_exactly_one_call_matches_no_other() {
     }
     assert!(!rule.matches(&PolicyCall::new("shell2", arguments)));
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(POLICY_PATTERN_BYTES_MAX));
-    assert_eq!(PolicyRule::exactly(PolicyAction::Allow, "shell", &long, RuleOrigin::Run), None);
+    assert_eq!(PolicyRule::for_exact_call(PolicyAction::Allow, "shell", &long, RuleOrigin::Run), None);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_title_says_which_rule_it_is() {
 #[test]
 fn numbers_that_are_not_told_apart_are_not_allowed_by_what_they_are() {
     let exactly =
-        |arguments: &str| PolicyRule::exactly(PolicyAction::Allow, "pay", arguments, RuleOrigin::Run);
+        |arguments: &str| PolicyRule::for_exact_call(PolicyAction::Allow, "pay", arguments, RuleOrigin::Run);
     let known = [
         "{}",
         r#"{"n":-9223372036854775808,"m":18446744073709551615,"x":1e30,"y":0.1}"#,

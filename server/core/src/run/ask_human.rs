@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
-use crate::run::human::{Ask, SelectOption};
+use crate::run::human::{QuestionContent, SelectOption};
 use crate::tool::{EffectClass, ToolDeclaration};
 
 /// Its name, which no host's tool can have.
@@ -54,12 +54,12 @@ struct Arguments {
 ///
 /// # Errors
 /// What is wrong with the arguments, for the model.
-pub fn ask(arguments: &str) -> Result<Ask, String> {
+pub fn ask(arguments: &str) -> Result<QuestionContent, String> {
     let Arguments { question, options, multiple } =
         serde_json::from_str(arguments).map_err(|error| format!("the arguments are wrong: {error}"))?;
     let options =
         (1..).zip(options).map(|(number, label): (u32, _)| SelectOption { id: number.to_string(), label });
-    let ask = Ask { text: question, options: options.collect(), multiple, input: None };
+    let ask = QuestionContent { text: question, options: options.collect(), multiple, input: None };
     ask.check().map_err(|problem| problem.to_string())?;
     Ok(ask)
 }

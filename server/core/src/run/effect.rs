@@ -1,8 +1,8 @@
 //! What the machine asks of the world. Each effect leads to one later input, or is fire-and-forget where it says so.
 
-use crate::ask::InputAnswer;
 use crate::entry::CompactionReason;
 use crate::id::{CallSlot, EntryNo, HostId, RuntimeId};
+use crate::question::InputAnswer;
 use crate::run::plan::Situation;
 use crate::time::Timestamp;
 use crate::tool::{Digest, Runtime};

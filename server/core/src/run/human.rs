@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::ask::{Ask, BadAsk, SelectOption};
 use crate::id::{CallSlot, RequestId, RunId};
 use crate::limits::POLICY_RULES_MAX;
 use crate::policy::{BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin};
+pub use crate::question::{BadQuestion, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
 
@@ -54,7 +54,7 @@ pub struct Question {
     pub digest: Digest,
     /// What is asked, of a prompt or a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ask: Option<Box<Ask>>,
+    pub ask: Option<Box<QuestionContent>>,
     /// When it was asked.
     pub asked_at: Timestamp,
     /// When it is denied by itself.
@@ -62,7 +62,7 @@ pub struct Question {
     pub expires_at: Option<Timestamp>,
 }
 
-impl Ask {
+impl QuestionContent {
     /// Prompt or choice.
     #[must_use]
     pub fn kind(&self) -> QuestionKind {
@@ -218,7 +218,7 @@ impl Question {
     pub fn planned(
         run: &RunId,
         decision: u32,
-        ask: Ask,
+        ask: QuestionContent,
         asked_at: Timestamp,
         timeout: Option<Millis>,
     ) -> Self {
@@ -226,7 +226,12 @@ impl Question {
     }
 
     /// A question for text or a choice, of nobody in particular.
-    pub(crate) fn asking(request: RequestId, ask: Ask, asked_at: Timestamp, timeout: Option<Millis>) -> Self {
+    pub(crate) fn asking(
+        request: RequestId,
+        ask: QuestionContent,
+        asked_at: Timestamp,
+        timeout: Option<Millis>,
+    ) -> Self {
         Self {
             request,
             kind: ask.kind(),
@@ -397,6 +402,6 @@ impl Question {
     }
 
     fn exactly(&self, action: PolicyAction, origin: RuleOrigin) -> Option<PolicyRule> {
-        PolicyRule::exactly(action, &self.tool, &self.arguments, origin)
+        PolicyRule::for_exact_call(action, &self.tool, &self.arguments, origin)
     }
 }

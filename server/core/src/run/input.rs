@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::agent::RunSpec;
-use crate::ask::Ask;
 use crate::entry::{Compaction, CompactionReason};
 use crate::error::ModelErrorKind;
-use crate::extension::Applied;
+use crate::extension::ExtensionCall;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
 use crate::policy::PolicyRule;
+use crate::question::QuestionContent;
 use crate::run::event::{Ran, Steer};
 use crate::run::human::{Decision, Remember};
 use crate::run::plan::Instruction;
@@ -96,7 +96,7 @@ pub enum Input {
         /// The try, counted from 1.
         attempt: u32,
         /// What it asks, with the host's name for the question. It was found good.
-        ask: Ask,
+        ask: QuestionContent,
         /// Given up after this; absent means as long as for every question of the run.
         timeout: Option<Millis>,
     },
@@ -113,7 +113,7 @@ pub enum Input {
         /// Its answer, as hooks leave it.
         outcome: CallOutcome,
         /// What hooks were asked about it.
-        applied: Vec<Applied>,
+        applied: Vec<ExtensionCall>,
     },
     /// A call will not be answered by the host that had it.
     CallLost {
@@ -214,7 +214,7 @@ pub struct Start {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prepared {
     /// What was asked, in order.
-    pub applied: Vec<Applied>,
+    pub applied: Vec<ExtensionCall>,
     /// Why the run must not go on.
     pub failure: Option<String>,
     /// Put in place of the caller's messages.
@@ -254,7 +254,7 @@ pub struct ModelFinished {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Hooked {
     /// What was asked, in order.
-    pub applied: Vec<Applied>,
+    pub applied: Vec<ExtensionCall>,
     /// Put in place of the model's arguments.
     pub arguments: Option<String>,
 }

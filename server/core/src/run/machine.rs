@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::ask::InputAnswer;
 use crate::error::Refusal;
 use crate::id::{CallSlot, HostId, RequestId, RunId, RuntimeId};
+use crate::question::InputAnswer;
 use crate::run::effect::{Effect, Offer};
 use crate::run::event::{Event, Record};
 use crate::run::input::Input;

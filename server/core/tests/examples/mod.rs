@@ -9,7 +9,7 @@ use agentloop_core::agent::{
 };
 use agentloop_core::entry::{Compaction, CompactionReason, Cut};
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::extension::{Applied, ExtensionKind};
+use agentloop_core::extension::{ExtensionCall, ExtensionKind};
 use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use agentloop_core::message::{
     FinishReason, Image, Message, Part, ProviderState, Reasoning, Role, ToolCall, ToolResult, ToolStatus,
@@ -78,7 +78,7 @@ fn inputs() -> Vec<(&'static str, Event)> {
 }
 
 fn extensions() -> Vec<(&'static str, Event)> {
-    let hook = Applied {
+    let hook = ExtensionCall {
         extension: ExtensionKind::Hook,
         name: "audit".to_owned(),
         outcome: "annotated: looks fine".to_owned(),
@@ -86,7 +86,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         duration: Millis(12),
         system_prompt: "Be polite.".to_owned(),
     };
-    let source = Applied {
+    let source = ExtensionCall {
         extension: ExtensionKind::ContextSource,
         name: "memory".to_owned(),
         outcome: String::new(),

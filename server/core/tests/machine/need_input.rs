@@ -1,9 +1,9 @@
 //! A running call asks a human.
 
-use agentloop_core::ask::InputAnswer;
 use agentloop_core::error::Refusal;
 use agentloop_core::limits::INPUTS_PER_CALL_MAX;
 use agentloop_core::message::ToolStatus;
+use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;

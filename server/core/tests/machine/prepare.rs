@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::error::Refusal;
-use agentloop_core::extension::Applied;
+use agentloop_core::extension::ExtensionCall;
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::{Message, Role, ToolStatus};
 use agentloop_core::run::effect::Effect;
@@ -30,7 +30,10 @@ fn messages_wait_until_everybody_was_asked() {
 
     let remembered = Arc::new(Message::text(Role::User, "they like it short"));
     let step = script.does(prepared(Prepared {
-        applied: vec![applied("noted"), Applied { system_prompt: "Be kind.".to_owned(), ..applied("") }],
+        applied: vec![
+            applied("noted"),
+            ExtensionCall { system_prompt: "Be kind.".to_owned(), ..applied("") },
+        ],
         context: vec![("memory".to_owned(), remembered)],
         ..Prepared::default()
     }));

@@ -2,7 +2,7 @@
 
 use agentloop_core::error::{ModelErrorKind, Refusal};
 use agentloop_core::id::EntryNo;
-use agentloop_core::limits::HELD_MESSAGES_MAX;
+use agentloop_core::limits::WAITING_MESSAGES_MAX;
 use agentloop_core::message::{FinishReason, Role};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Observation};
@@ -116,10 +116,10 @@ fn a_restart_forgets_neither_the_words_nor_the_request() {
 #[test]
 fn no_more_is_held_than_there_is_room_for() {
     let mut script = given(spec());
-    for at in 0..HELD_MESSAGES_MAX {
+    for at in 0..WAITING_MESSAGES_MAX {
         script.does(steer(&format!("more-{at}"), "and"));
     }
-    assert_eq!(script.refuses(steer("most", "and")), Refusal::TooMuchHeld);
+    assert_eq!(script.refuses(steer("most", "and")), Refusal::TooManyWaitingMessages);
     script.says("go on");
     script.does(steer("most", "and"));
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use agentloop_core::agent::{LoopLimits, ReasoningEffort, RetryPolicy, ToolChoice};
 use agentloop_core::model::{ModelFacts, Prices};
-use agentloop_core::model_traits::{Effort, Efforts, Taken, Thinks, TraitOverrides};
+use agentloop_core::model_traits::{Effort, Efforts, ParameterSupport, ThinkingMode, TraitOverrides};
 use agentloop_core::policy::{ArgumentPattern, PolicyAction};
 use agentloop_core::time::Millis;
 
@@ -242,10 +242,10 @@ fn traits_of_models() {
         [providers.local.models.other]
         context_window = 8192";
     let expected = TraitOverrides {
-        thinks: Some(Thinks::ByDefault),
+        thinks: Some(ThinkingMode::ByDefault),
         efforts: Some(Efforts::of(&[Effort::Low, Effort::Max])),
-        sampling: Some(Taken::WithoutThinking),
-        forced_tools: Some(Taken::Never),
+        sampling: Some(ParameterSupport::WithoutThinking),
+        forced_tools: Some(ParameterSupport::Never),
         binds_thoughts: Some(true),
         by_budget: Some(true),
     };

@@ -96,14 +96,14 @@ async fn remember(extensions: &RunExtensions, name: &str, records: &[Record]) ->
     let found = extensions.extensions.context_source(&extensions.run.tenant, name);
     let found = tokio::time::timeout(UNKNOWN_WAIT, found).await;
     let source = found.map_err(|_late| ExtensionError::Unknown)??;
-    let terms = source.terms();
+    let declaration = source.declaration();
     let messages = session_messages(records);
-    if !terms.remembers || messages.is_empty() {
+    if !declaration.remembers || messages.is_empty() {
         return Ok(());
     }
-    let deadline = extensions.now().after(terms.timeout);
+    let deadline = extensions.now().after(declaration.timeout);
     let request = RememberRequest { run: extensions.run.clone(), deadline, messages };
-    with_timeout(terms.timeout, source.remember(request)).await
+    with_timeout(declaration.timeout, source.remember(request)).await
 }
 
 fn job_error(error: &ExtensionError) -> JobError {

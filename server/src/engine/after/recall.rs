@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use agentloop_core::extension::SourceTerms;
+use agentloop_core::extension::SourceDeclaration;
 use agentloop_core::message::Role;
 use agentloop_core::time::Millis;
 use async_trait::async_trait;
@@ -35,8 +35,8 @@ impl Recall {
 
 #[async_trait]
 impl ContextSource for Recall {
-    fn terms(&self) -> SourceTerms {
-        SourceTerms { timeout: TIMEOUT, remembers: false }
+    fn declaration(&self) -> SourceDeclaration {
+        SourceDeclaration { timeout: TIMEOUT, remembers: false }
     }
 
     async fn context(&self, request: ContextRequest) -> Result<Vec<ContextItem>, ExtensionError> {

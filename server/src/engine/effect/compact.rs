@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{ContextPolicy, RunSpec};
-use agentloop_core::context::compact::{Goal, extract, fit, summarized, to_summarize, trim, truncate};
+use agentloop_core::context::compact::{
+    CompactionGoal, extract, fit, summarized, to_summarize, trim, truncate,
+};
 use agentloop_core::context::view::{compacted, view};
 use agentloop_core::entry::{Compaction, CompactionReason, Entry};
 use agentloop_core::error::{ErrorClass, ModelErrorKind};
@@ -126,7 +128,7 @@ impl CompactionEffect {
 
     /// The goal of the compaction. It is well below the bound, so that the next call does not pass it again. Each level
     /// makes it smaller.
-    fn goal(&self, before: u64) -> Goal {
+    fn goal(&self, before: u64) -> CompactionGoal {
         let ContextPolicy { keep_recent, max_messages, .. } = &self.spec.context;
         let bound = tokens_max(&self.deps, &self.spec);
         let fraction = |of: u64, level: u32| (0..level).fold(of, |left, _| left / 5 * 3).max(1);
@@ -139,7 +141,7 @@ impl CompactionEffect {
         };
         let messages =
             max_messages.map(|max| (max / 4 * 3).max(keep_recent.saturating_add(2).min(max)).max(1));
-        Goal { keep_recent: *keep_recent, messages, tokens }
+        CompactionGoal { keep_recent: *keep_recent, messages, tokens }
     }
 
     /// Has a model sum up everything but the recent messages.

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::extension::{Applied, ExtensionKind, HookPoint};
+use agentloop_core::extension::{ExtensionCall, ExtensionKind, HookPoint};
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::FutureExt as _;
 
@@ -31,7 +31,7 @@ pub(in crate::engine) struct RunExtensions {
 /// The result of a call of a hook.
 pub(in crate::engine) struct HookResult {
     /// The record of the call for the journal.
-    pub(in crate::engine) applied: Applied,
+    pub(in crate::engine) applied: ExtensionCall,
     /// `None` if the hook failed.
     pub(in crate::engine) verdict: Option<HookVerdict>,
     /// The reason to stop the run or to reject the call: a veto, or the failure of a required hook.
@@ -43,7 +43,7 @@ pub(in crate::engine) struct HookResult {
 /// The result of a call of a context source.
 pub(in crate::engine) struct SourceResult {
     /// The record of the call for the journal.
-    pub(in crate::engine) applied: Applied,
+    pub(in crate::engine) applied: ExtensionCall,
     /// None if the source failed or knew nothing.
     pub(in crate::engine) items: Vec<ContextItem>,
 }
@@ -66,24 +66,24 @@ impl RunExtensions {
         let found = self.extensions.hook(&self.run.tenant, name).await;
         let (required, verdict) = match found {
             Ok(hook) => {
-                let terms = hook.terms();
-                if !terms.points.contains(&point) {
+                let declaration = hook.declaration();
+                if !declaration.points.contains(&point) {
                     return None;
                 }
-                (terms.required, self.verdict(&*hook, terms.timeout, occasion).await)
+                (declaration.required, self.verdict(&*hook, declaration.timeout, occasion).await)
             }
             Err(error) => (true, Err(error)),
         };
         let applied = self.applied(ExtensionKind::Hook, name, began);
         Some(match verdict {
             Ok(verdict) => HookResult {
-                applied: Applied { outcome: outcome(point, &verdict), ..applied },
+                applied: ExtensionCall { outcome: outcome(point, &verdict), ..applied },
                 objection: verdict.veto.as_ref().map(|veto| format!("vetoed by the hook {name}: {veto}")),
                 verdict: Some(verdict),
                 is_retryable: false,
             },
             Err(error) => HookResult {
-                applied: Applied {
+                applied: ExtensionCall {
                     outcome: format!("{}: failed", point_name(point)),
                     error: Some(error.to_string()),
                     ..applied
@@ -128,11 +128,11 @@ impl RunExtensions {
                     (fit, all) if fit == all => format!("gave {all}"),
                     (fit, all) => format!("gave {all}, of which {fit} fit"),
                 };
-                SourceResult { applied: Applied { outcome, ..applied }, items }
+                SourceResult { applied: ExtensionCall { outcome, ..applied }, items }
             }
             Err(error) => {
                 let error = Some(error.to_string());
-                SourceResult { applied: Applied { error, ..applied }, items: Vec::new() }
+                SourceResult { applied: ExtensionCall { error, ..applied }, items: Vec::new() }
             }
         }
     }
@@ -146,15 +146,15 @@ impl RunExtensions {
         let found = self.extensions.context_source(&self.run.tenant, name);
         let found = tokio::time::timeout(UNKNOWN_SOURCE_WAIT, found).await;
         let source = found.map_err(|_late| ExtensionError::Unknown)??;
-        let timeout = source.terms().timeout;
+        let timeout = source.declaration().timeout;
         let deadline = self.now().after(timeout);
         let request = ContextRequest { run: self.run.clone(), deadline, query, max_bytes };
         with_timeout(timeout, source.context(request)).await
     }
 
     /// The record of a call that began then and ended now, without its outcome.
-    fn applied(&self, extension: ExtensionKind, name: &str, began: Timestamp) -> Applied {
-        Applied {
+    fn applied(&self, extension: ExtensionKind, name: &str, began: Timestamp) -> ExtensionCall {
+        ExtensionCall {
             extension,
             name: name.to_owned(),
             outcome: String::new(),

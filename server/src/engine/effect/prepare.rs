@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use agentloop_core::extension::Applied;
+use agentloop_core::extension::ExtensionCall;
 use agentloop_core::limits::{CONTEXT_BYTES_MAX, CONTEXT_QUERY_BYTES_MAX, CONTEXT_TOTAL_BYTES_MAX};
 use agentloop_core::message::{Message, Role, SharedMessage};
 use agentloop_core::run::input::{Input, Prepared};
@@ -29,7 +29,9 @@ async fn call_hooks(extensions: &RunExtensions, brought: Vec<SharedMessage>) -> 
         let messages = prepared.messages.as_ref().unwrap_or(&brought).clone();
         let Some(result) = extensions.call_hook(&name, Occasion::PreRun { messages }).await else { continue };
         let verdict = result.verdict.unwrap_or_default();
-        prepared.applied.push(Applied { system_prompt: verdict.system_prompt_addition, ..result.applied });
+        prepared
+            .applied
+            .push(ExtensionCall { system_prompt: verdict.system_prompt_addition, ..result.applied });
         if result.objection.is_some() {
             prepared.failure = result.objection;
             return prepared;

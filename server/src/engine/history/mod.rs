@@ -5,7 +5,7 @@ mod cache;
 
 use std::collections::BTreeMap;
 
-use agentloop_core::context::build::{Paired, shown};
+use agentloop_core::context::build::{PairedHistory, shown};
 use agentloop_core::context::view::view;
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{EntryNo, Seq, SessionId, TenantId};
@@ -26,7 +26,7 @@ pub(in crate::engine) struct History {
     /// The messages that the model is shown of the entries.
     view: Vec<SharedMessage>,
     /// The view with each tool call beside its result, as it is sent.
-    paired: Paired,
+    paired: PairedHistory,
     /// The provider's encoding of the first messages of `paired`.
     encoded: EncodedPrefix,
     /// The provider's token count. It includes the system prompt and the tools.
@@ -49,7 +49,7 @@ impl Default for History {
         Self {
             entries: Vec::new(),
             view: Vec::new(),
-            paired: Paired::default(),
+            paired: PairedHistory::default(),
             encoded: EncodedPrefix::caching(),
             counted: None,
             estimated: TokenCount::default(),
@@ -133,7 +133,7 @@ impl History {
     /// Rebuilds the view, and drops everything that was derived from the old one.
     fn rebuild_view(&mut self) {
         self.view = view(&self.entries);
-        self.paired = Paired::default();
+        self.paired = PairedHistory::default();
         self.paired.extend(&self.view);
         self.forget_encoded();
         self.counted = None;

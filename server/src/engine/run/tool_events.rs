@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, Weak};
 
-use agentloop_core::ask::Ask;
 use agentloop_core::error::Refusal;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, RunKey, RuntimeId, TenantId};
+use agentloop_core::question::QuestionContent;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::state::{CallState, State};
 use agentloop_core::time::Millis;
@@ -16,28 +16,28 @@ use async_trait::async_trait;
 use crate::engine::error::EngineError;
 use crate::engine::feed::Progress;
 use crate::engine::{Engine, Inner};
-use crate::tool::{CallAnswer, CallInHand, CallNews, CallSink, Disposition, SinkUnavailable, Verdict};
+use crate::tool::{CallAnswer, CallInHand, CallSink, CallUpdate, Disposition, SinkUnavailable, Verdict};
 
 #[async_trait]
 impl CallSink for Engine {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews) {
+    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
         let key = RunKey::new(tenant.clone(), call.run.clone());
         let slot = call.slot;
         let input = match news {
-            CallNews::Granted { host } => Input::SlotGranted { slot, host },
-            CallNews::Denied { message } => Input::SlotDenied { slot, message },
-            CallNews::Accepted { attempt, host } => Input::CallAccepted { slot, attempt, host },
-            CallNews::Checkpoint { attempt, checkpoint } => {
+            CallUpdate::Granted { host } => Input::SlotGranted { slot, host },
+            CallUpdate::Denied { message } => Input::SlotDenied { slot, message },
+            CallUpdate::Accepted { attempt, host } => Input::CallAccepted { slot, attempt, host },
+            CallUpdate::Checkpoint { attempt, checkpoint } => {
                 Input::CallCheckpoint { slot, attempt, checkpoint }
             }
-            CallNews::InputNeeded { attempt, ask, timeout } => {
-                return self.input_needed(&key, call, attempt, *ask, timeout).await;
+            CallUpdate::InputNeeded { attempt, question, timeout } => {
+                return self.input_needed(&key, call, attempt, *question, timeout).await;
             }
-            CallNews::Lost { attempt, message, ran } => Input::CallLost { slot, attempt, message, ran },
-            CallNews::Progress { attempt, message, fraction } => {
+            CallUpdate::Lost { attempt, message, ran } => Input::CallLost { slot, attempt, message, ran },
+            CallUpdate::Progress { attempt, message, fraction } => {
                 return self.publish_progress(&key, Progress::Call { slot, attempt, message, fraction });
             }
-            CallNews::Output { attempt, chunk_seq, stderr, data } => {
+            CallUpdate::Output { attempt, chunk_seq, stderr, data } => {
                 let output = Progress::Output { slot, attempt, chunk_seq, stderr, data };
                 return self.publish_progress(&key, output);
             }
@@ -120,7 +120,7 @@ impl WeakSink {
 
 #[async_trait]
 impl CallSink for WeakSink {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews) {
+    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
         if let Ok(engine) = self.engine() {
             engine.news(tenant, call, news).await;
         }
@@ -168,10 +168,10 @@ impl Engine {
         key: &RunKey,
         call: &CallId,
         attempt: u32,
-        ask: Ask,
+        question: QuestionContent,
         timeout: Option<Millis>,
     ) {
-        let input = || Input::InputNeeded { slot: call.slot, attempt, ask: ask.clone(), timeout };
+        let input = || Input::InputNeeded { slot: call.slot, attempt, ask: question.clone(), timeout };
         match self.deliver(key, input).await {
             // Refused: the call is settled. Its host learns of that in another way.
             Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
@@ -207,7 +207,7 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::DeniedByRule(_)
         | Refusal::CannotRemember(_)
         | Refusal::IdReused
-        | Refusal::TooMuchHeld => Verdict::Stale,
+        | Refusal::TooManyWaitingMessages => Verdict::Stale,
     }
 }
 

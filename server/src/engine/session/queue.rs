@@ -56,7 +56,7 @@ impl Engine {
     /// Hands a request's messages to the session's live run.
     ///
     /// # Errors
-    /// [`EngineError::IdReused`]; [`StoreError::SessionMoved`] if that run has ended; [`Refusal::TooMuchHeld`]; the
+    /// [`EngineError::IdReused`]; [`StoreError::SessionMoved`] if that run has ended; [`Refusal::TooManyWaitingMessages`]; the
     /// store's.
     pub(in crate::engine) async fn steer(
         &self,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agentloop_core::extension::{ExtensionKind, Terms};
+use agentloop_core::extension::{ExtensionDeclaration, ExtensionKind};
 use agentloop_core::host::ConnectionId;
 use agentloop_core::id::{HostId, TenantId};
 use async_trait::async_trait;
@@ -31,7 +31,7 @@ pub struct ExtensionOffer {
     /// The name that runs use for it.
     pub name: String,
     /// Its kind, with timeouts and the like.
-    pub terms: Terms,
+    pub declaration: ExtensionDeclaration,
 }
 
 /// Sends requests to one host.
@@ -128,13 +128,14 @@ impl RemoteExtensions {
     }
 
     /// The terms that were declared last under this key. Waits for a while if no host has declared it yet.
-    async fn terms(&self, key: &ExtensionKey) -> Result<Terms, ExtensionError> {
+    async fn declaration(&self, key: &ExtensionKey) -> Result<ExtensionDeclaration, ExtensionError> {
         let known = async {
             loop {
                 let changed = self.changed.notified();
-                let terms = self.lock().extensions.get(key).map(|extension| extension.terms.clone());
-                if let Some(terms) = terms {
-                    return terms;
+                let declaration =
+                    self.lock().extensions.get(key).map(|extension| extension.declaration.clone());
+                if let Some(declaration) = declaration {
+                    return declaration;
                 }
                 changed.await;
             }
@@ -221,9 +222,13 @@ pub struct Remote(pub Arc<RemoteExtensions>);
 impl Extensions for Remote {
     async fn hook(&self, tenant: &TenantId, name: &str) -> Result<Arc<dyn Hook>, ExtensionError> {
         let key = ExtensionKey::new(tenant, ExtensionKind::Hook, name);
-        match self.0.terms(&key).await? {
-            Terms::Hook(terms) => Ok(Arc::new(RemoteHook::new(self.0.clone(), key, terms))),
-            Terms::Planner { .. } | Terms::ContextSource(_) => Err(ExtensionError::Unknown),
+        match self.0.declaration(&key).await? {
+            ExtensionDeclaration::Hook(declaration) => {
+                Ok(Arc::new(RemoteHook::new(self.0.clone(), key, declaration)))
+            }
+            ExtensionDeclaration::Planner { .. } | ExtensionDeclaration::ContextSource(_) => {
+                Err(ExtensionError::Unknown)
+            }
         }
     }
 
@@ -233,17 +238,25 @@ impl Extensions for Remote {
         name: &str,
     ) -> Result<Arc<dyn ContextSource>, ExtensionError> {
         let key = ExtensionKey::new(tenant, ExtensionKind::ContextSource, name);
-        match self.0.terms(&key).await? {
-            Terms::ContextSource(terms) => Ok(Arc::new(RemoteSource::new(self.0.clone(), key, terms))),
-            Terms::Planner { .. } | Terms::Hook(_) => Err(ExtensionError::Unknown),
+        match self.0.declaration(&key).await? {
+            ExtensionDeclaration::ContextSource(declaration) => {
+                Ok(Arc::new(RemoteSource::new(self.0.clone(), key, declaration)))
+            }
+            ExtensionDeclaration::Planner { .. } | ExtensionDeclaration::Hook(_) => {
+                Err(ExtensionError::Unknown)
+            }
         }
     }
 
     async fn planner(&self, tenant: &TenantId, name: &str) -> Result<Arc<dyn Planner>, ExtensionError> {
         let key = ExtensionKey::new(tenant, ExtensionKind::Planner, name);
-        match self.0.terms(&key).await? {
-            Terms::Planner { timeout } => Ok(Arc::new(RemotePlanner::new(self.0.clone(), key, timeout))),
-            Terms::Hook(_) | Terms::ContextSource(_) => Err(ExtensionError::Unknown),
+        match self.0.declaration(&key).await? {
+            ExtensionDeclaration::Planner { timeout } => {
+                Ok(Arc::new(RemotePlanner::new(self.0.clone(), key, timeout)))
+            }
+            ExtensionDeclaration::Hook(_) | ExtensionDeclaration::ContextSource(_) => {
+                Err(ExtensionError::Unknown)
+            }
         }
     }
 

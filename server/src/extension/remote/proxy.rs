@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agentloop_core::extension::{HookTerms, SourceTerms};
+use agentloop_core::extension::{HookDeclaration, SourceDeclaration};
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::time::Millis;
 use async_trait::async_trait;
@@ -52,19 +52,23 @@ impl Planner for RemotePlanner {
 pub(super) struct RemoteHook {
     extensions: Arc<RemoteExtensions>,
     key: ExtensionKey,
-    terms: HookTerms,
+    declaration: HookDeclaration,
 }
 
 impl RemoteHook {
-    pub(super) fn new(extensions: Arc<RemoteExtensions>, key: ExtensionKey, terms: HookTerms) -> Self {
-        Self { extensions, key, terms }
+    pub(super) fn new(
+        extensions: Arc<RemoteExtensions>,
+        key: ExtensionKey,
+        declaration: HookDeclaration,
+    ) -> Self {
+        Self { extensions, key, declaration }
     }
 }
 
 #[async_trait]
 impl Hook for RemoteHook {
-    fn terms(&self) -> HookTerms {
-        self.terms.clone()
+    fn declaration(&self) -> HookDeclaration {
+        self.declaration.clone()
     }
 
     async fn call(&self, request: HookRequest) -> Result<HookVerdict, ExtensionError> {
@@ -87,19 +91,23 @@ impl Hook for RemoteHook {
 pub(super) struct RemoteSource {
     extensions: Arc<RemoteExtensions>,
     key: ExtensionKey,
-    terms: SourceTerms,
+    declaration: SourceDeclaration,
 }
 
 impl RemoteSource {
-    pub(super) fn new(extensions: Arc<RemoteExtensions>, key: ExtensionKey, terms: SourceTerms) -> Self {
-        Self { extensions, key, terms }
+    pub(super) fn new(
+        extensions: Arc<RemoteExtensions>,
+        key: ExtensionKey,
+        declaration: SourceDeclaration,
+    ) -> Self {
+        Self { extensions, key, declaration }
     }
 }
 
 #[async_trait]
 impl ContextSource for RemoteSource {
-    fn terms(&self) -> SourceTerms {
-        self.terms.clone()
+    fn declaration(&self) -> SourceDeclaration {
+        self.declaration.clone()
     }
 
     async fn context(&self, request: ContextRequest) -> Result<Vec<ContextItem>, ExtensionError> {

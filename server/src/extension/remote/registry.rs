@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
-use agentloop_core::extension::{ExtensionKind, Terms};
+use agentloop_core::extension::{ExtensionDeclaration, ExtensionKind};
 use agentloop_core::host::ConnectionId;
 use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::limits::EXTENSIONS_PER_TENANT_MAX;
@@ -36,7 +36,7 @@ pub(super) struct Registry {
 
 /// An extension that a host offers, or has offered. Its terms stay known while no host offers it.
 pub(super) struct Extension {
-    pub(super) terms: Terms,
+    pub(super) declaration: ExtensionDeclaration,
     connections: BTreeSet<ConnectionId>,
 }
 
@@ -114,10 +114,10 @@ impl Registry {
         connection: ConnectionId,
         offered: &ExtensionOffer,
     ) -> Result<(), String> {
-        let key = ExtensionKey::new(tenant, offered.terms.kind(), &offered.name);
+        let key = ExtensionKey::new(tenant, offered.declaration.kind(), &offered.name);
         match self.extensions.get_mut(&key) {
-            Some(known) if known.connections.is_empty() => known.terms = offered.terms.clone(),
-            Some(known) if known.terms == offered.terms => {}
+            Some(known) if known.connections.is_empty() => known.declaration = offered.declaration.clone(),
+            Some(known) if known.declaration == offered.declaration => {}
             Some(known) => {
                 let other = known.connections.first().and_then(|other| self.connections.get(other));
                 let other = other.map(|other| other.host.to_string()).unwrap_or_default();
@@ -126,7 +126,8 @@ impl Registry {
             }
             None => {
                 self.make_room(tenant, key.kind)?;
-                let new = Extension { terms: offered.terms.clone(), connections: BTreeSet::new() };
+                let new =
+                    Extension { declaration: offered.declaration.clone(), connections: BTreeSet::new() };
                 self.extensions.insert(key.clone(), new);
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use agentloop_core::extension::{HookPoint, HookTerms, SourceTerms};
+use agentloop_core::extension::{HookDeclaration, HookPoint, SourceDeclaration};
 use agentloop_core::id::RunId;
 use agentloop_core::run::state::State as RunState;
 use agentloop_core::time::{Millis, Timestamp};
@@ -69,13 +69,17 @@ fn registry() -> Arc<RemoteExtensions> {
 
 fn hook(required: bool) -> ExtensionOffer {
     let points = BTreeSet::from([HookPoint::PreRun]);
-    let terms = Terms::Hook(HookTerms { points, required, timeout: Millis::secs(5) });
-    ExtensionOffer { name: "audit".to_owned(), terms }
+    let declaration =
+        ExtensionDeclaration::Hook(HookDeclaration { points, required, timeout: Millis::secs(5) });
+    ExtensionOffer { name: "audit".to_owned(), declaration }
 }
 
 fn source() -> ExtensionOffer {
-    let terms = SourceTerms { timeout: Millis::secs(2), remembers: false };
-    ExtensionOffer { name: "memory".to_owned(), terms: Terms::ContextSource(terms) }
+    let declaration = SourceDeclaration { timeout: Millis::secs(2), remembers: false };
+    ExtensionOffer {
+        name: "memory".to_owned(),
+        declaration: ExtensionDeclaration::ContextSource(declaration),
+    }
 }
 
 fn run() -> RunContext {
@@ -178,7 +182,7 @@ async fn whoever_declares_it_differently_is_refused_as_long_as_it_is_offered() {
     extensions.drain(first.connection);
     assert_eq!(extensions.replace(second.connection, &[hook(false)]), [None]);
     let hook = Remote(extensions).hook(&TenantId::local(), "audit").await.expect("it is offered");
-    assert!(!hook.terms().required);
+    assert!(!hook.declaration().required);
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Conversion of extension declarations, of questions to them and of their answers. An invalid answer does not end the
 //! host's stream: the next host that offers the extension is asked.
 
-use agentloop_core::extension::{ExtensionKind, HookPoint, HookTerms, SourceTerms, Terms};
+use agentloop_core::extension::{
+    ExtensionDeclaration, ExtensionKind, HookDeclaration, HookPoint, SourceDeclaration,
+};
 use agentloop_core::limits::{
     CONTEXT_BYTES_MAX, CONTEXT_ITEMS_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX,
 };
@@ -38,16 +40,20 @@ pub(super) struct BadDeclaration {
 }
 
 /// Parses the declaration of a planner.
-pub(super) fn planner(declared: wire::PlannerDeclaration) -> Result<(String, Terms), BadDeclaration> {
-    let terms = checked(&declared.name, &declared.description)
+pub(super) fn planner(
+    declared: wire::PlannerDeclaration,
+) -> Result<(String, ExtensionDeclaration), BadDeclaration> {
+    let declaration = checked(&declared.name, &declared.description)
         .and_then(|()| timeout(declared.timeout, PLANNER_TIMEOUT, TIMEOUT_MAX))
-        .map(|timeout| Terms::Planner { timeout });
-    named(declared.name, terms)
+        .map(|timeout| ExtensionDeclaration::Planner { timeout });
+    named(declared.name, declaration)
 }
 
 /// Parses the declaration of a hook.
-pub(super) fn hook(declared: wire::HookDeclaration) -> Result<(String, Terms), BadDeclaration> {
-    let terms = checked(&declared.name, &declared.description)
+pub(super) fn hook(
+    declared: wire::HookDeclaration,
+) -> Result<(String, ExtensionDeclaration), BadDeclaration> {
+    let declaration = checked(&declared.name, &declared.description)
         .and_then(|()| {
             let points = declared.points.iter().map(|point| hook_point(*point)).collect::<Option<_>>();
             points.ok_or_else(|| "points: this server does not know one of them".to_owned())
@@ -58,22 +64,29 @@ pub(super) fn hook(declared: wire::HookDeclaration) -> Result<(String, Terms), B
         })
         .and_then(|points| {
             let timeout = timeout(declared.timeout, HOOK_TIMEOUT, TIMEOUT_MAX)?;
-            Ok(Terms::Hook(HookTerms { points, required: declared.required, timeout }))
+            Ok(ExtensionDeclaration::Hook(HookDeclaration { points, required: declared.required, timeout }))
         });
-    named(declared.name, terms)
+    named(declared.name, declaration)
 }
 
 /// Parses the declaration of a context source.
-pub(super) fn source(declared: wire::ContextSourceDeclaration) -> Result<(String, Terms), BadDeclaration> {
-    let terms = checked(&declared.name, &declared.description)
+pub(super) fn source(
+    declared: wire::ContextSourceDeclaration,
+) -> Result<(String, ExtensionDeclaration), BadDeclaration> {
+    let declaration = checked(&declared.name, &declared.description)
         .and_then(|()| timeout(declared.timeout, SOURCE_TIMEOUT, SOURCE_TIMEOUT_MAX))
-        .map(|timeout| Terms::ContextSource(SourceTerms { timeout, remembers: declared.remembers }));
-    named(declared.name, terms)
+        .map(|timeout| {
+            ExtensionDeclaration::ContextSource(SourceDeclaration { timeout, remembers: declared.remembers })
+        });
+    named(declared.name, declaration)
 }
 
-fn named(name: String, terms: Result<Terms, String>) -> Result<(String, Terms), BadDeclaration> {
-    match terms {
-        Ok(terms) => Ok((name, terms)),
+fn named(
+    name: String,
+    declaration: Result<ExtensionDeclaration, String>,
+) -> Result<(String, ExtensionDeclaration), BadDeclaration> {
+    match declaration {
+        Ok(declaration) => Ok((name, declaration)),
         Err(problem) => Err(BadDeclaration { name, problem }),
     }
 }
@@ -304,10 +317,10 @@ mod tests {
     #[test]
     fn invalid_declarations_are_refused_with_a_reason() {
         let pre_run = wire::HookPoint::PreRun.into();
-        let (name, terms) = hook(declared(vec![pre_run], None)).expect("a good one");
+        let (name, declaration) = hook(declared(vec![pre_run], None)).expect("a good one");
         let points = std::collections::BTreeSet::from([HookPoint::PreRun]);
-        let good = HookTerms { points, required: false, timeout: HOOK_TIMEOUT };
-        assert_eq!((name.as_str(), terms), ("audit", Terms::Hook(good)));
+        let good = HookDeclaration { points, required: false, timeout: HOOK_TIMEOUT };
+        assert_eq!((name.as_str(), declaration), ("audit", ExtensionDeclaration::Hook(good)));
         for (bad, words) in [
             (declared(vec![], None), "at least one"),
             (declared(vec![0], None), "does not know"),

@@ -1,8 +1,9 @@
 //! Conversion of frames from tool hosts. It checks their form and sizes; the fleet checks that they fit its state.
 
-use agentloop_core::extension::Terms;
+use agentloop_core::extension::ExtensionDeclaration;
 use agentloop_core::host::frame::{
-    Answer, Ask, CallInHand, CallRef, Capability, Hello, HostFrame, Outcome, Ran, RejectReason, SelectOption,
+    CallInHand, CallOutcome, CallRef, CallResult, Capability, Hello, HostFrame, QuestionContent, Ran,
+    RejectReason, SelectOption,
 };
 use agentloop_core::id::{CallId, HostId, IdError};
 use agentloop_core::limits::{
@@ -74,8 +75,8 @@ pub(crate) fn host_frame(request: v1::ConnectRequest) -> Parsed<HostFrame> {
         Frame::Heartbeat(frame) => heartbeat(&frame)?,
         Frame::Progress(frame) => progress(frame)?,
         Frame::OutputChunk(frame) => output(frame)?,
-        Frame::CallResult(frame) => HostFrame::Answer(Box::new(result(frame)?)),
-        Frame::CallFailed(frame) => HostFrame::Answer(Box::new(failed(frame)?)),
+        Frame::CallResult(frame) => HostFrame::Result(Box::new(result(frame)?)),
+        Frame::CallFailed(frame) => HostFrame::Result(Box::new(failed(frame)?)),
         Frame::NeedInput(frame) => need_input(frame)?,
         Frame::CancelAck(frame) => cancel_ack(&frame)?,
         Frame::Draining(_) => HostFrame::Draining,
@@ -163,9 +164,9 @@ fn capability(capability: v1::Capability) -> Capability {
     }
 }
 
-fn extended(parsed: Result<(String, Terms), BadDeclaration>) -> Capability {
+fn extended(parsed: Result<(String, ExtensionDeclaration), BadDeclaration>) -> Capability {
     match parsed {
-        Ok((name, terms)) => Capability::Extension { name, terms },
+        Ok((name, declaration)) => Capability::Extension { name, declaration },
         Err(BadDeclaration { name, problem }) => Capability::Unreadable { name, reason: problem },
     }
 }
@@ -238,7 +239,7 @@ fn output(frame: v1::OutputChunk) -> Parsed<HostFrame> {
 }
 
 /// Converts a result, from a stream or from `CompleteCall`.
-pub(crate) fn result(frame: v1::CallResult) -> Parsed<Answer> {
+pub(crate) fn result(frame: v1::CallResult) -> Parsed<CallResult> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     let lease = about(&call, lease(frame.lease_token))?;
     let images: usize = frame.images.iter().map(image_size).sum();
@@ -250,7 +251,7 @@ pub(crate) fn result(frame: v1::CallResult) -> Parsed<Answer> {
         );
     }
     let images = about(&call, frame.images.into_iter().map(picture).collect())?;
-    Ok(Answer { call, lease, outcome: Outcome::Succeeded { output: frame.output, images } })
+    Ok(CallResult { call, lease, outcome: CallOutcome::Succeeded { output: frame.output, images } })
 }
 
 fn image_size(image: &v1::Image) -> usize {
@@ -279,7 +280,7 @@ fn picture(image: v1::Image) -> Parsed<Image> {
 }
 
 /// Converts a failure, from a stream or from `CompleteCall`.
-pub(crate) fn failed(frame: v1::CallFailed) -> Parsed<Answer> {
+pub(crate) fn failed(frame: v1::CallFailed) -> Parsed<CallResult> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     let lease = about(&call, lease(frame.lease_token.clone()))?;
     about(&call, at_most("call_failed.message", frame.message.len(), TOOL_RESULT_BYTES_MAX))?;
@@ -291,7 +292,11 @@ pub(crate) fn failed(frame: v1::CallFailed) -> Parsed<Answer> {
     let delay = frame.retry_delay.map(millis).transpose();
     let delay = about(&call, delay.or_else(|problem| malformed("call_failed.retry_delay", problem)))?;
     let (retryable, delay) = (frame.retryable, delay.unwrap_or_default());
-    Ok(Answer { call, lease, outcome: Outcome::Failed { message: frame.message, retryable, delay, ran } })
+    Ok(CallResult {
+        call,
+        lease,
+        outcome: CallOutcome::Failed { message: frame.message, retryable, delay, ran },
+    })
 }
 
 fn need_input(frame: v1::NeedInput) -> Parsed<HostFrame> {
@@ -303,13 +308,13 @@ fn need_input(frame: v1::NeedInput) -> Parsed<HostFrame> {
     let timeout = frame.timeout.map(millis).transpose();
     let timeout = about(&call, timeout.or_else(|problem| malformed("need_input.timeout", problem)))?;
     let option = |option: v1::SelectOption| SelectOption { id: option.id, label: option.label };
-    let ask = Ask {
+    let question = QuestionContent {
         text: frame.question,
         options: frame.options.into_iter().map(option).collect(),
         multiple: frame.multiple,
         input: Some(frame.input_id),
     };
-    Ok(HostFrame::NeedInput { call, ask: Box::new(ask), timeout })
+    Ok(HostFrame::NeedInput { call, question: Box::new(question), timeout })
 }
 
 fn cancel_ack(frame: &v1::CancelAck) -> Parsed<HostFrame> {
@@ -492,8 +497,8 @@ mod tests {
         ));
         let failed =
             v1::CallFailed { call_id: CALL.into(), attempt: 1, effect: 99, ..v1::CallFailed::default() };
-        let Ok(HostFrame::Answer(answer)) = read(Frame::CallFailed(failed)) else { panic!("an answer") };
-        assert!(matches!(answer.outcome, Outcome::Failed { ran: Ran::Maybe, delay: Millis(0), .. }));
+        let Ok(HostFrame::Result(answer)) = read(Frame::CallFailed(failed)) else { panic!("an answer") };
+        assert!(matches!(answer.outcome, CallOutcome::Failed { ran: Ran::Maybe, delay: Millis(0), .. }));
         let ack = v1::CancelAck { call_id: CALL.into(), attempt: 1, outcome: 0 };
         assert_eq!(read(Frame::CancelAck(ack)), Ok(HostFrame::CancelAck { call: call(), runs_on: false }));
     }
@@ -546,12 +551,12 @@ mod tests {
 
     #[test]
     fn pictures_and_fractions() {
-        let Ok(HostFrame::Answer(answer)) =
+        let Ok(HostFrame::Result(answer)) =
             read(with_image(Some(image::Source::Data(vec![1, 2])), "image/png"))
         else {
             panic!("an answer")
         };
-        let Outcome::Succeeded { images, .. } = answer.outcome else { panic!("a success") };
+        let CallOutcome::Succeeded { images, .. } = answer.outcome else { panic!("a success") };
         assert_eq!(images, [Image::Inline { media_type: "image/png".into(), base64: "AQI=".into() }]);
         for (given, kept) in [(0.5, Some(0.5)), (7.0, Some(1.0)), (-1.0, Some(0.0)), (f64::NAN, None)] {
             let frame = read(Frame::Progress(v1::Progress { fraction: Some(given), ..progress_frame() }));

@@ -6,7 +6,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{CallSlot, RequestId, RunId, SessionId, TenantId};
 use agentloop_core::limits::{TOOL_ARGUMENTS_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::message::ToolCall;
-use agentloop_core::policy::{PolicyAction, PolicyCall, PolicyRule, RuleOrigin, deciding};
+use agentloop_core::policy::{PolicyAction, PolicyCall, PolicyRule, RuleOrigin, deciding_rule};
 use agentloop_core::run::human::QuestionKind;
 use agentloop_core::run::input::CallFacts;
 use agentloop_core::run::state::Phase;
@@ -108,7 +108,7 @@ impl PolicyChecker<'_> {
         matching: &[RequestId],
     ) -> wire::CheckPolicyResponse {
         let call = PolicyCall::new(&check.tool, &check.arguments);
-        let rule = deciding(spec.tool_policy.rules.iter().chain(&check.candidate), &call);
+        let rule = deciding_rule(spec.tool_policy.rules.iter().chain(&check.candidate), &call);
         let (action, reason) = match (self.facts(&spec, check), rule) {
             (_, Some(rule)) if rule.action == PolicyAction::Deny => {
                 (PolicyAction::Deny, format!("{} denies it", rule.title()))

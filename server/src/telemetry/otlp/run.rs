@@ -10,7 +10,7 @@ use agentloop_core::run::event::{Event, Outcome, Record, Totals};
 use agentloop_core::run::human::Question;
 use agentloop_core::run::status::RunError;
 use agentloop_core::time::Timestamp;
-use agentloop_core::trace::{RunTrace, SpanOf};
+use agentloop_core::trace::{RunSpan, RunTrace};
 use opentelemetry::trace::SpanKind;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::SpanData;
@@ -157,7 +157,7 @@ impl RunSpans {
         }
     }
 
-    fn span<'a>(&self, of: SpanOf<'a>, name: String, began: Timestamp, ended: Timestamp) -> Span<'a> {
+    fn span<'a>(&self, of: RunSpan<'a>, name: String, began: Timestamp, ended: Timestamp) -> Span<'a> {
         let attributes = vec![
             KeyValue::new("gen_ai.conversation.id", self.session.to_string()),
             KeyValue::new("agentloop.run.id", self.run.to_string()),
@@ -176,7 +176,7 @@ impl RunSpans {
         let CurrentModelCall { number, attempt, began } = self.model_call.take()?;
         let spec = self.started.as_ref()?.spec.clone();
         let (provider, model) = split(&spec.model);
-        let span = self.span(SpanOf::Model { call: number, attempt }, format!("chat {model}"), began, at);
+        let span = self.span(RunSpan::Model { call: number, attempt }, format!("chat {model}"), began, at);
         let span = Span { kind: SpanKind::Client, ..span }
             .with("gen_ai.operation.name", "chat")
             .with("gen_ai.provider.name", provider.to_owned())
@@ -281,7 +281,7 @@ impl RunSpans {
             false => "execute_tool".to_owned(),
         };
         let span = self
-            .span(SpanOf::Call(slot), name, began, at)
+            .span(RunSpan::Call(slot), name, began, at)
             .with("gen_ai.operation.name", "execute_tool")
             .with("gen_ai.tool.name", call.tool)
             .with("gen_ai.tool.type", "function")
@@ -300,7 +300,7 @@ impl RunSpans {
     fn answered(&mut self, request: &RequestId, decision: &'static str, at: Timestamp) {
         let Some(question) = self.questions.remove(request) else { return };
         let span = self
-            .span(SpanOf::Question(request.as_str()), "await_human".to_owned(), question.asked_at, at)
+            .span(RunSpan::Question(request.as_str()), "await_human".to_owned(), question.asked_at, at)
             .with("agentloop.human.decision", decision);
         let tool = Some(question.tool).filter(|tool| !tool.is_empty());
         let span = match tool {
@@ -315,7 +315,7 @@ impl RunSpans {
         if !is_replay {
             self.otlp.instruments().compacted(&strategy);
         }
-        let span = self.span(SpanOf::Compaction(number), "compact".to_owned(), began, at);
+        let span = self.span(RunSpan::Compaction(number), "compact".to_owned(), began, at);
         let mut span = Span { error, ..span }.with("agentloop.compaction.strategy", strategy);
         span.attributes.extend(tokens(usage));
         self.end(span);
@@ -341,7 +341,7 @@ impl RunSpans {
             self.otlp.instruments().run_finished(&agent, totals.duration, code);
         }
         let span = self
-            .span(SpanOf::Run, format!("invoke_agent {agent}"), began, at)
+            .span(RunSpan::Run, format!("invoke_agent {agent}"), began, at)
             .with("gen_ai.operation.name", "invoke_agent")
             .with("gen_ai.agent.name", agent)
             .with("gen_ai.provider.name", provider.to_owned())

@@ -3,14 +3,14 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agentloop_core::time::Timestamp;
-use agentloop_core::trace::{RunTrace, SpanOf};
+use agentloop_core::trace::{RunSpan, RunTrace};
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::SpanData;
 
 /// A span that has ended, before its conversion.
 pub(super) struct Span<'a> {
-    pub(super) of: SpanOf<'a>,
+    pub(super) of: RunSpan<'a>,
     pub(super) name: String,
     pub(super) kind: SpanKind,
     pub(super) began: Timestamp,
@@ -30,8 +30,8 @@ impl Span<'_> {
     /// Converts the span. Its ids and parent follow from the trace, so they are the same after a restart.
     pub(super) fn data(mut self, trace: &RunTrace, scope: &InstrumentationScope) -> SpanData {
         let parent = match self.of {
-            SpanOf::Run => trace.parent().map(|parent| parent.span),
-            _ => Some(trace.span(SpanOf::Run)),
+            RunSpan::Run => trace.parent().map(|parent| parent.span),
+            _ => Some(trace.span(RunSpan::Run)),
         };
         let flags = if trace.sampled() { TraceFlags::SAMPLED } else { TraceFlags::default() };
         let own = SpanId::from_bytes(trace.span(self.of));
@@ -46,7 +46,7 @@ impl Span<'_> {
         SpanData {
             span_context: SpanContext::new(id, own, flags, false, TraceState::default()),
             parent_span_id: parent.map_or(SpanId::INVALID, SpanId::from_bytes),
-            parent_span_is_remote: self.of == SpanOf::Run && parent.is_some(),
+            parent_span_is_remote: self.of == RunSpan::Run && parent.is_some(),
             span_kind: self.kind,
             name: self.name.into(),
             start_time: system_time(self.began),

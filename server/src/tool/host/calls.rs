@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::ask::InputAnswer;
 use agentloop_core::host::frame::CallRef;
-use agentloop_core::host::{Input, News, Output};
+use agentloop_core::host::{CallUpdate, Input, Output};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
+use agentloop_core::question::InputAnswer;
 use agentloop_core::run::ask_human::{self, ASK_HUMAN};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::input::CallFacts;
@@ -81,7 +81,7 @@ impl Tools for RemoteTools {
 
 /// True for the fleet's immediate answer to a seek of this call.
 fn is_seek_result(output: &Output, sought: &CallId) -> bool {
-    matches!(output, Output::News { call, news: News::Granted { .. } | News::Denied { .. }, .. } if call == sought)
+    matches!(output, Output::Update { call, update: CallUpdate::Granted { .. } | CallUpdate::Denied { .. }, .. } if call == sought)
 }
 
 impl RemoteTools {
@@ -93,8 +93,8 @@ impl RemoteTools {
         let mut out = state.fleet.handle(&owner.tenant, input, now);
         let result = out.iter().position(|output| is_seek_result(output, call));
         let seek = match result.map(|at| out.remove(at)) {
-            Some(Output::News { news: News::Granted { host }, .. }) => Seek::Granted(host),
-            Some(Output::News { news: News::Denied { message }, .. }) => Seek::Denied(message),
+            Some(Output::Update { update: CallUpdate::Granted { host }, .. }) => Seek::Granted(host),
+            Some(Output::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
             Some(_) | None => Seek::Queued,
         };
         self.route(&mut state, out, now);

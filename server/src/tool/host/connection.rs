@@ -8,7 +8,7 @@ use agentloop_core::host::frame::{
     CallInHand, CallRef, Capability, CapabilityVerdict, Disposition, Hello, HostFrame, ResultVerdict,
     ServerFrame,
 };
-use agentloop_core::host::{CloseReason, ConnectionId, Input, Joining};
+use agentloop_core::host::{CloseReason, ConnectionId, HostJoin, Input};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::FuturesUnordered;
@@ -98,7 +98,9 @@ impl RemoteTools {
             .into_iter()
             .map(|capability| match capability {
                 Capability::Unreadable { name, reason } => Err(refused(name, reason)),
-                Capability::Extension { name, terms } if !extensions.insert((terms.kind(), name.clone())) => {
+                Capability::Extension { name, declaration }
+                    if !extensions.insert((declaration.kind(), name.clone())) =>
+                {
                     Err(refused(name, "declared twice".to_owned()))
                 }
                 // `offer_extensions` asks the registry of extensions for the verdict.
@@ -218,7 +220,7 @@ impl Connection {
         }
         self.offer_extensions(Some((host, max_frame_bytes)), extensions, &mut offered);
         let (id, open_runtimes) = (hello.host.clone(), hello.open_runtimes.clone());
-        let joining = |tools| Joining {
+        let joining = |tools| HostJoin {
             connection: self.id,
             host: hello.host,
             sdk: hello.sdk,
@@ -391,13 +393,13 @@ impl Connection {
     fn go_away(&self, reason: CloseReason, message: &str) {
         let reconnect_after = self.tools.options().reconnect_after;
         self.tools.send(self.id, ServerFrame::GoAway { reconnect_after, reason: message.to_owned() });
-        self.tools.input(&self.tenant, Input::Drop { connection: self.id, reason });
+        self.tools.input(&self.tenant, Input::CloseStream { connection: self.id, reason });
     }
 
     fn refuse(&self, reason: CloseReason, message: String) {
         tracing::debug!(connection.id = %self.id, message, "tool host refused");
         self.tools.send(self.id, ServerFrame::ProtocolError { message, call: None });
-        self.tools.input(&self.tenant, Input::Drop { connection: self.id, reason });
+        self.tools.input(&self.tenant, Input::CloseStream { connection: self.id, reason });
     }
 
     fn violation(&self, message: String, call: Option<CallId>) {
@@ -409,8 +411,8 @@ impl Connection {
 /// The extensions in a host's offer, each with its index there.
 fn extensions_of(capabilities: &[Capability]) -> Vec<(usize, ExtensionOffer)> {
     let extension = |(at, capability): (usize, &Capability)| match capability {
-        Capability::Extension { name, terms } => {
-            Some((at, ExtensionOffer { name: name.clone(), terms: terms.clone() }))
+        Capability::Extension { name, declaration } => {
+            Some((at, ExtensionOffer { name: name.clone(), declaration: declaration.clone() }))
         }
         Capability::Tool(_) | Capability::Unreadable { .. } => None,
     };

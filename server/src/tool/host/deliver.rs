@@ -4,8 +4,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agentloop_core::host::News;
-use agentloop_core::host::frame::Answer;
+use agentloop_core::host::CallUpdate;
+use agentloop_core::host::frame::CallResult;
 use agentloop_core::id::{CallId, HostId, RunId, TenantId};
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
@@ -23,7 +23,7 @@ const ITEM_BYTES: usize = 256;
 #[derive(Debug)]
 pub(in crate::tool) struct HostAnswer {
     pub(in crate::tool) host: HostId,
-    pub(in crate::tool) answer: Box<Answer>,
+    pub(in crate::tool) answer: Box<CallResult>,
 }
 
 impl HostAnswer {
@@ -55,7 +55,7 @@ pub(in crate::tool) struct NewsReceiver {
 
 #[derive(Debug)]
 enum Item {
-    News { tenant: TenantId, call: CallId, news: News, counted: usize },
+    News { tenant: TenantId, call: CallId, news: CallUpdate, counted: usize },
     Answer { tenant: TenantId, answered: HostAnswer },
     Flush(oneshot::Sender<()>),
 }
@@ -73,7 +73,7 @@ pub(in crate::tool) fn channel() -> (NewsSender, NewsReceiver) {
 
 impl NewsSender {
     /// Queues news for the engine. Droppable news are dropped when the lane's backlog is full.
-    pub(in crate::tool) fn send(&self, tenant: TenantId, call: CallId, news: News) {
+    pub(in crate::tool) fn send(&self, tenant: TenantId, call: CallId, news: CallUpdate) {
         let lane = self.lane(&tenant, &call.run);
         let counted = droppable_size(&news);
         if counted > 0 && lane.backlog.fetch_add(counted, Ordering::Relaxed) + counted > BACKLOG_BYTES_MAX {
@@ -107,16 +107,16 @@ impl NewsSender {
 }
 
 /// Bytes to count against the backlog; zero for news that must not be dropped.
-fn droppable_size(news: &News) -> usize {
+fn droppable_size(news: &CallUpdate) -> usize {
     match news {
-        News::Output { data, .. } => ITEM_BYTES + data.len(),
-        News::Progress { message, .. } => ITEM_BYTES + message.len(),
-        News::Checkpoint { checkpoint, .. } => ITEM_BYTES + checkpoint.len(),
-        News::Granted { .. }
-        | News::Denied { .. }
-        | News::Accepted { .. }
-        | News::InputNeeded { .. }
-        | News::Lost { .. } => 0,
+        CallUpdate::Output { data, .. } => ITEM_BYTES + data.len(),
+        CallUpdate::Progress { message, .. } => ITEM_BYTES + message.len(),
+        CallUpdate::Checkpoint { checkpoint, .. } => ITEM_BYTES + checkpoint.len(),
+        CallUpdate::Granted { .. }
+        | CallUpdate::Denied { .. }
+        | CallUpdate::Accepted { .. }
+        | CallUpdate::InputNeeded { .. }
+        | CallUpdate::Lost { .. } => 0,
     }
 }
 

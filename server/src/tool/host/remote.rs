@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use agentloop_core::host::frame::{Answer, CallRef, CapabilityVerdict, Disposition, ServerFrame, Welcome};
+use agentloop_core::host::frame::{
+    CallRef, CallResult, CapabilityVerdict, Disposition, ServerFrame, Welcome,
+};
 use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output, ServedTool};
 use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Timestamp;
@@ -247,10 +249,10 @@ impl RemoteTools {
     ///
     /// # Errors
     /// When the store does not answer; the caller is to try again.
-    pub async fn complete(&self, tenant: &TenantId, answer: Answer) -> Result<Verdict, SinkUnavailable> {
+    pub async fn complete(&self, tenant: &TenantId, answer: CallResult) -> Result<Verdict, SinkUnavailable> {
         let host = self.lock().fleet.holder(tenant, &answer.call.call);
         let host = host.unwrap_or_else(|| HostId::parse("unary").expect("it is a valid id"));
-        let answered = Input::AnsweredOutside { call: answer.call.clone(), lease: answer.lease.clone() };
+        let answered = Input::ResultWithoutStream { call: answer.call.clone(), lease: answer.lease.clone() };
         self.input(tenant, answered);
         self.record(tenant, HostAnswer { host, answer: Box::new(answer) }).await
     }
@@ -276,7 +278,8 @@ impl RemoteTools {
             Some(sink) => sink.finished(tenant, &call.call, answer).await,
             None => Err(SinkUnavailable),
         };
-        let then = if verdict.is_ok() { Input::Settled { call } } else { Input::Unsettled { call } };
+        let then =
+            if verdict.is_ok() { Input::ResultHandled { call } } else { Input::ResultNotRecorded { call } };
         self.input(tenant, then);
         verdict
     }
@@ -296,7 +299,7 @@ impl RemoteTools {
 
     /// Removes a stream that ended. Calling it twice does no harm.
     pub(in crate::tool) fn leave(&self, tenant: &TenantId, connection: ConnectionId) {
-        self.input(tenant, Input::Leave { connection });
+        self.input(tenant, Input::Disconnected { connection });
         self.lock().streams.remove(&connection);
         self.extensions.leave(connection);
     }
@@ -411,7 +414,11 @@ impl RemoteTools {
                 Output::Send { connection, frame } => {
                     if let Some((tenant, Full)) = state.push(connection, frame) {
                         let reason = CloseReason::NotReading;
-                        todo.extend(state.fleet.handle(&tenant, Input::Drop { connection, reason }, now));
+                        todo.extend(state.fleet.handle(
+                            &tenant,
+                            Input::CloseStream { connection, reason },
+                            now,
+                        ));
                     }
                 }
                 Output::Close { connection, reason } => {
@@ -419,12 +426,12 @@ impl RemoteTools {
                         sender.end(reason);
                     }
                 }
-                Output::News { tenant, call, news } => self.news.send(tenant, call, news),
-                Output::Answer { connection: Some(_), host, answer, .. } => {
-                    answers.push(HostAnswer { host, answer })
+                Output::Update { tenant, call, update } => self.news.send(tenant, call, update),
+                Output::Result { connection: Some(_), host, result, .. } => {
+                    answers.push(HostAnswer { host, answer: result })
                 }
-                Output::Answer { tenant, connection: None, host, answer } => {
-                    self.news.send_answer(tenant, HostAnswer { host, answer });
+                Output::Result { tenant, connection: None, host, result } => {
+                    self.news.send_answer(tenant, HostAnswer { host, answer: result });
                 }
                 Output::Unserved { tenant, tool } => {
                     state.catalogue.unserve(&tenant, &tool, now);

@@ -25,7 +25,7 @@ pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -
 }
 
 /// Splits a host's result into the attempt that it names and the result for the engine.
-pub(in crate::tool) fn answer(host: HostId, answer: frame::Answer) -> (CallRef, CallAnswer) {
+pub(in crate::tool) fn answer(host: HostId, answer: frame::CallResult) -> (CallRef, CallAnswer) {
     let attempt = answer.call.attempt;
     (answer.call, CallAnswer { attempt, lease: answer.lease, host, outcome: answer.outcome })
 }

@@ -9,7 +9,7 @@ use agentloop_core::run::event::Ran;
 use agentloop_core::run::input::CallOutcome;
 
 use super::harness::*;
-use crate::tool::{CallNews, Disposition, HostOptions, Seek, SinkUnavailable, Tools as _, Verdict};
+use crate::tool::{CallUpdate, Disposition, HostOptions, Seek, SinkUnavailable, Tools as _, Verdict};
 
 fn ack(call: &str, attempt: u32, verdict: ResultVerdict) -> ServerFrame {
     ServerFrame::ResultAck { call: call_ref(call, attempt), verdict }
@@ -26,7 +26,7 @@ async fn a_call_from_seeking_to_acknowledgement() {
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
     let heard = harness.engine.all();
-    let [Heard::News(_, CallNews::Accepted { attempt: 1, .. }), Heard::Finished(_, answer)] =
+    let [Heard::News(_, CallUpdate::Accepted { attempt: 1, .. }), Heard::Finished(_, answer)] =
         heard.as_slice()
     else {
         panic!("{heard:?}")
@@ -69,12 +69,12 @@ async fn the_engine_hears_of_a_call_in_order() {
     let chunks: Vec<u64> = heard
         .iter()
         .filter_map(|heard| match heard {
-            Heard::News(_, CallNews::Output { chunk_seq, .. }) => Some(*chunk_seq),
+            Heard::News(_, CallUpdate::Output { chunk_seq, .. }) => Some(*chunk_seq),
             Heard::News(..) | Heard::Finished(..) => None,
         })
         .collect();
     assert_eq!(chunks, (1..=20).collect::<Vec<_>>());
-    assert!(matches!(heard.first(), Some(Heard::News(_, CallNews::Accepted { .. }))));
+    assert!(matches!(heard.first(), Some(Heard::News(_, CallUpdate::Accepted { .. }))));
     assert!(matches!(heard.last(), Some(Heard::Finished(..))), "the answer comes last: {heard:?}");
 }
 
@@ -92,8 +92,8 @@ async fn a_waiting_call_is_granted_when_there_is_room() {
     assert_eq!(harness.seek("r/1.0", "weather"), Seek::Queued);
     assert_eq!(harness.seek("r/1.0", "weather"), Seek::Queued);
     host.say(HostFrame::Credit { total: 1 });
-    let news = harness.engine.news("r/1.0", |news| matches!(news, CallNews::Granted { .. })).await;
-    assert!(matches!(news, CallNews::Granted { host } if host.as_str() == "h"));
+    let news = harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Granted { .. })).await;
+    assert!(matches!(news, CallUpdate::Granted { host } if host.as_str() == "h"));
     assert!(matches!(harness.seek("r/1.0", "weather"), Seek::Granted(_)));
 }
 
@@ -110,7 +110,7 @@ async fn a_known_tool_is_waited_for_and_then_denied() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(harness.seek("r/1.0", "weather"), Seek::Queued);
     let began = tokio::time::Instant::now();
-    harness.engine.news("r/1.0", |news| matches!(news, CallNews::Denied { .. })).await;
+    harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Denied { .. })).await;
     assert_eq!(began.elapsed().as_secs(), 30);
 }
 
@@ -174,7 +174,7 @@ async fn a_result_that_cannot_be_recorded_is_not_acknowledged_and_offered_again(
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
     let lost =
-        harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallNews::Lost { .. })));
+        harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallUpdate::Lost { .. })));
     assert!(!lost, "{:?}", harness.engine.all());
 }
 
@@ -194,7 +194,7 @@ async fn a_reconnecting_host_is_told_about_each_call_in_hand() {
         verdicts,
         [frame::Disposition::Continue, frame::Disposition::Stop, frame::Disposition::AlreadyRecorded]
     );
-    harness.engine.news("r/1.0", |news| matches!(news, CallNews::Accepted { attempt: 1, .. })).await;
+    harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Accepted { attempt: 1, .. })).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,8 +231,8 @@ async fn a_reclaimed_call_is_lost_when_its_host_does_not_come_back() {
     let host = agentloop_core::id::HostId::parse("h").unwrap();
     harness.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 3, &host, "weather"));
     let began = tokio::time::Instant::now();
-    let lost = harness.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
-    assert!(matches!(lost, CallNews::Lost { attempt: 3, ran: Ran::Maybe, .. }), "{lost:?}");
+    let lost = harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Lost { .. })).await;
+    assert!(matches!(lost, CallUpdate::Lost { attempt: 3, ran: Ran::Maybe, .. }), "{lost:?}");
     assert_eq!(began.elapsed().as_secs(), 10);
 }
 
@@ -244,7 +244,7 @@ async fn an_answer_without_a_stream() {
     host.take().await;
     drop(host);
     let given = |call: &str| match answer(call, 1) {
-        HostFrame::Answer(answer) => *answer,
+        HostFrame::Result(answer) => *answer,
         other => panic!("{other:?}"),
     };
     harness.engine.available.store(false, Ordering::SeqCst);
@@ -257,7 +257,9 @@ async fn an_answer_without_a_stream() {
     harness.engine.verdict("x/1.0", Verdict::Unknown);
     assert_eq!(harness.tools.complete(&tenant(), given("x/1.0")).await, Ok(Verdict::Unknown));
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(!harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallNews::Lost { .. }))));
+    assert!(
+        !harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallUpdate::Lost { .. })))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -306,7 +308,7 @@ async fn a_released_run_finds_its_call_again() {
     harness.tools.release(&tenant(), &run_id("r"));
     harness.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 1, &request.host, "weather"));
     let heard = harness.engine.heard(2).await;
-    assert!(matches!(&heard[1], Heard::News(_, CallNews::Accepted { attempt: 1, .. })), "{heard:?}");
+    assert!(matches!(&heard[1], Heard::News(_, CallUpdate::Accepted { attempt: 1, .. })), "{heard:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use agentloop_core::host::CloseReason;
-use agentloop_core::host::frame::{Ask, HostFrame, ServerFrame};
+use agentloop_core::host::frame::{HostFrame, QuestionContent, ServerFrame};
 
 use super::harness::*;
-use crate::tool::{CallNews, FrameError, Verdict};
+use crate::tool::{CallUpdate, FrameError, Verdict};
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_says_nothing() {
@@ -117,7 +117,7 @@ async fn a_host_that_forgets_a_call() {
     for _ in 0..2 {
         host.say(HostFrame::Heartbeat { calls: Vec::new() });
     }
-    harness.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
+    harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Lost { .. })).await;
     assert_eq!(host.frame().await, ServerFrame::LeaseLost(call_ref("r/1.0", 1)));
 }
 
@@ -128,7 +128,7 @@ async fn a_host_that_never_confirms() {
     harness.give("r/1.0", 1, "a");
     host.call().await;
     let began = tokio::time::Instant::now();
-    harness.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
+    harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Lost { .. })).await;
     assert_eq!(began.elapsed().as_secs(), 10);
     assert!(matches!(host.frame().await, ServerFrame::Cancel { .. }));
 }
@@ -139,8 +139,8 @@ async fn a_host_that_does_not_read() {
     let mut host = harness.host("h", &["a"]).await;
     for index in 0..30_000 {
         let call = call_ref("x/1.0", 1);
-        let ask = Ask { input: Some(format!("q{index}")), ..Ask::default() };
-        host.say(HostFrame::NeedInput { call, ask: Box::new(ask), timeout: None });
+        let question = QuestionContent { input: Some(format!("q{index}")), ..QuestionContent::default() };
+        host.say(HostFrame::NeedInput { call, question: Box::new(question), timeout: None });
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(harness.tools.hosts_snapshot(&tenant()), [], "it is dropped");

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use agentloop_core::host::CloseReason;
 use agentloop_core::host::frame::{
-    Answer, CallInHand, CallRef, CallRequest, Capability, Hello, HostFrame, Outcome, ServerFrame, Welcome,
+    CallInHand, CallOutcome, CallRef, CallRequest, CallResult, Capability, Hello, HostFrame, ServerFrame,
+    Welcome,
 };
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::run::effect::Offer;
@@ -18,7 +19,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::tool::{
-    CallAnswer, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, Outbound,
+    CallAnswer, CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostOptions, Outbound,
     OutboundFrames, RemoteTools, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
@@ -27,7 +28,7 @@ pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 /// A call of the sink, as the fake engine recorded it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Heard {
-    News(CallId, CallNews),
+    News(CallId, CallUpdate),
     Finished(CallId, CallAnswer),
 }
 
@@ -89,7 +90,7 @@ impl FakeEngine {
     }
 
     /// Waits for news of a call for which `fits` is true.
-    pub(crate) async fn news(&self, call: &str, fits: impl Fn(&CallNews) -> bool) -> CallNews {
+    pub(crate) async fn news(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> CallUpdate {
         let id = call_id(call);
         loop {
             let changed = self.changed.notified();
@@ -116,7 +117,7 @@ impl FakeEngine {
 
 #[async_trait]
 impl CallSink for FakeEngine {
-    async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallNews) {
+    async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallUpdate) {
         self.attention.acquire().await.unwrap().forget();
         self.hear(Heard::News(call.clone(), news));
     }
@@ -346,10 +347,10 @@ pub(crate) fn in_hand(call: &str, attempt: u32, finished: bool) -> CallInHand {
 }
 
 pub(crate) fn answer(call: &str, attempt: u32) -> HostFrame {
-    HostFrame::Answer(Box::new(Answer {
+    HostFrame::Result(Box::new(CallResult {
         call: call_ref(call, attempt),
         lease: lease(call, attempt).as_str().to_owned(),
-        outcome: Outcome::Succeeded { output: "sunny".to_owned(), images: Vec::new() },
+        outcome: CallOutcome::Succeeded { output: "sunny".to_owned(), images: Vec::new() },
     }))
 }
 

@@ -7,7 +7,7 @@ use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::host::{CloseReason, HostHealth};
 
 use super::harness::*;
-use crate::tool::{CallNews, HostOptions, RemoteTools, Seek, Tools as _};
+use crate::tool::{CallUpdate, HostOptions, RemoteTools, Seek, Tools as _};
 
 fn offered(harness: &Harness) -> Vec<String> {
     let offered = harness.tools.offered(&tenant(), &RunSpec::default());
@@ -97,7 +97,7 @@ async fn a_host_without_a_heartbeat_is_lost_and_its_calls_after_it() {
     assert_eq!(host.end().await, CloseReason::Silent);
     assert_eq!(began.elapsed().as_secs(), 15);
     assert_eq!(harness.tools.hosts_snapshot(&tenant())[0].health, HostHealth::Lost);
-    harness.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
+    harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Lost { .. })).await;
     assert_eq!(began.elapsed().as_secs(), 25);
     assert_eq!(harness.tools.hosts_snapshot(&tenant()), []);
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::ask::{Ask, InputAnswer};
-use agentloop_core::host::frame::{CallRef, CallRequest, Outcome};
+use agentloop_core::host::frame::{CallOutcome, CallRef, CallRequest};
 use agentloop_core::outcome::Ran;
+use agentloop_core::question::{InputAnswer, QuestionContent};
 use agentloop_core::time::Millis;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -21,14 +21,14 @@ pub(super) enum Told {
     Checkpoint(Vec<u8>),
     Output(u64),
     Asks,
-    Done(Outcome),
+    Done(CallOutcome),
 }
 
 /// A try that the host was given and has not seen acknowledged.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) lease: String,
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<CallOutcome>,
     /// True while it waits for a human.
     pub(super) asks: bool,
     /// True once it took effect. From then on it cannot be stopped.
@@ -40,7 +40,7 @@ pub(super) struct Held {
 
 impl Held {
     /// One that was answered before.
-    pub(super) fn finished(request: &CallRequest, outcome: Outcome) -> Self {
+    pub(super) fn finished(request: &CallRequest, outcome: CallOutcome) -> Self {
         let lease = request.lease.as_str().to_owned();
         let (done, answers) = (watch::channel(true).1, watch::channel(None).0);
         Self { lease, outcome: Some(outcome), asks: false, done, answers, task: None }
@@ -84,7 +84,7 @@ pub(super) fn start(
             let delay = Millis(random.pick(&[0, 0, 1_500]));
             world.fault("calls failed");
             let message = "failed before it did anything".to_owned();
-            return say(Told::Done(Outcome::Failed { message, retryable, delay, ran: Ran::No }));
+            return say(Told::Done(CallOutcome::Failed { message, retryable, delay, ran: Ran::No }));
         }
         let output = {
             let mut ledger = world.ledger();
@@ -101,13 +101,13 @@ pub(super) fn start(
         let denies = world.plan.plant == Some(Plant::HostDeniesWhatItDid);
         let outcome = if denies && random.chance(300) {
             let message = "says that it did nothing".to_owned();
-            Outcome::Failed { message, retryable: true, delay: Millis(0), ran: Ran::No }
+            CallOutcome::Failed { message, retryable: true, delay: Millis(0), ran: Ran::No }
         } else if random.chance(fails / 2) {
             world.fault("calls failed");
             let message = "failed afterwards".to_owned();
-            Outcome::Failed { message, retryable: random.chance(600), delay: Millis(0), ran }
+            CallOutcome::Failed { message, retryable: random.chance(600), delay: Millis(0), ran }
         } else {
-            Outcome::Succeeded { output, images: Vec::new() }
+            CallOutcome::Succeeded { output, images: Vec::new() }
         };
         say(Told::Done(outcome));
     };
@@ -116,8 +116,8 @@ pub(super) fn start(
 }
 
 /// The question of the tool `consult`.
-pub(super) fn question() -> Box<Ask> {
-    Box::new(Ask {
+pub(super) fn question() -> Box<QuestionContent> {
+    Box::new(QuestionContent {
         text: "go on?".to_owned(),
         options: Vec::new(),
         multiple: false,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use agentloop_core::extension::{HookPoint, HookTerms, Terms};
+use agentloop_core::extension::{ExtensionDeclaration, HookDeclaration, HookPoint};
 use agentloop_core::host::frame::Capability;
 use agentloop_core::run::plan::{Instruction, SelectOption, Situation};
 use agentloop_core::time::Millis;
@@ -23,14 +23,14 @@ pub(crate) const HOOKS: [&str; 2] = ["censor", "clerk"];
 const DECISIONS_MAX: u32 = 12;
 
 pub(super) fn offered() -> Vec<Capability> {
-    let extension = |name: &str, terms| Capability::Extension { name: name.to_owned(), terms };
+    let extension = |name: &str, declaration| Capability::Extension { name: name.to_owned(), declaration };
     let hook = |points: &[HookPoint], required| {
         let points = points.iter().copied().collect::<BTreeSet<_>>();
-        Terms::Hook(HookTerms { points, required, timeout: Millis::secs(5) })
+        ExtensionDeclaration::Hook(HookDeclaration { points, required, timeout: Millis::secs(5) })
     };
     let everywhere = [HookPoint::PreRun, HookPoint::PreTool, HookPoint::PostTool, HookPoint::PostRun];
     vec![
-        extension(PLANNER, Terms::Planner { timeout: Millis::secs(10) }),
+        extension(PLANNER, ExtensionDeclaration::Planner { timeout: Millis::secs(10) }),
         extension(HOOKS[0], hook(&[HookPoint::PreTool], true)),
         extension(HOOKS[1], hook(&everywhere, false)),
     ]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::frame::{
-    Answer, CallInHand, CallRef, CallRequest, Capability, Disposition, Hello, HostFrame, Outcome,
+    CallInHand, CallOutcome, CallRef, CallRequest, CallResult, Capability, Disposition, Hello, HostFrame,
     RejectReason, ResultVerdict, ServerFrame,
 };
 use agentloop_core::id::HostId;
@@ -33,7 +33,7 @@ pub(crate) struct Host {
     random: Random,
     held: BTreeMap<CallRef, Held>,
     /// Acknowledged answers, to answer a call that is given a second time.
-    memory: BTreeMap<CallRef, Outcome>,
+    memory: BTreeMap<CallRef, CallOutcome>,
     told: mpsc::UnboundedReceiver<(CallRef, Told)>,
     tell: mpsc::UnboundedSender<(CallRef, Told)>,
     link: Option<Link>,
@@ -92,9 +92,9 @@ impl Host {
     async fn answers_outside(&mut self) {
         let finished = |(call, held): (&CallRef, &Held)| {
             let (call, lease, outcome) = (call.clone(), held.lease.clone(), held.outcome.clone()?);
-            Some(Answer { call, lease, outcome })
+            Some(CallResult { call, lease, outcome })
         };
-        let answers: Vec<Answer> = self.held.iter().filter_map(finished).collect();
+        let answers: Vec<CallResult> = self.held.iter().filter_map(finished).collect();
         for answer in answers {
             let (call, world) = (answer.call.clone(), self.world.clone());
             let tenant = tenant();
@@ -296,14 +296,14 @@ impl Host {
     }
 
     fn asks(&mut self, call: CallRef) {
-        self.send(HostFrame::NeedInput { call, ask: calls::question(), timeout: None });
+        self.send(HostFrame::NeedInput { call, question: calls::question(), timeout: None });
     }
 
     fn answers(&mut self, call: &CallRef) {
         let Some(held) = self.held.get(call) else { return };
         if let Some(outcome) = held.outcome.clone() {
             let (call, lease) = (call.clone(), held.lease.clone());
-            self.send(HostFrame::Answer(Box::new(Answer { call, lease, outcome })));
+            self.send(HostFrame::Result(Box::new(CallResult { call, lease, outcome })));
         }
     }
 
@@ -464,7 +464,7 @@ fn name_of(frame: &HostFrame) -> &'static str {
         HostFrame::Heartbeat { .. } => "heartbeat",
         HostFrame::Progress { .. } => "progress",
         HostFrame::Output { .. } => "output",
-        HostFrame::Answer(_) => "answer",
+        HostFrame::Result(_) => "answer",
         HostFrame::NeedInput { .. } => "need_input",
         HostFrame::CancelAck { .. } => "cancel_ack",
         HostFrame::Draining => "draining",

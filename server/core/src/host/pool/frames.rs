@@ -1,19 +1,21 @@
-//! What hosts send. What makes no sense for the state of things, though an honest host may send it when messages
-//! cross, is ignored and counted; what no honest host sends ends the stream.
+//! Frames from hosts.
+//!
+//! A frame that does not fit the state is ignored and counted, since frames cross on the wire. A frame that no correct
+//! host sends closes the stream.
 
 use std::collections::BTreeSet;
 
 use super::{Pool, Timer};
-use crate::host::call::State;
-use crate::host::frame::{Answer, CallRef, HostFrame, Outcome, Ran, RejectReason, ServerFrame};
-use crate::host::io::{CloseReason, ConnectionId, News, Output};
+use crate::host::call::CallState;
+use crate::host::frame::{CallOutcome, CallRef, CallResult, HostFrame, Ran, RejectReason, ServerFrame};
+use crate::host::io::{CallUpdate, CloseReason, ConnectionId, Output};
 use crate::id::HostId;
 use crate::limits::CALLS_PER_HOST_MAX;
 
-/// Heartbeats in a row that do not name a call before it is lost. One may have crossed the call's acceptance.
+/// A call is lost after this many consecutive heartbeats without it. One may have crossed the call's confirmation.
 const MISSED_HEARTBEATS_MAX: u8 = 2;
-/// Unknown calls of one heartbeat that the host is told about.
-const DISOWNED_PER_HEARTBEAT_MAX: usize = 64;
+/// Most unknown calls of one heartbeat that are answered with a lost lease.
+const LEASES_LOST_PER_HEARTBEAT_MAX: usize = 64;
 
 impl Pool {
     pub(super) fn frame(&mut self, connection: ConnectionId, frame: HostFrame) {
@@ -33,9 +35,9 @@ impl Pool {
             HostFrame::Output { call, chunk_seq, stderr, data } => {
                 self.output(connection, &host, &call, chunk_seq, stderr, data);
             }
-            HostFrame::Answer(answer) => self.answer(connection, host, answer),
-            HostFrame::NeedInput { call, ask, timeout } => {
-                self.need_input(connection, &host, &call, ask, timeout);
+            HostFrame::Result(result) => self.call_result(connection, host, result),
+            HostFrame::NeedInput { call, question, timeout } => {
+                self.need_input(connection, &host, &call, question, timeout);
             }
             HostFrame::CancelAck { call, runs_on } => self.cancel_ack(connection, &host, &call, runs_on),
             HostFrame::Draining => self.drain(connection),
@@ -45,7 +47,9 @@ impl Pool {
             HostFrame::Hello(_) => {
                 self.violation(connection, "a second hello; it comes first, once".into(), None)
             }
-            HostFrame::UpdateTools { .. } => unreachable!("tools are checked before they get here"),
+            HostFrame::UpdateTools { .. } => {
+                unreachable!("the caller turns UpdateTools into Input::ReplaceTools")
+            }
         }
     }
 
@@ -66,7 +70,7 @@ impl Pool {
         let Some(stream) = self.stream(host, connection) else { return };
         if stream.credit.may_grow_to(total) {
             stream.credit.grow_to(total);
-            self.freed.insert(host.clone());
+            self.hosts_with_room.insert(host.clone());
         } else {
             let message = format!(
                 "credit of {total}; a host takes at most {CALLS_PER_HOST_MAX} calls more than it got"
@@ -75,32 +79,32 @@ impl Pool {
         }
     }
 
-    /// Whether this stream has the call as this try. A host that goes on with a call that is not its own is told.
+    /// True if this attempt is assigned to this stream. Otherwise the host is told that it has no lease.
     pub(super) fn owns(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) -> bool {
-        if self.held(call).is_some_and(|held| held.connection == Some(connection)) {
+        if self.assignment(call).is_some_and(|assignment| assignment.connection == Some(connection)) {
             return true;
         }
-        if !self.knows_end_of(connection, host, call) {
+        if !self.knows_call_is_over(connection, host, call) {
             self.send(connection, ServerFrame::LeaseLost(call.clone()));
         }
         self.ignore(host);
         false
     }
 
-    /// Whether the host was told already that the call is over, or said so itself.
-    fn knows_end_of(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) -> bool {
-        let answering = match self.calls.get(&call.call).map(|call| &call.state) {
-            Some(State::Answering(held)) => held.is(call) && held.host == *host,
+    /// True if the host was already told that the call is over, or said so itself.
+    fn knows_call_is_over(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) -> bool {
+        let recording = match self.calls.get(&call.call).map(|call| &call.state) {
+            Some(CallState::Recording(assignment)) => assignment.is(call) && assignment.host == *host,
             Some(
-                State::Held(_)
-                | State::Waiting
-                | State::Pinned { .. }
-                | State::Promised { .. }
-                | State::Reserved { .. },
+                CallState::Assigned(_)
+                | CallState::Queued
+                | CallState::Pinned { .. }
+                | CallState::AwaitingResult { .. }
+                | CallState::Reserved { .. },
             )
             | None => false,
         };
-        answering || self.stream(host, connection).is_some_and(|stream| stream.stopping.contains_key(call))
+        recording || self.stream(host, connection).is_some_and(|stream| stream.stopping.contains_key(call))
     }
 
     fn accepted(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) {
@@ -109,12 +113,14 @@ impl Pool {
         }
     }
 
-    /// Its host works on a call: it said so, or what it said means it.
+    /// Marks a call as confirmed by its host. Every frame about a call confirms it.
     pub(super) fn accept(&mut self, host: &HostId, call: &CallRef) {
-        let Some(held) = self.held(call).filter(|held| !held.accepted) else { return };
-        held.accepted = true;
+        let Some(assignment) = self.assignment(call).filter(|assignment| !assignment.accepted) else {
+            return;
+        };
+        assignment.accepted = true;
         self.timers.clear(&Timer::Call(call.call.clone()));
-        self.news(&call.call, News::Accepted { attempt: call.attempt, host: host.clone() });
+        self.tell(&call.call, CallUpdate::Accepted { attempt: call.attempt, host: host.clone() });
     }
 
     fn rejected(
@@ -125,34 +131,37 @@ impl Pool {
         reason: RejectReason,
         message: String,
     ) {
-        let Some(held) = self.held(call).filter(|held| held.connection == Some(connection)) else {
+        let Some(assignment) =
+            self.assignment(call).filter(|assignment| assignment.connection == Some(connection))
+        else {
             if self.stream(host, connection).is_some_and(|stream| stream.stopped(call)) {
-                self.freed.insert(host.clone());
+                self.hosts_with_room.insert(host.clone());
             } else {
                 self.ignore(host);
             }
             return;
         };
-        // A host that took the call before may have begun with it, whatever it says now.
-        let ran = if held.accepted { Ran::Maybe } else { Ran::No };
-        let lease = held.lease.clone();
+        // A host that confirmed the call may have begun it, even if it rejects the call now.
+        let ran = if assignment.accepted { Ran::Maybe } else { Ran::No };
+        let lease = assignment.lease.clone();
         match reason {
             RejectReason::BadArguments | RejectReason::TooLarge if ran == Ran::No => {
-                let answer = Answer { call: call.clone(), lease, outcome: Outcome::Rejected { message } };
-                self.begin_answer(&call.call);
-                self.put_answer(None, host.clone(), Box::new(answer));
+                let result =
+                    CallResult { call: call.clone(), lease, outcome: CallOutcome::Rejected { message } };
+                self.begin_recording(&call.call);
+                self.push_result(None, host.clone(), Box::new(result));
                 return;
             }
             RejectReason::Busy => self.pause(host, self.options.busy_pause),
             RejectReason::Draining => self.drain(connection),
-            RejectReason::UnknownTool => self.forget_slot(connection, host, call),
+            RejectReason::UnknownTool => self.withdraw_tool(connection, host, call),
             RejectReason::BadArguments | RejectReason::TooLarge => {}
         }
-        self.lose(call, ran, format!("rejected by host {host} ({}): {message}", rejection(reason)));
+        self.report_lost(call, ran, format!("rejected by host {host} ({}): {message}", rejection(reason)));
     }
 
-    /// The host does not have the tool, whatever it declared.
-    fn forget_slot(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) {
+    /// Stops offering this tool to a host that declared it and does not have it.
+    fn withdraw_tool(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) {
         let Some(tool) = self.calls.get(&call.call).and_then(|call| call.tool.clone()) else { return };
         if let Some(stream) = self.stream(host, connection) {
             stream.tools.remove(&tool);
@@ -175,18 +184,22 @@ impl Pool {
             stream.stopped(call);
         }
         if !gone.is_empty() {
-            self.freed.insert(host.clone());
+            self.hosts_with_room.insert(host.clone());
         }
     }
 
     fn check_listed(&mut self, connection: ConnectionId, host: &HostId, listed: &BTreeSet<CallRef>) {
-        let mut disowned = 0;
+        let mut leases_lost = 0;
         for call in listed {
-            if let Some(held) = self.held(call).filter(|held| held.connection == Some(connection)) {
-                held.missed = 0;
+            if let Some(assignment) =
+                self.assignment(call).filter(|assignment| assignment.connection == Some(connection))
+            {
+                assignment.missed = 0;
                 self.accept(host, call);
-            } else if !self.knows_end_of(connection, host, call) && disowned < DISOWNED_PER_HEARTBEAT_MAX {
-                disowned += 1;
+            } else if !self.knows_call_is_over(connection, host, call)
+                && leases_lost < LEASES_LOST_PER_HEARTBEAT_MAX
+            {
+                leases_lost += 1;
                 self.ignore(host);
                 self.send(connection, ServerFrame::LeaseLost(call.clone()));
             }
@@ -196,21 +209,22 @@ impl Pool {
     fn check_unlisted(&mut self, connection: ConnectionId, host: &HostId, listed: &BTreeSet<CallRef>) {
         let mut lost = Vec::new();
         for id in &self.hosts[host].calls {
-            let Some(State::Held(held)) = self.calls.get_mut(id).map(|call| &mut call.state) else {
+            let Some(CallState::Assigned(assignment)) = self.calls.get_mut(id).map(|call| &mut call.state)
+            else {
                 continue;
             };
-            let call = held.call_ref(id);
-            if !held.accepted || held.finished || listed.contains(&call) {
+            let call = assignment.call_ref(id);
+            if !assignment.accepted || assignment.finished || listed.contains(&call) {
                 continue;
             }
-            held.missed += 1;
-            if held.missed >= MISSED_HEARTBEATS_MAX {
+            assignment.missed += 1;
+            if assignment.missed >= MISSED_HEARTBEATS_MAX {
                 lost.push(call);
             }
         }
         for call in lost {
             self.send(connection, ServerFrame::LeaseLost(call.clone()));
-            self.lose(&call, Ran::Maybe, format!("host {host} no longer has the call"));
+            self.report_lost(&call, Ran::Maybe, format!("host {host} no longer has the call"));
         }
     }
 
@@ -232,7 +246,7 @@ impl Pool {
             self.checkpoint(call, checkpoint);
         }
         if !message.is_empty() || fraction.is_some() {
-            self.news(&call.call, News::Progress { attempt, message, fraction });
+            self.tell(&call.call, CallUpdate::Progress { attempt, message, fraction });
         }
     }
 
@@ -245,36 +259,40 @@ impl Pool {
         stderr: bool,
         data: Vec<u8>,
     ) {
-        let news = News::Output { attempt: call.attempt, chunk_seq, stderr, data };
-        match self.held(call).filter(|held| held.connection == Some(connection)) {
-            Some(held) if chunk_seq > held.last_chunk => {
-                held.last_chunk = chunk_seq;
+        let news = CallUpdate::Output { attempt: call.attempt, chunk_seq, stderr, data };
+        match self.assignment(call).filter(|assignment| assignment.connection == Some(connection)) {
+            Some(assignment) if chunk_seq > assignment.last_chunk => {
+                assignment.last_chunk = chunk_seq;
                 self.accept(host, call);
-                self.news(&call.call, news);
+                self.tell(&call.call, news);
             }
             Some(_) | None => self.ignore(host),
         }
     }
 
-    /// An answer always goes to whoever can say what it is worth; here it only ends the host's hold on the call.
-    fn answer(&mut self, connection: ConnectionId, host: HostId, answer: Box<Answer>) {
-        let call = &answer.call;
-        if self.held(call).is_some_and(|held| held.host == host && held.lease == answer.lease) {
-            self.begin_answer(&call.call);
+    /// Passes a result on to be recorded, whatever the state of the call: only the run can judge it. If the result is of
+    /// the current attempt, the host no longer has the call.
+    fn call_result(&mut self, connection: ConnectionId, host: HostId, result: Box<CallResult>) {
+        let call = &result.call;
+        if self
+            .assignment(call)
+            .is_some_and(|assignment| assignment.host == host && assignment.lease == result.lease)
+        {
+            self.begin_recording(&call.call);
         } else if let Some(stream) = self.stream(&host, connection).filter(|s| s.stopping.contains_key(call))
         {
             stream.stopped(call);
-            stream.ending.insert(call.clone());
-            self.ending.entry(call.clone()).or_default().insert(host.clone());
-            self.freed.insert(host.clone());
-        } else if !self.awaits_answer(call) {
+            stream.unacknowledged.insert(call.clone());
+            self.unacknowledged.entry(call.clone()).or_default().insert(host.clone());
+            self.hosts_with_room.insert(host.clone());
+        } else if !self.awaits_result(call) {
             self.ignore(&host);
         }
-        self.put_answer(Some(connection), host, answer);
+        self.push_result(Some(connection), host, result);
     }
 
-    fn put_answer(&mut self, connection: Option<ConnectionId>, host: HostId, answer: Box<Answer>) {
-        self.out.push(Output::Answer { tenant: self.tenant.clone(), connection, host, answer });
+    fn push_result(&mut self, connection: Option<ConnectionId>, host: HostId, result: Box<CallResult>) {
+        self.out.push(Output::Result { tenant: self.tenant.clone(), connection, host, result });
     }
 
     fn cancel_ack(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef, runs_on: bool) {
@@ -282,16 +300,16 @@ impl Pool {
         if !stream.stopping.contains_key(call) {
             self.ignore(host);
         } else if !runs_on && stream.stopped(call) {
-            self.freed.insert(host.clone());
+            self.hosts_with_room.insert(host.clone());
         }
     }
 
-    /// The host was not heard from in time, or was and the next time is to be set.
+    /// Closes the stream of a host that was silent for too long; otherwise sets the next check.
     pub(super) fn check_lease(&mut self, id: &HostId) {
         let Some(host) = self.hosts.get(id) else { return };
         let until = host.last_heard.after(self.options.lease_timeout);
         match &host.connection {
-            Some(stream) if until <= self.now => self.drop_connection(stream.id, CloseReason::Silent),
+            Some(stream) if until <= self.now => self.close_stream(stream.id, CloseReason::Silent),
             Some(_) => self.timers.set(Timer::Lease(id.clone()), until),
             None => {}
         }

@@ -1,30 +1,30 @@
-//! Hosts come, change and go.
+//! Hosts connect, change their tools, drain and disconnect.
 
 use std::collections::BTreeSet;
 
 use super::{Pool, Timer};
-use crate::host::call::{Held, State};
+use crate::host::call::{Assignment, CallState};
+use crate::host::connection::{Connection, OfferedTool};
 use crate::host::frame::{CallInHand, CallRef, Disposition, Ran, ServerFrame};
-use crate::host::io::{CloseReason, ConnectionId, Joining, News, Output, ServedTool};
-use crate::host::session::{Connection, Slot};
+use crate::host::io::{CallUpdate, CloseReason, ConnectionId, HostJoin, Output, ServedTool};
 use crate::id::{CallId, HostId};
 use crate::limits::CALLS_PER_HOST_MAX;
 
 impl Pool {
-    pub(super) fn join(&mut self, joining: Joining) {
-        if joining.credit > CALLS_PER_HOST_MAX as u64 {
-            return self.refuse_credit(joining.connection, joining.credit);
+    pub(super) fn join(&mut self, join: HostJoin) {
+        if join.credit > CALLS_PER_HOST_MAX as u64 {
+            return self.refuse_credit(join.connection, join.credit);
         }
-        if let Some(before) = self.hosts.get(&joining.host).and_then(|host| host.connection.as_ref()) {
+        if let Some(before) = self.hosts.get(&join.host).and_then(|host| host.connection.as_ref()) {
             self.replace(before.id);
         }
-        self.seat(&joining);
-        let tools = self.take_tools(joining.connection, &joining.tools);
-        let calls = self.take_claims(&joining);
-        self.drop_unclaimed(&joining);
-        self.await_no_longer(&joining.host);
-        self.out.insert(0, Output::Joined { connection: joining.connection, tools, calls });
-        self.freed.insert(joining.host);
+        self.record_connection(&join);
+        let tools = self.accept_tools(join.connection, &join.tools);
+        let calls = self.accept_claims(&join);
+        self.drop_unclaimed(&join);
+        self.clear_return_timers(&join.host);
+        self.out.insert(0, Output::Joined { connection: join.connection, tools, calls });
+        self.hosts_with_room.insert(join.host);
     }
 
     fn refuse_credit(&mut self, connection: ConnectionId, credit: u64) {
@@ -36,31 +36,32 @@ impl Pool {
     fn replace(&mut self, connection: ConnectionId) {
         let message = "another connection with this host id took this one's place".to_owned();
         self.send(connection, ServerFrame::ProtocolError { message, call: None });
-        self.drop_connection(connection, CloseReason::Replaced);
+        self.close_stream(connection, CloseReason::Replaced);
     }
 
-    fn seat(&mut self, joining: &Joining) {
-        let host = self.hosts.known(&joining.host, self.now);
-        host.sdk.clone_from(&joining.sdk);
-        host.labels.clone_from(&joining.labels);
+    fn record_connection(&mut self, join: &HostJoin) {
+        let host = self.hosts.get_or_insert_disconnected(&join.host, self.now);
+        host.sdk.clone_from(&join.sdk);
+        host.labels.clone_from(&join.labels);
         host.connected_at = self.now;
         host.last_heard = self.now;
-        host.connection = Some(Connection::new(joining));
-        self.connections.insert(joining.connection, joining.host.clone());
-        self.timers.set(Timer::Lease(joining.host.clone()), self.now.after(self.options.lease_timeout));
+        host.connection = Some(Connection::new(join));
+        self.connections.insert(join.connection, join.host.clone());
+        self.timers.set(Timer::Lease(join.host.clone()), self.now.after(self.options.lease_timeout));
     }
 
-    /// Takes what tools it can; says of each why not, if not.
-    fn take_tools(&mut self, connection: ConnectionId, offered: &[ServedTool]) -> Vec<Option<String>> {
+    /// Records the tools that a host offers. Returns per tool, in order, why it is refused, or `None`.
+    fn accept_tools(&mut self, connection: ConnectionId, offered: &[ServedTool]) -> Vec<Option<String>> {
         let Some((id, _)) = self.host_of(connection) else { return Vec::new() };
         offered
             .iter()
             .map(|tool| {
-                let refused = self.disagreement(tool, &id);
+                let refused = self.digest_conflict(tool, &id);
                 if refused.is_none() {
-                    let slot = Slot { digest: tool.digest.clone(), max_concurrency: tool.max_concurrency };
-                    let stream = self.stream(&id, connection).expect("it was found above");
-                    stream.tools.insert(tool.name.clone(), slot);
+                    let offered =
+                        OfferedTool { digest: tool.digest.clone(), max_concurrency: tool.max_concurrency };
+                    let stream = self.stream(&id, connection).expect("host_of found the stream");
+                    stream.tools.insert(tool.name.clone(), offered);
                     if !stream.draining {
                         self.serve(&tool.name, &id);
                     }
@@ -70,9 +71,9 @@ impl Pool {
             .collect()
     }
 
-    /// Who else serves this tool under another declaration. A host that is leaving does not count, so that a new
-    /// version can take over from the old one.
-    fn disagreement(&self, tool: &ServedTool, newcomer: &HostId) -> Option<String> {
+    /// Refuses a tool that another host serves under a different declaration, and says so. A draining host does not count, so
+    /// that a new version can take over from an old one.
+    fn digest_conflict(&self, tool: &ServedTool, newcomer: &HostId) -> Option<String> {
         let known = self.tools.get(&tool.name)?;
         let other = known.hosts.iter().find(|host| *host != newcomer)?;
         let theirs = &self.hosts[other].connection.as_ref()?.tools.get(&tool.name)?.digest;
@@ -85,15 +86,14 @@ impl Pool {
         })
     }
 
-    fn take_claims(&mut self, joining: &Joining) -> Vec<(CallRef, Disposition)> {
-        joining
-            .claims
+    fn accept_claims(&mut self, join: &HostJoin) -> Vec<(CallRef, Disposition)> {
+        join.claims
             .iter()
             .map(|(claim, disposition)| {
                 let verdict = match disposition {
-                    Disposition::Continue => self.adopt(joining, claim),
+                    Disposition::Continue => self.accept_claim(join, claim),
                     Disposition::Stop | Disposition::AlreadyRecorded => {
-                        self.drop_settled(&claim.call, &joining.host);
+                        self.drop_finished(&claim.call, &join.host);
                         *disposition
                     }
                 };
@@ -102,76 +102,82 @@ impl Pool {
             .collect()
     }
 
-    /// A host brings a call along. It goes on, unless the call went another way in the meantime. An answer that it has
-    /// is heard also where the call seeks its next host.
-    fn adopt(&mut self, joining: &Joining, claim: &CallInHand) -> Disposition {
+    /// Decides on a call that a reconnecting host has. The call goes on, unless another host has it by now. A finished
+    /// call may still send its result while the next attempt looks for a host.
+    fn accept_claim(&mut self, join: &HostJoin, claim: &CallInHand) -> Disposition {
         let id = &claim.call.call;
         let tool = match self.calls.get(id) {
             None => None,
             Some(call) => match &call.state {
-                State::Held(held) if held.is(&claim.call) && held.host == joining.host => {
-                    if held.connection == Some(joining.connection) {
+                CallState::Assigned(assignment)
+                    if assignment.is(&claim.call) && assignment.host == join.host =>
+                {
+                    if assignment.connection == Some(join.connection) {
                         return Disposition::Continue;
                     }
                     call.tool.clone()
                 }
-                State::Answering(held) if held.is(&claim.call) => return Disposition::Continue,
-                State::Waiting | State::Pinned { .. } if claim.finished => {
-                    self.promise(id, claim.call.attempt);
+                CallState::Recording(assignment) if assignment.is(&claim.call) => {
                     return Disposition::Continue;
                 }
-                // Its run says what the answer is worth when it comes.
-                State::Promised { .. } | State::Reserved { .. } if claim.finished => {
+                CallState::Queued | CallState::Pinned { .. } if claim.finished => {
+                    self.await_late_result(id, claim.call.attempt);
                     return Disposition::Continue;
                 }
-                State::Held(_)
-                | State::Answering(_)
-                | State::Waiting
-                | State::Pinned { .. }
-                | State::Promised { .. }
-                | State::Reserved { .. } => {
+                // The run judges the result when it comes.
+                CallState::AwaitingResult { .. } | CallState::Reserved { .. } if claim.finished => {
+                    return Disposition::Continue;
+                }
+                CallState::Assigned(_)
+                | CallState::Recording(_)
+                | CallState::Queued
+                | CallState::Pinned { .. }
+                | CallState::AwaitingResult { .. }
+                | CallState::Reserved { .. } => {
                     return Disposition::Stop;
                 }
             },
         };
-        let (host, lease) = (joining.host.clone(), claim.lease.clone());
-        let held = Held::new(host, claim.call.attempt, lease, Some(joining.connection));
-        let held = Held { accepted: true, finished: claim.finished, ..held };
-        self.hold(id, held);
+        let (host, lease) = (join.host.clone(), claim.lease.clone());
+        let assignment = Assignment::new(host, claim.call.attempt, lease, Some(join.connection));
+        let assignment = Assignment { accepted: true, finished: claim.finished, ..assignment };
+        self.assign(id, assignment);
         self.timers.clear(&Timer::Call(id.clone()));
-        if let Some(stream) = self.stream(&joining.host, joining.connection) {
+        if let Some(stream) = self.stream(&join.host, join.connection) {
             stream.occupy(tool.as_deref());
         }
-        self.news(id, News::Accepted { attempt: claim.call.attempt, host: joining.host.clone() });
+        self.tell(id, CallUpdate::Accepted { attempt: claim.call.attempt, host: join.host.clone() });
         Disposition::Continue
     }
 
-    /// The owner of a call says that it is over: nobody waits for news of it.
-    fn drop_settled(&mut self, call: &CallRef, host: &HostId) {
-        if self.held(call).is_some_and(|held| held.host == *host) {
+    /// Forgets a call that its run says is over.
+    fn drop_finished(&mut self, call: &CallRef, host: &HostId) {
+        if self.assignment(call).is_some_and(|assignment| assignment.host == *host) {
             self.remove(&call.call);
         }
     }
 
-    /// Calls that this host had and does not bring along are lost. It may have run them: another process may use
-    /// the same name.
-    fn drop_unclaimed(&mut self, joining: &Joining) {
-        let host = &self.hosts[&joining.host];
+    /// Reports as lost the calls that this host had and does not name any more. They may have run, for example in
+    /// another process under the same host id.
+    fn drop_unclaimed(&mut self, join: &HostJoin) {
+        let host = &self.hosts[&join.host];
         let lost: Vec<CallRef> = host
             .calls
             .iter()
             .filter_map(|id| match &self.calls.get(id)?.state {
-                State::Held(held) if held.connection != Some(joining.connection) => Some(held.call_ref(id)),
-                State::Held(_)
-                | State::Answering(_)
-                | State::Waiting
-                | State::Pinned { .. }
-                | State::Promised { .. }
-                | State::Reserved { .. } => None,
+                CallState::Assigned(assignment) if assignment.connection != Some(join.connection) => {
+                    Some(assignment.call_ref(id))
+                }
+                CallState::Assigned(_)
+                | CallState::Recording(_)
+                | CallState::Queued
+                | CallState::Pinned { .. }
+                | CallState::AwaitingResult { .. }
+                | CallState::Reserved { .. } => None,
             })
             .collect();
         for call in lost {
-            self.lose(&call, Ran::Maybe, "the host came back without the call");
+            self.report_lost(&call, Ran::Maybe, "the host came back without the call");
         }
     }
 
@@ -184,12 +190,12 @@ impl Pool {
         for tool in before.keys().filter(|name| !wanted.contains(name.as_str())) {
             self.unserve(tool, &id);
         }
-        let verdicts = self.take_tools(connection, tools);
+        let verdicts = self.accept_tools(connection, tools);
         for (tool, _) in tools.iter().zip(&verdicts).filter(|(_, refused)| refused.is_some()) {
             self.unserve(&tool.name, &id);
         }
         self.out.insert(0, Output::ToolsReplaced { connection, tools: verdicts });
-        self.freed.insert(id);
+        self.hosts_with_room.insert(id);
     }
 
     pub(super) fn drain(&mut self, connection: ConnectionId) {
@@ -200,35 +206,35 @@ impl Pool {
         for tool in tools {
             self.unserve(&tool, &id);
         }
-        self.freed.insert(id);
+        self.hosts_with_room.insert(id);
     }
 
-    /// The host says that it has no calls any more, and will not come back. What it had may have run all the same.
+    /// The host leaves for good. Calls that it still had are lost; they may have run.
     pub(super) fn goodbye(&mut self, connection: ConnectionId) {
         let Some((id, host)) = self.host_of(connection) else { return };
         let calls: Vec<CallId> = host.calls.iter().cloned().collect();
-        self.drop_connection(connection, CloseReason::Goodbye);
+        self.close_stream(connection, CloseReason::Goodbye);
         for call in calls {
-            if let Some(State::Held(held)) = self.calls.get(&call).map(|call| &call.state) {
-                let call = held.call_ref(&call);
-                self.lose(&call, Ran::Maybe, format!("host {id} left without answering"));
+            if let Some(CallState::Assigned(assignment)) = self.calls.get(&call).map(|call| &call.state) {
+                let call = assignment.call_ref(&call);
+                self.report_lost(&call, Ran::Maybe, format!("host {id} left without answering"));
             }
         }
     }
 
     pub(super) fn violation(&mut self, connection: ConnectionId, message: String, call: Option<CallId>) {
         self.send(connection, ServerFrame::ProtocolError { message, call });
-        self.drop_connection(connection, CloseReason::Violation);
+        self.close_stream(connection, CloseReason::Violation);
     }
 
-    /// Ends a stream from our side.
-    pub(super) fn drop_connection(&mut self, connection: ConnectionId, reason: CloseReason) {
+    /// Closes a stream from the server's side.
+    pub(super) fn close_stream(&mut self, connection: ConnectionId, reason: CloseReason) {
         self.close(connection, reason);
-        self.leave(connection);
+        self.disconnected(connection);
     }
 
-    /// A host's stream is gone; it may come back for its calls.
-    pub(super) fn leave(&mut self, connection: ConnectionId) {
+    /// A host's stream ended. Its calls wait for it to reconnect.
+    pub(super) fn disconnected(&mut self, connection: ConnectionId) {
         let Some(id) = self.connections.remove(&connection) else { return };
         self.timers.clear(&Timer::Lease(id.clone()));
         self.timers.clear(&Timer::Busy(id.clone()));
@@ -237,18 +243,18 @@ impl Pool {
         for tool in stream.tools.keys() {
             self.unserve(tool, &id);
         }
-        for call in stream.ending {
-            let Some(hosts) = self.ending.get_mut(&call) else { continue };
+        for call in stream.unacknowledged {
+            let Some(hosts) = self.unacknowledged.get_mut(&call) else { continue };
             hosts.remove(&id);
             if hosts.is_empty() {
-                self.ending.remove(&call);
+                self.unacknowledged.remove(&call);
             }
         }
-        self.set_adrift(&id);
-        self.await_return(&id);
+        self.detach_calls(&id);
+        self.set_return_timers(&id);
     }
 
-    fn set_adrift(&mut self, id: &HostId) {
+    fn detach_calls(&mut self, id: &HostId) {
         let calls = self.hosts[id].calls.clone();
         if calls.is_empty() {
             self.hosts.remove(id);
@@ -256,9 +262,11 @@ impl Pool {
         }
         let until = self.now.after(self.options.grace_period);
         for call in &calls {
-            self.tell_checkpoint(call);
-            if let Some(State::Held(held)) = self.calls.get_mut(call).map(|call| &mut call.state) {
-                held.connection = None;
+            self.report_checkpoint(call);
+            if let Some(CallState::Assigned(assignment)) =
+                self.calls.get_mut(call).map(|call| &mut call.state)
+            {
+                assignment.connection = None;
             }
             self.timers.set(Timer::Call(call.clone()), until);
         }

@@ -1,75 +1,78 @@
-//! The hosts, tools and calls of one tenant.
+//! The pool: hosts, tools and calls of one tenant, and the one dispatch of fleet inputs.
 
-#[cfg(test)]
-mod check;
+mod assignment;
 mod checkpoints;
 mod frames;
-mod hand_over;
 mod hosts;
-mod inputs;
+#[cfg(test)]
+mod invariants;
+mod late_results;
 mod pinned;
-mod places;
-mod promises;
+mod placement;
+mod questions;
 mod time;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::host::call::{Call, Held, State};
+use crate::host::call::{Assignment, CallState, TrackedCall};
+use crate::host::connection::Connection;
 use crate::host::frame::{CallRef, Ran, ServerFrame};
-use crate::host::io::{CloseReason, ConnectionId, Input, News, Output};
+use crate::host::host_state::HostState;
+use crate::host::hosts_by_load::HostsByLoad;
+use crate::host::io::{CallUpdate, CloseReason, ConnectionId, Input, Output};
 use crate::host::options::FleetOptions;
 use crate::host::queue::FairQueue;
-use crate::host::roster::HostsByLoad;
-use crate::host::session::{Connection, Host};
 use crate::host::timer::Timers;
 use crate::id::{CallId, CallSlot, HostId, RunId, TenantId};
 use crate::time::Timestamp;
 
 /// The hosts, tools and calls of one tenant.
+///
+/// A call is in `calls` from the moment it seeks a host, or is claimed by one, until its result is handled.
 #[derive(Debug)]
 pub(super) struct Pool {
     tenant: TenantId,
     options: FleetOptions,
-    /// Of the input at hand.
+    /// The time of the input that is being handled.
     now: Timestamp,
-    /// Whether no call is placed any more.
+    /// True while the server shuts down: no call is granted.
     closing: bool,
-    calls: BTreeMap<CallId, Call>,
+    calls: BTreeMap<CallId, TrackedCall>,
     hosts: HostsByLoad,
     connections: BTreeMap<ConnectionId, HostId>,
-    /// The hosts that answered calls which they were told to stop, until the answers are dealt with.
-    ending: BTreeMap<CallRef, BTreeSet<HostId>>,
+    /// Hosts that sent the result of a cancelled call, by call, until that result is handled.
+    unacknowledged: BTreeMap<CallRef, BTreeSet<HostId>>,
     tools: BTreeMap<String, Tool>,
-    /// Calls that wait for one host each, in order.
+    /// Calls that only one host may get, by that host, in order of arrival.
     pinned: BTreeMap<HostId, VecDeque<CallId>>,
-    /// Those of `tools` for which calls wait.
+    /// Names of the tools whose queue is not empty.
     waiting: BTreeSet<String>,
-    /// Hosts that may have got room by the input at hand.
-    freed: BTreeSet<HostId>,
+    /// Hosts that may have gained room by the current input. [`Self::finish`] grants that room.
+    hosts_with_room: BTreeSet<HostId>,
     timers: Timers<Timer>,
     out: Vec<Output>,
 }
 
-/// A tool that is known.
+/// A tool that hosts serve, or that is remembered.
 #[derive(Debug, Default)]
 struct Tool {
-    /// Connected hosts that serve it and take calls.
+    /// Connected hosts that serve it and are not draining.
     hosts: BTreeSet<HostId>,
     queue: FairQueue,
 }
 
-/// What happens by time alone.
+/// Key of a timer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// What it means depends on where the call stands: no host came, the host did not confirm, did not come back, or
-    /// did not send what it said it had.
+    /// The wait of a call ends. By its state: no host connected, the host did not confirm, did not reconnect, or did
+    /// not send the result that it said it had.
     Call(CallId),
-    /// The call's run is told of a checkpoint that came too soon after another.
+    /// A waiting checkpoint of a call is to be reported.
     Checkpoint(CallId),
-    /// The host is to be heard from.
+    /// The lease of a host's stream ends, unless it was heard from since.
     Lease(HostId),
-    /// The host may be asked again.
+    /// The pause of a host ends.
     Busy(HostId),
 }
 
@@ -83,11 +86,11 @@ impl Pool {
             calls: BTreeMap::new(),
             hosts: HostsByLoad::default(),
             connections: BTreeMap::new(),
-            ending: BTreeMap::new(),
+            unacknowledged: BTreeMap::new(),
             tools: BTreeMap::new(),
             pinned: BTreeMap::new(),
             waiting: BTreeSet::new(),
-            freed: BTreeSet::new(),
+            hosts_with_room: BTreeSet::new(),
             timers: Timers::default(),
             out: Vec::new(),
         }
@@ -106,33 +109,33 @@ impl Pool {
             Input::AnswerInput { call, input, answer } => self.answer_input(call, input, answer),
             Input::CloseRuntime { host, runtime } => self.close_runtime(&host, runtime),
             Input::Release { run } => self.release(&run),
-            Input::Settled { call } => self.settled(&call),
-            Input::Unsettled { call } => self.unsettled(&call),
-            Input::AnsweredOutside { call, lease } => self.answered_outside(&call, &lease),
+            Input::ResultHandled { call } => self.result_handled(&call),
+            Input::ResultNotRecorded { call } => self.result_not_recorded(&call),
+            Input::ResultWithoutStream { call, lease } => self.result_without_stream(&call, &lease),
             Input::Join(joining) => self.join(*joining),
             Input::ReplaceTools { connection, tools } => self.replace_tools(connection, &tools),
             Input::Frame { connection, frame } => self.frame(connection, frame),
             Input::Touch { connection } => self.touch(connection),
             Input::Violation { connection, message, call } => self.violation(connection, message, call),
-            Input::Drop { connection, reason } => self.drop_connection(connection, reason),
-            Input::Leave { connection } => self.leave(connection),
+            Input::CloseStream { connection, reason } => self.close_stream(connection, reason),
+            Input::Disconnected { connection } => self.disconnected(connection),
         }
         self.finish()
     }
 
-    /// When time alone will change something.
+    /// The time of the earliest timer.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.timers.next()
     }
 
-    /// Whether nothing is left that would be missed.
+    /// True if the pool holds nothing and can be dropped.
     pub(super) fn is_idle(&self) -> bool {
         self.calls.is_empty() && self.hosts.is_empty() && self.tools.is_empty()
     }
 
-    /// Ends an input: room that it made is given away.
+    /// Ends an input: grants the room that it freed, and returns the outputs.
     fn finish(&mut self) -> Vec<Output> {
-        while let Some(host) = self.freed.pop_first() {
+        while let Some(host) = self.hosts_with_room.pop_first() {
             self.fill(&host);
         }
         std::mem::take(&mut self.out)
@@ -146,78 +149,78 @@ impl Pool {
         self.out.push(Output::Close { connection, reason });
     }
 
-    fn news(&mut self, call: &CallId, news: News) {
-        self.out.push(Output::News { tenant: self.tenant.clone(), call: call.clone(), news });
+    fn tell(&mut self, call: &CallId, update: CallUpdate) {
+        self.out.push(Output::Update { tenant: self.tenant.clone(), call: call.clone(), update });
     }
 
-    /// The host behind a stream that is still its current one.
-    fn host_of(&mut self, connection: ConnectionId) -> Option<(HostId, &mut Host)> {
+    /// The host of a stream. `None` if the stream was closed or replaced.
+    fn host_of(&mut self, connection: ConnectionId) -> Option<(HostId, &mut HostState)> {
         let id = self.connections.get(&connection)?.clone();
         let host = self.hosts.get_mut(&id).expect("a connection has its host");
         Some((id, host))
     }
 
-    /// The stream of a host, if it is this one.
+    /// The current stream of a host, if it is this one.
     fn stream(&mut self, host: &HostId, connection: ConnectionId) -> Option<&mut Connection> {
         self.hosts.get_mut(host)?.connection.as_mut().filter(|current| current.id == connection)
     }
 
-    /// The call, if a host has it as this try.
-    fn held(&mut self, call: &CallRef) -> Option<&mut Held> {
+    /// The assignment of this attempt, if a host has it.
+    fn assignment(&mut self, call: &CallRef) -> Option<&mut Assignment> {
         match &mut self.calls.get_mut(&call.call)?.state {
-            State::Held(held) if held.is(call) => Some(held),
-            State::Held(_)
-            | State::Waiting
-            | State::Pinned { .. }
-            | State::Promised { .. }
-            | State::Reserved { .. }
-            | State::Answering(_) => None,
+            CallState::Assigned(assignment) if assignment.is(call) => Some(assignment),
+            CallState::Assigned(_)
+            | CallState::Queued
+            | CallState::Pinned { .. }
+            | CallState::AwaitingResult { .. }
+            | CallState::Reserved { .. }
+            | CallState::Recording(_) => None,
         }
     }
 
-    /// Takes a call out of everything that knows it.
-    fn remove(&mut self, id: &CallId) -> Option<Call> {
-        self.tell_checkpoint(id);
+    /// Removes a call from the pool: from queues and timers, and from its host. The room that it took is freed.
+    fn remove(&mut self, id: &CallId) -> Option<TrackedCall> {
+        self.report_checkpoint(id);
         let call = self.calls.remove(id)?;
         self.timers.clear(&Timer::Call(id.clone()));
         match &call.state {
-            State::Waiting => self.unqueue(id, call.tool.as_deref()),
-            State::Pinned { host } => self.unpin(id, host),
-            State::Reserved { host, connection } => {
+            CallState::Queued => self.unqueue(id, call.tool.as_deref()),
+            CallState::Pinned { host } => self.unpin(id, host),
+            CallState::Reserved { host, connection } => {
                 if let Some(stream) = self.stream(host, *connection) {
-                    stream.credit.give_back();
+                    stream.credit.release();
                     stream.vacate(call.tool.as_deref());
-                    self.freed.insert(host.clone());
+                    self.hosts_with_room.insert(host.clone());
                 }
             }
-            State::Held(held) => self.unhold(id, held, call.tool.as_deref()),
-            State::Promised { .. } | State::Answering(_) => {}
+            CallState::Assigned(assignment) => self.unassign(id, assignment, call.tool.as_deref()),
+            CallState::AwaitingResult { .. } | CallState::Recording(_) => {}
         }
         Some(call)
     }
 
-    /// A host has a call no longer.
-    fn unhold(&mut self, id: &CallId, held: &Held, tool: Option<&str>) {
-        let Some(host) = self.hosts.get_mut(&held.host) else { return };
+    /// Removes an assigned call from its host. A disconnected host without calls is forgotten.
+    fn unassign(&mut self, id: &CallId, assignment: &Assignment, tool: Option<&str>) {
+        let Some(host) = self.hosts.get_mut(&assignment.host) else { return };
         host.calls.remove(id);
         if host.connection.is_none() && host.calls.is_empty() {
-            self.hosts.remove(&held.host);
+            self.hosts.remove(&assignment.host);
         } else if let Some(stream) =
-            held.connection.and_then(|connection| self.stream(&held.host, connection))
+            assignment.connection.and_then(|connection| self.stream(&assignment.host, connection))
         {
             stream.vacate(tool);
-            self.freed.insert(held.host.clone());
+            self.hosts_with_room.insert(assignment.host.clone());
         }
     }
 
-    /// Gives a held call up and says so.
-    fn lose(&mut self, call: &CallRef, ran: Ran, message: impl Into<String>) {
+    /// Removes a call and tells its run that the attempt is lost.
+    fn report_lost(&mut self, call: &CallRef, ran: Ran, message: impl Into<String>) {
         self.remove(&call.call);
-        self.news(&call.call, News::Lost { attempt: call.attempt, message: message.into(), ran });
+        self.tell(&call.call, CallUpdate::Lost { attempt: call.attempt, message: message.into(), ran });
     }
 }
 
-/// The least id that a call of this run can have.
+/// The lowest id that a call of this run can have.
 fn first_of(run: &RunId) -> CallId {
     CallId { run: run.clone(), slot: CallSlot(0, 0) }
 }

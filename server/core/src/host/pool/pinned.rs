@@ -1,14 +1,14 @@
-//! Calls that need what one host has, and the runtimes that they need.
+//! Calls that only one host may get, because it has the runtime of their run; and opening and closing runtimes.
 
 use super::{Pool, Timer};
-use crate::host::call::{Call, State};
+use crate::host::call::{CallState, TrackedCall};
 use crate::host::frame::{CallRequest, ServerFrame};
 use crate::host::io::ConnectionId;
 use crate::id::{CallId, HostId};
 
 impl Pool {
-    /// Gives a call to one host, now or as soon as it has room. A host that is away has the grace period to come back;
-    /// one that does not take such calls any more has lost what made the call wait for it.
+    /// Grants a call room on one host, now or as soon as it has some. A disconnected host has the grace period to
+    /// reconnect. If the host no longer serves the tool, its runtime is gone too, and any host may get the call.
     pub(super) fn place_on(&mut self, id: CallId, tool: String, host: HostId) {
         let stream = self.hosts.get(&host).and_then(|host| host.connection.as_ref());
         match stream.map(|stream| (stream.id, stream.serves(&tool))) {
@@ -33,10 +33,10 @@ impl Pool {
             return self.deny(&id, format!("too many calls wait for host {host}; try again later"));
         }
         self.pinned.entry(host.clone()).or_default().push_back(id.clone());
-        self.calls.insert(id, Call { tool: Some(tool), state: State::Pinned { host } });
+        self.calls.insert(id, TrackedCall { tool: Some(tool), state: CallState::Pinned { host } });
     }
 
-    /// A call waits for its host no longer.
+    /// Removes a call from the queue of its host.
     pub(super) fn unpin(&mut self, id: &CallId, host: &HostId) {
         let Some(calls) = self.pinned.get_mut(host) else { return };
         calls.retain(|waiting| waiting != id);
@@ -45,15 +45,14 @@ impl Pool {
         }
     }
 
-    /// A call waits for any host from here on.
+    /// Places a pinned call on any host.
     pub(super) fn place_anywhere(&mut self, id: &CallId) {
         if let Some(tool) = self.remove(id).and_then(|call| call.tool) {
             self.place(id.clone(), tool);
         }
     }
 
-    /// Gives what room a host has to the calls that wait for it alone; those that it does not take any more go
-    /// elsewhere.
+    /// Grants the room that a host has to calls pinned to it. Calls of tools that it no longer serves go to any host.
     pub(super) fn fill_pinned(&mut self, host: &HostId) {
         let Some(waiting) = self.pinned.get(host) else { return };
         for id in Vec::from_iter(waiting.iter().cloned()) {
@@ -70,22 +69,22 @@ impl Pool {
         }
     }
 
-    /// A host is there: what waits for it has no time set any more.
-    pub(super) fn await_no_longer(&mut self, host: &HostId) {
+    /// A host connected: calls pinned to it wait without a time limit.
+    pub(super) fn clear_return_timers(&mut self, host: &HostId) {
         for id in self.pinned.get(host).into_iter().flatten() {
             self.timers.clear(&Timer::Call(id.clone()));
         }
     }
 
-    /// A host is gone: what waits for it waits for the grace period.
-    pub(super) fn await_return(&mut self, host: &HostId) {
+    /// A host disconnected: calls pinned to it wait for the grace period.
+    pub(super) fn set_return_timers(&mut self, host: &HostId) {
         let until = self.now.after(self.options.grace_period);
         for id in self.pinned.get(host).into_iter().flatten() {
             self.timers.set(Timer::Call(id.clone()), until);
         }
     }
 
-    /// Has the host open the runtime that a call needs, unless it has it.
+    /// Tells the host to open the runtime that a call needs, unless it is open.
     pub(super) fn open_runtime(&mut self, connection: ConnectionId, request: &CallRequest) {
         let Some(runtime) = &request.runtime else { return };
         let Some(stream) = self.stream(&request.host, connection) else { return };
@@ -95,7 +94,7 @@ impl Pool {
         }
     }
 
-    /// Has the host close a runtime. One that is away says so when it comes back with it.
+    /// Tells the host to close a runtime. A disconnected host names its open runtimes when it reconnects.
     pub(super) fn close_runtime(&mut self, host: &HostId, runtime: String) {
         let Some(stream) = self.hosts.get_mut(host).and_then(|host| host.connection.as_mut()) else { return };
         stream.runtimes.remove(&runtime);
@@ -103,7 +102,7 @@ impl Pool {
         self.send(connection, ServerFrame::CloseRuntime { runtime });
     }
 
-    /// Whether a host has a stream.
+    /// True if the host is connected.
     #[cfg(test)]
     pub(super) fn is_connected(&self, host: &HostId) -> bool {
         self.hosts.get(host).is_some_and(|host| host.connection.is_some())

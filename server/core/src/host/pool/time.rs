@@ -1,7 +1,7 @@
-//! What happens by time alone.
+//! Timers that go off, pauses of hosts, and shutting down.
 
 use super::{Pool, Timer};
-use crate::host::call::State;
+use crate::host::call::CallState;
 use crate::host::frame::{Ran, ServerFrame};
 use crate::host::io::{CloseReason, ConnectionId, Output};
 use crate::id::{CallId, HostId};
@@ -12,8 +12,8 @@ impl Pool {
         self.now = now;
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
-                Timer::Call(id) => self.call_is_due(&id),
-                Timer::Checkpoint(id) => self.tell_checkpoint(&id),
+                Timer::Call(id) => self.call_timed_out(&id),
+                Timer::Checkpoint(id) => self.report_checkpoint(&id),
                 Timer::Lease(host) => self.check_lease(&host),
                 Timer::Busy(host) => self.end_pause(host),
             }
@@ -21,33 +21,33 @@ impl Pool {
         self.finish()
     }
 
-    fn call_is_due(&mut self, id: &CallId) {
+    fn call_timed_out(&mut self, id: &CallId) {
         if self.closing {
-            // Whoever takes over waits for it anew: it is in the run's journal.
+            // The next process waits for the call again: it is in the run's journal.
             return;
         }
         match self.calls.get(id).map(|call| call.state.clone()) {
-            Some(State::Waiting) => self.waited_in_vain(id),
-            // The host did not come back, and with it goes what the call needed of it.
-            Some(State::Pinned { .. }) => self.place_anywhere(id),
-            Some(State::Promised { .. }) => self.await_no_answer(id),
-            Some(State::Held(held)) => {
-                let call = held.call_ref(id);
-                let message = if held.connection.is_some() {
-                    // What keeps it from confirming one call keeps it from confirming the next.
-                    self.pause(&held.host, self.options.accept_timeout);
-                    self.stop(&call, &held, "not confirmed in time".to_owned());
-                    format!("host {} did not confirm the call in time", held.host)
+            Some(CallState::Queued) => self.deny_without_host(id),
+            // The host did not reconnect, so the runtime that the call needed is gone.
+            Some(CallState::Pinned { .. }) => self.place_anywhere(id),
+            Some(CallState::AwaitingResult { .. }) => self.stop_awaiting_result(id),
+            Some(CallState::Assigned(assignment)) => {
+                let call = assignment.call_ref(id);
+                let message = if assignment.connection.is_some() {
+                    // A host that does not confirm one call would not confirm the next one either.
+                    self.pause(&assignment.host, self.options.accept_timeout);
+                    self.stop(&call, &assignment, "not confirmed in time".to_owned());
+                    format!("host {} did not confirm the call in time", assignment.host)
                 } else {
-                    format!("host {} did not come back in time", held.host)
+                    format!("host {} did not come back in time", assignment.host)
                 };
-                self.lose(&call, Ran::Maybe, message);
+                self.report_lost(&call, Ran::Maybe, message);
             }
-            Some(State::Reserved { .. } | State::Answering(_)) | None => {}
+            Some(CallState::Reserved { .. } | CallState::Recording(_)) | None => {}
         }
     }
 
-    /// Leaves a host alone for a while.
+    /// Grants a host no calls for this long. A longer pause that is under way stands.
     pub(super) fn pause(&mut self, host: &HostId, length: Millis) {
         let until = self.now.after(length);
         if let Some(stream) = self.hosts.get_mut(host).and_then(|host| host.connection.as_mut()) {
@@ -60,12 +60,12 @@ impl Pool {
     fn end_pause(&mut self, host: HostId) {
         if let Some(stream) = self.hosts.get_mut(&host).and_then(|host| host.connection.as_mut()) {
             stream.busy_until = None;
-            self.freed.insert(host);
+            self.hosts_with_room.insert(host);
         }
     }
 
-    /// The server goes down: no call is placed any more, and every host is asked to connect elsewhere. Calls in hand
-    /// go on until the streams end.
+    /// Begins a shutdown: no call is granted any more, and every host is asked to reconnect. Assigned calls go on until
+    /// the streams are closed.
     pub(in crate::host) fn go_away(&mut self, reconnect_after: Millis) -> Vec<Output> {
         self.closing = true;
         let connections: Vec<ConnectionId> = self.connections.keys().copied().collect();
@@ -76,12 +76,12 @@ impl Pool {
         self.finish()
     }
 
-    /// Every stream ends.
+    /// Ends a shutdown: every stream is closed.
     pub(in crate::host) fn close_all(&mut self) -> Vec<Output> {
         self.closing = true;
         let connections: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for connection in connections {
-            self.drop_connection(connection, CloseReason::ShuttingDown);
+            self.close_stream(connection, CloseReason::ShuttingDown);
         }
         self.finish()
     }

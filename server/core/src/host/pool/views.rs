@@ -1,9 +1,9 @@
-//! The pool for people to look at.
+//! Views of a pool, for listings and metrics.
 
 use super::{Pool, Tool};
-use crate::host::call::State;
-use crate::host::io::{FleetCounts, HostHealth, HostView, ToolView};
-use crate::host::session::Host;
+use crate::host::call::CallState;
+use crate::host::host_state::HostState;
+use crate::host::view::{FleetCounts, HostHealth, HostView, ToolView};
 use crate::id::{CallId, HostId};
 
 impl Pool {
@@ -20,7 +20,7 @@ impl Pool {
             .calls
             .values()
             .filter(|call| call.tool.as_deref() == Some(name))
-            .filter(|call| matches!(call.state, State::Reserved { .. } | State::Held(_)));
+            .filter(|call| matches!(call.state, CallState::Reserved { .. } | CallState::Assigned(_)));
         ToolView {
             name: name.to_owned(),
             hosts: tool.hosts.iter().cloned().collect(),
@@ -30,30 +30,36 @@ impl Pool {
     }
 
     pub(in crate::host) fn counts(&self) -> FleetCounts {
-        let is_on_a_host =
-            |state: &State| matches!(state, State::Reserved { .. } | State::Held(_) | State::Answering(_));
+        let is_on_a_host = |state: &CallState| {
+            matches!(state, CallState::Reserved { .. } | CallState::Assigned(_) | CallState::Recording(_))
+        };
         FleetCounts {
-            connected: self.hosts.values().filter(|host| host.connection.is_some()).count(),
+            connected: self.hosts.iter().filter(|(_, host)| host.connection.is_some()).count(),
             calls: self.calls.values().filter(|call| is_on_a_host(&call.state)).count(),
             queued: self.tools.values().map(|tool| tool.queue.len()).sum(),
         }
     }
 
-    /// Whether somebody serves the tool and takes calls.
+    /// True if a connected host serves the tool and is not draining.
     pub(in crate::host) fn serves(&self, tool: &str) -> bool {
         self.tools.get(tool).is_some_and(|known| !known.hosts.is_empty())
     }
 
-    /// The host that has a call, or may have it.
+    /// The host that a call is assigned to, or whose result of it is being recorded.
     pub(in crate::host) fn holder(&self, call: &CallId) -> Option<HostId> {
         match &self.calls.get(call)?.state {
-            State::Held(held) | State::Answering(held) => Some(held.host.clone()),
-            State::Waiting | State::Pinned { .. } | State::Promised { .. } | State::Reserved { .. } => None,
+            CallState::Assigned(assignment) | CallState::Recording(assignment) => {
+                Some(assignment.host.clone())
+            }
+            CallState::Queued
+            | CallState::Pinned { .. }
+            | CallState::AwaitingResult { .. }
+            | CallState::Reserved { .. } => None,
         }
     }
 }
 
-fn host_view(id: &HostId, host: &Host) -> HostView {
+fn host_view(id: &HostId, host: &HostState) -> HostView {
     let connection = host.connection.as_ref();
     HostView {
         host: id.clone(),

@@ -1,12 +1,12 @@
-//! A fleet with one tenant, driven by short words; what comes out is shown as short lines.
+//! A fleet with one tenant for tests: inputs by short methods, outputs as short lines of text.
 
 use std::collections::BTreeMap;
 
 use crate::host::frame::{
-    Answer, CallInHand, CallRef, CallRequest, Disposition, HostFrame, InputAnswer, Outcome, RejectReason,
-    ServerFrame,
+    CallInHand, CallOutcome, CallRef, CallRequest, CallResult, Disposition, HostFrame, InputAnswer,
+    RejectReason, ServerFrame,
 };
-use crate::host::{ConnectionId, Fleet, FleetOptions, Input, Joining, News, Output, ServedTool};
+use crate::host::{CallUpdate, ConnectionId, Fleet, FleetOptions, HostJoin, Input, Output, ServedTool};
 use crate::id::{CallId, HostId, RunId, SessionId, TenantId};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
@@ -20,7 +20,7 @@ pub(super) fn call(text: &str) -> CallId {
     CallId::parse(text).unwrap()
 }
 
-/// `r/1.0#2`: the second try; without a number the first.
+/// Reads `r/1.0#2` as the second attempt of a call. Without a number it is the first.
 pub(super) fn call_ref(text: &str) -> CallRef {
     let (id, attempt) = text.split_once('#').unwrap_or((text, "1"));
     CallRef { call: call(id), attempt: attempt.parse().unwrap() }
@@ -34,7 +34,7 @@ pub(super) fn lease(call: &CallRef) -> Digest {
     Digest::of(&[call.call.to_string().as_bytes(), &call.attempt.to_le_bytes()])
 }
 
-/// `name`, `name@version`, `name*2` for at most two at once.
+/// Reads `name`, `name@version`, or `name*2` for at most two calls at the same time.
 pub(super) fn tool(text: &str) -> ServedTool {
     let (text, max) = text.split_once('*').map_or((text, None), |(t, max)| (t, Some(max.parse().unwrap())));
     let (name, version) = text.split_once('@').unwrap_or((text, "1"));
@@ -65,8 +65,8 @@ pub(super) fn claim(text: &str, finished: bool, disposition: Disposition) -> (Ca
     (CallInHand { call, lease, finished }, disposition)
 }
 
-pub(super) fn joining(connection: u64, name: &str, credit: u64, tools: &[&str]) -> Joining {
-    Joining {
+pub(super) fn joining(connection: u64, name: &str, credit: u64, tools: &[&str]) -> HostJoin {
+    HostJoin {
         connection: ConnectionId(connection),
         host: host(name),
         sdk: "test".into(),
@@ -94,7 +94,7 @@ impl Bench {
         out.iter().map(show).collect()
     }
 
-    /// Time passes; every timer goes off when it is due.
+    /// Lets time pass. Every timer goes off when it is due.
     pub(super) fn pass(&mut self, length: Millis) -> Vec<String> {
         let end = self.now.after(length);
         let mut lines = Vec::new();
@@ -113,7 +113,7 @@ impl Bench {
         }
     }
 
-    /// The fleet has nothing left to remember but its tools.
+    /// Asserts that the fleet holds no host, call or timer any more.
     pub(super) fn assert_empty(&self) {
         assert_eq!(self.fleet.hosts(&TenantId::local()), []);
         for tool in self.fleet.tools(&TenantId::local()) {
@@ -133,18 +133,18 @@ impl Bench {
         tools: &[&str],
         claims: Vec<(CallInHand, Disposition)>,
     ) -> Vec<String> {
-        self.input(Input::Join(Box::new(Joining { claims, ..joining(connection, name, 8, tools) })))
+        self.input(Input::Join(Box::new(HostJoin { claims, ..joining(connection, name, 8, tools) })))
     }
 
-    pub(super) fn leave(&mut self, connection: u64) -> Vec<String> {
-        self.input(Input::Leave { connection: ConnectionId(connection) })
+    pub(super) fn disconnect(&mut self, connection: u64) -> Vec<String> {
+        self.input(Input::Disconnected { connection: ConnectionId(connection) })
     }
 
     pub(super) fn seek(&mut self, text: &str, tool: &str) -> Vec<String> {
         self.input(Input::Seek { call: call(text), tool: tool.into(), on: None })
     }
 
-    /// Seeks room on one host alone.
+    /// Seeks room for a call that only this host may get.
     pub(super) fn seek_on(&mut self, text: &str, tool: &str, name: &str) -> Vec<String> {
         self.input(Input::Seek { call: call(text), tool: tool.into(), on: Some(host(name)) })
     }
@@ -197,25 +197,25 @@ impl Bench {
     }
 
     pub(super) fn answer_with(&mut self, connection: u64, text: &str, lease: &str) -> Vec<String> {
-        let outcome = Outcome::Succeeded { output: "42".into(), images: Vec::new() };
-        let answer = Answer { call: call_ref(text), lease: lease.to_owned(), outcome };
-        self.frame(connection, HostFrame::Answer(Box::new(answer)))
+        let outcome = CallOutcome::Succeeded { output: "42".into(), images: Vec::new() };
+        let result = CallResult { call: call_ref(text), lease: lease.to_owned(), outcome };
+        self.frame(connection, HostFrame::Result(Box::new(result)))
     }
 
-    /// What became of the question `q` of a call.
-    pub(super) fn hear(&mut self, text: &str, answer: InputAnswer) -> Vec<String> {
+    /// Replies to the question `q` of a call.
+    pub(super) fn reply(&mut self, text: &str, answer: InputAnswer) -> Vec<String> {
         self.input(Input::AnswerInput { call: call_ref(text), input: "q".into(), answer })
     }
 
-    pub(super) fn settled(&mut self, text: &str) -> Vec<String> {
-        self.input(Input::Settled { call: call_ref(text) })
+    pub(super) fn handled(&mut self, text: &str) -> Vec<String> {
+        self.input(Input::ResultHandled { call: call_ref(text) })
     }
 
-    pub(super) fn unsettled(&mut self, text: &str) -> Vec<String> {
-        self.input(Input::Unsettled { call: call_ref(text) })
+    pub(super) fn not_recorded(&mut self, text: &str) -> Vec<String> {
+        self.input(Input::ResultNotRecorded { call: call_ref(text) })
     }
 
-    /// A call that this host works on.
+    /// Brings a call to the point where this host works on it.
     pub(super) fn running(&mut self, connection: u64, host: &str, text: &str, tool: &str) {
         let id = text.split('#').next().unwrap();
         assert_eq!(self.seek(id, tool), [format!("{id}: granted {host}")]);
@@ -248,15 +248,15 @@ pub(super) fn show(output: &Output) -> String {
         Output::ToolsReplaced { connection, tools } => format!("{connection} tools [{}]", verdicts(tools)),
         Output::Send { connection, frame } => format!("{connection} <- {}", show_frame(frame)),
         Output::Close { connection, reason } => format!("{connection} closed {reason:?}"),
-        Output::News { call, news, .. } => format!("{call}: {}", show_news(news)),
-        Output::Answer { connection, host, answer, .. } => {
+        Output::Update { call, update, .. } => format!("{call}: {}", show_update(update)),
+        Output::Result { connection, host, result, .. } => {
             let from = connection.map_or_else(|| "nobody".to_owned(), |connection| connection.to_string());
-            let what = match &answer.outcome {
-                Outcome::Succeeded { .. } => "succeeded",
-                Outcome::Failed { .. } => "failed",
-                Outcome::Rejected { .. } => "rejected",
+            let what = match &result.outcome {
+                CallOutcome::Succeeded { .. } => "succeeded",
+                CallOutcome::Failed { .. } => "failed",
+                CallOutcome::Rejected { .. } => "rejected",
             };
-            format!("answer {} {what} by {host} for {from}", show_ref(&answer.call))
+            format!("answer {} {what} by {host} for {from}", show_ref(&result.call))
         }
         Output::Served { tool, .. } => format!("served {tool}"),
         Output::Unserved { tool, .. } => format!("unserved {tool}"),
@@ -279,20 +279,26 @@ fn show_frame(frame: &ServerFrame) -> String {
     }
 }
 
-fn show_news(news: &News) -> String {
-    match news {
-        News::Granted { host } => format!("granted {host}"),
-        News::Denied { message } => {
+fn show_update(update: &CallUpdate) -> String {
+    match update {
+        CallUpdate::Granted { host } => format!("granted {host}"),
+        CallUpdate::Denied { message } => {
             let why = ["connected", "too many", "serves"].into_iter().find(|word| message.contains(word));
             format!("denied {}", why.unwrap_or(message))
         }
-        News::Accepted { attempt, host } => format!("accepted #{attempt} {host}"),
-        News::Checkpoint { attempt, checkpoint } => format!("checkpoint #{attempt} {}", checkpoint.len()),
-        News::InputNeeded { attempt, ask, .. } => {
-            format!("input needed #{attempt} {} {}", ask.input.as_deref().unwrap_or_default(), ask.text)
+        CallUpdate::Accepted { attempt, host } => format!("accepted #{attempt} {host}"),
+        CallUpdate::Checkpoint { attempt, checkpoint } => {
+            format!("checkpoint #{attempt} {}", checkpoint.len())
         }
-        News::Lost { attempt, ran, .. } => format!("lost #{attempt} ran {ran:?}"),
-        News::Progress { attempt, message, .. } => format!("progress #{attempt} {message}"),
-        News::Output { attempt, chunk_seq, .. } => format!("output #{attempt} {chunk_seq}"),
+        CallUpdate::InputNeeded { attempt, question, .. } => {
+            format!(
+                "input needed #{attempt} {} {}",
+                question.input.as_deref().unwrap_or_default(),
+                question.text
+            )
+        }
+        CallUpdate::Lost { attempt, ran, .. } => format!("lost #{attempt} ran {ran:?}"),
+        CallUpdate::Progress { attempt, message, .. } => format!("progress #{attempt} {message}"),
+        CallUpdate::Output { attempt, chunk_seq, .. } => format!("output #{attempt} {chunk_seq}"),
     }
 }

@@ -1,8 +1,8 @@
-//! What becomes of a call between its offer and its end.
+//! A call from its offer to its end.
 
 use super::bench::{Bench, call, call_ref, claim, joining, request};
 use crate::host::frame::{Disposition, RejectReason};
-use crate::host::{Input, Joining};
+use crate::host::{HostJoin, Input};
 use crate::time::Millis;
 
 fn bench() -> Bench {
@@ -19,13 +19,13 @@ fn a_call_from_start_to_end() {
     assert_eq!(bench.accept(1, "a/1.0"), ["a/1.0: accepted #1 h"]);
     assert_eq!(bench.accept(1, "a/1.0"), [""; 0]);
     assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
-    assert_eq!(bench.settled("a/1.0"), [""; 0]);
-    bench.leave(1);
+    assert_eq!(bench.handled("a/1.0"), [""; 0]);
+    bench.disconnect(1);
     bench.assert_empty();
 }
 
 #[test]
-fn an_answer_without_acceptance_is_an_answer() {
+fn a_result_without_confirmation_is_a_result() {
     let mut bench = bench();
     bench.seek("a/1.0", "t");
     bench.offer("a/1.0", "h", "t");
@@ -34,12 +34,12 @@ fn an_answer_without_acceptance_is_an_answer() {
 }
 
 #[test]
-fn a_second_try_may_begin_before_the_first_answer_is_dealt_with() {
+fn a_second_attempt_may_begin_before_the_first_result_is_handled() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     bench.answer(1, "a/1.0");
     bench.running(1, "h", "a/1.0#2", "t");
-    bench.settled("a/1.0#1");
+    bench.handled("a/1.0#1");
     assert_eq!(bench.answer(1, "a/1.0#2"), ["answer a/1.0#2 succeeded by h for c1"]);
 }
 
@@ -50,7 +50,7 @@ fn an_offer_without_room_is_not_sent() {
     bench.seek("a/1.0", "t");
     assert_eq!(bench.offer("a/1.0", "other", "t"), ["a/1.0: lost #1 ran No"]);
     bench.seek("a/1.0", "t");
-    bench.leave(1);
+    bench.disconnect(1);
     assert_eq!(bench.offer("a/1.0", "h", "t"), ["a/1.0: lost #1 ran No"]);
     bench.assert_empty();
 }
@@ -151,7 +151,7 @@ fn cancel_is_pushed_and_the_room_stays_taken_until_the_call_stopped() {
     bench.join(1, "h", 8, &["t*1"]);
     bench.running(1, "h", "a/1.0", "t");
     bench.seek("b/1.0", "t");
-    assert_eq!(bench.cancel("a/1.0#2"), [""; 0], "another try is not meant");
+    assert_eq!(bench.cancel("a/1.0#2"), [""; 0], "another attempt is not meant");
     assert_eq!(bench.cancel("a/1.0"), ["c1 <- cancel a/1.0#1"]);
     assert_eq!(bench.cancel("a/1.0"), [""; 0]);
     let ack = |runs_on| crate::host::frame::HostFrame::CancelAck { call: call_ref("a/1.0"), runs_on };
@@ -173,7 +173,7 @@ fn a_host_that_is_still_stopping_a_call_gets_no_other_of_its_id() {
     assert_eq!(bench.heartbeat(1, &["a/1.0"]), [""; 0], "it goes on");
     assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
     assert_eq!(
-        bench.settled("a/1.0"),
+        bench.handled("a/1.0"),
         ["a/1.0: granted h"],
         "until it is acknowledged, the host knows the answer"
     );
@@ -200,7 +200,7 @@ fn a_call_that_needs_a_host_waits_until_that_has_stopped_one_of_its_id() {
 }
 
 #[test]
-fn a_cancelled_call_frees_its_room_by_answer_or_heartbeat() {
+fn a_cancelled_call_frees_its_room_by_result_or_heartbeat() {
     for by_answer in [true, false] {
         let mut bench = Bench::new();
         bench.join(1, "h", 8, &["t*1"]);
@@ -217,11 +217,11 @@ fn a_cancelled_call_frees_its_room_by_answer_or_heartbeat() {
 }
 
 #[test]
-fn cancel_of_the_last_try_leaves_the_next_alone() {
+fn cancel_of_the_last_attempt_leaves_the_next_alone() {
     let mut bench = Bench::new();
     bench.join(1, "h", 1, &["t"]);
     bench.running(1, "h", "a/1.0", "t");
-    bench.leave(1);
+    bench.disconnect(1);
     bench.join(2, "g", 1, &["t"]);
     assert_eq!(bench.pass(Millis::secs(10)), ["a/1.0: lost #1 ran Maybe"]);
     assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: granted g"]);
@@ -230,7 +230,7 @@ fn cancel_of_the_last_try_leaves_the_next_alone() {
 }
 
 #[test]
-fn cancel_of_the_last_try_leaves_the_next_in_the_queue() {
+fn cancel_of_the_last_attempt_leaves_the_next_in_the_queue() {
     let mut bench = Bench::new();
     bench.join(1, "h", 0, &["t"]);
     bench.seek("a/1.0", "t");
@@ -239,18 +239,18 @@ fn cancel_of_the_last_try_leaves_the_next_in_the_queue() {
 }
 
 #[test]
-fn cancel_of_a_call_that_is_being_answered_only_forgets_it() {
+fn cancel_of_a_call_whose_result_is_being_recorded_only_forgets_it() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     bench.answer(1, "a/1.0");
     assert_eq!(bench.cancel("a/1.0"), [""; 0]);
-    assert_eq!(bench.unsettled("a/1.0"), [""; 0]);
-    bench.leave(1);
+    assert_eq!(bench.not_recorded("a/1.0"), [""; 0]);
+    bench.disconnect(1);
     bench.assert_empty();
 }
 
 #[test]
-fn release_withdraws_what_is_sought_and_leaves_what_is_held() {
+fn release_ends_seeking_and_leaves_assigned_calls() {
     let mut bench = Bench::new();
     bench.join(1, "h", 2, &["t"]);
     bench.running(1, "h", "a/1.0", "t");
@@ -261,9 +261,9 @@ fn release_withdraws_what_is_sought_and_leaves_what_is_held() {
     assert_eq!(bench.reclaim("a/1.0", "h", "t"), ["a/1.0: accepted #1 h"], "its run came back for it");
     bench.release("a");
     bench.answer(1, "a/1.0");
-    bench.settled("a/1.0");
+    bench.handled("a/1.0");
     bench.release("b");
-    bench.leave(1);
+    bench.disconnect(1);
     bench.assert_empty();
 }
 
@@ -275,12 +275,12 @@ fn seeking_anew_takes_the_call_from_the_host_that_has_it() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_recorded_stays_with_its_host() {
+fn a_result_that_cannot_be_recorded_stays_with_its_host() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     bench.answer(1, "a/1.0");
-    bench.leave(1);
-    assert_eq!(bench.unsettled("a/1.0"), [""; 0]);
+    bench.disconnect(1);
+    assert_eq!(bench.not_recorded("a/1.0"), [""; 0]);
     let lines = bench.rejoin(2, "h", &["t"], vec![claim("a/1.0", true, Disposition::Continue)]);
     assert_eq!(lines, ["c2 joined [ok] a/1.0#1 Continue", "served t", "a/1.0: accepted #1 h"]);
     assert_eq!(bench.heartbeat(2, &[]), [""; 0]);
@@ -290,25 +290,26 @@ fn an_answer_that_cannot_be_recorded_stays_with_its_host() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_recorded_and_is_never_given_again_is_lost() {
+fn a_result_that_cannot_be_recorded_and_is_never_sent_again_is_lost() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     bench.answer(1, "a/1.0");
-    bench.leave(1);
-    bench.unsettled("a/1.0");
+    bench.disconnect(1);
+    bench.not_recorded("a/1.0");
     assert_eq!(bench.pass(Millis::secs(10)), ["a/1.0: lost #1 ran Maybe"]);
     bench.assert_empty();
 }
 
 #[test]
-fn an_answer_without_a_stream_ends_the_hosts_hold() {
+fn a_result_without_a_stream_ends_the_assignment() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
-    let answered = |lease: &str| Input::AnsweredOutside { call: call_ref("a/1.0"), lease: lease.to_owned() };
-    bench.leave(1);
+    let answered =
+        |lease: &str| Input::ResultWithoutStream { call: call_ref("a/1.0"), lease: lease.to_owned() };
+    bench.disconnect(1);
     bench.input(answered("forged"));
     bench.input(answered(super::bench::lease(&call_ref("a/1.0")).as_str()));
-    assert_eq!(bench.settled("a/1.0"), [""; 0]);
+    assert_eq!(bench.handled("a/1.0"), [""; 0]);
     assert_eq!(bench.pass(Millis::secs(60)), [""; 0]);
     bench.assert_empty();
 }
@@ -350,13 +351,13 @@ fn a_reclaimed_call_that_its_connected_host_does_not_have_is_lost() {
 }
 
 #[test]
-fn a_reclaim_does_not_disturb_an_answer_on_its_way() {
+fn a_reclaim_does_not_disturb_a_result_on_its_way() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     bench.answer(1, "a/1.0");
     assert_eq!(bench.reclaim("a/1.0", "h", "t"), [""; 0]);
     assert_eq!(bench.reclaim("a/1.0#2", "g", "t"), [""; 0]);
-    assert_eq!(bench.settled("a/1.0"), [""; 0]);
+    assert_eq!(bench.handled("a/1.0"), [""; 0]);
     assert_eq!(bench.pass(Millis::secs(10)), ["a/1.0: lost #2 ran Maybe"]);
 }
 
@@ -365,7 +366,7 @@ fn a_call_has_one_host() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     let claims = vec![claim("a/1.0", false, Disposition::Continue)];
-    let lines = bench.input(Input::Join(Box::new(Joining { claims, ..joining(2, "thief", 8, &["t"]) })));
+    let lines = bench.input(Input::Join(Box::new(HostJoin { claims, ..joining(2, "thief", 8, &["t"]) })));
     assert_eq!(lines, ["c2 joined [ok] a/1.0#1 Stop"]);
     assert_eq!(bench.accept(2, "a/1.0"), ["c2 <- lease lost a/1.0#1"]);
     assert_eq!(bench.heartbeat(1, &["a/1.0"]), [""; 0]);

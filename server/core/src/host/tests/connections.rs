@@ -1,4 +1,4 @@
-//! Hosts come, go, come back, and are lost.
+//! Hosts connect, disconnect, reconnect and are lost.
 
 use super::bench::{Bench, call_ref, claim, joining, tool};
 use crate::host::frame::{Disposition, HostFrame};
@@ -40,7 +40,7 @@ fn a_host_that_comes_back_keeps_its_calls() {
     let mut bench = Bench::new();
     bench.join(1, "h", 8, &["t"]);
     bench.running(1, "h", "a/1.0", "t");
-    bench.leave(1);
+    bench.disconnect(1);
     bench.pass(Millis::secs(9));
     let lines = bench.rejoin(2, "h", &["t"], vec![claim("a/1.0", false, Disposition::Continue)]);
     assert_eq!(lines, ["c2 joined [ok] a/1.0#1 Continue", "served t", "a/1.0: accepted #1 h"]);
@@ -54,7 +54,7 @@ fn calls_in_hand_use_no_credit_of_the_new_stream() {
     let mut bench = Bench::new();
     bench.join(1, "h", 1, &["t"]);
     bench.running(1, "h", "a/1.0", "t");
-    bench.leave(1);
+    bench.disconnect(1);
     let mut joining = joining(2, "h", 1, &["t"]);
     joining.claims = vec![claim("a/1.0", false, Disposition::Continue)];
     bench.input(Input::Join(Box::new(joining)));
@@ -68,7 +68,7 @@ fn a_host_that_comes_back_without_a_call_has_lost_it() {
     bench.running(1, "h", "a/1.0", "t");
     bench.seek("a/1.1", "t");
     bench.offer("a/1.1", "h", "t");
-    bench.leave(1);
+    bench.disconnect(1);
     let lines = bench.join(2, "h", 8, &["t"]);
     assert_eq!(
         lines,
@@ -78,15 +78,15 @@ fn a_host_that_comes_back_without_a_call_has_lost_it() {
 }
 
 #[test]
-fn what_the_owner_says_about_a_call_in_hand_stands() {
+fn the_runs_verdict_on_a_call_in_hand_stands() {
     for disposition in [Disposition::Stop, Disposition::AlreadyRecorded] {
         let mut bench = Bench::new();
         bench.join(1, "h", 8, &["t"]);
         bench.running(1, "h", "a/1.0", "t");
-        bench.leave(1);
+        bench.disconnect(1);
         let lines = bench.rejoin(2, "h", &["t"], vec![claim("a/1.0", true, disposition)]);
         assert_eq!(lines, [format!("c2 joined [ok] a/1.0#1 {disposition:?}"), "served t".into()]);
-        bench.leave(2);
+        bench.disconnect(2);
         bench.assert_empty();
     }
 }
@@ -104,12 +104,12 @@ fn a_call_that_went_another_way_in_the_meantime_is_stopped() {
     assert_eq!(lines, ["c3 joined [ok] a/1.0#1 Stop b/1.0#1 Stop"]);
 }
 
-/// A call that was lost with its host, and seeks the next one while nobody has room.
+/// A call that was lost with its host, and seeks another while no host has room.
 fn sought_again() -> Bench {
     let mut bench = Bench::new();
     bench.join(1, "h", 8, &["t"]);
     bench.running(1, "h", "a/1.0", "t");
-    bench.leave(1);
+    bench.disconnect(1);
     assert_eq!(bench.pass(Millis::secs(10)), ["a/1.0: lost #1 ran Maybe"]);
     assert_eq!(bench.seek("a/1.0", "t"), [""; 0]);
     bench
@@ -120,7 +120,7 @@ fn finished() -> Vec<(crate::host::frame::CallInHand, Disposition)> {
 }
 
 #[test]
-fn an_answer_that_a_host_brings_comes_before_the_next_try() {
+fn a_result_that_a_host_brings_comes_before_the_next_attempt() {
     let mut bench = sought_again();
     let lines = bench.rejoin(2, "h", &["t"], finished());
     assert_eq!(lines, ["c2 joined [ok] a/1.0#1 Continue", "served t"]);
@@ -130,26 +130,26 @@ fn an_answer_that_a_host_brings_comes_before_the_next_try() {
     assert_eq!(bench.answer(2, "a/1.0"), ["answer a/1.0#1 succeeded by h for c2"]);
     assert_eq!(bench.ignored("h"), 0);
     assert_eq!(bench.stop_seeking("a/1.0"), [""; 0], "its run has what it wanted");
-    assert_eq!(bench.settled("a/1.0"), [""; 0]);
+    assert_eq!(bench.handled("a/1.0"), [""; 0]);
     bench.heartbeat(2, &[]);
     bench.heartbeat(3, &[]);
     assert_eq!(bench.pass(Millis::secs(14)), [""; 0]);
-    bench.leave(2);
-    bench.leave(3);
+    bench.disconnect(2);
+    bench.disconnect(3);
     bench.assert_empty();
 }
 
 #[test]
-fn an_answer_that_does_not_settle_its_call_makes_way_for_the_next_try() {
+fn a_result_that_does_not_end_its_call_makes_way_for_the_next_attempt() {
     let mut bench = sought_again();
     bench.rejoin(2, "h", &["t"], finished());
     bench.answer(2, "a/1.0");
-    assert_eq!(bench.settled("a/1.0#2"), [""; 0], "another try is not meant");
-    assert_eq!(bench.settled("a/1.0"), ["a/1.0: granted h"]);
+    assert_eq!(bench.handled("a/1.0#2"), [""; 0], "another attempt is not meant");
+    assert_eq!(bench.handled("a/1.0"), ["a/1.0: granted h"]);
 }
 
 #[test]
-fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
+fn a_result_that_does_not_come_is_not_awaited_for_ever() {
     let mut bench = sought_again();
     bench.rejoin(2, "h", &["t"], finished());
     bench.heartbeat(2, &[]);
@@ -158,11 +158,11 @@ fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn an_answer_whose_host_goes_again_is_waited_for_as_long() {
+fn a_result_whose_host_disconnects_again_is_awaited_as_long() {
     let mut bench = sought_again();
     bench.rejoin(2, "h", &["t"], finished());
     bench.join(3, "g", 8, &["t"]);
-    bench.leave(2);
+    bench.disconnect(2);
     bench.pass(Millis::secs(5));
     let lines = bench.rejoin(4, "h", &["t"], finished());
     assert_eq!(lines, ["c4 joined [ok] a/1.0#1 Continue"]);
@@ -171,34 +171,34 @@ fn an_answer_whose_host_goes_again_is_waited_for_as_long() {
 }
 
 #[test]
-fn an_answer_that_is_there_before_its_call_is_sought_again_comes_first_too() {
+fn a_result_announced_before_the_next_seek_comes_first_too() {
     let mut bench = Bench::new();
     let lines = bench.rejoin(1, "h", &["t"], finished());
     assert_eq!(lines, ["c1 joined [ok] a/1.0#1 Continue", "served t", "a/1.0: accepted #1 h"]);
     assert_eq!(bench.seek("a/1.0", "t"), [""; 0]);
     bench.answer(1, "a/1.0");
-    assert_eq!(bench.settled("a/1.0"), ["a/1.0: granted h"], "it said that the call failed");
+    assert_eq!(bench.handled("a/1.0"), ["a/1.0: granted h"], "it said that the call failed");
 }
 
 #[test]
-fn an_answer_for_a_call_that_waits_for_one_host_comes_first_too() {
+fn a_result_of_a_pinned_call_comes_first_too() {
     let mut bench = Bench::new();
     bench.join(1, "g", 8, &["t"]);
     bench.seek_on("a/1.0", "t", "h");
     assert_eq!(bench.rejoin(2, "x", &["t"], finished()), ["c2 joined [ok] a/1.0#1 Continue"]);
     bench.answer(2, "a/1.0");
-    assert_eq!(bench.settled("a/1.0"), [""; 0], "it waits for its host");
+    assert_eq!(bench.handled("a/1.0"), [""; 0], "it waits for its host");
     assert_eq!(bench.pass(Millis::secs(10)), ["a/1.0: granted g"]);
 }
 
 #[test]
-fn an_answer_for_a_call_that_has_room_already_is_heard() {
+fn a_result_of_a_granted_call_is_passed_on() {
     let mut bench = sought_again();
     bench.join(2, "g", 8, &["t"]);
     assert_eq!(bench.rejoin(3, "h", &["t"], finished()), ["c3 joined [ok] a/1.0#1 Continue"]);
     assert_eq!(bench.answer(3, "a/1.0"), ["answer a/1.0#1 succeeded by h for c3"]);
     assert_eq!(bench.stop_seeking("a/1.0"), [""; 0]);
-    bench.settled("a/1.0");
+    bench.handled("a/1.0");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_second_connection_takes_the_firsts_place() {
             "a/1.0: accepted #1 h"
         ]
     );
-    assert_eq!(bench.leave(1), [""; 0], "the old stream's end means nothing");
+    assert_eq!(bench.disconnect(1), [""; 0], "the old stream's end means nothing");
     assert_eq!(bench.heartbeat(1, &[]), [""; 0]);
     assert_eq!(bench.answer(1, "a/1.0"), [""; 0], "what it says on the old stream, it will say again");
     assert_eq!(bench.answer(2, "a/1.0"), ["answer a/1.0#1 succeeded by h for c2"]);
@@ -266,7 +266,7 @@ fn a_new_version_takes_over_from_hosts_that_leave() {
     assert_eq!(bench.frame(1, HostFrame::Draining), ["unserved t"]);
     assert_eq!(bench.join(2, "new", 8, &["t@2"]), ["c2 joined [ok]", "served t"]);
     assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by old for c1"]);
-    bench.leave(1);
+    bench.disconnect(1);
     assert_eq!(bench.join(3, "old", 8, &["t@1"]), ["c3 joined [refused]"]);
 }
 
@@ -306,7 +306,7 @@ fn a_changed_tool_that_another_host_declares_otherwise_is_refused() {
         let id = format!("a/1.{index}");
         assert_eq!(bench.seek(&id, "t"), [format!("{id}: granted g")]);
     }
-    bench.leave(2);
+    bench.disconnect(2);
     assert_eq!(bench.input(replace(1, &["t@2"])), ["c1 tools [ok]", "served t"]);
 }
 
@@ -329,7 +329,7 @@ fn a_draining_host_finishes_what_it_has() {
     assert_eq!(bench.seek("b/1.0", "t"), [""; 0]);
     assert_eq!(bench.fleet.hosts(&TenantId::local())[0].health, HostHealth::Draining);
     assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
-    bench.settled("a/1.0");
+    bench.handled("a/1.0");
     assert_eq!(bench.frame(1, HostFrame::Goodbye), ["c1 closed Goodbye"]);
 }
 
@@ -389,7 +389,7 @@ fn a_stream_can_be_dropped_for_reasons_of_ours() {
     let mut bench = Bench::new();
     bench.join(1, "h", 8, &["t"]);
     bench.running(1, "h", "a/1.0", "t");
-    let drop = Input::Drop { connection: ConnectionId(1), reason: CloseReason::NotReading };
+    let drop = Input::CloseStream { connection: ConnectionId(1), reason: CloseReason::NotReading };
     assert_eq!(bench.input(drop.clone()), ["c1 closed NotReading", "unserved t"]);
     assert_eq!(bench.input(drop), ["c1 closed NotReading"], "a stream that never joined is closed too");
 }
@@ -411,7 +411,7 @@ fn views_show_hosts_and_tools() {
     assert!(bench.fleet.serves(&TenantId::local(), "t") && !bench.fleet.serves(&TenantId::local(), "v"));
     assert_eq!(bench.fleet.holder(&TenantId::local(), &call_ref("a/1.0").call).unwrap().as_str(), "h");
     assert_eq!(bench.fleet.holder(&TenantId::local(), &call_ref("a/1.1").call), None);
-    bench.leave(1);
+    bench.disconnect(1);
     let hosts = bench.fleet.hosts(&TenantId::local());
     assert_eq!((hosts[1].health, hosts[1].calls), (HostHealth::Lost, 1));
 }

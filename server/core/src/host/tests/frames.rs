@@ -1,7 +1,7 @@
-//! What hosts send, sense and nonsense.
+//! Frames from hosts, expected and unexpected ones.
 
 use super::bench::{Bench, call_ref};
-use crate::host::frame::{Ask, Hello, HostFrame, InputAnswer};
+use crate::host::frame::{Hello, HostFrame, InputAnswer, QuestionContent};
 use crate::limits::INPUT_FRAMES_PER_CALL_MAX;
 use crate::time::Millis;
 
@@ -37,7 +37,7 @@ fn a_call_missing_from_two_heartbeats_in_a_row_is_lost() {
 }
 
 #[test]
-fn a_call_that_is_not_accepted_is_not_missed_in_heartbeats() {
+fn a_call_that_is_not_confirmed_is_not_missed_in_heartbeats() {
     let mut bench = bench();
     bench.seek("a/1.0", "t");
     bench.offer("a/1.0", "h", "t");
@@ -47,7 +47,7 @@ fn a_call_that_is_not_accepted_is_not_missed_in_heartbeats() {
 }
 
 #[test]
-fn a_heartbeat_that_names_a_call_accepts_it() {
+fn a_heartbeat_that_names_a_call_confirms_it() {
     let mut bench = bench();
     bench.seek("a/1.0", "t");
     bench.offer("a/1.0", "h", "t");
@@ -68,7 +68,7 @@ fn a_heartbeat_with_calls_that_are_not_the_hosts_is_answered_within_bounds() {
 }
 
 #[test]
-fn a_heartbeat_that_crossed_an_answer_means_nothing() {
+fn a_heartbeat_that_crossed_a_result_means_nothing() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     bench.answer(1, "a/1.0");
@@ -112,7 +112,7 @@ fn the_last_checkpoint_is_told_before_its_host_has_the_call_no_longer() {
     };
     let told = "a/1.0: checkpoint #1 2";
     assert_eq!(saved().answer(1, "a/1.0"), [told, "answer a/1.0#1 succeeded by h for c1"]);
-    assert_eq!(saved().leave(1), ["unserved t", told]);
+    assert_eq!(saved().disconnect(1), ["unserved t", told]);
     assert_eq!(saved().cancel("a/1.0"), [told, "c1 <- cancel a/1.0#1"]);
     assert_eq!(
         saved().frame(1, HostFrame::Goodbye),
@@ -136,7 +136,7 @@ fn each_call_has_checkpoints_of_its_own() {
 }
 
 #[test]
-fn progress_accepts_a_call() {
+fn progress_confirms_a_call() {
     let mut bench = bench();
     bench.seek("a/1.0", "t");
     bench.offer("a/1.0", "h", "t");
@@ -185,7 +185,7 @@ fn frames_about_other_calls_are_ignored_and_counted() {
 }
 
 #[test]
-fn every_answer_reaches_whoever_can_judge_it() {
+fn every_result_is_passed_on_to_be_recorded() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     bench.join(2, "g", 8, &["t"]);
@@ -227,16 +227,16 @@ fn questions_from_calls_go_to_their_run_and_the_answers_back() {
     let question = need_input("a/1.0", "Which?");
     assert_eq!(bench.frame(1, question), ["a/1.0: input needed #1 q Which?"]);
     let text = InputAnswer::Text("Ulm".into());
-    assert_eq!(bench.hear("a/1.0", text.clone()), [r#"c1 <- input q Text("Ulm")"#]);
-    assert_eq!(bench.hear("a/1.0#2", text.clone()), [""; 0], "another try has not asked");
-    let long = bench.hear("a/1.0", InputAnswer::Text("x".repeat(4_096)));
+    assert_eq!(bench.reply("a/1.0", text.clone()), [r#"c1 <- input q Text("Ulm")"#]);
+    assert_eq!(bench.reply("a/1.0#2", text.clone()), [""; 0], "another attempt has not asked");
+    let long = bench.reply("a/1.0", InputAnswer::Text("x".repeat(4_096)));
     assert!(long[0].contains("too large for the tool host"), "{long:?}");
-    bench.leave(1);
-    assert_eq!(bench.hear("a/1.0", text), [""; 0], "the host is away");
+    bench.disconnect(1);
+    assert_eq!(bench.reply("a/1.0", text), [""; 0], "the host is away");
 }
 
 #[test]
-fn a_question_means_that_the_call_is_accepted() {
+fn a_question_confirms_its_call() {
     let mut bench = bench();
     bench.seek("a/1.0", "t");
     bench.offer("a/1.0", "h", "t");
@@ -245,7 +245,7 @@ fn a_question_means_that_the_call_is_accepted() {
 }
 
 #[test]
-fn what_nobody_can_be_asked_is_refused() {
+fn a_malformed_question_is_refused() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     let empty = bench.frame(1, need_input("a/1.0", ""));
@@ -259,6 +259,7 @@ fn what_nobody_can_be_asked_is_refused() {
 }
 
 fn need_input(call: &str, text: &str) -> HostFrame {
-    let ask = Ask { text: text.into(), input: Some("q".into()), ..Ask::default() };
-    HostFrame::NeedInput { call: call_ref(call), ask: Box::new(ask), timeout: None }
+    let question =
+        QuestionContent { text: text.into(), input: Some("q".into()), ..QuestionContent::default() };
+    HostFrame::NeedInput { call: call_ref(call), question: Box::new(question), timeout: None }
 }

@@ -5,5 +5,5 @@ mod calls;
 mod connections;
 mod frames;
 mod pinned;
-mod places;
+mod placement;
 mod random;

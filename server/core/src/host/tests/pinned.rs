@@ -1,7 +1,7 @@
-//! Calls that need what one host has, and the runtimes that they need.
+//! Calls that only one host may get, and their runtimes.
 
 use super::bench::{Bench, call, host, joining, request};
-use crate::host::{FleetOptions, Input, Joining};
+use crate::host::{FleetOptions, HostJoin, Input};
 use crate::id::RuntimeId;
 use crate::time::Millis;
 use crate::tool::Runtime;
@@ -24,7 +24,7 @@ fn a_call_that_needs_one_host_gets_that_one_or_waits_for_its_room() {
 }
 
 #[test]
-fn it_comes_before_those_that_any_host_will_do_for() {
+fn a_pinned_call_comes_before_queued_ones() {
     let mut bench = Bench::new();
     bench.join(1, "a", 1, &["t"]);
     bench.running(1, "a", "s/1.0", "t");
@@ -37,11 +37,11 @@ fn it_comes_before_those_that_any_host_will_do_for() {
 #[test]
 fn a_host_that_is_away_has_the_grace_period_to_come_back() {
     let mut bench = two_hosts();
-    bench.leave(1);
+    bench.disconnect(1);
     assert_eq!(bench.seek_on("r/1.0", "t", "a"), [""; 0]);
     assert_eq!(bench.seek_on("r/1.1", "t", "a"), [""; 0]);
     assert_eq!(bench.join(3, "a", 1, &["t"]), ["c3 joined [ok]", "r/1.0: granted a"]);
-    assert_eq!(bench.leave(3), [""; 0]);
+    assert_eq!(bench.disconnect(3), [""; 0]);
     assert_eq!(bench.pass(Millis::secs(9)), [""; 0]);
     assert_eq!(bench.pass(Millis::secs(2)), ["r/1.1: granted b"], "what it needed is lost");
 }
@@ -60,7 +60,7 @@ fn a_host_that_does_not_take_such_calls_any_more_is_not_waited_for() {
 }
 
 #[test]
-fn those_that_wait_for_one_host_are_bounded() {
+fn calls_pinned_to_one_host_are_bounded() {
     let mut bench = Bench::with(FleetOptions { queue_per_tool_max: 1, ..FleetOptions::default() });
     bench.join(1, "a", 0, &["t"]);
     assert_eq!(bench.seek_on("r/1.0", "t", "a"), [""; 0]);
@@ -114,7 +114,7 @@ fn a_runtime_that_no_frame_of_the_host_holds_is_told_to_the_model() {
 fn a_host_that_comes_back_with_its_runtime_is_not_asked_to_open_it_again() {
     let mut bench = Bench::new();
     let runtimes = vec!["r/rt1".to_owned()];
-    bench.input(Input::Join(Box::new(Joining { runtimes, ..joining(1, "a", 9, &["t"]) })));
+    bench.input(Input::Join(Box::new(HostJoin { runtimes, ..joining(1, "a", 9, &["t"]) })));
     bench.seek_on("r/1.0", "t", "a");
     assert_eq!(bench.input(needing("r/1.0#1", "a", 1)), ["c1 <- call r/1.0#1"]);
     bench.seek_on("r/1.1", "t", "a");

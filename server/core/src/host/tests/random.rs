@@ -1,11 +1,11 @@
-//! Random worlds from a seed. After every step the pool's own invariants are checked; here it is checked that
-//! runs hear what they must, and that nothing is left at the end.
+//! Random inputs from a seed. After every step the pool's invariants are checked. This file also checks that every run
+//! gets the updates that it waits for, and that nothing is left at the end.
 
 use std::collections::BTreeMap;
 
 use super::bench::{Bench, call, call_ref, claim, host, joining};
 use crate::host::frame::{Disposition, HostFrame, RejectReason};
-use crate::host::{ConnectionId, FleetOptions, Input, Joining};
+use crate::host::{ConnectionId, FleetOptions, HostJoin, Input};
 use crate::time::Millis;
 
 /// `SplitMix64`: small, and the same everywhere.
@@ -25,25 +25,33 @@ impl Dice {
     }
 }
 
-/// What a run thinks of its call.
+/// State of a call as its run knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Hope {
+enum CallView {
     Seeking,
     Granted(String),
-    /// Offered, not yet heard of as over.
-    Given {
+    /// Offered to a host, and not over as far as the run knows.
+    Offered {
         host: String,
         attempt: u32,
     },
 }
 
+struct Stream {
+    host: &'static str,
+    /// Credit that the host gave in all.
+    credit: u64,
+    /// Calls that were sent on the stream.
+    sent: u64,
+}
+
 struct World {
     bench: Bench,
     dice: Dice,
-    hopes: BTreeMap<String, Hope>,
+    calls: BTreeMap<String, CallView>,
     attempts: BTreeMap<String, u32>,
-    /// Per connection: the host, the credit given, and the calls sent.
-    streams: BTreeMap<u64, (&'static str, u64, u64)>,
+    /// Open connections by number.
+    streams: BTreeMap<u64, Stream>,
     connections: u64,
     log: Vec<String>,
 }
@@ -62,7 +70,7 @@ impl World {
         Self {
             bench: Bench::with(options),
             dice: Dice(seed),
-            hopes: BTreeMap::new(),
+            calls: BTreeMap::new(),
             attempts: BTreeMap::new(),
             streams: BTreeMap::new(),
             connections: 0,
@@ -80,14 +88,14 @@ impl World {
         (!streams.is_empty()).then(|| self.dice.pick(&streams))
     }
 
-    /// A stream and a call: mostly one that goes with the other.
+    /// A stream and a call: mostly a call that is on that stream.
     fn stream_and_call(&mut self) -> Option<(u64, String)> {
         let given: Vec<(u64, String)> = self
-            .hopes
+            .calls
             .iter()
-            .filter_map(|(id, hope)| {
-                let Hope::Given { host, .. } = hope else { return None };
-                let stream = self.streams.iter().find(|(_, (at, ..))| at == host)?;
+            .filter_map(|(id, known)| {
+                let CallView::Offered { host, .. } = known else { return None };
+                let stream = self.streams.iter().find(|(_, stream)| stream.host == host)?;
                 Some((*stream.0, id.clone()))
             })
             .collect();
@@ -98,7 +106,7 @@ impl World {
         Some((self.stream()?, self.call()))
     }
 
-    /// The call with its current try, or at times another.
+    /// The call at its current attempt, or sometimes at another.
     fn attempt(&mut self, call: &str) -> String {
         let attempt = self.attempts.get(call).copied().unwrap_or(1);
         let off = u32::from(self.dice.roll(8) == 0);
@@ -121,14 +129,14 @@ impl World {
             15 => self.reject(),
             16 => self.accept(),
             17 => self.release_or_reclaim(),
-            18 => self.odd_frame(),
+            18 => self.unexpected_frame(),
             _ => {
                 let length = Millis(self.dice.roll(3_000));
                 self.log.push(format!("pass {}", length.0));
                 self.bench.pass(length)
             }
         };
-        self.hear(&lines);
+        self.deliver(&lines);
     }
 
     fn input(&mut self, input: Input) -> Vec<String> {
@@ -145,28 +153,28 @@ impl World {
         let (host, credit) = (self.dice.pick(&HOSTS), self.dice.roll(4));
         let tools: Vec<&str> = TOOLS.into_iter().filter(|_| self.dice.roll(3) > 0).collect();
         let mut claims = Vec::new();
-        for (id, hope) in self.hopes.clone() {
-            if matches!(&hope, Hope::Given { host: at, .. } if at == host) && self.dice.roll(4) > 0 {
+        for (id, known) in self.calls.clone() {
+            if matches!(&known, CallView::Offered { host: at, .. } if at == host) && self.dice.roll(4) > 0 {
                 let text = self.attempt(&id);
                 let disposition =
                     self.dice.pick(&[Disposition::Continue, Disposition::Continue, Disposition::Stop]);
                 if disposition == Disposition::Stop && text == format!("{id}#{}", self.attempts[&id]) {
                     // Its owner says that it is over, so the owner must think so too.
-                    self.hopes.remove(&id);
+                    self.calls.remove(&id);
                 }
                 claims.push(claim(&text, self.dice.roll(3) == 0, disposition));
             }
         }
         // Some host has the answer of a call that seeks its next host.
-        for (id, hope) in self.hopes.clone() {
-            if hope == Hope::Seeking && self.attempts.contains_key(&id) && self.dice.roll(3) == 0 {
+        for (id, known) in self.calls.clone() {
+            if known == CallView::Seeking && self.attempts.contains_key(&id) && self.dice.roll(3) == 0 {
                 let text = format!("{id}#{}", self.attempts[&id]);
                 claims.push(claim(&text, self.dice.roll(4) > 0, Disposition::Continue));
             }
         }
-        self.streams.retain(|_, (at, ..)| *at != host);
-        self.streams.insert(self.connections, (host, credit, 0));
-        self.input(Input::Join(Box::new(Joining {
+        self.streams.retain(|_, stream| stream.host != host);
+        self.streams.insert(self.connections, Stream { host, credit, sent: 0 });
+        self.input(Input::Join(Box::new(HostJoin {
             claims,
             ..joining(self.connections, host, credit, &tools)
         })))
@@ -175,16 +183,16 @@ impl World {
     fn leave(&mut self) -> Vec<String> {
         let Some(connection) = self.stream() else { return Vec::new() };
         self.streams.remove(&connection);
-        self.input(Input::Leave { connection: ConnectionId(connection) })
+        self.input(Input::Disconnected { connection: ConnectionId(connection) })
     }
 
     fn seek(&mut self) -> Vec<String> {
         let id = self.call();
         // A run seeks for a call that is not under way.
-        if matches!(self.hopes.get(&id), Some(Hope::Given { .. })) {
+        if matches!(self.calls.get(&id), Some(CallView::Offered { .. })) {
             return Vec::new();
         }
-        self.hopes.entry(id.clone()).or_insert(Hope::Seeking);
+        self.calls.entry(id.clone()).or_insert(CallView::Seeking);
         let tool = tool_of(&id);
         let on = (self.dice.roll(3) == 0).then(|| host(self.dice.pick(&HOSTS)));
         self.input(Input::Seek { call: call(&id), tool: tool.into(), on })
@@ -192,18 +200,18 @@ impl World {
 
     fn offer(&mut self) -> Vec<String> {
         let granted: Vec<(String, String)> = self
-            .hopes
+            .calls
             .iter()
-            .filter_map(|(id, hope)| match hope {
-                Hope::Granted(host) => Some((id.clone(), host.clone())),
-                Hope::Seeking | Hope::Given { .. } => None,
+            .filter_map(|(id, known)| match known {
+                CallView::Granted(host) => Some((id.clone(), host.clone())),
+                CallView::Seeking | CallView::Offered { .. } => None,
             })
             .collect();
         let Some((id, host)) = granted.first().cloned() else { return Vec::new() };
         let attempt = self.attempts.entry(id.clone()).or_default();
         *attempt += 1;
         let attempt = *attempt;
-        self.hopes.insert(id.clone(), Hope::Given { host: host.clone(), attempt });
+        self.calls.insert(id.clone(), CallView::Offered { host: host.clone(), attempt });
         let tool = tool_of(&id);
         self.input(Input::Offer(super::bench::request(&format!("{id}#{attempt}"), &host, tool)))
     }
@@ -213,30 +221,30 @@ impl World {
         let text = self.attempt(&id);
         self.log.push(format!("answer {text} on c{connection}"));
         let lines = self.bench.answer(connection, &text);
-        self.hear(&lines);
+        self.deliver(&lines);
         if lines.iter().all(|line| !line.starts_with("answer")) {
             return Vec::new();
         }
         // Its owner records the answer of the host that has it, or cannot.
-        let host = self.streams.get(&connection).map(|(host, ..)| (*host).to_owned());
-        let given = self.hopes.get(&id).cloned();
-        let fits = matches!(&given, Some(Hope::Given { host: at, attempt })
+        let host = self.streams.get(&connection).map(|stream| stream.host.to_owned());
+        let given = self.calls.get(&id).cloned();
+        let fits = matches!(&given, Some(CallView::Offered { host: at, attempt })
             if Some(at) == host.as_ref() && text == format!("{id}#{attempt}"));
         if fits && self.dice.roll(8) == 0 {
-            return self.input(Input::Unsettled { call: call_ref(&text) });
+            return self.input(Input::ResultNotRecorded { call: call_ref(&text) });
         }
         if fits {
-            self.hopes.remove(&id);
+            self.calls.remove(&id);
         }
-        self.input(Input::Settled { call: call_ref(&text) })
+        self.input(Input::ResultHandled { call: call_ref(&text) })
     }
 
     fn heartbeat(&mut self) -> Vec<String> {
         let Some(connection) = self.stream() else { return Vec::new() };
-        let host = self.streams[&connection].0;
+        let host = self.streams[&connection].host;
         let mut calls = Vec::new();
-        for (id, hope) in self.hopes.clone() {
-            if matches!(&hope, Hope::Given { host: at, .. } if at == host) && self.dice.roll(4) > 0 {
+        for (id, known) in self.calls.clone() {
+            if matches!(&known, CallView::Offered { host: at, .. } if at == host) && self.dice.roll(4) > 0 {
                 calls.push(call_ref(&self.attempt(&id)));
             }
         }
@@ -246,19 +254,21 @@ impl World {
     fn credit(&mut self) -> Vec<String> {
         let Some(connection) = self.stream() else { return Vec::new() };
         let stream = self.streams.get_mut(&connection).unwrap();
-        let total = stream.1 + self.dice.roll(4);
-        stream.1 = total;
+        let total = stream.credit + self.dice.roll(4);
+        stream.credit = total;
         self.frame(connection, HostFrame::Credit { total })
     }
 
     fn cancel_or_stop(&mut self) -> Vec<String> {
         let id = self.call();
-        match self.hopes.remove(&id) {
-            Some(Hope::Given { attempt, .. }) => {
+        match self.calls.remove(&id) {
+            Some(CallView::Offered { attempt, .. }) => {
                 let call = call_ref(&format!("{id}#{attempt}"));
                 self.input(Input::Cancel { call, reason: String::new() })
             }
-            Some(Hope::Seeking | Hope::Granted(_)) => self.input(Input::StopSeeking { call: call(&id) }),
+            Some(CallView::Seeking | CallView::Granted(_)) => {
+                self.input(Input::StopSeeking { call: call(&id) })
+            }
             None => Vec::new(),
         }
     }
@@ -275,9 +285,9 @@ impl World {
         let lines = self
             .frame(connection, HostFrame::Rejected { call: call_ref(&text), reason, message: String::new() });
         if lines.iter().any(|line| line.starts_with(&format!("answer {text} rejected"))) {
-            self.hopes.remove(&id);
-            let more = self.input(Input::Settled { call: call_ref(&text) });
-            self.hear(&more);
+            self.calls.remove(&id);
+            let more = self.input(Input::ResultHandled { call: call_ref(&text) });
+            self.deliver(&more);
         }
         lines
     }
@@ -291,21 +301,21 @@ impl World {
     fn release_or_reclaim(&mut self) -> Vec<String> {
         let run = self.dice.pick(&["a", "b", "c"]);
         let lines = self.input(Input::Release { run: call(&format!("{run}/1.0")).run });
-        self.hear(&lines);
-        self.hopes.retain(|id, hope| !id.starts_with(run) || matches!(hope, Hope::Given { .. }));
+        self.deliver(&lines);
+        self.calls.retain(|id, known| !id.starts_with(run) || matches!(known, CallView::Offered { .. }));
         // Its run comes back at once, with what its journal says.
-        for (id, hope) in self.hopes.clone() {
-            if let (true, Hope::Given { host, attempt }) = (id.starts_with(run), hope) {
+        for (id, known) in self.calls.clone() {
+            if let (true, CallView::Offered { host, attempt }) = (id.starts_with(run), known) {
                 let tool = tool_of(&id);
                 let request = super::bench::request(&format!("{id}#{attempt}"), &host, tool);
                 let lines = self.input(Input::Reclaim(request));
-                self.hear(&lines);
+                self.deliver(&lines);
             }
         }
         Vec::new()
     }
 
-    fn odd_frame(&mut self) -> Vec<String> {
+    fn unexpected_frame(&mut self) -> Vec<String> {
         let Some((connection, id)) = self.stream_and_call() else { return Vec::new() };
         let call = call_ref(&self.attempt(&id));
         let frame = match self.dice.roll(20) {
@@ -327,62 +337,66 @@ impl World {
         self.frame(connection, frame)
     }
 
-    /// What comes out, as runs and hosts hear it.
-    fn hear(&mut self, lines: &[String]) {
+    /// Passes the outputs to the runs and hosts of the test.
+    fn deliver(&mut self, lines: &[String]) {
         for line in lines {
             self.log.push(format!("    {line}"));
             if let Some((id, news)) = line.split_once(": ") {
-                self.hear_news(id, news);
+                self.update(id, news);
             } else if let Some((connection, frame)) = line.split_once(" <- ") {
-                self.hear_frame(connection, frame);
+                self.sent(connection, frame);
             } else if let Some((connection, _)) = line.split_once(" closed ") {
                 self.streams.remove(&connection[1..].parse().unwrap());
             }
         }
     }
 
-    fn hear_news(&mut self, id: &str, news: &str) {
+    fn update(&mut self, id: &str, news: &str) {
         let words: Vec<&str> = news.split(' ').collect();
-        let hope = self.hopes.get(id).cloned();
-        match (words[0], hope) {
-            ("granted", Some(Hope::Seeking | Hope::Granted(_))) => {
-                self.hopes.insert(id.to_owned(), Hope::Granted(words[1].to_owned()));
+        let known = self.calls.get(id).cloned();
+        match (words[0], known) {
+            ("granted", Some(CallView::Seeking | CallView::Granted(_))) => {
+                self.calls.insert(id.to_owned(), CallView::Granted(words[1].to_owned()));
             }
-            ("denied", Some(Hope::Seeking | Hope::Granted(_))) => {
-                self.hopes.remove(id);
+            ("denied", Some(CallView::Seeking | CallView::Granted(_))) => {
+                self.calls.remove(id);
             }
-            ("granted" | "denied", hope) => panic!("{id} {news} while {hope:?}\n{}", self.log.join("\n")),
-            ("lost", Some(Hope::Given { attempt, .. })) if words[1] == format!("#{attempt}") => {
-                self.hopes.remove(id);
+            ("granted" | "denied", known) => panic!("{id} {news} while {known:?}\n{}", self.log.join("\n")),
+            ("lost", Some(CallView::Offered { attempt, .. })) if words[1] == format!("#{attempt}") => {
+                self.calls.remove(id);
             }
-            // A call that was claimed at another try than its run's.
+            // A host claimed the call at another attempt than its run's.
             (_, _) => {}
         }
     }
 
-    fn hear_frame(&mut self, connection: &str, frame: &str) {
+    fn sent(&mut self, connection: &str, frame: &str) {
         let Some(stream) = self.streams.get_mut(&connection[1..].parse().unwrap()) else { return };
         if frame.starts_with("call ") {
-            stream.2 += 1;
+            stream.sent += 1;
             assert!(
-                stream.2 <= stream.1,
+                stream.sent <= stream.credit,
                 "{connection} was sent more than its credit\n{}",
                 self.log.join("\n")
             );
         }
     }
 
-    /// All hosts go, time passes: every hope is answered but those of runs that got room and do not use it.
+    /// Disconnects all hosts and lets time pass. Then every call is over, except for granted ones that were not offered.
     fn end(&mut self) {
         let connections: Vec<u64> = self.streams.keys().copied().collect();
         for connection in connections {
-            let lines = self.input(Input::Leave { connection: ConnectionId(connection) });
-            self.hear(&lines);
+            let lines = self.input(Input::Disconnected { connection: ConnectionId(connection) });
+            self.deliver(&lines);
         }
         let lines = self.bench.pass(Millis::secs(60));
-        self.hear(&lines);
-        for (id, hope) in &self.hopes {
-            assert!(matches!(hope, Hope::Granted(_)), "{id}: {hope:?} for ever\n{}", self.log.join("\n"));
+        self.deliver(&lines);
+        for (id, known) in &self.calls {
+            assert!(
+                matches!(known, CallView::Granted(_)),
+                "{id}: {known:?} for ever\n{}",
+                self.log.join("\n")
+            );
         }
         for run in ["a", "b", "c"] {
             self.bench.release(run);

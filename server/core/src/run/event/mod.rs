@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason};
-use crate::extension::Applied;
+use crate::extension::ExtensionCall;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
@@ -111,7 +111,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         slot: Option<CallSlot>,
         /// What became of it.
-        applied: Applied,
+        applied: ExtensionCall,
     },
     /// The context is about to be made smaller.
     CompactionStarted {

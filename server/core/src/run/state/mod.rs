@@ -57,7 +57,7 @@ use crate::agent::RunSpec;
 use crate::entry::CompactionReason;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, RuntimeId, Seq, SessionId};
 use crate::message::{SharedMessage, Usage};
-use crate::policy::{PolicyCall, PolicyRule, deciding};
+use crate::policy::{PolicyCall, PolicyRule, deciding_rule};
 use crate::run::human::{Answer, Question};
 use crate::run::plan::Instruction;
 use crate::run::status::RunError;
@@ -272,7 +272,7 @@ impl State {
     /// The rule that decides about a call; `None` where none is about it.
     #[must_use]
     pub fn rule_for(&self, tool: &str, arguments: &str) -> Option<&PolicyRule> {
-        deciding(self.rules(), &PolicyCall::new(tool, arguments))
+        deciding_rule(self.rules(), &PolicyCall::new(tool, arguments))
     }
 
     /// The questions that wait, in a stable order.

@@ -1,9 +1,9 @@
 //! A running call asks a human, by its host.
 
-use crate::ask::{Ask, InputAnswer};
 use crate::error::Refusal;
 use crate::id::CallSlot;
 use crate::limits::INPUTS_PER_CALL_MAX;
+use crate::question::{InputAnswer, QuestionContent};
 use crate::run::event::Event;
 use crate::run::human::{Decision, Question};
 use crate::run::machine::Turn;
@@ -16,7 +16,7 @@ pub(crate) fn needed(
     turn: &mut Turn<'_>,
     slot: CallSlot,
     attempt: u32,
-    ask: Ask,
+    ask: QuestionContent,
     timeout: Option<Millis>,
 ) -> Result<(), Refusal> {
     let tool = tool::in_flight(turn, slot, attempt)?.wanted.name.clone();
@@ -51,7 +51,12 @@ pub(crate) fn settled(turn: &mut Turn<'_>, slot: CallSlot, input: &str, decision
 
 /// What is known of a question that was asked before: its answer, or that it still waits (`Some(None)`). What a human
 /// said to an earlier try counts, if that asked the same.
-fn known(turn: &Turn<'_>, slot: CallSlot, attempt: u32, ask: &Ask) -> Option<Option<InputAnswer>> {
+fn known(
+    turn: &Turn<'_>,
+    slot: CallSlot,
+    attempt: u32,
+    ask: &QuestionContent,
+) -> Option<Option<InputAnswer>> {
     if let Some(asked) =
         asked_by(turn, slot, attempt).find(|asked| asked.question.input() == ask.input.as_deref())
     {

@@ -7,7 +7,7 @@ use crate::error::Refusal;
 use crate::id::{CallSlot, RequestId};
 use crate::message::{Message, Role, ToolStatus};
 use crate::run::event::Event;
-use crate::run::human::{Answer, Ask, Decision, Question};
+use crate::run::human::{Answer, Decision, Question, QuestionContent};
 use crate::run::input::PlanFailure;
 use crate::run::machine::{Stepping, Turn};
 use crate::run::plan::{Instruction, Situation, react};
@@ -136,10 +136,10 @@ fn carry_out(turn: &mut Turn<'_>, situation: &Situation, instruction: Instructio
             fail(turn, format!("{} where no tool call waits", instruction.name()));
         }
         Instruction::RequestPrompt { question } => {
-            ask(turn, Ask { text: question, ..Ask::default() });
+            ask(turn, QuestionContent { text: question, ..QuestionContent::default() });
         }
         Instruction::RequestSelect { question, options, multiple } => {
-            ask(turn, Ask { text: question, options, multiple, ..Ask::default() });
+            ask(turn, QuestionContent { text: question, options, multiple, ..QuestionContent::default() });
         }
         Instruction::Compact { .. } if *situation == Situation::Compacted => {
             fail(turn, "compact where nothing came since the last time".to_owned());
@@ -157,7 +157,7 @@ fn carry_out(turn: &mut Turn<'_>, situation: &Situation, instruction: Instructio
 }
 
 /// Asks a human for text or a choice.
-fn ask(turn: &mut Turn<'_>, ask: Ask) {
+fn ask(turn: &mut Turn<'_>, ask: QuestionContent) {
     let (state, now) = (&*turn.state, turn.now);
     let question = Question::planned(&state.run, state.decisions, ask, now, state.spec.approval_timeout);
     turn.emit(Event::HumanRequested { question });

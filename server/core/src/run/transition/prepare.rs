@@ -1,7 +1,7 @@
 //! Hooks and context sources are asked before a run's first step.
 
 use crate::error::Refusal;
-use crate::extension::Applied;
+use crate::extension::ExtensionCall;
 use crate::id::CallSlot;
 use crate::run::event::Event;
 use crate::run::input::Prepared;
@@ -38,7 +38,7 @@ pub(crate) fn prepared(turn: &mut Turn<'_>, prepared: Prepared) -> Result<(), Re
 }
 
 /// Tells what extensions were asked.
-pub(crate) fn record(turn: &mut Turn<'_>, slot: Option<CallSlot>, applied: Vec<Applied>) {
+pub(crate) fn record(turn: &mut Turn<'_>, slot: Option<CallSlot>, applied: Vec<ExtensionCall>) {
     for applied in applied {
         turn.emit(Event::ExtensionApplied { slot, applied });
     }

@@ -1,7 +1,7 @@
 //! Someone has more to say while the run is under way.
 
 use crate::error::Refusal;
-use crate::limits::HELD_MESSAGES_MAX;
+use crate::limits::WAITING_MESSAGES_MAX;
 use crate::message::SharedMessage;
 use crate::run::event::Steer;
 use crate::run::machine::Turn;
@@ -17,8 +17,8 @@ pub(crate) fn steer(turn: &mut Turn<'_>, steer: Steer, messages: Vec<SharedMessa
     if !turn.state.is_live() || turn.state.phase == Phase::Queued {
         return Err(Refusal::WrongPhase(turn.state.status()));
     }
-    if turn.state.held.len() + messages.len() > HELD_MESSAGES_MAX {
-        return Err(Refusal::TooMuchHeld);
+    if turn.state.held.len() + messages.len() > WAITING_MESSAGES_MAX {
+        return Err(Refusal::TooManyWaitingMessages);
     }
     queue::hold(turn, messages, Some(&steer));
     Ok(())

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::Refusal;
-use crate::extension::Applied;
+use crate::extension::ExtensionCall;
 use crate::id::{CallSlot, HostId};
 use crate::limits::{QUOTED_ARGUMENTS_BYTES_MAX, TOOL_ATTEMPTS_MAX, TOOL_RETRY_DELAY_SECS_MAX};
 use crate::message::{Image, Message, Part, Role, ToolResult, ToolStatus};
@@ -73,7 +73,7 @@ pub(crate) fn checkpoint(
 pub(crate) struct Answered {
     pub(crate) host: HostId,
     pub(crate) outcome: CallOutcome,
-    pub(crate) applied: Vec<Applied>,
+    pub(crate) applied: Vec<ExtensionCall>,
 }
 
 /// A host answers. The first answer to a call's last try is the recorded one.

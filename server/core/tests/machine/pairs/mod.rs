@@ -24,7 +24,7 @@ fn code(refusal: &Refusal) -> &'static str {
         Refusal::DigestMismatch => "!dg",
         Refusal::NotADecision => "!nd",
         Refusal::IdReused => "!id",
-        Refusal::TooMuchHeld => "!hd",
+        Refusal::TooManyWaitingMessages => "!hd",
         Refusal::NotStepped => "!ns",
         Refusal::StaleDecision => "!pl",
         Refusal::BadAnswer(_) => "!ba",

@@ -2,7 +2,7 @@
 
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::RunId;
-use agentloop_core::limits::HELD_MESSAGES_MAX;
+use agentloop_core::limits::WAITING_MESSAGES_MAX;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
@@ -172,7 +172,7 @@ impl Stimulus {
             Self::SayOtherByTheSameId => steer("said", "and yesterday?"),
             Self::SayTooMuch => match steer("more", "and in Ulm?") {
                 Input::Steer { steer, messages } => {
-                    let messages = messages.iter().cycle().take(HELD_MESSAGES_MAX + 1).cloned().collect();
+                    let messages = messages.iter().cycle().take(WAITING_MESSAGES_MAX + 1).cloned().collect();
                     Input::Steer { steer, messages }
                 }
                 other => other,

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
-use agentloop_core::ask::Ask;
 use agentloop_core::entry::{Compaction, CompactionReason};
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::extension::{Applied, ExtensionKind};
+use agentloop_core::extension::{ExtensionCall, ExtensionKind};
 use agentloop_core::id::{CallSlot, EntryNo, HostId, RequestId, RunId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
 use agentloop_core::policy::PolicyRule;
+use agentloop_core::question::QuestionContent;
 use agentloop_core::run::event::{Ran, Steer};
 use agentloop_core::run::human::{Decision, Remember, RememberScope};
 use agentloop_core::run::input::{
@@ -123,8 +123,8 @@ pub(crate) fn prepared(prepared: Prepared) -> Input {
 }
 
 /// A hook had something to say.
-pub(crate) fn applied(outcome: &str) -> Applied {
-    Applied {
+pub(crate) fn applied(outcome: &str) -> ExtensionCall {
+    ExtensionCall {
         extension: ExtensionKind::Hook,
         name: "audit".to_owned(),
         outcome: outcome.to_owned(),

@@ -17,7 +17,7 @@ use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::Call;
 use agentloop_core::time::{Millis, Timestamp};
-use agentloop_core::trace::SpanOf;
+use agentloop_core::trace::RunSpan;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -297,7 +297,7 @@ impl RunTask {
     fn owner_of(&self, slot: CallSlot) -> CallOwner {
         let state = self.machine.state();
         let traceparent = match self.deps.options.traced {
-            true => Some(state.trace().below(SpanOf::Call(slot))),
+            true => Some(state.trace().parent_of(RunSpan::Call(slot))),
             false => state.traceparent,
         };
         CallOwner { traceparent, ..self.owner() }

@@ -5,7 +5,7 @@
 //! model thinks. The traits of each model are in [`super::traits`].
 
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
-use agentloop_core::model_traits::{Effort, Taken, Thinks};
+use agentloop_core::model_traits::{Effort, ParameterSupport, ThinkingMode};
 use serde::Serialize;
 
 use super::traits::Claude;
@@ -64,12 +64,12 @@ pub(super) fn plan(
 ) -> ThinkingPlan {
     let traits = &claude.traits;
     let forced = matches!(options.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
-    let may_force_tool = traits.forced_tools != Taken::Never;
+    let may_force_tool = traits.forced_tools != ParameterSupport::Never;
     if forced && !may_force_tool {
         omissions.log_omitted(model, "tool_choice", "auto");
     }
     // If a forced tool and thinking exclude each other, the forced tool wins.
-    let must_not_think = forced && traits.forced_tools == Taken::WithoutThinking;
+    let must_not_think = forced && traits.forced_tools == ParameterSupport::WithoutThinking;
     let thought = if claude.by_budget {
         by_budget(options, may_think && !must_not_think)
     } else {
@@ -101,12 +101,12 @@ fn adaptive(
     let traits = &claude.traits;
     let not = must_not_think || asked == Some(ReasoningEffort::None);
     match traits.thinks {
-        Thinks::Never => return NO_THINKING,
-        Thinks::WhenAsked if not || asked.is_none() => return NO_THINKING,
-        Thinks::ByDefault if not => {
+        ThinkingMode::Never => return NO_THINKING,
+        ThinkingMode::WhenAsked if not || asked.is_none() => return NO_THINKING,
+        ThinkingMode::ByDefault if not => {
             return ThinkingChoice { thinking: Some(Thinking::Disabled), ..NO_THINKING };
         }
-        Thinks::WhenAsked | Thinks::ByDefault | Thinks::Always => {}
+        ThinkingMode::WhenAsked | ThinkingMode::ByDefault | ThinkingMode::Always => {}
     }
     let effort = asked.and_then(|asked| omissions.supported_effort(model, traits.efforts, asked.into()));
     let display = claude.hides_thoughts.then_some("summarized");

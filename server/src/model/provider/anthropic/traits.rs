@@ -3,7 +3,9 @@
 //! Sources: the migration guides and the pages on extended and adaptive thinking under
 //! <https://platform.claude.com/docs/en/build-with-claude>, and `GET /v1/models`, which answers the same for one model.
 
-use agentloop_core::model_traits::{Effort, Efforts, ModelTraits, Taken, Thinks, TraitOverrides};
+use agentloop_core::model_traits::{
+    Effort, Efforts, ModelTraits, ParameterSupport, ThinkingMode, TraitOverrides,
+};
 
 /// Version of a Claude model: major and minor.
 pub(super) type Version = (u32, u32);
@@ -33,12 +35,18 @@ const UP_TO_HIGH: Efforts = Efforts::of(&[Effort::Low, Effort::Medium, Effort::H
 const UP_TO_MAX: Efforts =
     Efforts::of(&[Effort::Low, Effort::Medium, Effort::High, Effort::XHigh, Effort::Max]);
 
-const fn traits(thinks: Thinks, sampling: Taken, forced_tools: Taken, binds_thoughts: bool) -> ModelTraits {
+const fn traits(
+    thinks: ThinkingMode,
+    sampling: ParameterSupport,
+    forced_tools: ParameterSupport,
+    binds_thoughts: bool,
+) -> ModelTraits {
     ModelTraits { thinks, efforts: UP_TO_MAX, sampling, forced_tools, binds_thoughts }
 }
 
 /// The strictest traits, also used for models newer than this table.
-const STRICTEST: ModelTraits = traits(Thinks::Always, Taken::Never, Taken::Never, true);
+const STRICTEST: ModelTraits =
+    traits(ThinkingMode::Always, ParameterSupport::Never, ParameterSupport::Never, true);
 
 const fn row(family: Option<&'static str>, from: Version, traits: ModelTraits) -> Row {
     Row { family, from, alone: false, traits }
@@ -50,25 +58,68 @@ const TABLE: [Row; 10] = [
         family: Some("haiku"),
         from: (5, 5),
         alone: true,
-        traits: traits(Thinks::ByDefault, Taken::Never, Taken::Always, true),
+        traits: traits(ThinkingMode::ByDefault, ParameterSupport::Never, ParameterSupport::Always, true),
     },
     row(None, (5, 1), STRICTEST),
-    row(Some("fable"), (5, 0), traits(Thinks::Always, Taken::Never, Taken::Always, false)),
-    row(Some("mythos"), (0, 0), traits(Thinks::Always, Taken::Never, Taken::Always, false)),
-    row(None, (5, 0), traits(Thinks::ByDefault, Taken::Never, Taken::Always, false)),
-    row(None, (4, 7), traits(Thinks::WhenAsked, Taken::Never, Taken::Always, false)),
-    row(None, (4, 6), traits(Thinks::WhenAsked, Taken::WithoutThinking, Taken::Always, false)),
+    row(
+        Some("fable"),
+        (5, 0),
+        traits(ThinkingMode::Always, ParameterSupport::Never, ParameterSupport::Always, false),
+    ),
+    row(
+        Some("mythos"),
+        (0, 0),
+        traits(ThinkingMode::Always, ParameterSupport::Never, ParameterSupport::Always, false),
+    ),
+    row(
+        None,
+        (5, 0),
+        traits(ThinkingMode::ByDefault, ParameterSupport::Never, ParameterSupport::Always, false),
+    ),
+    row(
+        None,
+        (4, 7),
+        traits(ThinkingMode::WhenAsked, ParameterSupport::Never, ParameterSupport::Always, false),
+    ),
+    row(
+        None,
+        (4, 6),
+        traits(ThinkingMode::WhenAsked, ParameterSupport::WithoutThinking, ParameterSupport::Always, false),
+    ),
     row(
         None,
         (4, 0),
         ModelTraits {
             efforts: UP_TO_HIGH,
-            ..traits(Thinks::WhenAsked, Taken::WithoutThinking, Taken::WithoutThinking, false)
+            ..traits(
+                ThinkingMode::WhenAsked,
+                ParameterSupport::WithoutThinking,
+                ParameterSupport::WithoutThinking,
+                false,
+            )
         },
     ),
-    row(None, (3, 7), traits(Thinks::WhenAsked, Taken::WithoutThinking, Taken::WithoutThinking, false)),
+    row(
+        None,
+        (3, 7),
+        traits(
+            ThinkingMode::WhenAsked,
+            ParameterSupport::WithoutThinking,
+            ParameterSupport::WithoutThinking,
+            false,
+        ),
+    ),
     // Older models, and models of other vendors behind the same API.
-    row(None, (0, 0), traits(Thinks::WhenAsked, Taken::WithoutThinking, Taken::WithoutThinking, false)),
+    row(
+        None,
+        (0, 0),
+        traits(
+            ThinkingMode::WhenAsked,
+            ParameterSupport::WithoutThinking,
+            ParameterSupport::WithoutThinking,
+            false,
+        ),
+    ),
 ];
 
 /// Returns the traits of a model, with the configured overrides.
@@ -125,8 +176,8 @@ mod tests {
 
     #[test]
     fn each_model_takes_what_its_vendor_says() {
-        use Taken::{Always, Never, WithoutThinking as Calm};
-        use Thinks::{Always as Must, ByDefault, WhenAsked};
+        use ParameterSupport::{Always, Never, WithoutThinking as Calm};
+        use ThinkingMode::{Always as Must, ByDefault, WhenAsked};
         for (model, thinks, sampling, forced_tools, binds) in [
             ("claude-3-5-haiku-latest", WhenAsked, Calm, Calm, false),
             ("claude-haiku-4-5-20251001", WhenAsked, Calm, Calm, false),
@@ -156,10 +207,10 @@ mod tests {
     fn the_configuration_wins() {
         let own = TraitOverrides {
             by_budget: Some(false),
-            sampling: Some(Taken::Never),
+            sampling: Some(ParameterSupport::Never),
             ..TraitOverrides::default()
         };
         let alias = claude("alias", Some(&own));
-        assert_eq!((alias.by_budget, alias.traits.sampling), (false, Taken::Never));
+        assert_eq!((alias.by_budget, alias.traits.sampling), (false, ParameterSupport::Never));
     }
 }

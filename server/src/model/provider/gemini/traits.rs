@@ -3,7 +3,9 @@
 //! Sources: <https://ai.google.dev/gemini-api/docs/thinking>, and the pages of
 //! the models under <https://ai.google.dev/gemini-api/docs/models>.
 
-use agentloop_core::model_traits::{Effort, Efforts, ModelTraits, Taken, Thinks, TraitOverrides};
+use agentloop_core::model_traits::{
+    Effort, Efforts, ModelTraits, ParameterSupport, ThinkingMode, TraitOverrides,
+};
 
 use Effort::{High, Low, Medium, Minimal, None as Off};
 
@@ -25,25 +27,25 @@ struct Row {
     from: (u32, u32),
     /// The name must contain this; empty matches every name.
     named: &'static str,
-    thinks: Thinks,
+    thinks: ThinkingMode,
     efforts: &'static [Effort],
 }
 
-const fn row(from: (u32, u32), named: &'static str, thinks: Thinks, efforts: &'static [Effort]) -> Row {
+const fn row(from: (u32, u32), named: &'static str, thinks: ThinkingMode, efforts: &'static [Effort]) -> Row {
     Row { from, named, thinks, efforts }
 }
 
 /// The first matching row counts, so the newest models come first. A model newer than this table counts as the newest.
 const TABLE: [Row; 9] = [
-    row((4, 0), "", Thinks::Always, &[Low, Medium, High]),
-    row((3, 5), "-lite", Thinks::Always, &[Minimal, Low, Medium, High]),
-    row((3, 7), "", Thinks::Always, &[Low, Medium, High]),
-    row((3, 0), "-pro", Thinks::Always, &[Low, Medium, High]),
-    row((3, 0), "", Thinks::Always, &[Minimal, Low, Medium, High]),
-    row((2, 5), "-pro", Thinks::Always, &[Low, Medium, High]),
-    row((2, 5), "-image", Thinks::Never, &[]),
-    row((2, 5), "", Thinks::ByDefault, &[Off, Low, Medium, High]),
-    row((0, 0), "", Thinks::Never, &[]),
+    row((4, 0), "", ThinkingMode::Always, &[Low, Medium, High]),
+    row((3, 5), "-lite", ThinkingMode::Always, &[Minimal, Low, Medium, High]),
+    row((3, 7), "", ThinkingMode::Always, &[Low, Medium, High]),
+    row((3, 0), "-pro", ThinkingMode::Always, &[Low, Medium, High]),
+    row((3, 0), "", ThinkingMode::Always, &[Minimal, Low, Medium, High]),
+    row((2, 5), "-pro", ThinkingMode::Always, &[Low, Medium, High]),
+    row((2, 5), "-image", ThinkingMode::Never, &[]),
+    row((2, 5), "", ThinkingMode::ByDefault, &[Off, Low, Medium, High]),
+    row((0, 0), "", ThinkingMode::Never, &[]),
 ];
 
 /// Returns the traits of a model, with the configured overrides.
@@ -57,10 +59,10 @@ pub(super) fn gemini(model: &str, overrides: Option<&TraitOverrides>) -> Gemini 
     let row =
         version.and_then(|version| TABLE.iter().find(|row| version >= row.from && name.contains(row.named)));
     let traits = ModelTraits {
-        thinks: row.map_or(Thinks::ByDefault, |row| row.thinks),
+        thinks: row.map_or(ThinkingMode::ByDefault, |row| row.thinks),
         efforts: Efforts::of(row.map_or(&[Low, Medium, High], |row| row.efforts)),
-        sampling: if version >= Some((3, 0)) { Taken::Never } else { Taken::Always },
-        forced_tools: Taken::Always,
+        sampling: if version >= Some((3, 0)) { ParameterSupport::Never } else { ParameterSupport::Always },
+        forced_tools: ParameterSupport::Always,
         binds_thoughts: false,
     };
     let by_budget = version.is_some_and(|version| version < (3, 0));
@@ -88,7 +90,7 @@ mod tests {
 
     #[test]
     fn each_model_takes_what_its_vendor_says() {
-        use Thinks::{Always, ByDefault, Never};
+        use ThinkingMode::{Always, ByDefault, Never};
         for (model, thinks, asked, sent, by_budget, is_newer) in [
             ("gemini-4-argon", Always, Off, Some(Low), false, true),
             ("gemini-3.8-flash", Always, Minimal, Some(Low), false, true),
@@ -107,21 +109,27 @@ mod tests {
             let seen =
                 (known.traits.thinks, known.traits.efforts.nearest(asked), known.by_budget, known.is_newer);
             assert_eq!(seen, (thinks, sent, by_budget, is_newer), "{model}");
-            let sampling = if is_newer { Taken::Never } else { Taken::Always };
+            let sampling = if is_newer { ParameterSupport::Never } else { ParameterSupport::Always };
             assert_eq!((known.traits.sampling, known.is_known), (sampling, true), "{model}");
         }
         let other = gemini("my-endpoint", None);
-        assert_eq!((other.is_known, other.traits.sampling, other.is_newer), (false, Taken::Always, true));
+        assert_eq!(
+            (other.is_known, other.traits.sampling, other.is_newer),
+            (false, ParameterSupport::Always, true)
+        );
     }
 
     #[test]
     fn the_configuration_wins() {
         let own = TraitOverrides {
             by_budget: Some(true),
-            sampling: Some(Taken::Always),
+            sampling: Some(ParameterSupport::Always),
             ..TraitOverrides::default()
         };
         let other = gemini("gemini-4-argon", Some(&own));
-        assert_eq!((other.by_budget, other.traits.sampling, other.is_known), (true, Taken::Always, true));
+        assert_eq!(
+            (other.by_budget, other.traits.sampling, other.is_known),
+            (true, ParameterSupport::Always, true)
+        );
     }
 }

@@ -3,7 +3,9 @@
 //! Sources: the pages of the models under <https://platform.openai.com/docs/models> and
 //! <https://platform.openai.com/docs/guides/reasoning>.
 
-use agentloop_core::model_traits::{Effort, Efforts, ModelTraits, Taken, Thinks, TraitOverrides};
+use agentloop_core::model_traits::{
+    Effort, Efforts, ModelTraits, ParameterSupport, ThinkingMode, TraitOverrides,
+};
 
 use Effort::{High, Low, Max, Medium, Minimal, None as Off, XHigh};
 
@@ -13,14 +15,14 @@ struct Row {
     from: (u32, u32),
     /// The name must contain one of these; empty matches every name.
     named: &'static [&'static str],
-    thinks: Thinks,
+    thinks: ThinkingMode,
     efforts: &'static [Effort],
 }
 
 const fn row(
     from: (u32, u32),
     named: &'static [&'static str],
-    thinks: Thinks,
+    thinks: ThinkingMode,
     efforts: &'static [Effort],
 ) -> Row {
     Row { from, named, thinks, efforts }
@@ -31,21 +33,21 @@ const TABLE: [Row; 13] = [
     row(
         (6, 0),
         &["gpt-6-sol", "gpt-6-luna", "gpt-6.1-terra"],
-        Thinks::ByDefault,
+        ThinkingMode::ByDefault,
         &[Off, Low, Medium, High, XHigh, Max],
     ),
-    row((6, 0), &[], Thinks::Always, &[Low, Medium, High, XHigh, Max]),
-    row((5, 5), &["-pro"], Thinks::Always, &[Medium, High, XHigh]),
-    row((5, 6), &[], Thinks::ByDefault, &[Off, Low, Medium, High, XHigh, Max]),
-    row((5, 5), &[], Thinks::ByDefault, &[Off, Low, Medium, High, XHigh]),
-    row((5, 1), &["-chat"], Thinks::Always, &[Medium]),
-    row((5, 2), &["-pro"], Thinks::Always, &[Medium, High, XHigh]),
-    row((5, 2), &[], Thinks::WhenAsked, &[Off, Low, Medium, High, XHigh]),
-    row((5, 1), &[], Thinks::WhenAsked, &[Off, Low, Medium, High]),
-    row((5, 0), &["-chat"], Thinks::Never, &[]),
-    row((5, 0), &["-pro"], Thinks::Always, &[High]),
-    row((5, 0), &[], Thinks::Always, &[Minimal, Low, Medium, High]),
-    row((0, 0), &[], Thinks::Never, &[]),
+    row((6, 0), &[], ThinkingMode::Always, &[Low, Medium, High, XHigh, Max]),
+    row((5, 5), &["-pro"], ThinkingMode::Always, &[Medium, High, XHigh]),
+    row((5, 6), &[], ThinkingMode::ByDefault, &[Off, Low, Medium, High, XHigh, Max]),
+    row((5, 5), &[], ThinkingMode::ByDefault, &[Off, Low, Medium, High, XHigh]),
+    row((5, 1), &["-chat"], ThinkingMode::Always, &[Medium]),
+    row((5, 2), &["-pro"], ThinkingMode::Always, &[Medium, High, XHigh]),
+    row((5, 2), &[], ThinkingMode::WhenAsked, &[Off, Low, Medium, High, XHigh]),
+    row((5, 1), &[], ThinkingMode::WhenAsked, &[Off, Low, Medium, High]),
+    row((5, 0), &["-chat"], ThinkingMode::Never, &[]),
+    row((5, 0), &["-pro"], ThinkingMode::Always, &[High]),
+    row((5, 0), &[], ThinkingMode::Always, &[Minimal, Low, Medium, High]),
+    row((0, 0), &[], ThinkingMode::Never, &[]),
 ];
 
 /// Returns the traits of a model, with the configured overrides. `None` for a model that is not OpenAI's: it
@@ -59,10 +61,10 @@ pub(super) fn gpt(model: &str, overrides: Option<&TraitOverrides>) -> Option<Mod
 
 /// Traits of a model that only the configuration knows.
 const ANY: ModelTraits = ModelTraits {
-    thinks: Thinks::WhenAsked,
+    thinks: ThinkingMode::WhenAsked,
     efforts: Efforts::of(&[Off, Minimal, Low, Medium, High, XHigh, Max]),
-    sampling: Taken::Always,
-    forced_tools: Taken::Always,
+    sampling: ParameterSupport::Always,
+    forced_tools: ParameterSupport::Always,
     binds_thoughts: false,
 };
 
@@ -72,12 +74,12 @@ fn known(model: &str) -> Option<ModelTraits> {
     let name = name.strip_prefix("openai.").unwrap_or(name);
     if name.starts_with("gpt-oss") {
         let efforts = Efforts::of(&[Low, Medium, High]);
-        return Some(ModelTraits { thinks: Thinks::Always, efforts, ..ANY });
+        return Some(ModelTraits { thinks: ThinkingMode::Always, efforts, ..ANY });
     }
     if let Some(rest) = name.strip_prefix('o')
         && rest.starts_with(|c: char| c.is_ascii_digit())
     {
-        return Some(traits(Thinks::Always, &[Low, Medium, High]));
+        return Some(traits(ThinkingMode::Always, &[Low, Medium, High]));
     }
     let version = version(name.strip_prefix("gpt-").or_else(|| name.strip_prefix("chatgpt-"))?);
     let fits = |row: &&Row| {
@@ -86,8 +88,12 @@ fn known(model: &str) -> Option<ModelTraits> {
     TABLE.iter().find(fits).map(|row| traits(row.thinks, row.efforts))
 }
 
-fn traits(thinks: Thinks, efforts: &[Effort]) -> ModelTraits {
-    let sampling = if thinks == Thinks::Never { Taken::Always } else { Taken::WithoutThinking };
+fn traits(thinks: ThinkingMode, efforts: &[Effort]) -> ModelTraits {
+    let sampling = if thinks == ThinkingMode::Never {
+        ParameterSupport::Always
+    } else {
+        ParameterSupport::WithoutThinking
+    };
     ModelTraits { thinks, efforts: Efforts::of(efforts), sampling, ..ANY }
 }
 
@@ -108,7 +114,7 @@ mod tests {
 
     #[test]
     fn each_model_takes_what_its_vendor_says() {
-        use Thinks::{Always, ByDefault, Never, WhenAsked};
+        use ThinkingMode::{Always, ByDefault, Never, WhenAsked};
         for (model, thinks, asked, sent) in [
             ("gpt-6.2-astra", Always, Off, Some(Low)),
             ("gpt-6-astra", Always, XHigh, Some(XHigh)),
@@ -143,14 +149,14 @@ mod tests {
     #[test]
     fn sampling_goes_with_reasoning() {
         let sampling = |model: &str| gpt(model, None).map(|traits| traits.sampling);
-        assert_eq!(sampling("gpt-5.4"), Some(Taken::WithoutThinking));
-        assert_eq!(sampling("gpt-4o"), Some(Taken::Always));
+        assert_eq!(sampling("gpt-5.4"), Some(ParameterSupport::WithoutThinking));
+        assert_eq!(sampling("gpt-4o"), Some(ParameterSupport::Always));
     }
 
     #[test]
     fn the_configuration_wins() {
-        let own = TraitOverrides { thinks: Some(Thinks::Never), ..TraitOverrides::default() };
-        assert_eq!(gpt("prod", Some(&own)).map(|traits| traits.thinks), Some(Thinks::Never));
-        assert_eq!(gpt("gpt-6-astra", Some(&own)).map(|traits| traits.thinks), Some(Thinks::Never));
+        let own = TraitOverrides { thinks: Some(ThinkingMode::Never), ..TraitOverrides::default() };
+        assert_eq!(gpt("prod", Some(&own)).map(|traits| traits.thinks), Some(ThinkingMode::Never));
+        assert_eq!(gpt("gpt-6-astra", Some(&own)).map(|traits| traits.thinks), Some(ThinkingMode::Never));
     }
 }

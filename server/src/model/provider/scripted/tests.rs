@@ -1,4 +1,4 @@
-use agentloop_core::context::assemble::{Assembler, Finished};
+use agentloop_core::context::assemble::{AssembledMessage, Assembler};
 use agentloop_core::message::ToolStatus;
 use futures_util::TryStreamExt as _;
 use tokio::time::Instant;
@@ -50,7 +50,7 @@ async fn deltas(request: ModelRequest) -> Result<Vec<Delta>, ModelError> {
     model().stream(request).try_collect().await
 }
 
-async fn finished(request: ModelRequest) -> Finished {
+async fn finished(request: ModelRequest) -> AssembledMessage {
     let mut assembler = Assembler::new(1);
     for (seq, delta) in deltas(request).await.unwrap().into_iter().enumerate() {
         assembler.consume(seq as u64, delta).unwrap();

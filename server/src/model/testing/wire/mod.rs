@@ -7,7 +7,7 @@ mod server;
 
 use std::sync::Arc;
 
-use agentloop_core::context::assemble::{Assembler, Finished};
+use agentloop_core::context::assemble::{AssembledMessage, Assembler};
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
 use agentloop_core::message::FinishReason;
@@ -70,7 +70,7 @@ fn provider(kind: ProviderKind, base_url: &str, key: Option<&str>) -> Arc<dyn Mo
     registry.resolve("p/m-1").unwrap().0
 }
 
-fn assemble(deltas: Vec<Delta>) -> Finished {
+fn assemble(deltas: Vec<Delta>) -> AssembledMessage {
     let mut assembler = Assembler::new(1);
     for (seq, delta) in deltas.into_iter().enumerate() {
         assembler.consume(seq as u64, delta).unwrap();
@@ -97,7 +97,7 @@ async fn error(kind: ProviderKind, answer: CannedAnswer) -> ModelError {
 }
 
 #[track_caller]
-fn check_greeting(finished: &Finished) {
+fn check_greeting(finished: &AssembledMessage) {
     assert_eq!(finished.message.plain_text(), "Grüezi");
     let call = finished.message.tool_calls().next().unwrap();
     assert_eq!(

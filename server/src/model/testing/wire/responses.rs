@@ -36,7 +36,10 @@ fn or_chat() -> ProviderKind {
     ProviderKind::OpenAiResponses(ResponsesOptions { or_chat: true })
 }
 
-async fn answered(model: &Arc<dyn Model>, messages: Vec<agentloop_core::message::Message>) -> Finished {
+async fn answered(
+    model: &Arc<dyn Model>,
+    messages: Vec<agentloop_core::message::Message>,
+) -> AssembledMessage {
     assemble(model.stream(request(messages)).try_collect().await.unwrap())
 }
 

@@ -1,4 +1,4 @@
-use agentloop_core::context::assemble::{Assembler, Finished};
+use agentloop_core::context::assemble::{AssembledMessage, Assembler};
 use agentloop_core::message::{Part, ProviderState, Reasoning};
 
 use super::*;
@@ -16,7 +16,7 @@ fn decode(lines: &[&str]) -> Result<Vec<Delta>, ModelError> {
     Ok(deltas)
 }
 
-fn finished(lines: &[&str]) -> Finished {
+fn finished(lines: &[&str]) -> AssembledMessage {
     let mut assembler = Assembler::new(1);
     for (seq, delta) in decode(lines).unwrap().into_iter().enumerate() {
         assembler.consume(seq as u64, delta).unwrap();
@@ -180,7 +180,7 @@ fn counts_of_gateways() {
 }
 
 /// Text and stored state of each part.
-fn kept(finished: &Finished) -> Vec<(String, Option<Value>)> {
+fn kept(finished: &AssembledMessage) -> Vec<(String, Option<Value>)> {
     let json = |state: &ProviderState| serde_json::from_str::<Value>(&state.data).unwrap();
     let kept = |part: &Part| match part {
         Part::Text { text, state } => (text.clone(), state.as_ref().map(json)),

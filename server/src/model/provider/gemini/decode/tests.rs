@@ -1,4 +1,4 @@
-use agentloop_core::context::assemble::{Assembler, Finished};
+use agentloop_core::context::assemble::{AssembledMessage, Assembler};
 use agentloop_core::message::{Part, ProviderState};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn read(events: &[Value]) -> Result<Vec<Delta>, ModelError> {
     Ok(deltas)
 }
 
-fn assembled(deltas: Vec<Delta>) -> Finished {
+fn assembled(deltas: Vec<Delta>) -> AssembledMessage {
     let mut assembler = Assembler::new(1);
     for (delta, seq) in deltas.into_iter().zip(1..) {
         assembler.consume(seq, delta).unwrap();
@@ -24,7 +24,7 @@ fn assembled(deltas: Vec<Delta>) -> Finished {
 }
 
 #[track_caller]
-fn finished(events: &[Value]) -> Finished {
+fn finished(events: &[Value]) -> AssembledMessage {
     assembled(read(events).unwrap())
 }
 
@@ -40,7 +40,7 @@ fn ends(reason: &str) -> Value {
 }
 
 /// The content and the stored state of each part of an answer.
-fn parts_of(finished: &Finished) -> Vec<(String, Option<Value>)> {
+fn parts_of(finished: &AssembledMessage) -> Vec<(String, Option<Value>)> {
     let json = |state: &ProviderState| serde_json::from_str::<Value>(&state.data).unwrap();
     let part = |part: &Part| match part {
         Part::Text { text, state } => (format!("says {text}"), state.as_ref().map(json)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{ReasoningEffort, ToolChoice};
-use agentloop_core::model_traits::{Effort, Thinks};
+use agentloop_core::model_traits::{Effort, ThinkingMode};
 use agentloop_core::tool::ToolDeclaration;
 
 use super::Dialect;
@@ -97,7 +97,7 @@ fn config(request: &ModelRequest, dialect: &Dialect, model: &Gemini) -> Result<V
     };
     let mut out = Vec::with_capacity(256);
     object(&mut out, |config| {
-        let taken = model.traits.sampling.while_thinking(model.traits.thinks != Thinks::Never);
+        let taken = model.traits.sampling.while_thinking(model.traits.thinks != ThinkingMode::Never);
         for (name, wire, value) in
             [("temperature", "temperature", options.temperature), ("top_p", "topP", options.top_p)]
         {
@@ -119,7 +119,7 @@ fn config(request: &ModelRequest, dialect: &Dialect, model: &Gemini) -> Result<V
 
 fn thinking(config: &mut ObjectWriter<'_>, request: &ModelRequest, dialect: &Dialect, model: &Gemini) {
     let asked = request.options.reasoning_effort;
-    if model.traits.thinks == Thinks::Never {
+    if model.traits.thinks == ThinkingMode::Never {
         if asked.is_some_and(|asked| asked != ReasoningEffort::None) {
             dialect.omissions.log_omitted(&request.model, "reasoning_effort", "nothing");
         }

@@ -1,4 +1,4 @@
-use agentloop_core::context::assemble::{Assembler, Finished};
+use agentloop_core::context::assemble::{AssembledMessage, Assembler};
 use agentloop_core::message::{Part, Reasoning, Usage};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn decode(lines: &[&str]) -> Result<Vec<Delta>, ModelError> {
     Ok(deltas)
 }
 
-fn finished(lines: &[&str]) -> Finished {
+fn finished(lines: &[&str]) -> AssembledMessage {
     let mut assembler = Assembler::new(1);
     for (seq, delta) in decode(lines).unwrap().into_iter().enumerate() {
         assembler.consume(seq as u64, delta).unwrap();

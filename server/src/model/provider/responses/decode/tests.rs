@@ -1,4 +1,4 @@
-use agentloop_core::context::assemble::{Assembler, Finished};
+use agentloop_core::context::assemble::{AssembledMessage, Assembler};
 use agentloop_core::message::{Part, Usage};
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn read(events: &[Value]) -> Result<Vec<Delta>, ModelError> {
     Ok(deltas)
 }
 
-fn assembled(deltas: Vec<Delta>) -> Finished {
+fn assembled(deltas: Vec<Delta>) -> AssembledMessage {
     let mut assembler = Assembler::new(1);
     for (delta, seq) in deltas.into_iter().zip(1..) {
         assembler.consume(seq, delta).unwrap();
@@ -26,7 +26,7 @@ fn assembled(deltas: Vec<Delta>) -> Finished {
 }
 
 #[track_caller]
-fn finished(events: &[Value]) -> Finished {
+fn finished(events: &[Value]) -> AssembledMessage {
     assembled(read(events).unwrap())
 }
 
@@ -70,7 +70,7 @@ fn call(id: &str, arguments: &str) -> Value {
 }
 
 /// The content and the stored state of each part of an answer.
-fn parts_of(finished: &Finished) -> Vec<(String, Option<Value>)> {
+fn parts_of(finished: &AssembledMessage) -> Vec<(String, Option<Value>)> {
     let json =
         |state: &agentloop_core::message::ProviderState| serde_json::from_str::<Value>(&state.data).unwrap();
     let part = |part: &Part| match part {
@@ -85,7 +85,7 @@ fn parts_of(finished: &Finished) -> Vec<(String, Option<Value>)> {
     finished.message.parts.iter().map(part).collect()
 }
 
-fn says(finished: &Finished) -> Vec<String> {
+fn says(finished: &AssembledMessage) -> Vec<String> {
     parts_of(finished).into_iter().map(|(said, _)| said).collect()
 }
 

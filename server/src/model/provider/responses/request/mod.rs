@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, ToolChoice};
-use agentloop_core::model_traits::{Effort, ModelTraits, Thinks};
+use agentloop_core::model_traits::{Effort, ModelTraits, ThinkingMode};
 use agentloop_core::tool::ToolDeclaration;
 
 use super::Dialect;
@@ -103,9 +103,9 @@ fn reasoning(
 ) {
     let effort = effort(request, traits, dialect);
     let thinks = match (traits.map(|traits| traits.thinks), effort) {
-        (Some(Thinks::Never), _) | (_, Some(Effort::None)) => false,
-        (Some(Thinks::Always | Thinks::ByDefault), _) | (_, Some(_)) => true,
-        (Some(Thinks::WhenAsked) | None, None) => false,
+        (Some(ThinkingMode::Never), _) | (_, Some(Effort::None)) => false,
+        (Some(ThinkingMode::Always | ThinkingMode::ByDefault), _) | (_, Some(_)) => true,
+        (Some(ThinkingMode::WhenAsked) | None, None) => false,
     };
     let summary = (thinks && !call.without_reasoning).then_some("auto");
     if effort.is_some() || summary.is_some() {
@@ -114,7 +114,7 @@ fn reasoning(
         });
     }
     // A model may reason without being asked to.
-    let may_think = traits.is_none_or(|traits| traits.thinks != Thinks::Never);
+    let may_think = traits.is_none_or(|traits| traits.thinks != ThinkingMode::Never);
     if may_think && !call.without_reasoning {
         head.list("include", |include| include.extend_from_slice(br#""reasoning.encrypted_content""#));
     }

@@ -1,6 +1,6 @@
 use agentloop_core::agent::{ReasoningEffort, ResponseSchema};
 use agentloop_core::message::{Message, Part, Reasoning, Role, ToolCall, ToolStatus};
-use agentloop_core::model_traits::{Thinks, TraitOverrides};
+use agentloop_core::model_traits::{ThinkingMode, TraitOverrides};
 use agentloop_core::tool::Digest;
 use serde_json::{Value, json};
 
@@ -132,7 +132,7 @@ fn what_is_asked_of_a_model_depends_on_it() {
     assert_eq!(with("gpt-6-astra", Some(ReasoningEffort::None), &plain), (with_effort("low"), true, false));
     assert_eq!(with("prod", None, &plain), (Value::Null, true, true), "nobody knows what it takes");
     assert_eq!(with("prod", Some(ReasoningEffort::High), &plain), (with_effort("high"), true, true));
-    let never = TraitOverrides { thinks: Some(Thinks::Never), ..TraitOverrides::default() };
+    let never = TraitOverrides { thinks: Some(ThinkingMode::Never), ..TraitOverrides::default() };
     let configured = Dialect { traits: [("prod".to_owned(), never)].into(), ..Dialect::default() };
     assert_eq!(with("prod", None, &configured), (Value::Null, false, true));
 }

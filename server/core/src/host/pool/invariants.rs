@@ -1,19 +1,19 @@
-//! What must hold between any two inputs.
+//! The invariants of a pool, as tests check them between any two inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Pool, Timer};
-use crate::host::call::State;
+use crate::host::call::CallState;
 use crate::id::{CallId, HostId};
 
 impl Pool {
-    /// Asserts every invariant.
+    /// Asserts all invariants. Only valid between two inputs.
     pub(in crate::host) fn check(&self) {
-        assert!(self.freed.is_empty() && self.out.is_empty(), "an input was not finished");
+        assert!(self.hosts_with_room.is_empty() && self.out.is_empty(), "an input was not finished");
         self.hosts.check();
         self.check_connections();
         self.check_holders();
-        self.check_ending();
+        self.check_unacknowledged();
         self.check_room();
         self.check_queues();
         self.check_pinned();
@@ -36,14 +36,17 @@ impl Pool {
         }
     }
 
-    /// Both sides agree on which host has which call, and a host without a stream is kept only for its calls.
+    /// Calls and hosts agree on assignments, and a disconnected host is kept only for its calls.
     fn check_holders(&self) {
         let mut by_host: BTreeMap<&HostId, BTreeSet<&CallId>> = BTreeMap::new();
         for (id, call) in &self.calls {
-            if let State::Held(held) = &call.state {
-                by_host.entry(&held.host).or_default().insert(id);
-                let current = self.hosts[&held.host].connection.as_ref().map(|stream| stream.id);
-                assert!(held.connection.is_none() || held.connection == current, "{id} is on a dead stream");
+            if let CallState::Assigned(assignment) = &call.state {
+                by_host.entry(&assignment.host).or_default().insert(id);
+                let current = self.hosts[&assignment.host].connection.as_ref().map(|stream| stream.id);
+                assert!(
+                    assignment.connection.is_none() || assignment.connection == current,
+                    "{id} is on a dead stream"
+                );
             }
         }
         for (id, host) in self.hosts.iter() {
@@ -53,33 +56,34 @@ impl Pool {
         assert!(by_host.is_empty());
     }
 
-    /// Both sides agree on which host answered what it was told to stop.
-    fn check_ending(&self) {
+    /// Pool and connections agree on the unacknowledged results of cancelled calls.
+    fn check_unacknowledged(&self) {
         let mut ending: BTreeMap<_, BTreeSet<HostId>> = BTreeMap::new();
         for (id, host) in self.hosts.iter() {
-            for call in host.connection.iter().flat_map(|stream| &stream.ending) {
+            for call in host.connection.iter().flat_map(|stream| &stream.unacknowledged) {
                 ending.entry(call.clone()).or_default().insert(id.clone());
             }
         }
-        assert_eq!(ending, self.ending);
+        assert_eq!(ending, self.unacknowledged);
     }
 
-    /// What takes up room was counted, and credit is never overdrawn.
+    /// Every call that takes up room is counted, and credit is never overdrawn.
     fn check_room(&self) {
-        for host in self.hosts.values() {
+        for (_, host) in self.hosts.iter() {
             let Some(stream) = &host.connection else { continue };
             let mut running: BTreeMap<&str, u32> = BTreeMap::new();
-            let mut kept = 0;
+            let mut reserved = 0;
             for call in self.calls.values() {
                 let here = match &call.state {
-                    State::Reserved { connection, .. } => {
-                        kept += usize::from(*connection == stream.id);
+                    CallState::Reserved { connection, .. } => {
+                        reserved += usize::from(*connection == stream.id);
                         *connection == stream.id
                     }
-                    State::Held(held) => held.connection == Some(stream.id),
-                    State::Waiting | State::Pinned { .. } | State::Promised { .. } | State::Answering(_) => {
-                        false
-                    }
+                    CallState::Assigned(assignment) => assignment.connection == Some(stream.id),
+                    CallState::Queued
+                    | CallState::Pinned { .. }
+                    | CallState::AwaitingResult { .. }
+                    | CallState::Recording(_) => false,
                 };
                 if let Some(tool) = call.tool.as_deref().filter(|_| here) {
                     *running.entry(tool).or_default() += 1;
@@ -88,7 +92,7 @@ impl Pool {
             for tool in stream.stopping.values().flatten() {
                 *running.entry(tool).or_default() += 1;
             }
-            assert_eq!(stream.credit.kept(), kept);
+            assert_eq!(stream.credit.reserved(), reserved);
             assert!(stream.credit.is_sound(), "{:?}", stream.credit);
             let tools: BTreeSet<&str> =
                 stream.tools.keys().map(String::as_str).chain(running.keys().copied()).collect();
@@ -98,9 +102,9 @@ impl Pool {
         }
     }
 
-    /// Who waits is in the queue of its tool, and waits only while no host has room.
+    /// A queued call is in the queue of its tool, and waits only while no host has room for it.
     fn check_queues(&self) {
-        let waiting = self.calls.iter().filter(|(_, call)| matches!(call.state, State::Waiting));
+        let waiting = self.calls.iter().filter(|(_, call)| matches!(call.state, CallState::Queued));
         let waiting: BTreeSet<_> = waiting
             .map(|(id, call)| (call.tool.clone().expect("a waiting call has a tool"), id.clone()))
             .collect();
@@ -121,15 +125,15 @@ impl Pool {
         assert_eq!(waiting, queued);
     }
 
-    /// Who waits for one host waits only while it is away or has no room.
+    /// A pinned call waits only while its host is disconnected or has no room.
     fn check_pinned(&self) {
         let pinned = self.calls.iter().filter_map(|(id, call)| match &call.state {
-            State::Pinned { host } => Some((host.clone(), id.clone(), call.tool.clone()?)),
-            State::Waiting
-            | State::Promised { .. }
-            | State::Reserved { .. }
-            | State::Held(_)
-            | State::Answering(_) => None,
+            CallState::Pinned { host } => Some((host.clone(), id.clone(), call.tool.clone()?)),
+            CallState::Queued
+            | CallState::AwaitingResult { .. }
+            | CallState::Reserved { .. }
+            | CallState::Assigned(_)
+            | CallState::Recording(_) => None,
         });
         let mut listed = 0;
         for (host, id, tool) in pinned {
@@ -146,20 +150,21 @@ impl Pool {
         assert!(self.pinned.values().all(|calls| !calls.is_empty()));
     }
 
-    /// Whatever cannot stay as it is for ever has a timer, and nothing else has.
+    /// Every state that must not last for ever has a timer, and nothing else has one.
     fn check_timers(&self) {
         let mut expected = self.connections.len();
         for (id, call) in &self.calls {
             let timed = match &call.state {
-                State::Waiting => self.tools[call.tool.as_ref().expect("it has a tool")].hosts.is_empty(),
-                State::Pinned { host } => !self.is_connected(host),
-                State::Promised { .. } => true,
-                State::Held(held) => held.connection.is_none() || !held.accepted,
-                State::Reserved { .. } | State::Answering(_) => false,
+                CallState::Queued => self.tools[call.tool.as_ref().expect("it has a tool")].hosts.is_empty(),
+                CallState::Pinned { host } => !self.is_connected(host),
+                CallState::AwaitingResult { .. } => true,
+                CallState::Assigned(assignment) => assignment.connection.is_none() || !assignment.accepted,
+                CallState::Reserved { .. } | CallState::Recording(_) => false,
             };
             assert_eq!(self.timers.get(&Timer::Call(id.clone())).is_some(), timed, "{id} {:?}", call.state);
             expected += usize::from(timed);
-            let saved = matches!(&call.state, State::Held(held) if held.checkpoint.is_some());
+            let saved =
+                matches!(&call.state, CallState::Assigned(assignment) if assignment.checkpoint.is_some());
             assert_eq!(self.timers.get(&Timer::Checkpoint(id.clone())).is_some(), saved, "{id}");
             expected += usize::from(saved);
         }

@@ -1,16 +1,16 @@
-//! Which call gets which host: seeking, granting, waiting.
+//! Placement of calls: seeking a host, granting one, and waiting in the queue of a tool.
 
 use std::ops::Bound;
 
 use super::{Pool, Timer};
-use crate::host::call::{Call, Held, State};
+use crate::host::call::{Assignment, CallState, TrackedCall};
 use crate::host::frame::ServerFrame;
-use crate::host::io::{ConnectionId, News, Output};
-use crate::host::session::Host;
+use crate::host::host_state::HostState;
+use crate::host::io::{CallUpdate, ConnectionId, Output};
 use crate::id::{CallId, HostId};
 
-/// So many hosts that serve a tool are compared one by one; among more it is quicker to look at all hosts, beginning
-/// with those that have the least to do.
+/// Up to this many hosts of a tool are compared one by one. Among more, walking all hosts from the least loaded on is
+/// quicker.
 const FEW_HOSTS: usize = 8;
 
 impl Pool {
@@ -28,16 +28,18 @@ impl Pool {
 
     pub(super) fn seek(&mut self, id: CallId, tool: String, on: Option<HostId>) {
         match self.calls.get(&id).map(|call| call.state.clone()) {
-            Some(State::Waiting | State::Pinned { .. } | State::Promised { .. }) => return,
-            Some(State::Reserved { host, connection }) if self.stream(&host, connection).is_some() => {
-                return self.news(&id, News::Granted { host });
+            Some(CallState::Queued | CallState::Pinned { .. } | CallState::AwaitingResult { .. }) => return,
+            Some(CallState::Reserved { host, connection }) if self.stream(&host, connection).is_some() => {
+                return self.tell(&id, CallUpdate::Granted { host });
             }
-            Some(State::Held(held)) if held.finished && held.connection.is_some() => {
+            Some(CallState::Assigned(assignment))
+                if assignment.finished && assignment.connection.is_some() =>
+            {
                 self.remove(&id);
-                return self.await_answer(id, tool, held.attempt, on);
+                return self.await_result(id, tool, assignment.attempt, on);
             }
-            Some(State::Held(held)) => self.disown(&id, &held),
-            Some(State::Reserved { .. } | State::Answering(_)) => {
+            Some(CallState::Assigned(assignment)) => self.revoke(&id, &assignment),
+            Some(CallState::Reserved { .. } | CallState::Recording(_)) => {
                 self.remove(&id);
             }
             None => {}
@@ -49,18 +51,22 @@ impl Pool {
     }
 
     pub(super) fn stop_seeking(&mut self, id: &CallId) {
-        if let Some(State::Waiting | State::Pinned { .. } | State::Promised { .. } | State::Reserved { .. }) =
-            self.calls.get(id).map(|call| &call.state)
+        if let Some(
+            CallState::Queued
+            | CallState::Pinned { .. }
+            | CallState::AwaitingResult { .. }
+            | CallState::Reserved { .. },
+        ) = self.calls.get(id).map(|call| &call.state)
         {
             self.remove(id);
         }
     }
 
-    /// A held call whose run goes another way: the host is told.
-    pub(super) fn disown(&mut self, id: &CallId, held: &Held) {
+    /// Takes an assigned call from its host, and tells the host that its lease is lost.
+    pub(super) fn revoke(&mut self, id: &CallId, assignment: &Assignment) {
         self.remove(id);
-        if let Some(connection) = held.connection {
-            self.send(connection, ServerFrame::LeaseLost(held.call_ref(id)));
+        if let Some(connection) = assignment.connection {
+            self.send(connection, ServerFrame::LeaseLost(assignment.call_ref(id)));
         }
     }
 
@@ -77,16 +83,16 @@ impl Pool {
     }
 
     pub(super) fn deny(&mut self, id: &CallId, message: String) {
-        self.news(id, News::Denied { message });
+        self.tell(id, CallUpdate::Denied { message });
     }
 
-    /// The least loaded host with room; of equals the one with the most credit.
+    /// The least loaded host with room for the call; among equals the one with the most credit.
     fn best_host(&mut self, id: &CallId, tool: &str) -> Option<(HostId, ConnectionId)> {
         let (hosts, serving, now) = (&mut self.hosts, &self.tools[tool].hosts, self.now);
         if self.closing {
             return None;
         }
-        let has_room = |(_, host): &(&HostId, &Host)| host.has_room_for(id, tool, now);
+        let has_room = |(_, host): &(&HostId, &HostState)| host.has_room_for(id, tool, now);
         let best = if serving.len() <= FEW_HOSTS {
             serving.iter().map(|id| (id, &hosts[id])).filter(has_room).min_by_key(|(_, host)| host.rank())
         } else {
@@ -97,10 +103,11 @@ impl Pool {
 
     pub(super) fn grant(&mut self, id: CallId, tool: String, host: HostId, connection: ConnectionId) {
         let stream = self.stream(&host, connection).expect("a host with room is connected");
-        stream.credit.keep();
+        stream.credit.reserve();
         stream.occupy(Some(&tool));
-        self.news(&id, News::Granted { host: host.clone() });
-        self.calls.insert(id, Call { tool: Some(tool), state: State::Reserved { host, connection } });
+        self.tell(&id, CallUpdate::Granted { host: host.clone() });
+        self.calls
+            .insert(id, TrackedCall { tool: Some(tool), state: CallState::Reserved { host, connection } });
     }
 
     fn queue(&mut self, id: CallId, tool: String) {
@@ -110,7 +117,7 @@ impl Pool {
             self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.host_wait));
         }
         self.waiting.insert(tool.clone());
-        self.calls.insert(id, Call { tool: Some(tool), state: State::Waiting });
+        self.calls.insert(id, TrackedCall { tool: Some(tool), state: CallState::Queued });
     }
 
     pub(super) fn unqueue(&mut self, id: &CallId, tool: Option<&str>) {
@@ -123,13 +130,13 @@ impl Pool {
         }
     }
 
-    /// Gives what room a host has to calls that wait; its tools take turns.
+    /// Grants the room that a host has: first to calls pinned to it, then to its tools' queues round-robin.
     pub(super) fn fill(&mut self, host: &HostId) {
         self.fill_pinned(host);
         while let Some((tool, connection)) = self.next_for(host) {
             let known = self.tools.get_mut(&tool).expect("a call waits for a known tool");
-            let may_have = |id: &CallId| self.hosts[host].may_have(id);
-            let id = known.queue.pop(may_have).expect("it was found that one fits");
+            let may_get = |id: &CallId| self.hosts[host].may_get(id);
+            let id = known.queue.pop(may_get).expect("next_for found a call that fits");
             if known.queue.is_empty() {
                 self.waiting.remove(&tool);
             }
@@ -140,7 +147,7 @@ impl Pool {
         }
     }
 
-    /// The next tool that this host has room for and calls wait for that it may have.
+    /// The next tool, by name after the last one served, with a queued call that this host has room for and may get.
     fn next_for(&self, id: &HostId) -> Option<(String, ConnectionId)> {
         let host = self.hosts.get(id).filter(|_| !self.closing)?;
         let connection = host.connection.as_ref()?;
@@ -149,11 +156,11 @@ impl Pool {
         self.waiting
             .range::<str, _>(after)
             .chain(self.waiting.range::<str, _>(wrapped))
-            .find(|tool| host.has_room(tool, self.now) && self.tools[*tool].queue.has(|id| host.may_have(id)))
+            .find(|tool| host.has_room(tool, self.now) && self.tools[*tool].queue.has(|id| host.may_get(id)))
             .map(|tool| (tool.clone(), connection.id))
     }
 
-    /// A connected host serves a tool.
+    /// Records that a connected host serves a tool.
     pub(super) fn serve(&mut self, tool: &str, host: &HostId) {
         let known = self.tools.entry(tool.to_owned()).or_default();
         if known.hosts.is_empty() {
@@ -165,7 +172,7 @@ impl Pool {
         known.hosts.insert(host.clone());
     }
 
-    /// A host serves a tool no longer. Who waits for it waits for a host to connect.
+    /// Records that a host no longer serves a tool. After the last such host, queued calls wait for one to connect.
     pub(super) fn unserve(&mut self, tool: &str, host: &HostId) {
         let Some(known) = self.tools.get_mut(tool) else { return };
         if !known.hosts.remove(host) || !known.hosts.is_empty() {
@@ -178,8 +185,8 @@ impl Pool {
         self.out.push(Output::Unserved { tenant: self.tenant.clone(), tool: tool.to_owned() });
     }
 
-    /// Nobody came to serve the tool that a call waits for.
-    pub(super) fn waited_in_vain(&mut self, id: &CallId) {
+    /// Denies a queued call because no host of its tool connected in time.
+    pub(super) fn deny_without_host(&mut self, id: &CallId) {
         let Some(call) = self.remove(id) else { return };
         let tool = call.tool.unwrap_or_default();
         self.deny(id, format!("no tool host that serves `{tool}` is connected"));

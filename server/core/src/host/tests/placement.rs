@@ -1,4 +1,4 @@
-//! Which call gets which host, and who waits.
+//! Placement of calls on hosts, and the queues of tools.
 
 use std::cmp::Reverse;
 
@@ -33,7 +33,7 @@ fn each_call_uses_a_credit_of_its_stream_however_it_ends() {
     bench.running(1, "h", "a/1.0", "t");
     bench.seek("b/1.0", "t");
     assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
-    assert_eq!(bench.settled("a/1.0"), [""; 0]);
+    assert_eq!(bench.handled("a/1.0"), [""; 0]);
     assert_eq!(bench.credit(1, 1), [""; 0], "repeating it is harmless");
     assert_eq!(bench.credit(1, 0), [""; 0], "less takes nothing back");
     assert_eq!(bench.credit(1, 2), ["b/1.0: granted h"]);
@@ -98,7 +98,7 @@ fn a_tools_own_bound_holds_on_each_host() {
 }
 
 #[test]
-fn runs_take_turns_and_so_do_tools() {
+fn runs_and_tools_are_served_round_robin() {
     let mut bench = Bench::new();
     bench.join(1, "h", 0, &["t", "u"]);
     for (id, tool) in
@@ -156,14 +156,14 @@ fn the_wait_for_a_host_begins_when_the_last_one_goes() {
     bench.join(1, "h", 0, &["t"]);
     bench.join(2, "g", 0, &["t"]);
     bench.seek("a/1.0", "t");
-    assert_eq!(bench.leave(1), [""; 0]);
+    assert_eq!(bench.disconnect(1), [""; 0]);
     bench.pass(Millis::secs(10));
-    assert_eq!(bench.leave(2), ["unserved t"]);
+    assert_eq!(bench.disconnect(2), ["unserved t"]);
     assert_eq!(bench.pass(Millis::secs(29)), [""; 0]);
     bench.join(1, "h", 0, &["t"]);
     bench.heartbeat(1, &[]);
     assert_eq!(bench.pass(Millis::secs(10)), [""; 0], "a host without room is a host");
-    bench.leave(1);
+    bench.disconnect(1);
     assert_eq!(bench.pass(Millis::secs(30)), ["a/1.0: denied connected"]);
     bench.assert_empty();
 }
@@ -175,7 +175,7 @@ fn a_tool_that_nobody_needs_can_be_forgotten() {
     bench.join(1, "h", 1, &["t"]);
     bench.input(forget());
     assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: granted h"], "it is served");
-    bench.leave(1);
+    bench.disconnect(1);
     bench.input(Input::StopSeeking { call: call("a/1.0") });
     bench.input(forget());
     assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: denied serves"]);

@@ -1,81 +1,84 @@
-//! What people are asked for, by whoever asks, and what a running call hears of it.
+//! Content of a question to people, and the reply that a running call gets to its own question.
+//!
+//! Questions come from the planner, from the tool `ask_human` and from running calls. The run adds an id and a deadline:
+//! see [`crate::run::human::Question`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{ID_BYTES_MAX, OPTION_BYTES_MAX, OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
 
-/// What a human is asked for: text, or a choice where there are options.
+/// Content of a question that asks for text or, if it has options, for a choice.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
+pub struct QuestionContent {
     /// The question, for people.
     pub text: String,
-    /// The choices; none means free text.
+    /// The options to choose from. Without options the question asks for free text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<SelectOption>,
-    /// Whether several, or none, may be chosen.
+    /// True if any number of options may be chosen, none included. False asks for exactly one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multiple: bool,
-    /// The host's name for the question, where a running call asks.
+    /// The host's name for the question, if a running call asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
 }
 
-/// One choice.
+/// One option of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelectOption {
-    /// What the answer names.
+    /// Id that the answer names.
     pub id: String,
-    /// What people read.
+    /// Text that people read.
     pub label: String,
 }
 
-/// Why something cannot be asked.
+/// Faults of a question from outside.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadAsk {
-    /// There is no question, or too long a one.
+pub enum BadQuestion {
+    /// The text is empty or too long.
     #[error("question: must be 1 to {SHORT_TEXT_BYTES_MAX} bytes")]
     Text,
-    /// There are too many choices.
+    /// There are too many options.
     #[error("options: must be at most {OPTIONS_MAX}")]
     TooManyOptions,
-    /// This choice has no id, or one that is too long.
+    /// The option at this index has an empty or too long id.
     #[error("options[{0}].id: must be 1 to {ID_BYTES_MAX} bytes")]
     OptionId(usize),
-    /// This choice has the id of an earlier one.
+    /// The option at this index has the id of an earlier one.
     #[error("options[{0}].id: is that of an earlier option")]
     SameId(usize),
-    /// This choice has too long a text.
+    /// The option at this index has a label that is too long.
     #[error("options[{0}].label: must be at most {OPTION_BYTES_MAX} bytes")]
     OptionLabel(usize),
 }
 
-impl Ask {
+impl QuestionContent {
     /// Checks a question from outside.
     ///
     /// # Errors
-    /// What is wrong with it; the message begins with the field.
-    pub fn check(&self) -> Result<(), BadAsk> {
+    /// The first fault that is found; the message begins with the field.
+    pub fn check(&self) -> Result<(), BadQuestion> {
         if self.text.is_empty() || self.text.len() > SHORT_TEXT_BYTES_MAX {
-            return Err(BadAsk::Text);
+            return Err(BadQuestion::Text);
         }
         if self.options.len() > OPTIONS_MAX {
-            return Err(BadAsk::TooManyOptions);
+            return Err(BadQuestion::TooManyOptions);
         }
         for (at, option) in self.options.iter().enumerate() {
             if option.id.is_empty() || option.id.len() > ID_BYTES_MAX {
-                return Err(BadAsk::OptionId(at));
+                return Err(BadQuestion::OptionId(at));
             }
             if self.options[..at].iter().any(|before| before.id == option.id) {
-                return Err(BadAsk::SameId(at));
+                return Err(BadQuestion::SameId(at));
             }
             if option.label.len() > OPTION_BYTES_MAX {
-                return Err(BadAsk::OptionLabel(at));
+                return Err(BadQuestion::OptionLabel(at));
             }
         }
         Ok(())
     }
 
-    /// Roughly its bytes on the wire.
+    /// Approximate size on the wire, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let options: usize = self.options.iter().map(|option| option.id.len() + option.label.len()).sum();
@@ -83,19 +86,19 @@ impl Ask {
     }
 }
 
-/// What a running call hears of its question.
+/// Reply to a question of a running call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InputAnswer {
-    /// Text.
+    /// The text that was asked for.
     Text(String),
-    /// Ids of the options that were chosen.
+    /// Ids of the chosen options.
     Selected(Vec<String>),
-    /// There is no answer and will not be; why.
+    /// There will be no answer. The text is the reason.
     Refused(String),
 }
 
 impl InputAnswer {
-    /// Roughly its bytes on the wire.
+    /// Approximate size on the wire, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {

@@ -1,0 +1,256 @@
+//! Requests of runs about calls that are granted or assigned: offer, reclaim, cancel, release; and recorded results.
+
+use super::{Pool, Timer, first_of};
+use crate::host::call::{Assignment, CallState, TrackedCall};
+use crate::host::frame::{CallOutcome, CallRef, CallRequest, CallResult, Ran, ServerFrame};
+use crate::host::io::{CallUpdate, ConnectionId, Output};
+use crate::id::{CallId, HostId, RunId};
+
+impl Pool {
+    pub(super) fn offer(&mut self, request: CallRequest) {
+        let id = request.call.call.clone();
+        match self.calls.get(&id).map(|call| call.state.clone()) {
+            Some(CallState::Reserved { host, connection }) if host == request.host => {
+                match self.stream(&host, connection) {
+                    Some(stream) if stream.draining || !stream.tools.contains_key(&request.tool) => {
+                        self.report_lost(&request.call, Ran::No, "the host takes no more calls of this tool");
+                    }
+                    Some(stream) if request.size() > stream.max_frame_bytes => {
+                        let max = stream.max_frame_bytes;
+                        self.too_large(request, "call", max);
+                    }
+                    Some(stream) if stream.is_too_small_for_runtime(&request) => {
+                        let max = stream.max_frame_bytes;
+                        self.too_large(request, "call's runtime", max);
+                    }
+                    Some(_) => self.send_call(request, connection),
+                    None => self.report_lost(
+                        &request.call,
+                        Ran::No,
+                        "the host disconnected before it got the call",
+                    ),
+                }
+            }
+            Some(CallState::Assigned(assignment) | CallState::Recording(assignment))
+                if assignment.is(&request.call) => {}
+            Some(CallState::Assigned(assignment)) => {
+                self.revoke(&id, &assignment);
+                self.report_lost(&request.call, Ran::No, "the call was offered without room for it");
+            }
+            Some(
+                CallState::Queued
+                | CallState::Pinned { .. }
+                | CallState::AwaitingResult { .. }
+                | CallState::Reserved { .. }
+                | CallState::Recording(_),
+            )
+            | None => {
+                self.report_lost(&request.call, Ran::No, "the call was offered without room for it");
+            }
+        }
+    }
+
+    fn send_call(&mut self, request: CallRequest, connection: ConnectionId) {
+        let (id, host) = (request.call.call.clone(), request.host.clone());
+        let stream = self.stream(&host, connection).expect("the caller checked that the stream is current");
+        stream.credit.spend();
+        let lease = request.lease.as_str().to_owned();
+        self.assign(&id, Assignment::new(host, request.call.attempt, lease, Some(connection)));
+        self.timers.set(Timer::Call(id), self.now.after(self.options.accept_timeout));
+        self.open_runtime(connection, &request);
+        self.send(connection, ServerFrame::CallRequest(Box::new(request)));
+    }
+
+    /// Rejects a call that is too large for its host. Another host would not take it either, so the model is told.
+    fn too_large(&mut self, request: CallRequest, what: &str, max: usize) {
+        self.remove(&request.call.call);
+        let message = format!("the {what} is too large for its tool host, which takes {max} bytes");
+        let lease = request.lease.as_str().to_owned();
+        self.out.push(Output::Result {
+            tenant: self.tenant.clone(),
+            connection: None,
+            host: request.host,
+            result: Box::new(CallResult {
+                call: request.call,
+                lease,
+                outcome: CallOutcome::Rejected { message },
+            }),
+        });
+    }
+
+    /// Assigns a call to its host. The caller counts the room that the call takes up.
+    pub(super) fn assign(&mut self, id: &CallId, assignment: Assignment) {
+        let host = self.hosts.get_or_insert_disconnected(&assignment.host, self.now);
+        host.calls.insert(id.clone());
+        match self.calls.get_mut(id) {
+            Some(call) => call.state = CallState::Assigned(assignment),
+            None => {
+                self.calls
+                    .insert(id.clone(), TrackedCall { tool: None, state: CallState::Assigned(assignment) });
+            }
+        }
+    }
+
+    pub(super) fn reclaim(&mut self, request: &CallRequest) {
+        let id = &request.call.call;
+        match self.calls.get(id).map(|call| call.state.clone()) {
+            Some(CallState::Assigned(assignment))
+                if assignment.is(&request.call) && assignment.host == request.host =>
+            {
+                return self.confirm_assignment(id, &assignment, &request.tool);
+            }
+            Some(CallState::Recording(assignment)) if assignment.is(&request.call) => return,
+            Some(CallState::Assigned(assignment)) => self.revoke(id, &assignment),
+            Some(
+                CallState::Queued
+                | CallState::Pinned { .. }
+                | CallState::AwaitingResult { .. }
+                | CallState::Reserved { .. }
+                | CallState::Recording(_),
+            ) => {
+                self.remove(id);
+            }
+            None => {}
+        }
+        if self.hosts.get(&request.host).is_some_and(|host| host.connection.is_some()) {
+            return self.report_lost(&request.call, Ran::Maybe, "the host does not have the call");
+        }
+        self.assign_to_absent(
+            id,
+            request.host.clone(),
+            request.call.attempt,
+            request.lease.as_str().to_owned(),
+        );
+        if let Some(call) = self.calls.get_mut(id) {
+            call.tool = Some(request.tool.clone());
+        }
+    }
+
+    /// Confirms to a run that its host still has the call. Counts the call's tool, where the host brought the call first.
+    fn confirm_assignment(&mut self, id: &CallId, assignment: &Assignment, tool: &str) {
+        let call = self.calls.get_mut(id).expect("the caller found the call");
+        if call.tool.is_none() {
+            call.tool = Some(tool.to_owned());
+            if let Some(stream) =
+                assignment.connection.and_then(|connection| self.stream(&assignment.host, connection))
+            {
+                stream.occupy(Some(tool));
+            }
+        }
+        if assignment.accepted && assignment.connection.is_some() {
+            self.tell(
+                id,
+                CallUpdate::Accepted { attempt: assignment.attempt, host: assignment.host.clone() },
+            );
+        }
+    }
+
+    /// Assigns a call to a disconnected host, which has the grace period to reconnect with it.
+    fn assign_to_absent(&mut self, id: &CallId, host: HostId, attempt: u32, lease: String) {
+        self.assign(id, Assignment { accepted: true, ..Assignment::new(host, attempt, lease, None) });
+        self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.grace_period));
+    }
+
+    /// Cancels one attempt. A call that seeks a host, or was granted one, is already at its next attempt and is left
+    /// alone: its run may seek a host before it gives up the failed attempt.
+    pub(super) fn cancel(&mut self, call: &CallRef, reason: String) {
+        match self.calls.get(&call.call).map(|call| call.state.clone()) {
+            Some(CallState::Assigned(assignment)) if assignment.is(call) => {
+                self.stop(call, &assignment, reason)
+            }
+            Some(CallState::Recording(assignment)) if assignment.is(call) => {
+                self.remove(&call.call);
+            }
+            Some(
+                CallState::Assigned(_)
+                | CallState::Recording(_)
+                | CallState::Queued
+                | CallState::Pinned { .. }
+                | CallState::AwaitingResult { .. }
+                | CallState::Reserved { .. },
+            )
+            | None => {}
+        }
+    }
+
+    /// Tells the host to stop the call. The call takes up room until the host has stopped it.
+    pub(super) fn stop(&mut self, call: &CallRef, assignment: &Assignment, reason: String) {
+        let tool = self.remove(&call.call).and_then(|call| call.tool);
+        let Some(connection) = assignment.connection else { return };
+        if let Some(stream) = self.stream(&assignment.host, connection) {
+            stream.occupy(tool.as_deref());
+            stream.stopping.insert(call.clone(), tool);
+            let grace = self.options.cancel_grace;
+            self.send(connection, ServerFrame::Cancel { call: call.clone(), reason, grace });
+        }
+    }
+
+    /// Ends the search for hosts of a run's calls. Calls that a host has stay with it: their run may reclaim them.
+    pub(super) fn release(&mut self, run: &RunId) {
+        let sought: Vec<CallId> = self
+            .calls
+            .range(first_of(run)..)
+            .take_while(|(id, _)| id.run == *run)
+            .filter(|(_, call)| {
+                matches!(
+                    call.state,
+                    CallState::Queued
+                        | CallState::Pinned { .. }
+                        | CallState::AwaitingResult { .. }
+                        | CallState::Reserved { .. }
+                )
+            })
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in sought {
+            self.remove(&id);
+        }
+    }
+
+    pub(super) fn result_handled(&mut self, call: &CallRef) {
+        for host in self.unacknowledged.remove(call).into_iter().flatten() {
+            if let Some(stream) = self.hosts.get_mut(&host).and_then(|host| host.connection.as_mut()) {
+                stream.unacknowledged.remove(call);
+            }
+            self.hosts_with_room.insert(host);
+        }
+        if self.recording(call).is_some() {
+            self.remove(&call.call);
+        } else if self.awaits_result(call) {
+            self.stop_awaiting_result(&call.call);
+        }
+    }
+
+    pub(super) fn result_not_recorded(&mut self, call: &CallRef) {
+        if let Some(assignment) = self.recording(call).cloned() {
+            self.assign_to_absent(&call.call, assignment.host, assignment.attempt, assignment.lease);
+        }
+    }
+
+    fn recording(&self, call: &CallRef) -> Option<&Assignment> {
+        match &self.calls.get(&call.call)?.state {
+            CallState::Recording(assignment) if assignment.is(call) => Some(assignment),
+            CallState::Recording(_)
+            | CallState::Queued
+            | CallState::Pinned { .. }
+            | CallState::AwaitingResult { .. }
+            | CallState::Reserved { .. }
+            | CallState::Assigned(_) => None,
+        }
+    }
+
+    pub(super) fn result_without_stream(&mut self, call: &CallRef, lease: &str) {
+        if self.assignment(call).is_some_and(|assignment| assignment.lease == lease) {
+            self.begin_recording(&call.call);
+        }
+    }
+
+    /// The result of a call arrived: the host no longer has the call, and the run gets no more updates of it.
+    pub(super) fn begin_recording(&mut self, id: &CallId) {
+        let Some(call) = self.remove(id) else { return };
+        if let CallState::Assigned(assignment) = call.state {
+            self.calls
+                .insert(id.clone(), TrackedCall { tool: call.tool, state: CallState::Recording(assignment) });
+        }
+    }
+}
