@@ -21,19 +21,19 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How long a decision is remembered.
+// Period for which a decision counts for similar calls.
 type RememberScope int32
 
 const (
 	// Taken as ONCE.
 	RememberScope_REMEMBER_SCOPE_UNSPECIFIED RememberScope = 0
-	// Not at all.
+	// It counts for this call only.
 	RememberScope_REMEMBER_SCOPE_ONCE RememberScope = 1
-	// For the rest of the run.
+	// It counts for the rest of the run.
 	RememberScope_REMEMBER_SCOPE_RUN RememberScope = 2
-	// For the rest of the session, in runs that start later too.
+	// It counts for the rest of the session, also in runs that start later.
 	RememberScope_REMEMBER_SCOPE_SESSION RememberScope = 3
-	// As a rule for every run that starts from now on, until it is deleted: see `Tools.ListRules`.
+	// It counts for this run and for every run that starts from now on, until it is deleted; see `Tools.ListRules`.
 	RememberScope_REMEMBER_SCOPE_RULE RememberScope = 4
 )
 
@@ -82,10 +82,10 @@ func (RememberScope) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{0}
 }
 
-// Asks for a run.
+// Starts or joins a run.
 type RunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the run is given. Required.
+	// Input of the run. Required.
 	Input         *RunInput `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -128,10 +128,10 @@ func (x *RunRequest) GetInput() *RunInput {
 	return nil
 }
 
-// How the run ended, or where it waits.
+// Returns the run's end, or the place where it waits.
 type RunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The result.
+	// Result of the run, or its state while it waits.
 	Result        *RunResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -174,12 +174,12 @@ func (x *RunResponse) GetResult() *RunResult {
 	return nil
 }
 
-// Asks for a run and its events.
+// Starts or joins a run, and streams its events.
 type RunStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the run is given. Required.
+	// Input of the run. Required.
 	Input *RunInput `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
-	// When joining a run that exists: the last `seq` already seen.
+	// The last `seq` that the caller has seen, to join a run that exists.
 	AfterSeq      uint64 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -229,10 +229,10 @@ func (x *RunStreamRequest) GetAfterSeq() uint64 {
 	return 0
 }
 
-// One event.
+// One event of the stream.
 type RunStreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The event.
+	// The event itself.
 	Event         *RunEvent `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -275,14 +275,14 @@ func (x *RunStreamResponse) GetEvent() *RunEvent {
 	return nil
 }
 
-// Asks for a run's events.
+// Streams the events of a run.
 type SubscribeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run. Required.
+	// Id of the run. Required.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// The last `seq` already seen; 0 for all.
+	// The last `seq` that the caller has seen; 0 for all events.
 	AfterSeq uint64 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
-	// Leave out transient events.
+	// True leaves out transient events.
 	DurableOnly   bool `protobuf:"varint,3,opt,name=durable_only,json=durableOnly,proto3" json:"durable_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -339,10 +339,10 @@ func (x *SubscribeRequest) GetDurableOnly() bool {
 	return false
 }
 
-// One event.
+// One event of the stream.
 type SubscribeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The event.
+	// The event itself.
 	Event         *RunEvent `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -385,17 +385,17 @@ func (x *SubscribeResponse) GetEvent() *RunEvent {
 	return nil
 }
 
-// Asks for a run to end.
+// Ends a run.
 type AbortRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which. Exactly one is required.
+	// The run to end. Exactly one is required.
 	//
 	// Types that are valid to be assigned to Target:
 	//
 	//	*AbortRequest_RunId
 	//	*AbortRequest_SessionId
 	Target isAbortRequest_Target `protobuf_oneof:"target"`
-	// Kept with the run, for people. At most 4 KiB.
+	// Reason for people, kept with the run. At most 4 KiB.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -468,12 +468,12 @@ type isAbortRequest_Target interface {
 }
 
 type AbortRequest_RunId struct {
-	// This run.
+	// Id of the run.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3,oneof"`
 }
 
 type AbortRequest_SessionId struct {
-	// The live run of this session; none is fine. The first in its queue is next.
+	// Id of a session, whose live run ends; a session without one is no error. Its next queued run then starts.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3,oneof"`
 }
 
@@ -481,12 +481,12 @@ func (*AbortRequest_RunId) isAbortRequest_Target() {}
 
 func (*AbortRequest_SessionId) isAbortRequest_Target() {}
 
-// What became of it.
+// Returns the aborted run.
 type AbortResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run that was ended; empty where the session had none.
+	// Id of the aborted run; empty if the session had none.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Its status now: ABORTED, or how it had ended before.
+	// Its status: ABORTED, or its final status if it had ended before.
 	Status        RunStatus `protobuf:"varint,2,opt,name=status,proto3,enum=agentloop.v1.RunStatus" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -539,18 +539,18 @@ func (x *AbortResponse) GetStatus() RunStatus {
 // Answers a question about a tool call.
 type SubmitApprovalRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The question. Required.
+	// Id of the question. Required.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The answer. Required.
+	// The decision about the call. Required.
 	Decision *Decision `protobuf:"bytes,2,opt,name=decision,proto3" json:"decision,omitempty"`
-	// The digest of what was shown. Where given, it must be that of what is asked.
+	// Digest that the person saw. If it is given, it must equal the question's digest.
 	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Who decides. An authenticated caller's name takes its place.
+	// Name of the person who decides. An authenticated caller's name replaces it.
 	DecidedBy string `protobuf:"bytes,4,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
-	// Whether like questions are to be answered alike from now on. Only with `approve` and `deny`.
+	// Period for which the decision counts for similar calls. Only with `approve` and `deny`.
 	Remember RememberScope `protobuf:"varint,5,opt,name=remember,proto3,enum=agentloop.v1.RememberScope" json:"remember,omitempty"`
-	// The rule to remember; it must match the call in question. Its action is that of the decision. Absent: the
-	// question's `suggested_rule`. See `Tools.CheckPolicy` for what it would match.
+	// Rule to remember. It must match the call in question, and its action is that of the decision. Absent: the
+	// question's `suggested_rule`. `Tools.CheckPolicy` shows the calls that it would match.
 	RememberRule  *PolicyRule `protobuf:"bytes,6,opt,name=remember_rule,json=rememberRule,proto3" json:"remember_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -628,10 +628,10 @@ func (x *SubmitApprovalRequest) GetRememberRule() *PolicyRule {
 	return nil
 }
 
-// The question as it stands.
+// Returns the question.
 type SubmitApprovalResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// With its answer.
+	// The question with its answer.
 	Request       *HumanRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -674,19 +674,19 @@ func (x *SubmitApprovalResponse) GetRequest() *HumanRequest {
 	return nil
 }
 
-// Answers a PROMPT or SELECT.
+// Answers a question of kind PROMPT or SELECT.
 type SubmitInputRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The question. Required.
+	// Id of the question. Required.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Exactly one is required, fitting the kind.
+	// The answer. Exactly one is required, and it must fit the kind.
 	//
 	// Types that are valid to be assigned to Input:
 	//
 	//	*SubmitInputRequest_Text
 	//	*SubmitInputRequest_Selection
 	Input isSubmitInputRequest_Input `protobuf_oneof:"input"`
-	// Who answers. An authenticated caller's name takes its place.
+	// Name of the person who answers. An authenticated caller's name replaces it.
 	AnsweredBy    string `protobuf:"bytes,4,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -766,12 +766,12 @@ type isSubmitInputRequest_Input interface {
 }
 
 type SubmitInputRequest_Text struct {
-	// For PROMPT.
+	// Text that answers a PROMPT.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3,oneof"`
 }
 
 type SubmitInputRequest_Selection struct {
-	// For SELECT.
+	// Options that answer a SELECT.
 	Selection *Selection `protobuf:"bytes,3,opt,name=selection,proto3,oneof"`
 }
 
@@ -779,10 +779,10 @@ func (*SubmitInputRequest_Text) isSubmitInputRequest_Input() {}
 
 func (*SubmitInputRequest_Selection) isSubmitInputRequest_Input() {}
 
-// The question as it stands.
+// Returns the question.
 type SubmitInputResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// With its answer.
+	// The question with its answer.
 	Request       *HumanRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -825,14 +825,14 @@ func (x *SubmitInputResponse) GetRequest() *HumanRequest {
 	return nil
 }
 
-// Asks for one instruction to be carried out.
+// Carries out one instruction of a stepped run.
 type StepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run. Required.
+	// Id of the run. Required.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Makes the call idempotent: the same with another `approve_request_id` is ALREADY_EXISTS. Required.
+	// Makes the call idempotent. The same id with another `approve_request_id` is ALREADY_EXISTS. Required.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Approve this waiting question and run its call as the step.
+	// Id of a waiting question to approve; the step runs its call.
 	ApproveRequestId string `protobuf:"bytes,3,opt,name=approve_request_id,json=approveRequestId,proto3" json:"approve_request_id,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -889,15 +889,15 @@ func (x *StepRequest) GetApproveRequestId() string {
 	return ""
 }
 
-// What the step did.
+// Returns the events of the step.
 type StepResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The events of the step: from the first on, as many as one message has room for beside the run. `Subscribe` has the
+	// The events of the step, from the first on: as many as fit into one message beside the run. `Subscribe` has the
 	// rest.
 	Events []*RunEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	// The run after it.
+	// The run after the step.
 	Run *Run `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	// What was carried out.
+	// The instruction that was carried out.
 	Instruction   *Instruction `protobuf:"bytes,3,opt,name=instruction,proto3" json:"instruction,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -957,7 +957,7 @@ func (x *StepResponse) GetInstruction() *Instruction {
 // Asks for one run.
 type GetRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run. Required.
+	// Id of the run. Required.
 	RunId         string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1000,10 +1000,10 @@ func (x *GetRunRequest) GetRunId() string {
 	return ""
 }
 
-// The run.
+// Returns one run.
 type GetRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As it stands.
+	// The run's present state.
 	Run           *Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1046,16 +1046,16 @@ func (x *GetRunResponse) GetRun() *Run {
 	return nil
 }
 
-// Asks for runs.
+// Asks for a page of runs.
 type ListRunsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only of this session; empty means all.
+	// Filter: only of this session; empty means all.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Only with one of these statuses; empty means all.
+	// Filter: only with one of these statuses; empty means all.
 	Statuses []RunStatus `protobuf:"varint,2,rep,packed,name=statuses,proto3,enum=agentloop.v1.RunStatus" json:"statuses,omitempty"`
-	// At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message.
+	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// From an earlier answer; empty for the first page.
+	// `next_page_token` of the page before; empty for the first page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1119,12 +1119,12 @@ func (x *ListRunsRequest) GetPageToken() string {
 	return ""
 }
 
-// Some runs.
+// Returns a page of runs.
 type ListRunsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Newest first.
+	// The runs, newest first.
 	Runs []*Run `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
-	// For the next page; empty when this is the last.
+	// Token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1174,16 +1174,16 @@ func (x *ListRunsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Asks for the questions that wait.
+// Asks for a page of open questions.
 type ListPendingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only of this session; empty means all.
+	// Filter: only of this session; empty means all.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Only of this run; empty means all.
+	// Filter: only of this run; empty means all.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message.
+	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// From an earlier answer; empty for the first page.
+	// `next_page_token` of the page before; empty for the first page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1247,12 +1247,12 @@ func (x *ListPendingRequest) GetPageToken() string {
 	return ""
 }
 
-// Some questions.
+// Returns a page of open questions.
 type ListPendingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Oldest first.
+	// The questions, oldest first.
 	Requests []*HumanRequest `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
-	// For the next page; empty when this is the last.
+	// Token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1302,14 +1302,14 @@ func (x *ListPendingResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Lets a paused run go on.
+// Lets a paused run continue.
 type ResumeRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run. Required.
+	// Id of the run. Required.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Makes the call idempotent. Required.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Who resumes. An authenticated caller's name takes its place.
+	// Name of the person who resumes. An authenticated caller's name replaces it.
 	ResumedBy     string `protobuf:"bytes,3,opt,name=resumed_by,json=resumedBy,proto3" json:"resumed_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1366,10 +1366,10 @@ func (x *ResumeRunRequest) GetResumedBy() string {
 	return ""
 }
 
-// The run.
+// Returns the resumed run.
 type ResumeRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As it stands.
+	// The run's present state.
 	Run           *Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1412,10 +1412,10 @@ func (x *ResumeRunResponse) GetRun() *Run {
 	return nil
 }
 
-// Asks for a run to be folded anew.
+// Asks for a fold of a run's journal.
 type ReplayRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run. Required.
+	// Id of the run. Required.
 	RunId         string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1458,19 +1458,18 @@ func (x *ReplayRunRequest) GetRunId() string {
 	return ""
 }
 
-// What came of it.
+// Returns the comparison of the fold with the run.
 type ReplayRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Events that were folded.
+	// Number of events that were folded.
 	Events uint64 `protobuf:"varint,1,opt,name=events,proto3" json:"events,omitempty"`
-	// Whether every event fitted, and the end is where the run stands.
+	// True if every event fits, and the fold ends at the run's present state.
 	Faithful bool `protobuf:"varint,2,opt,name=faithful,proto3" json:"faithful,omitempty"`
-	// Where it is not: the first event that does not fit, and how.
+	// The first event that does not fit, and the difference. Empty if `faithful`.
 	Difference string `protobuf:"bytes,3,opt,name=difference,proto3" json:"difference,omitempty"`
-	// Digest of the state at the end: equal journals give equal digests.
+	// Digest of the state at the end. Equal journals give equal digests.
 	StateDigest string `protobuf:"bytes,4,opt,name=state_digest,json=stateDigest,proto3" json:"state_digest,omitempty"`
-	// Entries of the session that the last model call read, and the digest of what it was sent: the same journal sends
-	// the same.
+	// Digest of the prompt and messages of the last model call. Equal journals give equal digests.
 	ContextDigest string `protobuf:"bytes,5,opt,name=context_digest,json=contextDigest,proto3" json:"context_digest,omitempty"`
 	// Events without a checksum, since an earlier version of the server wrote them. All others were verified.
 	UnverifiedEvents uint64 `protobuf:"varint,6,opt,name=unverified_events,json=unverifiedEvents,proto3" json:"unverified_events,omitempty"`

@@ -37,35 +37,34 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Runs the agent loop: model, tools, humans, until there is an answer.
+// Runs the agent loop: model, tools and humans, until there is an answer.
 //
-// A failed run is a successful call: its status and `last_error` say what happened. A call fails only for what is
-// wrong with the call or the server; see `ErrorReason` for every reason. Each mutating call is idempotent by an id
-// that the client gives.
+// A failed run is a successful call: its status and `last_error` describe the failure. A call fails only if the call
+// or the server is at fault; `ErrorReason` lists every reason. Each mutating call is idempotent by an id that the
+// client gives.
 // buf:lint:ignore SERVICE_SUFFIX
 type AgentLoopClient interface {
-	// Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-	// `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
-	// nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
-	// caller's trace.
+	// Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
+	// waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+	// `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
 	//
 	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
 	// configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
 	Run(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunResponse, error)
-	// Starts a run and streams what happens, from the first event to `run_finished`, then ends with OK. While the run
-	// waits for a human the stream stays open. A broken stream is taken up by `Subscribe`, or by the same call with
-	// the same `run_id`.
+	// Starts a run and streams its events, from the first to `run_finished`, then ends with OK. The stream stays open
+	// while the run waits for a human. After a broken stream, call `Subscribe`, or this call with the same `run_id`.
 	//
 	// As `Run`, and RESOURCE_EXHAUSTED with SUBSCRIBER_TOO_SLOW for a reader that does not read.
 	RunStream(ctx context.Context, in *RunStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RunStreamResponse], error)
 	// Streams a run's events after a given `seq`: every later durable event exactly once, in order; then the partial
-	// message so far, if the model is speaking; then live ones. Works while the run lives, after its end and after a
-	// restart. Ends with OK after `run_finished`.
+	// message if the model is speaking; then live events. It works while the run lives, after its end and after a
+	// restart. It ends with OK after `run_finished`.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED, UNAVAILABLE.
 	Subscribe(ctx context.Context, in *SubscribeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeResponse], error)
-	// Ends one run, or the live run of a session. The model is hung up on, hosts are told to cancel, every open tool
-	// call gets an "aborted" result: the session takes the next message. Aborting what is over changes nothing.
+	// Ends one run, or the live run of a session. The server drops the model call, tells hosts to cancel, and gives
+	// every open tool call an "aborted" result, so the session takes its next message. Aborting a finished run changes
+	// nothing.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
@@ -78,13 +77,13 @@ type AgentLoopClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
 	SubmitInput(ctx context.Context, in *SubmitInputRequest, opts ...grpc.CallOption) (*SubmitInputResponse, error)
-	// Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
-	// same `request_id` again gives the same step's events.
+	// Carries out the next instruction of a stepped run. It returns when the instruction is carried out or waits for a
+	// human. The same `request_id` gives the same step's events.
 	//
 	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
 	// waits for a human), UNAVAILABLE.
 	Step(ctx context.Context, in *StepRequest, opts ...grpc.CallOption) (*StepResponse, error)
-	// Shows one run, and why it is not moving.
+	// Shows one run, and the thing that it waits for.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
@@ -96,13 +95,13 @@ type AgentLoopClient interface {
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListPending(ctx context.Context, in *ListPendingRequest, opts ...grpc.CallOption) (*ListPendingResponse, error)
-	// Lets a paused run call its model again. Resuming a run that is not paused is refused, unless it has moved on by
-	// an earlier call with the same `request_id`.
+	// Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
+	// same `request_id` has resumed it.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE), UNAVAILABLE.
 	ResumeRun(ctx context.Context, in *ResumeRunRequest, opts ...grpc.CallOption) (*ResumeRunResponse, error)
-	// Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
-	// calls nobody.
+	// Folds a run's journal from its first event, and compares the result with the run. It changes nothing and calls
+	// nobody.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
 	ReplayRun(ctx context.Context, in *ReplayRunRequest, opts ...grpc.CallOption) (*ReplayRunResponse, error)
@@ -258,35 +257,34 @@ func (c *agentLoopClient) ReplayRun(ctx context.Context, in *ReplayRunRequest, o
 // All implementations must embed UnimplementedAgentLoopServer
 // for forward compatibility.
 //
-// Runs the agent loop: model, tools, humans, until there is an answer.
+// Runs the agent loop: model, tools and humans, until there is an answer.
 //
-// A failed run is a successful call: its status and `last_error` say what happened. A call fails only for what is
-// wrong with the call or the server; see `ErrorReason` for every reason. Each mutating call is idempotent by an id
-// that the client gives.
+// A failed run is a successful call: its status and `last_error` describe the failure. A call fails only if the call
+// or the server is at fault; `ErrorReason` lists every reason. Each mutating call is idempotent by an id that the
+// client gives.
 // buf:lint:ignore SERVICE_SUFFIX
 type AgentLoopServer interface {
-	// Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-	// `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
-	// nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
-	// caller's trace.
+	// Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
+	// waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+	// `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
 	//
 	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
 	// configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
 	Run(context.Context, *RunRequest) (*RunResponse, error)
-	// Starts a run and streams what happens, from the first event to `run_finished`, then ends with OK. While the run
-	// waits for a human the stream stays open. A broken stream is taken up by `Subscribe`, or by the same call with
-	// the same `run_id`.
+	// Starts a run and streams its events, from the first to `run_finished`, then ends with OK. The stream stays open
+	// while the run waits for a human. After a broken stream, call `Subscribe`, or this call with the same `run_id`.
 	//
 	// As `Run`, and RESOURCE_EXHAUSTED with SUBSCRIBER_TOO_SLOW for a reader that does not read.
 	RunStream(*RunStreamRequest, grpc.ServerStreamingServer[RunStreamResponse]) error
 	// Streams a run's events after a given `seq`: every later durable event exactly once, in order; then the partial
-	// message so far, if the model is speaking; then live ones. Works while the run lives, after its end and after a
-	// restart. Ends with OK after `run_finished`.
+	// message if the model is speaking; then live events. It works while the run lives, after its end and after a
+	// restart. It ends with OK after `run_finished`.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED, UNAVAILABLE.
 	Subscribe(*SubscribeRequest, grpc.ServerStreamingServer[SubscribeResponse]) error
-	// Ends one run, or the live run of a session. The model is hung up on, hosts are told to cancel, every open tool
-	// call gets an "aborted" result: the session takes the next message. Aborting what is over changes nothing.
+	// Ends one run, or the live run of a session. The server drops the model call, tells hosts to cancel, and gives
+	// every open tool call an "aborted" result, so the session takes its next message. Aborting a finished run changes
+	// nothing.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
@@ -299,13 +297,13 @@ type AgentLoopServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
 	SubmitInput(context.Context, *SubmitInputRequest) (*SubmitInputResponse, error)
-	// Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
-	// same `request_id` again gives the same step's events.
+	// Carries out the next instruction of a stepped run. It returns when the instruction is carried out or waits for a
+	// human. The same `request_id` gives the same step's events.
 	//
 	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
 	// waits for a human), UNAVAILABLE.
 	Step(context.Context, *StepRequest) (*StepResponse, error)
-	// Shows one run, and why it is not moving.
+	// Shows one run, and the thing that it waits for.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
@@ -317,13 +315,13 @@ type AgentLoopServer interface {
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListPending(context.Context, *ListPendingRequest) (*ListPendingResponse, error)
-	// Lets a paused run call its model again. Resuming a run that is not paused is refused, unless it has moved on by
-	// an earlier call with the same `request_id`.
+	// Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
+	// same `request_id` has resumed it.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE), UNAVAILABLE.
 	ResumeRun(context.Context, *ResumeRunRequest) (*ResumeRunResponse, error)
-	// Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
-	// calls nobody.
+	// Folds a run's journal from its first event, and compares the result with the run. It changes nothing and calls
+	// nobody.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
 	ReplayRun(context.Context, *ReplayRunRequest) (*ReplayRunResponse, error)

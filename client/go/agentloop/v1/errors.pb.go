@@ -21,13 +21,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The reason in the `google.rpc.ErrorInfo` of every error status: the name without its prefix, such as
-// `RUN_NOT_FOUND`, with the domain `agentloop.v1`. Beside it, INVALID_ARGUMENT carries `google.rpc.BadRequest` with
-// one violation per field, and RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` where waiting helps.
+// The reason in the `google.rpc.ErrorInfo` of every error status. It is the name without its prefix, such as
+// `RUN_NOT_FOUND`, with the domain `agentloop.v1`. INVALID_ARGUMENT also carries `google.rpc.BadRequest` with one
+// violation per field. RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` if waiting helps.
 type ErrorReason int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
 	// INVALID_ARGUMENT: at least one field is missing, malformed, out of range or too large.
 	ErrorReason_ERROR_REASON_INVALID_FIELD ErrorReason = 1
@@ -41,7 +41,7 @@ const (
 	ErrorReason_ERROR_REASON_REQUEST_NOT_FOUND ErrorReason = 5
 	// NOT_FOUND: no such tool.
 	ErrorReason_ERROR_REASON_TOOL_NOT_FOUND ErrorReason = 6
-	// NOT_FOUND: no such tool call, or its lease token is not the one that was given out.
+	// NOT_FOUND: no such tool call, or the lease token is not valid for it.
 	ErrorReason_ERROR_REASON_CALL_NOT_FOUND ErrorReason = 7
 	// NOT_FOUND: no such agent is configured.
 	ErrorReason_ERROR_REASON_AGENT_NOT_FOUND ErrorReason = 8
@@ -49,46 +49,48 @@ const (
 	ErrorReason_ERROR_REASON_MODEL_NOT_CONFIGURED ErrorReason = 9
 	// FAILED_PRECONDITION: the session has a live run; metadata `run_id` names it.
 	ErrorReason_ERROR_REASON_SESSION_BUSY ErrorReason = 10
-	// FAILED_PRECONDITION: the question was answered otherwise; metadata `decision` and `decided_by` say how.
+	// FAILED_PRECONDITION: the question has another answer; metadata `decision` and `decided_by` name it.
 	ErrorReason_ERROR_REASON_ALREADY_RESOLVED ErrorReason = 11
-	// FAILED_PRECONDITION: the answer names another digest than that of what is asked.
+	// FAILED_PRECONDITION: the digest in the answer is not the question's digest.
 	ErrorReason_ERROR_REASON_DIGEST_MISMATCH ErrorReason = 12
-	// FAILED_PRECONDITION: the run is not in a state that allows this; metadata `status` has its status.
+	// FAILED_PRECONDITION: the run's state does not allow this; metadata `status` has its status.
 	ErrorReason_ERROR_REASON_WRONG_STATE ErrorReason = 13
 	// OUT_OF_RANGE: `after_seq` is beyond the run's last event.
 	ErrorReason_ERROR_REASON_SEQ_AHEAD ErrorReason = 14
 	// RESOURCE_EXHAUSTED: too many live runs.
 	ErrorReason_ERROR_REASON_TOO_MANY_RUNS ErrorReason = 15
-	// RESOURCE_EXHAUSTED: the subscriber did not read; subscribe again with the last `seq` it has seen.
+	// RESOURCE_EXHAUSTED: the subscriber did not read; subscribe again with the last `seq` that it has seen.
 	ErrorReason_ERROR_REASON_SUBSCRIBER_TOO_SLOW ErrorReason = 16
-	// RESOURCE_EXHAUSTED: a message is larger than the server takes.
+	// RESOURCE_EXHAUSTED: a message is larger than the server accepts.
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 17
-	// UNAVAILABLE: the store cannot write; what was not acknowledged may be tried again.
+	// UNAVAILABLE: the store cannot write; repeat a request that was not acknowledged.
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 18
 	// UNAVAILABLE: the server is shutting down; connect again.
 	ErrorReason_ERROR_REASON_SHUTTING_DOWN ErrorReason = 19
-	// UNIMPLEMENTED: the contract has it, this version of the server does not.
+	// UNIMPLEMENTED: the contract has this call, and this version of the server does not.
 	ErrorReason_ERROR_REASON_NOT_IMPLEMENTED ErrorReason = 20
-	// ABORTED: another replica owns the run by now; try again.
+	// ABORTED: another replica owns the run now; try again.
 	ErrorReason_ERROR_REASON_OWNERSHIP_LOST ErrorReason = 21
 	// DATA_LOSS: the run's journal cannot be read.
 	ErrorReason_ERROR_REASON_JOURNAL_CORRUPT ErrorReason = 22
 	// INTERNAL: a fault of the server; its log has the details.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 23
-	// UNAUTHENTICATED: no or a wrong credential.
+	// UNAUTHENTICATED: the credential is missing or wrong.
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 24
 	// PERMISSION_DENIED: the caller's role does not allow this.
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 25
-	// RESOURCE_EXHAUSTED: a tool's or a session's queue is full, too much was said to a run since its last model call, or
-	// too many large messages are on their way to the server at a time.
+	// RESOURCE_EXHAUSTED: the queue of a tool or a session is full, too many messages wait for a run's next model call,
+	// or too many large messages are on their way to the server.
 	ErrorReason_ERROR_REASON_QUEUE_FULL ErrorReason = 26
-	// FAILED_PRECONDITION or INVALID_ARGUMENT inside a tool host's stream: it broke the protocol; see `ProtocolError`.
+	// FAILED_PRECONDITION or INVALID_ARGUMENT, on a tool host's stream: the host broke the protocol; see
+	// `ProtocolError`.
 	ErrorReason_ERROR_REASON_PROTOCOL_VIOLATION ErrorReason = 27
 	// RESOURCE_EXHAUSTED: too many tool hosts are connected.
 	ErrorReason_ERROR_REASON_TOO_MANY_HOSTS ErrorReason = 28
-	// FAILED_PRECONDITION: what is said is not indexed; see `search` in the server's configuration.
+	// FAILED_PRECONDITION: the search index is off; see `search` in the server's configuration.
 	ErrorReason_ERROR_REASON_SEARCH_OFF ErrorReason = 36
-	// RESOURCE_EXHAUSTED: live runs hold as much memory as they may. With RetryInfo, unless the request alone is too much.
+	// RESOURCE_EXHAUSTED: live runs use as much memory as they may. With RetryInfo, unless the request alone is too
+	// large.
 	ErrorReason_ERROR_REASON_MEMORY_EXHAUSTED ErrorReason = 38
 )
 

@@ -23,17 +23,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What the loop does after it has looked at the model's message.
+// The loop's decision after a message of the model.
 type ObserveDecision int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	ObserveDecision_OBSERVE_DECISION_UNSPECIFIED ObserveDecision = 0
-	// Go on: run the tools, then ask the model again.
+	// Continue: run the tools, then ask the model again.
 	ObserveDecision_OBSERVE_DECISION_CONTINUE ObserveDecision = 1
-	// Make the context smaller, then go on.
+	// Make the context smaller, then continue.
 	ObserveDecision_OBSERVE_DECISION_COMPACT ObserveDecision = 2
-	// The run is over.
+	// End the run.
 	ObserveDecision_OBSERVE_DECISION_STOP ObserveDecision = 3
 )
 
@@ -80,17 +80,17 @@ func (ObserveDecision) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{0}
 }
 
-// What is known of a failed try's effects.
+// Knowledge about the effects of a failed attempt.
 type AttemptEffect int32
 
 const (
-	// Not set; taken as MAYBE.
+	// Counts as MAYBE.
 	AttemptEffect_ATTEMPT_EFFECT_UNSPECIFIED AttemptEffect = 0
 	// It did nothing.
 	AttemptEffect_ATTEMPT_EFFECT_NONE AttemptEffect = 1
 	// It may have done something.
 	AttemptEffect_ATTEMPT_EFFECT_MAYBE AttemptEffect = 2
-	// It did what it was asked, or part of it.
+	// It did all or part of its work.
 	AttemptEffect_ATTEMPT_EFFECT_DONE AttemptEffect = 3
 )
 
@@ -137,15 +137,15 @@ func (AttemptEffect) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{1}
 }
 
-// Why the context is made smaller.
+// Reason of a compaction.
 type CompactionReason int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	CompactionReason_COMPACTION_REASON_UNSPECIFIED CompactionReason = 0
-	// `ContextPolicy.max_messages`.
+	// The context passed `ContextPolicy.max_messages`.
 	CompactionReason_COMPACTION_REASON_MESSAGES CompactionReason = 1
-	// `ContextPolicy.max_tokens`.
+	// The context passed `ContextPolicy.max_tokens`.
 	CompactionReason_COMPACTION_REASON_TOKENS CompactionReason = 2
 	// The provider refused the request, or cut its answer, because the context is too long.
 	CompactionReason_COMPACTION_REASON_OVERFLOW CompactionReason = 3
@@ -198,17 +198,17 @@ func (CompactionReason) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{2}
 }
 
-// What kind of extension.
+// Kind of an extension.
 type ExtensionKind int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	ExtensionKind_EXTENSION_KIND_UNSPECIFIED ExtensionKind = 0
-	// A planner.
+	// A planner, which decides the next instruction.
 	ExtensionKind_EXTENSION_KIND_PLANNER ExtensionKind = 1
-	// A hook.
+	// A hook around a run or a tool call.
 	ExtensionKind_EXTENSION_KIND_HOOK ExtensionKind = 2
-	// A context source.
+	// A source of context.
 	ExtensionKind_EXTENSION_KIND_CONTEXT_SOURCE ExtensionKind = 3
 )
 
@@ -255,15 +255,15 @@ func (ExtensionKind) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{3}
 }
 
-// Which of a tool's output streams.
+// Output stream of a tool.
 type OutputStream int32
 
 const (
-	// Taken as STDOUT.
+	// Counts as STDOUT.
 	OutputStream_OUTPUT_STREAM_UNSPECIFIED OutputStream = 0
-	// What it says.
+	// Standard output.
 	OutputStream_OUTPUT_STREAM_STDOUT OutputStream = 1
-	// What it complains about.
+	// Standard error.
 	OutputStream_OUTPUT_STREAM_STDERR OutputStream = 2
 )
 
@@ -310,27 +310,29 @@ func (OutputStream) EnumDescriptor() ([]byte, []int) {
 
 // Something that happened in a run.
 //
-// A durable event has a `seq` from 1, dense per run, and can be read again at any time. A transient one has `seq` 0:
-// it shows work in progress, may be dropped for a slow reader, and is superseded by the next durable event.
+// A durable event has a `seq` from 1, without gaps in each run, and can be read again at any time. A transient event
+// has `seq` 0. It shows work in progress, may be dropped for a slow reader, and is replaced by the next durable
+// event.
 type RunEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Position in the run's journal; 0 for a transient event.
 	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The run.
+	// Id of the run.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Its session.
+	// Id of the run's session.
 	SessionId string `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The turn: one model call and the tool calls it asks for. `<run_id>.<model call>`; empty before the first.
+	// Id of the turn: one model call and the tool calls that it asks for, as `<run_id>.<model call>`. Empty before the
+	// first.
 	TurnId string `protobuf:"bytes,4,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// When.
+	// Time of the event.
 	At *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
-	// Where the run stands after this event.
+	// Status of the run after this event.
 	Status RunStatus `protobuf:"varint,6,opt,name=status,proto3,enum=agentloop.v1.RunStatus" json:"status,omitempty"`
-	// The outer loop's phase at this event.
+	// Phase of the outer loop at this event.
 	Phase LoopPhase `protobuf:"varint,7,opt,name=phase,proto3,enum=agentloop.v1.LoopPhase" json:"phase,omitempty"`
-	// The inner loop's state at this event.
+	// State of the inner loop at this event.
 	Process ProcessState `protobuf:"varint,8,opt,name=process,proto3,enum=agentloop.v1.ProcessState" json:"process,omitempty"`
-	// Exactly one is set. A reader ignores what it does not know.
+	// Exactly one is set. A reader must ignore kinds that it does not know.
 	//
 	// Types that are valid to be assigned to Event:
 	//
@@ -717,12 +719,12 @@ type isRunEvent_Event interface {
 }
 
 type RunEvent_RunStarted struct {
-	// Durable. The run exists; always the first.
+	// Durable. The run exists. Always the first event.
 	RunStarted *RunStarted `protobuf:"bytes,20,opt,name=run_started,json=runStarted,proto3,oneof"`
 }
 
 type RunEvent_InputMessage struct {
-	// Durable. A message from the caller entered the session.
+	// Durable. A message of the caller.
 	InputMessage *InputMessage `protobuf:"bytes,21,opt,name=input_message,json=inputMessage,proto3,oneof"`
 }
 
@@ -732,12 +734,12 @@ type RunEvent_ModelCallStarted struct {
 }
 
 type RunEvent_ModelCallFailed struct {
-	// Durable. A try of the model call failed. Whatever deltas it sent are void.
+	// Durable. An attempt of the model call failed. Its deltas are void.
 	ModelCallFailed *ModelCallFailed `protobuf:"bytes,23,opt,name=model_call_failed,json=modelCallFailed,proto3,oneof"`
 }
 
 type RunEvent_AssistantMessage struct {
-	// Durable. The model's finished message; it is authoritative over its deltas.
+	// Durable. The model's finished message, which replaces its deltas.
 	AssistantMessage *AssistantMessage `protobuf:"bytes,24,opt,name=assistant_message,json=assistantMessage,proto3,oneof"`
 }
 
@@ -752,12 +754,12 @@ type RunEvent_ToolCallOffered struct {
 }
 
 type RunEvent_ToolCallAccepted struct {
-	// Durable. The host works on it.
+	// Durable. The host accepted the call.
 	ToolCallAccepted *ToolCallAccepted `protobuf:"bytes,27,opt,name=tool_call_accepted,json=toolCallAccepted,proto3,oneof"`
 }
 
 type RunEvent_ToolCallAttemptFailed struct {
-	// Durable. A try of a tool call ended without a result.
+	// Durable. An attempt of a tool call ended without a result.
 	ToolCallAttemptFailed *ToolCallAttemptFailed `protobuf:"bytes,28,opt,name=tool_call_attempt_failed,json=toolCallAttemptFailed,proto3,oneof"`
 }
 
@@ -767,12 +769,12 @@ type RunEvent_ToolCallResult struct {
 }
 
 type RunEvent_HumanRequested struct {
-	// Durable. A human is asked.
+	// Durable. The run asks a human.
 	HumanRequested *HumanRequested `protobuf:"bytes,30,opt,name=human_requested,json=humanRequested,proto3,oneof"`
 }
 
 type RunEvent_HumanResolved struct {
-	// Durable. A question is settled.
+	// Durable. A question has its answer.
 	HumanResolved *HumanResolved `protobuf:"bytes,31,opt,name=human_resolved,json=humanResolved,proto3,oneof"`
 }
 
@@ -782,7 +784,7 @@ type RunEvent_RunPaused struct {
 }
 
 type RunEvent_RunResumed struct {
-	// Durable. An operator let it go on.
+	// Durable. An operator resumed the run.
 	RunResumed *RunResumed `protobuf:"bytes,33,opt,name=run_resumed,json=runResumed,proto3,oneof"`
 }
 
@@ -792,32 +794,32 @@ type RunEvent_ContextCompacted struct {
 }
 
 type RunEvent_ExtensionApplied struct {
-	// Durable. A hook or a context source had its say.
+	// Durable. A hook, a context source or a planner was asked.
 	ExtensionApplied *ExtensionApplied `protobuf:"bytes,35,opt,name=extension_applied,json=extensionApplied,proto3,oneof"`
 }
 
 type RunEvent_RunFinished struct {
-	// Durable. The run is over; always the last.
+	// Durable. The run is over. Always the last event.
 	RunFinished *RunFinished `protobuf:"bytes,36,opt,name=run_finished,json=runFinished,proto3,oneof"`
 }
 
 type RunEvent_ToolCallCheckpoint struct {
-	// Durable. A host saved a checkpoint of a call's progress.
+	// Durable. A host saved a checkpoint of a call.
 	ToolCallCheckpoint *ToolCallCheckpoint `protobuf:"bytes,37,opt,name=tool_call_checkpoint,json=toolCallCheckpoint,proto3,oneof"`
 }
 
 type RunEvent_InstructionPlanned struct {
-	// Durable. What is to be done next was decided, by a planner or a step.
+	// Durable. A planner or a step decided the next instruction.
 	InstructionPlanned *InstructionPlanned `protobuf:"bytes,38,opt,name=instruction_planned,json=instructionPlanned,proto3,oneof"`
 }
 
 type RunEvent_InputEntered struct {
-	// Durable. A message that came before it could enter the session has entered it.
+	// Durable. A message that had to wait entered the session.
 	InputEntered *InputEntered `protobuf:"bytes,39,opt,name=input_entered,json=inputEntered,proto3,oneof"`
 }
 
 type RunEvent_SessionEntered struct {
-	// Durable. A queued run's turn has come.
+	// Durable. A queued run entered its session.
 	SessionEntered *SessionEntered `protobuf:"bytes,40,opt,name=session_entered,json=sessionEntered,proto3,oneof"`
 }
 
@@ -832,7 +834,7 @@ type RunEvent_CompactionStarted struct {
 }
 
 type RunEvent_CompactionFailed struct {
-	// Durable. Making the context smaller failed; what is done in its place follows.
+	// Durable. A compaction failed; its replacement follows.
 	CompactionFailed *CompactionFailed `protobuf:"bytes,43,opt,name=compaction_failed,json=compactionFailed,proto3,oneof"`
 }
 
@@ -842,12 +844,12 @@ type RunEvent_ModelDelta struct {
 }
 
 type RunEvent_PartialMessage struct {
-	// Transient. The model's answer so far, whole: replaces all deltas before it.
+	// Transient. The model's answer so far, which replaces all deltas before it.
 	PartialMessage *PartialMessage `protobuf:"bytes,61,opt,name=partial_message,json=partialMessage,proto3,oneof"`
 }
 
 type RunEvent_ToolCallProgress struct {
-	// Transient. How far a tool call is.
+	// Transient. Progress of a tool call.
 	ToolCallProgress *ToolCallProgress `protobuf:"bytes,62,opt,name=tool_call_progress,json=toolCallProgress,proto3,oneof"`
 }
 
@@ -915,17 +917,17 @@ func (*RunEvent_ToolCallOutput) isRunEvent_Event() {}
 // The run exists.
 type RunStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The configured agent.
+	// Name of the configured agent.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// The model, `provider/model`.
+	// Name of the model, as `provider/model`.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// Model calls that the run may make.
+	// Limit of the run's model calls.
 	MaxIterations uint32 `protobuf:"varint,3,opt,name=max_iterations,json=maxIterations,proto3" json:"max_iterations,omitempty"`
-	// The caller's labels.
+	// Labels that the caller gave.
 	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Whether it waits for its session to be free first.
+	// True if it waits for its session first.
 	Queued bool `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`
-	// The planner, where it is not the built-in loop.
+	// Name of the planner; empty for the built-in loop.
 	Planner       string `protobuf:"bytes,6,opt,name=planner,proto3" json:"planner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1003,14 +1005,14 @@ func (x *RunStarted) GetPlanner() string {
 	return ""
 }
 
-// A message from the caller.
+// A message of the caller.
 type InputMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its place in the session; 0 where it waits to enter it: `input_entered` follows.
+	// Number of the entry in the session; 0 if the message waits, and `input_entered` follows.
 	EntryNo uint64 `protobuf:"varint,1,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
-	// The message.
+	// The message itself.
 	Message *Message `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// Where it was handed to a run that was under way: the `run_id` of the request that did.
+	// `run_id` of the request that handed the message to this live run; empty otherwise.
 	SteerId       string `protobuf:"bytes,3,opt,name=steer_id,json=steerId,proto3" json:"steer_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1070,11 +1072,11 @@ func (x *InputMessage) GetSteerId() string {
 // The model is about to be called.
 type ModelCallStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which of the run's model calls, from 1.
+	// Number of the model call within the run, from 1.
 	ModelCall uint32 `protobuf:"varint,1,opt,name=model_call,json=modelCall,proto3" json:"model_call,omitempty"`
-	// Which try of it, from 1.
+	// Attempt number of the model call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Entries of the session up to this one are what the model reads.
+	// Number of the last entry that the model reads.
 	LastEntryNo   uint64 `protobuf:"varint,3,opt,name=last_entry_no,json=lastEntryNo,proto3" json:"last_entry_no,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1131,16 +1133,16 @@ func (x *ModelCallStarted) GetLastEntryNo() uint64 {
 	return 0
 }
 
-// A try of the model call failed.
+// An attempt of the model call failed.
 type ModelCallFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which of the run's model calls.
+	// Number of the model call within the run, from 1.
 	ModelCall uint32 `protobuf:"varint,1,opt,name=model_call,json=modelCall,proto3" json:"model_call,omitempty"`
-	// Which try of it.
+	// Attempt number of the model call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Why.
+	// Reason of the failure.
 	Error *RunError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	// When it is tried again; absent means that it is not.
+	// Time of the next attempt; absent if there is none.
 	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1207,23 +1209,23 @@ func (x *ModelCallFailed) GetRetryAt() *timestamppb.Timestamp {
 // The model's finished message.
 type AssistantMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which of the run's model calls.
+	// Number of the model call within the run, from 1.
 	ModelCall uint32 `protobuf:"varint,1,opt,name=model_call,json=modelCall,proto3" json:"model_call,omitempty"`
-	// Which try of it.
+	// Attempt number of the model call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Its place in the session.
+	// Number of the entry in the session.
 	EntryNo uint64 `protobuf:"varint,3,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
-	// The message.
+	// The whole message.
 	Message *Message `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// Why the model stopped.
+	// Reason why the model stopped.
 	FinishReason FinishReason `protobuf:"varint,5,opt,name=finish_reason,json=finishReason,proto3,enum=agentloop.v1.FinishReason" json:"finish_reason,omitempty"`
-	// The tokens of this call.
+	// Tokens of this call.
 	Usage *Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	// From the request to the first piece of the answer.
+	// Time from the request to the first piece of the answer.
 	TimeToFirstToken *durationpb.Duration `protobuf:"bytes,7,opt,name=time_to_first_token,json=timeToFirstToken,proto3" json:"time_to_first_token,omitempty"`
-	// From the request to the end of the answer.
+	// Time from the request to the end of the answer.
 	Duration *durationpb.Duration `protobuf:"bytes,8,opt,name=duration,proto3" json:"duration,omitempty"`
-	// What the loop does next.
+	// The loop's next action.
 	Decision ObserveDecision `protobuf:"varint,9,opt,name=decision,proto3,enum=agentloop.v1.ObserveDecision" json:"decision,omitempty"`
 	// Digest of the tools that the model was offered.
 	ToolsDigest   string `protobuf:"bytes,10,opt,name=tools_digest,json=toolsDigest,proto3" json:"tools_digest,omitempty"`
@@ -1334,16 +1336,15 @@ func (x *AssistantMessage) GetToolsDigest() string {
 // A tool call was taken up.
 type ToolCallProposed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The tool.
+	// Name of the tool.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
-	// What running it twice would mean.
+	// Effect class of the tool.
 	Effect EffectClass `protobuf:"varint,3,opt,name=effect,proto3,enum=agentloop.v1.EffectClass" json:"effect,omitempty"`
-	// Whether it waits for approval.
+	// True if the call waits for approval.
 	RequiresApproval bool `protobuf:"varint,4,opt,name=requires_approval,json=requiresApproval,proto3" json:"requires_approval,omitempty"`
-	// What the call does, for people: the declaration's title, filled in with the arguments that it runs with. Empty
-	// where the tool has none.
+	// Title of the call for people: the declaration's title with the arguments of the call. Empty if the tool has none.
 	Title         string `protobuf:"bytes,5,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1417,17 +1418,17 @@ func (x *ToolCallProposed) GetTitle() string {
 // A tool call is given to a host.
 type ToolCallOffered struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The tool.
+	// Name of the tool.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
-	// Which try, from 1.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The host's instance id.
+	// Id of the tool host.
 	HostId string `protobuf:"bytes,4,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
-	// The effect class that counts for this attempt: the stricter one of the proposal and of the host's declaration.
+	// Effect class of this attempt: the stricter one of the proposal and of the host's declaration.
 	Effect EffectClass `protobuf:"varint,5,opt,name=effect,proto3,enum=agentloop.v1.EffectClass" json:"effect,omitempty"`
-	// The process behind `host_id`; empty where it does not name itself.
+	// Process behind `host_id`; empty if it gives no name.
 	InstanceId    string `protobuf:"bytes,6,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1505,14 +1506,14 @@ func (x *ToolCallOffered) GetInstanceId() string {
 	return ""
 }
 
-// The host works on the call.
+// The host accepted the call.
 type ToolCallAccepted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The host's instance id.
+	// Id of the tool host.
 	HostId        string `protobuf:"bytes,3,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1569,20 +1570,20 @@ func (x *ToolCallAccepted) GetHostId() string {
 	return ""
 }
 
-// A try of a tool call ended without a result.
+// An attempt of a tool call ended without a result.
 type ToolCallAttemptFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Why, for people.
+	// Reason for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// What is known of its effects.
+	// Knowledge about its effects.
 	Effect AttemptEffect `protobuf:"varint,4,opt,name=effect,proto3,enum=agentloop.v1.AttemptEffect" json:"effect,omitempty"`
-	// Where the call stands after it: READY (it is tried again), IN_DOUBT, or SETTLED (its result follows).
+	// State of the call after it: READY (a next attempt follows), IN_DOUBT, or SETTLED (its result follows).
 	State ToolCallState `protobuf:"varint,5,opt,name=state,proto3,enum=agentloop.v1.ToolCallState" json:"state,omitempty"`
-	// Not tried again before this; absent means at once.
+	// Earliest time of the next attempt; absent means at once.
 	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1660,14 +1661,14 @@ func (x *ToolCallAttemptFailed) GetRetryAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// A host saved a checkpoint of a call's progress; the next try is given it.
+// A host saved a checkpoint of a call. The next attempt gets it.
 type ToolCallCheckpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Opaque; the host's own.
+	// Bytes of the host, which the server does not read.
 	Checkpoint    []byte `protobuf:"bytes,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1727,17 +1728,17 @@ func (x *ToolCallCheckpoint) GetCheckpoint() []byte {
 // A tool call has its one result.
 type ToolCallResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its place in the session.
+	// Number of the entry in the session.
 	EntryNo uint64 `protobuf:"varint,1,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
-	// Which try gave it; 0 where the call was never given to a host.
+	// Attempt that gave the result; 0 if the call was never given to a host.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Which host gave it; empty where none did.
+	// Host that gave the result; empty if none did.
 	HostId string `protobuf:"bytes,3,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
-	// The result, whole.
+	// The whole result.
 	Result *ToolResult `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
-	// From the first offer to the result.
+	// Time from the first offer to the result.
 	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
-	// Whether the model is shown only the beginning of it.
+	// True if the model reads only the beginning of it.
 	Truncated     bool `protobuf:"varint,6,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1815,10 +1816,10 @@ func (x *ToolCallResult) GetTruncated() bool {
 	return false
 }
 
-// A human is asked.
+// The run asks a human.
 type HumanRequested struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The question.
+	// The question itself.
 	Request       *HumanRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1861,14 +1862,14 @@ func (x *HumanRequested) GetRequest() *HumanRequest {
 	return nil
 }
 
-// A question is settled.
+// A question has its answer.
 type HumanResolved struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The question.
+	// Id of the question.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The call that it was about; empty where there is none.
+	// Id of the tool call that it was about; empty if there is none.
 	CallId string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The answer.
+	// The answer itself.
 	Answer        *HumanAnswer `protobuf:"bytes,3,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1928,7 +1929,7 @@ func (x *HumanResolved) GetAnswer() *HumanAnswer {
 // The run waits for an operator.
 type RunPaused struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why.
+	// The failure that paused it.
 	Error         *RunError `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1971,10 +1972,10 @@ func (x *RunPaused) GetError() *RunError {
 	return nil
 }
 
-// An operator let the run go on.
+// An operator resumed the run.
 type RunResumed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who.
+	// Name of the operator.
 	ResumedBy     string `protobuf:"bytes,1,opt,name=resumed_by,json=resumedBy,proto3" json:"resumed_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2017,12 +2018,12 @@ func (x *RunResumed) GetResumedBy() string {
 	return ""
 }
 
-// A message that came before it could enter the session has entered it.
+// A message that had to wait entered the session.
 type InputEntered struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The `seq` of its `input_message`.
+	// `seq` of its `input_message`.
 	InputSeq uint64 `protobuf:"varint,1,opt,name=input_seq,json=inputSeq,proto3" json:"input_seq,omitempty"`
-	// Its place in the session.
+	// Number of the entry in the session.
 	EntryNo       uint64 `protobuf:"varint,2,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2072,10 +2073,10 @@ func (x *InputEntered) GetEntryNo() uint64 {
 	return 0
 }
 
-// A queued run's turn has come.
+// A queued run entered its session.
 type SessionEntered struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session's last entry before it.
+	// Number of the session's last entry before the run.
 	LastEntryNo   uint64 `protobuf:"varint,1,opt,name=last_entry_no,json=lastEntryNo,proto3" json:"last_entry_no,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2118,14 +2119,14 @@ func (x *SessionEntered) GetLastEntryNo() uint64 {
 	return 0
 }
 
-// What is to be done next was decided.
+// A planner or a step decided the next instruction.
 type InstructionPlanned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What.
+	// The instruction itself.
 	Instruction *Instruction `protobuf:"bytes,1,opt,name=instruction,proto3" json:"instruction,omitempty"`
-	// The planner that decided; empty for the built-in loop.
+	// Name of the planner; empty for the built-in loop.
 	Planner string `protobuf:"bytes,2,opt,name=planner,proto3" json:"planner,omitempty"`
-	// The `request_id` of the step that carries it out; empty where the run is not stepped.
+	// `request_id` of the step that carries it out; empty if the run is not stepped.
 	StepRequestId string `protobuf:"bytes,3,opt,name=step_request_id,json=stepRequestId,proto3" json:"step_request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2185,11 +2186,11 @@ func (x *InstructionPlanned) GetStepRequestId() string {
 // A context source's text entered the session.
 type ContextAdded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The source.
+	// Name of the source.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Its place in the session.
+	// Number of the entry in the session.
 	EntryNo uint64 `protobuf:"varint,2,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
-	// The message.
+	// The message itself.
 	Message       *Message `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2249,9 +2250,9 @@ func (x *ContextAdded) GetMessage() *Message {
 // The context is about to be made smaller.
 type CompactionStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How.
+	// Name of the strategy.
 	Strategy string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
-	// Why.
+	// Reason of the compaction.
 	Reason CompactionReason `protobuf:"varint,2,opt,name=reason,proto3,enum=agentloop.v1.CompactionReason" json:"reason,omitempty"`
 	// Tokens before, as the provider counted them or as estimated.
 	TokensBefore  uint64 `protobuf:"varint,3,opt,name=tokens_before,json=tokensBefore,proto3" json:"tokens_before,omitempty"`
@@ -2310,12 +2311,12 @@ func (x *CompactionStarted) GetTokensBefore() uint64 {
 	return 0
 }
 
-// Making the context smaller failed.
+// A compaction failed.
 type CompactionFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How it was tried.
+	// Name of the strategy.
 	Strategy string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
-	// Why it failed.
+	// Reason of the failure.
 	Error         *RunError `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2368,15 +2369,15 @@ func (x *CompactionFailed) GetError() *RunError {
 // The context was made smaller.
 type ContextCompacted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How: `truncate`, `summarize`, `extract`, `trim` (the last resort), or a strategy of one's own.
+	// Name of the strategy: `truncate`, `summarize`, `extract`, `trim` (the last resort), or an embedder's own.
 	Strategy string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
-	// Entries up to this one are no longer shown to the model as they are.
+	// The model no longer reads entries up to this one as they are.
 	UpToEntryNo uint64 `protobuf:"varint,2,opt,name=up_to_entry_no,json=upToEntryNo,proto3" json:"up_to_entry_no,omitempty"`
-	// What stands in their place; empty where nothing does.
+	// Text that replaces them; empty if there is none.
 	Summary string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Its own place in the session.
+	// Number of the compaction's own entry in the session.
 	EntryNo uint64 `protobuf:"varint,4,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
-	// Of entries up to this one, longer tool outputs are shown cut; 0 means of none.
+	// Longer tool outputs of entries up to this one are shown cut; 0 means none.
 	CutUpToEntryNo uint64 `protobuf:"varint,5,opt,name=cut_up_to_entry_no,json=cutUpToEntryNo,proto3" json:"cut_up_to_entry_no,omitempty"`
 	// Estimated tokens before.
 	TokensBefore uint64 `protobuf:"varint,6,opt,name=tokens_before,json=tokensBefore,proto3" json:"tokens_before,omitempty"`
@@ -2474,20 +2475,20 @@ func (x *ContextCompacted) GetUsage() *Usage {
 	return nil
 }
 
-// A hook or a context source had its say.
+// A hook, a context source or a planner was asked.
 type ExtensionApplied struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its registered name.
+	// Registered name of the extension.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What it did, for people.
+	// Outcome for people.
 	Outcome string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// Why it failed; empty where it did not.
+	// Reason of its failure; empty if it did not fail.
 	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	// Which kind.
+	// Kind of the extension.
 	Kind ExtensionKind `protobuf:"varint,4,opt,name=kind,proto3,enum=agentloop.v1.ExtensionKind" json:"kind,omitempty"`
 	// The tool call that it was about; empty where there is none.
 	CallId string `protobuf:"bytes,5,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// How long it took.
+	// Duration of the request.
 	Duration      *durationpb.Duration `protobuf:"bytes,6,opt,name=duration,proto3" json:"duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2568,21 +2569,21 @@ func (x *ExtensionApplied) GetDuration() *durationpb.Duration {
 // The run is over.
 type RunFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// COMPLETED, FAILED or ABORTED.
+	// Final status: COMPLETED, FAILED or ABORTED.
 	Status RunStatus `protobuf:"varint,1,opt,name=status,proto3,enum=agentloop.v1.RunStatus" json:"status,omitempty"`
-	// Entry of the final assistant message, which came with its own event; 0 unless completed.
+	// Entry of the final assistant message, which has its own event; 0 unless completed.
 	FinalEntryNo uint64 `protobuf:"varint,2,opt,name=final_entry_no,json=finalEntryNo,proto3" json:"final_entry_no,omitempty"`
-	// Why it failed or was aborted; absent when completed.
+	// Reason why it failed or was aborted; absent if it completed.
 	Error *RunError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	// All model calls together.
+	// Sum over all model calls of the run.
 	Usage *Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
-	// Model calls made.
+	// Number of model calls.
 	Iterations uint32 `protobuf:"varint,5,opt,name=iterations,proto3" json:"iterations,omitempty"`
-	// Tool calls made.
+	// Number of tool calls.
 	ToolCalls uint32 `protobuf:"varint,6,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
-	// From start to end.
+	// Time from start to end.
 	Duration *durationpb.Duration `protobuf:"bytes,7,opt,name=duration,proto3" json:"duration,omitempty"`
-	// Where the time went.
+	// Time in model calls and tool calls.
 	Durations     *RunDurations `protobuf:"bytes,8,opt,name=durations,proto3" json:"durations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2674,14 +2675,14 @@ func (x *RunFinished) GetDurations() *RunDurations {
 	return nil
 }
 
-// A piece of the model's answer. To be appended to what came before with the same `model_call` and `attempt`.
+// A piece of the model's answer. It follows the pieces before it with the same `model_call` and `attempt`.
 type ModelDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which of the run's model calls.
+	// Number of the model call within the run, from 1.
 	ModelCall uint32 `protobuf:"varint,1,opt,name=model_call,json=modelCall,proto3" json:"model_call,omitempty"`
-	// Which try of it.
+	// Attempt number of the model call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Position within the try, rising; a piece at or below the last one seen is a repetition.
+	// Position within the attempt, which grows. A piece at or below the last one seen is a repetition.
 	DeltaSeq uint64 `protobuf:"varint,3,opt,name=delta_seq,json=deltaSeq,proto3" json:"delta_seq,omitempty"`
 	// Exactly one is set.
 	//
@@ -2785,12 +2786,12 @@ type isModelDelta_Delta interface {
 }
 
 type ModelDelta_Text struct {
-	// More of the text.
+	// The next piece of the text.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3,oneof"`
 }
 
 type ModelDelta_Reasoning struct {
-	// More of the reasoning.
+	// The next piece of the reasoning.
 	Reasoning string `protobuf:"bytes,5,opt,name=reasoning,proto3,oneof"`
 }
 
@@ -2805,14 +2806,14 @@ func (*ModelDelta_Reasoning) isModelDelta_Delta() {}
 
 func (*ModelDelta_ToolCall) isModelDelta_Delta() {}
 
-// A tool call in the model's answer begins or grows. It is not to be acted on before the finished message.
+// A tool call in the model's answer begins or grows. Act on it only after the finished message.
 type ToolCallDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which of the message's calls, from 0.
+	// Number of the call within the message, from 0.
 	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	// The tool; set when the call begins.
+	// Name of the tool; set when the call begins.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// More of the arguments.
+	// The next piece of the arguments.
 	ArgumentsFragment string `protobuf:"bytes,3,opt,name=arguments_fragment,json=argumentsFragment,proto3" json:"arguments_fragment,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -2872,11 +2873,11 @@ func (x *ToolCallDelta) GetArgumentsFragment() string {
 // The model's answer so far.
 type PartialMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which of the run's model calls.
+	// Number of the model call within the run, from 1.
 	ModelCall uint32 `protobuf:"varint,1,opt,name=model_call,json=modelCall,proto3" json:"model_call,omitempty"`
-	// Which try of it.
+	// Attempt number of the model call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Deltas up to this one are contained.
+	// The message contains the deltas up to this one.
 	DeltaSeq uint64 `protobuf:"varint,3,opt,name=delta_seq,json=deltaSeq,proto3" json:"delta_seq,omitempty"`
 	// The message so far. Its tool calls may have incomplete arguments.
 	Message       *Message `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
@@ -2942,16 +2943,16 @@ func (x *PartialMessage) GetMessage() *Message {
 	return nil
 }
 
-// How far a tool call is.
+// Progress of a tool call.
 type ToolCallProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// For people.
+	// Text for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// 0 to 1; absent where unknown.
+	// Fraction that is done, from 0 to 1; absent if unknown.
 	Fraction      *float64 `protobuf:"fixed64,4,opt,name=fraction,proto3,oneof" json:"fraction,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3015,16 +3016,16 @@ func (x *ToolCallProgress) GetFraction() float64 {
 	return 0
 }
 
-// Output of a running tool call. It is for watching; the model reads only the result.
+// Output of a running tool call, for people. The model reads only the result.
 type ToolCallOutput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Position within the try, from 1.
+	// Position within the attempt, from 1.
 	ChunkSeq uint64 `protobuf:"varint,3,opt,name=chunk_seq,json=chunkSeq,proto3" json:"chunk_seq,omitempty"`
-	// Which stream.
+	// Output stream of the tool.
 	Stream OutputStream `protobuf:"varint,4,opt,name=stream,proto3,enum=agentloop.v1.OutputStream" json:"stream,omitempty"`
 	// The bytes, often UTF-8 text.
 	Data          []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`

@@ -22,15 +22,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What becomes of a run when the caller of `Run` or `RunStream` goes away.
+// Fate of a run when the caller of `Run` or `RunStream` goes away.
 type DisconnectPolicy int32
 
 const (
-	// Taken as CONTINUE.
+	// Counts as CONTINUE.
 	DisconnectPolicy_DISCONNECT_POLICY_UNSPECIFIED DisconnectPolicy = 0
-	// It goes on; `Subscribe`, or the same `run_id` again, picks it up.
+	// The run continues. `Subscribe`, or the same `run_id` again, follows it.
 	DisconnectPolicy_DISCONNECT_POLICY_CONTINUE DisconnectPolicy = 1
-	// It is aborted, and says that this was why.
+	// The run is aborted with ABORTED_BY_DISCONNECT.
 	DisconnectPolicy_DISCONNECT_POLICY_CANCEL DisconnectPolicy = 2
 )
 
@@ -75,22 +75,23 @@ func (DisconnectPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_runs_proto_rawDescGZIP(), []int{0}
 }
 
-// What to do when a session has a live run, or runs that wait for it. On a session at rest they are all the same.
+// Action if a session has a live run, or runs that wait for it. On a session at rest, all of them start the run.
 type BusySessionPolicy int32
 
 const (
-	// Taken as REJECT.
+	// Counts as REJECT.
 	BusySessionPolicy_BUSY_SESSION_POLICY_UNSPECIFIED BusySessionPolicy = 0
 	// Refuse the new run with FAILED_PRECONDITION (SESSION_BUSY).
 	BusySessionPolicy_BUSY_SESSION_POLICY_REJECT BusySessionPolicy = 1
-	// Start the new run when all that came before it has ended, however it ended. Until then it is QUEUED, and `Abort`
-	// ends it without a trace in the session. At most 64 wait for a session (QUEUE_FULL).
+	// Start the new run when all runs before it have ended, however they ended. Until then it is QUEUED, and `Abort`
+	// ends it without a trace in the session. At most 64 runs wait for a session (QUEUE_FULL).
 	BusySessionPolicy_BUSY_SESSION_POLICY_ENQUEUE BusySessionPolicy = 2
-	// Abort the live run, then start the new one, before those that are queued.
+	// Abort the live run, then start the new one, before the queued runs.
 	BusySessionPolicy_BUSY_SESSION_POLICY_INTERRUPT BusySessionPolicy = 3
-	// Hand the new messages to the live run: they enter the session before its next model call, and a run about to
-	// finish calls the model again. What is answered and streamed is that run, under its own `run_id`; the `run_id` given
-	// makes the handing over idempotent. Nothing else of the input counts, `on_disconnect` included.
+	// Hand the new messages to the live run. They enter the session before its next model call, and a run about to
+	// finish calls the model again. The response and the stream are those of the live run, with its own `run_id`. The
+	// `run_id` of the request makes the handing over idempotent. Nothing else of the input counts, not even
+	// `on_disconnect`.
 	BusySessionPolicy_BUSY_SESSION_POLICY_STEER BusySessionPolicy = 4
 )
 
@@ -139,31 +140,31 @@ func (BusySessionPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_runs_proto_rawDescGZIP(), []int{1}
 }
 
-// What a run waits for.
+// Kind of thing that a run waits for.
 type WaitKind int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	WaitKind_WAIT_KIND_UNSPECIFIED WaitKind = 0
-	// The model's answer.
+	// The answer of the model.
 	WaitKind_WAIT_KIND_MODEL WaitKind = 1
-	// The time of the next try of a model call.
+	// The time of the next attempt of a model call.
 	WaitKind_WAIT_KIND_BACKOFF WaitKind = 2
-	// A tool call's result.
+	// The result of a tool call.
 	WaitKind_WAIT_KIND_TOOL WaitKind = 3
 	// A host with room for a tool call.
 	WaitKind_WAIT_KIND_TOOL_HOST WaitKind = 4
-	// A human's answer.
+	// The answer of a human.
 	WaitKind_WAIT_KIND_HUMAN WaitKind = 5
-	// An operator: `ResumeRun`.
+	// An operator, who calls `ResumeRun`.
 	WaitKind_WAIT_KIND_OPERATOR WaitKind = 6
 	// The caller's next `Step`.
 	WaitKind_WAIT_KIND_STEP WaitKind = 7
-	// Its session.
+	// Its turn in the session's queue.
 	WaitKind_WAIT_KIND_SESSION WaitKind = 8
-	// An extension's answer: its planner's, a hook's, a context source's.
+	// The response of a planner, a hook or a context source.
 	WaitKind_WAIT_KIND_EXTENSION WaitKind = 9
-	// Memory: all live runs together hold as much as they may.
+	// Memory: all live runs together use as much as they may.
 	WaitKind_WAIT_KIND_MEMORY WaitKind = 10
 )
 
@@ -224,67 +225,67 @@ func (WaitKind) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_runs_proto_rawDescGZIP(), []int{2}
 }
 
-// Everything that a run is given. Only a prompt is required: `{"input": {"prompt": "hello"}}`.
+// The input of a run. Only a prompt is required: `{"input": {"prompt": "hello"}}`.
 type RunInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session to go on with. Absent: a new one is created.
+	// Id of the session to continue. Absent: a new session is created.
 	SessionId *string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3,oneof" json:"session_id,omitempty"`
-	// The run's id, which makes the call idempotent: the same id with the same content is the same run, now and after
-	// a restart; with other content it is refused with ALREADY_EXISTS. `[A-Za-z0-9._:-]`, at most 128 bytes.
-	// Absent: the server makes one up.
+	// Id of the run, which makes the call idempotent. The same id with the same content is the same run, also after a
+	// restart. With other content it is refused with ALREADY_EXISTS. `[A-Za-z0-9._:-]`, at most 128 bytes. Absent: the
+	// server makes an id.
 	RunId *string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3,oneof" json:"run_id,omitempty"`
 	// One user message of plain text: short for one entry in `input_messages`. It comes after those.
 	Prompt string `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	// Messages that enter the session, oldest first; USER or SYSTEM. At most 256.
 	InputMessages []*Message `protobuf:"bytes,4,rep,name=input_messages,json=inputMessages,proto3" json:"input_messages,omitempty"`
-	// Put in place of the agent's system prompt, for this run.
+	// Replaces the agent's system prompt for this run.
 	SystemPromptOverride *string `protobuf:"bytes,5,opt,name=system_prompt_override,json=systemPromptOverride,proto3,oneof" json:"system_prompt_override,omitempty"`
-	// Of the registered tools, only these. Absent means all; intersected with `tool_policy.allow_list`.
+	// Limits the registered tools to these. Absent means all. A tool must also be in `tool_policy.allow_list`.
 	AllowedTools *ToolNames `protobuf:"bytes,6,opt,name=allowed_tools,json=allowedTools,proto3" json:"allowed_tools,omitempty"`
-	// The order in which the model is shown its tools; what is not named follows by name.
+	// Order in which the model is shown its tools. The others follow by name.
 	ToolOrder []string `protobuf:"bytes,7,rep,name=tool_order,json=toolOrder,proto3" json:"tool_order,omitempty"`
-	// Which tools may run and how.
+	// Rules and limits for tool calls.
 	ToolPolicy *ToolPolicy `protobuf:"bytes,8,opt,name=tool_policy,json=toolPolicy,proto3" json:"tool_policy,omitempty"`
-	// Where the run ends however well it goes.
+	// Limits of the run.
 	LoopLimits *LoopLimits `protobuf:"bytes,9,opt,name=loop_limits,json=loopLimits,proto3" json:"loop_limits,omitempty"`
-	// Whether a `session_id` that does not exist is created. Default false: it is refused with NOT_FOUND.
+	// True creates a `session_id` that does not exist. Default false: it is refused with NOT_FOUND.
 	AutoCreateSession *bool `protobuf:"varint,10,opt,name=auto_create_session,json=autoCreateSession,proto3,oneof" json:"auto_create_session,omitempty"`
-	// A JSON object handed to the runtime that a tool with `requires_runtime` needs.
+	// A JSON object for the runtime that a tool with `requires_runtime` needs.
 	RuntimeInitDataJson *string `protobuf:"bytes,11,opt,name=runtime_init_data_json,json=runtimeInitDataJson,proto3,oneof" json:"runtime_init_data_json,omitempty"`
 	// A JSON object of advice for the runtime.
 	RuntimeHintsJson *string `protobuf:"bytes,12,opt,name=runtime_hints_json,json=runtimeHintsJson,proto3,oneof" json:"runtime_hints_json,omitempty"`
-	// The configured agent. Absent: `default`.
+	// Name of the configured agent. Absent: `default`.
 	Agent *string `protobuf:"bytes,13,opt,name=agent,proto3,oneof" json:"agent,omitempty"`
-	// `provider/model`, in place of the agent's.
+	// Model of the run, `provider/model`. Absent: the agent's.
 	Model *string `protobuf:"bytes,14,opt,name=model,proto3,oneof" json:"model,omitempty"`
-	// What the model is asked for.
+	// Options of the model.
 	ModelOptions *ModelOptions `protobuf:"bytes,15,opt,name=model_options,json=modelOptions,proto3" json:"model_options,omitempty"`
-	// How a failed model call is tried again.
+	// Retries of a failed model call.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,16,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
-	// What becomes of the run when the caller of `Run` or `RunStream` goes away.
+	// Fate of the run when the caller of `Run` or `RunStream` goes away.
 	OnDisconnect DisconnectPolicy `protobuf:"varint,17,opt,name=on_disconnect,json=onDisconnect,proto3,enum=agentloop.v1.DisconnectPolicy" json:"on_disconnect,omitempty"`
-	// What to do when the session has a live run, or runs that wait for it.
+	// Action if the session has a live run, or runs that wait for it.
 	OnBusySession BusySessionPolicy `protobuf:"varint,18,opt,name=on_busy_session,json=onBusySession,proto3,enum=agentloop.v1.BusySessionPolicy" json:"on_busy_session,omitempty"`
-	// The caller's labels, for `ListRuns` and its own bookkeeping. At most 64.
+	// The caller's labels, which `ListRuns` shows. At most 64.
 	Labels map[string]string `protobuf:"bytes,19,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Seconds that a question to a human stays open before it counts as denied. Absent: the agent's configuration;
-	// without that, for ever.
+	// without that, there is no limit.
 	ApprovalTimeoutSeconds *uint32 `protobuf:"varint,20,opt,name=approval_timeout_seconds,json=approvalTimeoutSeconds,proto3,oneof" json:"approval_timeout_seconds,omitempty"`
-	// Start the run without going on by itself: each `Step` carries out one instruction.
+	// True starts a run that does nothing by itself: each `Step` carries out one instruction.
 	Stepped bool `protobuf:"varint,21,opt,name=stepped,proto3" json:"stepped,omitempty"`
-	// Files with instructions, outermost first; the model reads them after the system prompt. At most 16.
+	// Files with instructions, outermost first. The model reads them after the system prompt. At most 16.
 	InstructionFiles []*InstructionFile `protobuf:"bytes,22,rep,name=instruction_files,json=instructionFiles,proto3" json:"instruction_files,omitempty"`
-	// Facts about where the caller works, such as `os` and `working_directory`; the model reads them after the system
+	// Facts about the caller's machine, such as `os` and `working_directory`. The model reads them after the system
 	// prompt. At most 64.
 	Environment map[string]string `protobuf:"bytes,23,rep,name=environment,proto3" json:"environment,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// How the conversation is kept within the model's context.
+	// Keeps the conversation within the model's context.
 	ContextPolicy *ContextPolicy `protobuf:"bytes,24,opt,name=context_policy,json=contextPolicy,proto3" json:"context_policy,omitempty"`
-	// The planner that decides what to do next, by its registered name. Absent: the agent's; without that, the built-in
-	// loop: ask the model, run its tools, until it asks for none.
+	// Registered name of the planner that decides the next instruction. Absent: the agent's. Without that, the built-in
+	// loop asks the model and runs its tools until it asks for none.
 	Planner *string `protobuf:"bytes,25,opt,name=planner,proto3,oneof" json:"planner,omitempty"`
-	// Hooks around the run and its tool calls, by their registered names, in order. Absent: the agent's.
+	// Registered names of the hooks around the run and its tool calls, in order. Absent: the agent's.
 	Hooks *Names `protobuf:"bytes,26,opt,name=hooks,proto3" json:"hooks,omitempty"`
-	// Sources of context, by their registered names; `recall` searches past sessions. Absent: the agent's.
+	// Registered names of the context sources; `recall` searches past sessions. Absent: the agent's.
 	ContextSources *Names `protobuf:"bytes,27,opt,name=context_sources,json=contextSources,proto3" json:"context_sources,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -509,26 +510,26 @@ func (x *RunInput) GetContextSources() *Names {
 	return nil
 }
 
-// How a run ended, or where it stands when it waits for a human.
+// The end of a run, or its state while it waits for a human.
 type RunResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session.
+	// Id of the session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The run.
+	// Id of the run.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// COMPLETED, FAILED, ABORTED, or the interrupted AWAITING_HUMAN or PAUSED.
+	// Status of the run: COMPLETED, FAILED, ABORTED, or the interrupted AWAITING_HUMAN or PAUSED.
 	Status RunStatus `protobuf:"varint,3,opt,name=status,proto3,enum=agentloop.v1.RunStatus" json:"status,omitempty"`
 	// The model's final message; absent unless completed.
 	FinalAssistantMessage *Message `protobuf:"bytes,4,opt,name=final_assistant_message,json=finalAssistantMessage,proto3" json:"final_assistant_message,omitempty"`
-	// Why it failed, was aborted or is paused.
+	// Reason why it failed, was aborted or is paused.
 	LastError *RunError `protobuf:"bytes,5,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	// All model calls together.
+	// Sum over all model calls of the run.
 	Usage *Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	// The questions that wait; answer them, then call `Run` with the same `run_id` to wait on.
+	// The open questions. Answer them, then call `Run` with the same `run_id` to wait on.
 	Pending []*HumanRequest `protobuf:"bytes,7,rep,name=pending,proto3" json:"pending,omitempty"`
-	// The last durable event, for `Subscribe`.
+	// `seq` of the last durable event, for `Subscribe`.
 	LastSeq uint64 `protobuf:"varint,8,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// Time spent in model calls and in tool calls; calls side by side count each.
+	// Time in model calls and in tool calls. Parallel calls count each.
 	Durations     *RunDurations `protobuf:"bytes,9,opt,name=durations,proto3" json:"durations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -630,43 +631,43 @@ func (x *RunResult) GetDurations() *RunDurations {
 // A run as `GetRun` and `ListRuns` show it.
 type Run struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run.
+	// Id of the run.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Its session.
+	// Id of the run's session.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Where it stands.
+	// Status of the run.
 	Status RunStatus `protobuf:"varint,3,opt,name=status,proto3,enum=agentloop.v1.RunStatus" json:"status,omitempty"`
-	// The configured agent.
+	// Name of the configured agent.
 	Agent string `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
-	// The model, `provider/model`.
+	// Name of the model, as `provider/model`.
 	Model string `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
-	// When it started.
+	// Time of its start.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// When it last moved.
+	// Time of its last event.
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// The last durable event.
+	// `seq` of its last durable event.
 	LastSeq uint64 `protobuf:"varint,8,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// Why it failed, was aborted or is paused.
+	// Reason why it failed, was aborted or is paused.
 	LastError *RunError `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	// All model calls so far.
+	// Sum over all model calls so far.
 	Usage *Usage `protobuf:"bytes,10,opt,name=usage,proto3" json:"usage,omitempty"`
-	// Model calls so far.
+	// Number of model calls so far.
 	Iterations uint32 `protobuf:"varint,11,opt,name=iterations,proto3" json:"iterations,omitempty"`
-	// Tool calls so far.
+	// Number of tool calls so far.
 	ToolCalls uint32 `protobuf:"varint,12,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
-	// The caller's labels.
+	// Labels that the caller gave.
 	Labels map[string]string `protobuf:"bytes,13,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The model's final message. Only from `GetRun`, and only when completed.
 	FinalAssistantMessage *Message `protobuf:"bytes,14,opt,name=final_assistant_message,json=finalAssistantMessage,proto3" json:"final_assistant_message,omitempty"`
-	// Why it is not moving. Only from `GetRun`; absent when it is over.
+	// The thing that it waits for. Only from `GetRun`; absent when the run is over.
 	WaitingOn *WaitingOn `protobuf:"bytes,15,opt,name=waiting_on,json=waitingOn,proto3" json:"waiting_on,omitempty"`
-	// The questions that wait. Only from `GetRun`.
+	// The open questions. Only from `GetRun`.
 	Pending []*HumanRequest `protobuf:"bytes,16,rep,name=pending,proto3" json:"pending,omitempty"`
 	// The tool calls of the current round. Only from `GetRun`.
 	ToolCallsOpen []*ToolCallView `protobuf:"bytes,17,rep,name=tool_calls_open,json=toolCallsOpen,proto3" json:"tool_calls_open,omitempty"`
-	// Where its time went. Only from `GetRun`.
+	// Time in model calls and tool calls. Only from `GetRun`.
 	Durations *RunDurations `protobuf:"bytes,18,opt,name=durations,proto3" json:"durations,omitempty"`
-	// Its place in its session's queue, from 1; 0 where it does not wait there. Only from `GetRun`.
+	// Place in its session's queue, from 1; 0 if it does not wait there. Only from `GetRun`.
 	QueuePosition uint32 `protobuf:"varint,19,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -835,20 +836,20 @@ func (x *Run) GetQueuePosition() uint32 {
 	return 0
 }
 
-// A tool call as it stands.
+// A tool call of the current round.
 type ToolCallView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Its tool.
+	// Name of the call's tool.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
-	// Where it stands.
+	// State of the call.
 	State ToolCallState `protobuf:"varint,3,opt,name=state,proto3,enum=agentloop.v1.ToolCallState" json:"state,omitempty"`
-	// Which try, from 1; 0 before the first.
+	// Attempt number, from 1; 0 before the first.
 	Attempt uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The host that has it, or had it last.
+	// Id of the host that has the call, or had it last.
 	HostId string `protobuf:"bytes,5,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
-	// When it was first given to a host.
+	// Time at which the call was first given to a host.
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -926,20 +927,20 @@ func (x *ToolCallView) GetStartedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// "Why is it not moving", in one place.
+// The thing that a run waits for.
 type WaitingOn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What kind of thing it waits for.
+	// Kind of thing.
 	Kind WaitKind `protobuf:"varint,1,opt,name=kind,proto3,enum=agentloop.v1.WaitKind" json:"kind,omitempty"`
-	// Since when.
+	// Time at which the wait began.
 	Since *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
-	// What exactly: a model, a tool call and its host, a question's id.
+	// Name of the thing: a model, a tool call and its host, or a question's id.
 	What string `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`
-	// Which try is under way or failed last, from 1.
+	// Attempt that is under way or failed last, from 1.
 	Attempt uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// When it is tried again, or given up; absent where no time is set.
+	// Time of the next attempt, or of giving up; absent if no time is set.
 	NextAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
-	// What went wrong last.
+	// The last failure.
 	LastError     *RunError `protobuf:"bytes,6,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

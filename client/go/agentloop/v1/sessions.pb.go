@@ -25,30 +25,30 @@ const (
 // A conversation.
 type Session struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session.
+	// Id of the session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// For people: as given, or as the model made it where none was given and the agent asks for that; may be empty.
+	// Title for people: given by the caller, or written by the model if the agent asks for that. May be empty.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
-	// When it was created.
+	// Time of its creation.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// When an entry was last added.
+	// Time of its last entry.
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// How many entries it has.
+	// Number of its entries.
 	EntryCount uint64 `protobuf:"varint,5,opt,name=entry_count,json=entryCount,proto3" json:"entry_count,omitempty"`
-	// Its live run; empty where it has none.
+	// Id of its live run; empty if there is none.
 	LiveRunId string `protobuf:"bytes,6,opt,name=live_run_id,json=liveRunId,proto3" json:"live_run_id,omitempty"`
-	// The caller's labels.
+	// Labels that the caller gave.
 	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Of a fork, the session that it was made from, which may be deleted by now; else empty.
+	// Id of the session that a fork was made from, which may be deleted. Empty if it is no fork.
 	ForkedFromSessionId string `protobuf:"bytes,8,opt,name=forked_from_session_id,json=forkedFromSessionId,proto3" json:"forked_from_session_id,omitempty"`
-	// Of a fork, the last entry that both share.
+	// Number of the last entry that a fork shares with it.
 	ForkedAtEntryNo uint64 `protobuf:"varint,9,opt,name=forked_at_entry_no,json=forkedAtEntryNo,proto3" json:"forked_at_entry_no,omitempty"`
-	// What it is about, in the model's words, where the agent asks for that; may be empty, and behind the entries.
+	// Summary by the model, if the agent asks for that. It may be empty, and older than the last entries.
 	Summary string `protobuf:"bytes,10,opt,name=summary,proto3" json:"summary,omitempty"`
-	// The last entry that the summary takes into account.
+	// Number of the last entry that the summary covers.
 	SummaryUpToEntryNo uint64 `protobuf:"varint,11,opt,name=summary_up_to_entry_no,json=summaryUpToEntryNo,proto3" json:"summary_up_to_entry_no,omitempty"`
-	// Entries whose stored message is damaged: they cannot be read, and no run can go on from them. `ForkSession` before
-	// the first one makes a session that can. At most 100. Only from `GetSession`.
+	// Numbers of entries whose stored message is damaged. They cannot be read, and no run can continue after them.
+	// `ForkSession` before the first one makes a session that can. At most 100. Only from `GetSession`.
 	DamagedEntryNos []uint64 `protobuf:"varint,18,rep,packed,name=damaged_entry_nos,json=damagedEntryNos,proto3" json:"damaged_entry_nos,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -168,21 +168,20 @@ func (x *Session) GetDamagedEntryNos() []uint64 {
 	return nil
 }
 
-// One message of a session.
+// One message of a session, or a compaction.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its place, from 1.
+	// Number of the entry, from 1.
 	EntryNo uint64 `protobuf:"varint,1,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
-	// The run that added it. Of an entry that a fork shares, a run of the other session, which may be deleted by now.
+	// Id of the run that added it. For an entry that a fork shares, a run of the other session, which may be deleted.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// The event of that run that added it.
+	// `seq` of the event that added it.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// When.
+	// Time of the event.
 	At *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
-	// The message; absent where the entry is a compaction.
+	// The message; absent if the entry is a compaction.
 	Message *Message `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
-	// The context was made smaller here: from here on, entries before it are shown to the model as this says. They stay
-	// as they are.
+	// A compaction: from here on, the model reads the entries before it as this says. The entries stay as they are.
 	Compaction *ContextCompacted `protobuf:"bytes,6,opt,name=compaction,proto3" json:"compaction,omitempty"`
 	// True if the stored message is damaged; then `message` and `compaction` are absent.
 	Damaged       bool `protobuf:"varint,11,opt,name=damaged,proto3" json:"damaged,omitempty"`
@@ -272,9 +271,9 @@ func (x *Entry) GetDamaged() bool {
 // Creates a session.
 type CreateSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Absent: the server makes one up.
+	// Id of the new session. Absent: the server makes one.
 	SessionId *string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3,oneof" json:"session_id,omitempty"`
-	// For people. At most 4 KiB.
+	// Title for people. At most 4 KiB.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	// The caller's labels. At most 64.
 	Labels        map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -333,10 +332,10 @@ func (x *CreateSessionRequest) GetLabels() map[string]string {
 	return nil
 }
 
-// The session.
+// Returns the new session.
 type CreateSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As created.
+	// The session as it was created.
 	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -382,7 +381,7 @@ func (x *CreateSessionResponse) GetSession() *Session {
 // Asks for one session.
 type GetSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required.
+	// Id of the session. Required.
 	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -425,10 +424,10 @@ func (x *GetSessionRequest) GetSessionId() string {
 	return ""
 }
 
-// The session.
+// Returns one session.
 type GetSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As it stands.
+	// The session's present state.
 	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -471,12 +470,12 @@ func (x *GetSessionResponse) GetSession() *Session {
 	return nil
 }
 
-// Asks for sessions.
+// Asks for a page of sessions.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message.
+	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message.
 	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// From an earlier answer; empty for the first page.
+	// `next_page_token` of the page before; empty for the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -526,12 +525,12 @@ func (x *ListSessionsRequest) GetPageToken() string {
 	return ""
 }
 
-// Some sessions.
+// Returns a page of sessions.
 type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The last touched first.
+	// The sessions, the last changed first.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
-	// For the next page; empty when this is the last.
+	// Token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -581,14 +580,14 @@ func (x *ListSessionsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Asks for entries.
+// Asks for a page of entries.
 type ListEntriesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required.
+	// Id of the session. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Only entries after this one.
+	// Only entries after this number.
 	AfterEntryNo uint64 `protobuf:"varint,2,opt,name=after_entry_no,json=afterEntryNo,proto3" json:"after_entry_no,omitempty"`
-	// At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message.
+	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message.
 	PageSize      uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -645,12 +644,12 @@ func (x *ListEntriesRequest) GetPageSize() uint32 {
 	return 0
 }
 
-// Some entries.
+// Returns a page of entries.
 type ListEntriesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Oldest first.
+	// The entries, oldest first.
 	Entries []*Entry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Whether there are more; ask again after the last one.
+	// True if there are more. Ask again after the last one.
 	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -700,17 +699,17 @@ func (x *ListEntriesResponse) GetMore() bool {
 	return false
 }
 
-// Searches entries.
+// Searches entries by their words.
 type SearchEntriesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Words, in any form and case; nothing in it is an operator. An entry with more of them, and with rarer ones, fits
-	// better. At most 4 KiB, of which the first 32 different words count. Required.
+	// Words in any form and case; nothing in the query is an operator. An entry with more of them, or rarer ones, is a
+	// better hit. At most 4 KiB, of which the first 32 different words count. Required.
 	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	// Only in this session; empty for all.
+	// Searches only this session; empty means all.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Nothing that this session has; empty leaves nothing out.
+	// Leaves out this session; empty leaves out none.
 	ExceptSessionId string `protobuf:"bytes,3,opt,name=except_session_id,json=exceptSessionId,proto3" json:"except_session_id,omitempty"`
-	// At most this many hits, 1 to 100; 0 means 20.
+	// Largest number of hits, 1 to 100; 0 means 20.
 	Limit         uint32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -774,10 +773,10 @@ func (x *SearchEntriesRequest) GetLimit() uint32 {
 	return 0
 }
 
-// What was found.
+// Returns the hits.
 type SearchEntriesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The best first.
+	// The hits, the best first.
 	Hits          []*EntryHit `protobuf:"bytes,1,rep,name=hits,proto3" json:"hits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -820,22 +819,22 @@ func (x *SearchEntriesResponse) GetHits() []*EntryHit {
 	return nil
 }
 
-// An entry that was found.
+// An entry that has a word of the query.
 type EntryHit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its session. Of an entry that forks share, the session that it came from, as long as that is there.
+	// Id of its session. For an entry that forks share, the session that it came from, if that exists.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Its place there.
+	// Number of the entry in that session.
 	EntryNo uint64 `protobuf:"varint,2,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
-	// The run that added it, which may be deleted where forks share the entry.
+	// Id of the run that added it, which may be deleted if forks share the entry.
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// When.
+	// Time of the entry.
 	At *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
-	// Who said it: ROLE_USER or ROLE_ASSISTANT.
+	// Speaker: ROLE_USER or ROLE_ASSISTANT.
 	Role Role `protobuf:"varint,5,opt,name=role,proto3,enum=agentloop.v1.Role" json:"role,omitempty"`
-	// A part of its text, around the first word that was found; at most about 240 characters.
+	// Part of its text around the first found word; at most about 240 characters.
 	Snippet string `protobuf:"bytes,6,opt,name=snippet,proto3" json:"snippet,omitempty"`
-	// How well it fits: higher is better. Comparable within one answer alone.
+	// Quality of the hit: higher is better. Comparable within one response only.
 	Score         float64 `protobuf:"fixed64,7,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -923,12 +922,12 @@ func (x *EntryHit) GetScore() float64 {
 // Forks a session.
 type ForkSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session to fork. Required.
+	// Id of the session to fork. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The last entry that both share, which may be one whose tool calls have no result yet: the next run of the fork
-	// tells the model so. 0 means all entries that there are when the fork is made.
+	// Number of the last entry that both share; 0 means all present entries. If its tool calls have no result yet, the
+	// next run of the fork tells the model so.
 	AtEntryNo uint64 `protobuf:"varint,2,opt,name=at_entry_no,json=atEntryNo,proto3" json:"at_entry_no,omitempty"`
-	// The new session's id, which makes repeating the call safe. Absent: the server makes one up.
+	// Id of the new session, which makes the call idempotent. Absent: the server makes one.
 	NewSessionId  *string `protobuf:"bytes,3,opt,name=new_session_id,json=newSessionId,proto3,oneof" json:"new_session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -985,10 +984,10 @@ func (x *ForkSessionRequest) GetNewSessionId() string {
 	return ""
 }
 
-// The new session.
+// Returns the new session.
 type ForkSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As created.
+	// The session as it was created.
 	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1034,7 +1033,7 @@ func (x *ForkSessionResponse) GetSession() *Session {
 // Deletes a session.
 type DeleteSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required.
+	// Id of the session. Required.
 	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1077,10 +1076,10 @@ func (x *DeleteSessionRequest) GetSessionId() string {
 	return ""
 }
 
-// Done.
+// Confirms the deletion.
 type DeleteSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether there was one.
+	// True if there was one to delete.
 	Existed       bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

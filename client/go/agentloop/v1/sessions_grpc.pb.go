@@ -32,11 +32,10 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Conversations. A session is the sequence of messages that its runs leave behind; at most one of its runs lives at
-// a time.
+// Conversations. A session has the messages of its runs, in order. At most one of its runs is live.
 // buf:lint:ignore SERVICE_SUFFIX
 type SessionsClient interface {
-	// Creates a session. The same id with the same content again is confirmed.
+	// Creates a session. The same id with the same content is confirmed.
 	//
 	// INVALID_ARGUMENT, ALREADY_EXISTS, UNAVAILABLE.
 	CreateSession(ctx context.Context, in *CreateSessionRequest, opts ...grpc.CallOption) (*CreateSessionResponse, error)
@@ -44,7 +43,7 @@ type SessionsClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*GetSessionResponse, error)
-	// Lists sessions, the last touched first.
+	// Lists sessions, the last changed first.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
@@ -52,19 +51,19 @@ type SessionsClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
-	// Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
-	// that have any of the words, those that fit best first.
+	// Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
+	// best hits come first.
 	//
 	// INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
 	SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error)
-	// Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
-	// executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
-	// again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
+	// Makes a new session that begins with the entries of another, up to one of them, with its title and labels.
+	// Nothing runs again, and shared entries are stored once. Either session may be continued, forked again or deleted
+	// without the other. The source may be running. The same fork with the same id is confirmed.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
 	ForkSession(ctx context.Context, in *ForkSessionRequest, opts ...grpc.CallOption) (*ForkSessionResponse, error)
-	// Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
-	// Entries that forks of it share stay readable there, until the last of these forks is deleted.
+	// Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
+	// is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
 	//
 	// INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
@@ -152,11 +151,10 @@ func (c *sessionsClient) DeleteSession(ctx context.Context, in *DeleteSessionReq
 // All implementations must embed UnimplementedSessionsServer
 // for forward compatibility.
 //
-// Conversations. A session is the sequence of messages that its runs leave behind; at most one of its runs lives at
-// a time.
+// Conversations. A session has the messages of its runs, in order. At most one of its runs is live.
 // buf:lint:ignore SERVICE_SUFFIX
 type SessionsServer interface {
-	// Creates a session. The same id with the same content again is confirmed.
+	// Creates a session. The same id with the same content is confirmed.
 	//
 	// INVALID_ARGUMENT, ALREADY_EXISTS, UNAVAILABLE.
 	CreateSession(context.Context, *CreateSessionRequest) (*CreateSessionResponse, error)
@@ -164,7 +162,7 @@ type SessionsServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error)
-	// Lists sessions, the last touched first.
+	// Lists sessions, the last changed first.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
@@ -172,19 +170,19 @@ type SessionsServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
-	// Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
-	// that have any of the words, those that fit best first.
+	// Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
+	// best hits come first.
 	//
 	// INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
 	SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error)
-	// Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
-	// executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
-	// again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
+	// Makes a new session that begins with the entries of another, up to one of them, with its title and labels.
+	// Nothing runs again, and shared entries are stored once. Either session may be continued, forked again or deleted
+	// without the other. The source may be running. The same fork with the same id is confirmed.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
 	ForkSession(context.Context, *ForkSessionRequest) (*ForkSessionResponse, error)
-	// Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
-	// Entries that forks of it share stay readable there, until the last of these forks is deleted.
+	// Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
+	// is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
 	//
 	// INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)

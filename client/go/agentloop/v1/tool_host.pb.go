@@ -23,19 +23,19 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Where in a run a hook has its say.
+// Point of a run at which a hook is asked.
 type HookPoint int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	HookPoint_HOOK_POINT_UNSPECIFIED HookPoint = 0
-	// Before the first model call: may change the caller's messages, add to the system prompt, or veto the run.
+	// Before the first model call. It may change the caller's messages, add to the system prompt, or veto the run.
 	HookPoint_HOOK_POINT_PRE_RUN HookPoint = 1
-	// After the run's end, however it ended. May annotate.
+	// After the run's end, however it ended. It may annotate.
 	HookPoint_HOOK_POINT_POST_RUN HookPoint = 2
-	// Before a tool call runs, and before a human is asked: may change its arguments, or veto it.
+	// Before a tool call runs, and before a human is asked. It may change the arguments, or veto the call.
 	HookPoint_HOOK_POINT_PRE_TOOL HookPoint = 3
-	// After a tool call's result, before it is recorded: may change its output.
+	// After a tool call's result, before it is recorded. It may change the output.
 	HookPoint_HOOK_POINT_POST_TOOL HookPoint = 4
 )
 
@@ -84,21 +84,21 @@ func (HookPoint) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{0}
 }
 
-// Why a planner is asked.
+// Reason why a planner is asked.
 type PlanSituation int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	PlanSituation_PLAN_SITUATION_UNSPECIFIED PlanSituation = 0
-	// The caller's messages are in; nothing has been done yet.
+	// The caller's messages are in; nothing else has happened.
 	PlanSituation_PLAN_SITUATION_PROMPTED PlanSituation = 1
-	// The model has spoken and asks for no tools.
+	// The model has answered and asks for no tools.
 	PlanSituation_PLAN_SITUATION_ANSWERED PlanSituation = 2
-	// The model has spoken and asks for tools, which wait.
+	// The model has answered and asks for tools, which wait.
 	PlanSituation_PLAN_SITUATION_TOOLS_WANTED PlanSituation = 3
 	// Every tool call has its result.
 	PlanSituation_PLAN_SITUATION_TOOLS_SETTLED PlanSituation = 4
-	// A human answered what the planner asked, or did not in time.
+	// A human answered the planner's question, or it expired.
 	PlanSituation_PLAN_SITUATION_HUMAN_ANSWERED PlanSituation = 5
 	// The context was made smaller.
 	PlanSituation_PLAN_SITUATION_COMPACTED PlanSituation = 6
@@ -153,21 +153,21 @@ func (PlanSituation) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{1}
 }
 
-// Why a host does not take a call.
+// Reason why a host rejects a call.
 type RejectReason int32
 
 const (
-	// Taken as BUSY.
+	// Counts as BUSY.
 	RejectReason_REJECT_REASON_UNSPECIFIED RejectReason = 0
-	// It has too much to do: another host, or this one later.
+	// It has no room. The call goes to another host, or comes again later.
 	RejectReason_REJECT_REASON_BUSY RejectReason = 1
-	// It takes no more calls: another host.
+	// It takes no more calls. The call goes to another host.
 	RejectReason_REJECT_REASON_DRAINING RejectReason = 2
-	// It does not have this tool: another host.
+	// It does not have this tool. The call goes to another host.
 	RejectReason_REJECT_REASON_UNKNOWN_TOOL RejectReason = 3
-	// The arguments are wrong: the model is told.
+	// The arguments are wrong. The model reads the message.
 	RejectReason_REJECT_REASON_BAD_ARGUMENTS RejectReason = 4
-	// The call is too large: the model is told.
+	// The call is too large. The model reads the message.
 	RejectReason_REJECT_REASON_TOO_LARGE RejectReason = 5
 )
 
@@ -218,13 +218,13 @@ func (RejectReason) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{2}
 }
 
-// What became of a cancel.
+// Outcome of a cancel.
 type CancelOutcome int32
 
 const (
-	// Taken as UNKNOWN.
+	// Counts as UNKNOWN.
 	CancelOutcome_CANCEL_OUTCOME_UNSPECIFIED CancelOutcome = 0
-	// It was stopped: this is its end, no result follows.
+	// It was stopped. No result follows.
 	CancelOutcome_CANCEL_OUTCOME_STOPPED CancelOutcome = 1
 	// It was finished already; its result was or will be sent.
 	CancelOutcome_CANCEL_OUTCOME_FINISHED CancelOutcome = 2
@@ -283,11 +283,11 @@ func (CancelOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{3}
 }
 
-// Why a capability is not taken.
+// Reason why a capability is refused.
 type CapabilityRefusal int32
 
 const (
-	// It is taken, or none of the others.
+	// It is accepted, or the reason is none of the others.
 	CapabilityRefusal_CAPABILITY_REFUSAL_UNSPECIFIED CapabilityRefusal = 0
 	// It breaks a rule of this contract, such as a bound or a schema that does not parse.
 	CapabilityRefusal_CAPABILITY_REFUSAL_INVALID CapabilityRefusal = 1
@@ -344,13 +344,13 @@ func (CapabilityRefusal) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{4}
 }
 
-// What to do with a call in hand.
+// Instruction for a call in hand.
 type CallDisposition int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	CallDisposition_CALL_DISPOSITION_UNSPECIFIED CallDisposition = 0
-	// Go on; or, if it is finished, send its result.
+	// Continue; if the call is finished, send its result.
 	CallDisposition_CALL_DISPOSITION_CONTINUE CallDisposition = 1
 	// Stop it and forget it: nobody waits for it any more.
 	CallDisposition_CALL_DISPOSITION_STOP CallDisposition = 2
@@ -401,17 +401,17 @@ func (CallDisposition) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{5}
 }
 
-// Why a call is cancelled.
+// Reason of a cancel.
 type CancelCause int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	CancelCause_CANCEL_CAUSE_UNSPECIFIED CancelCause = 0
-	// The run was aborted; `Cancel.reason` is the reason that was given.
+	// The run was aborted; `Cancel.reason` has the given reason.
 	CancelCause_CANCEL_CAUSE_ABORTED CancelCause = 1
 	// The call's deadline passed.
 	CancelCause_CANCEL_CAUSE_DEADLINE CancelCause = 2
-	// The call was settled otherwise, such as by a human.
+	// The call has another result, such as one from a human.
 	CancelCause_CANCEL_CAUSE_SETTLED CancelCause = 3
 	// The run ended for another reason.
 	CancelCause_CANCEL_CAUSE_RUN_ENDED CancelCause = 4
@@ -462,17 +462,17 @@ func (CancelCause) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{6}
 }
 
-// What became of a result.
+// Verdict on a result.
 type ResultVerdict int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	ResultVerdict_RESULT_VERDICT_UNSPECIFIED ResultVerdict = 0
 	// It is the call's recorded result.
 	ResultVerdict_RESULT_VERDICT_RECORDED ResultVerdict = 1
 	// It was recorded before.
 	ResultVerdict_RESULT_VERDICT_DUPLICATE ResultVerdict = 2
-	// The call was settled otherwise, or given to another host.
+	// The call has another result, or another host has it.
 	ResultVerdict_RESULT_VERDICT_STALE ResultVerdict = 3
 )
 
@@ -738,32 +738,32 @@ type ConnectRequest_Hello struct {
 }
 
 type ConnectRequest_UpdateTools struct {
-	// The set of tools changed.
+	// Replaces the capabilities of the host.
 	UpdateTools *UpdateTools `protobuf:"bytes,2,opt,name=update_tools,json=updateTools,proto3,oneof"`
 }
 
 type ConnectRequest_Credit struct {
-	// Room for more calls.
+	// Grants room for more calls.
 	Credit *Credit `protobuf:"bytes,3,opt,name=credit,proto3,oneof"`
 }
 
 type ConnectRequest_CallAccepted struct {
-	// The call is being worked on.
+	// Accepts a call.
 	CallAccepted *CallAccepted `protobuf:"bytes,4,opt,name=call_accepted,json=callAccepted,proto3,oneof"`
 }
 
 type ConnectRequest_CallRejected struct {
-	// The call is not taken; it did nothing.
+	// Rejects a call, which did nothing.
 	CallRejected *CallRejected `protobuf:"bytes,5,opt,name=call_rejected,json=callRejected,proto3,oneof"`
 }
 
 type ConnectRequest_Heartbeat struct {
-	// The host is alive, and these calls are.
+	// Says that the host and these calls are alive.
 	Heartbeat *Heartbeat `protobuf:"bytes,6,opt,name=heartbeat,proto3,oneof"`
 }
 
 type ConnectRequest_Progress struct {
-	// How far a call is.
+	// Reports the progress of a call.
 	Progress *Progress `protobuf:"bytes,7,opt,name=progress,proto3,oneof"`
 }
 
@@ -773,42 +773,42 @@ type ConnectRequest_OutputChunk struct {
 }
 
 type ConnectRequest_CallResult struct {
-	// The call's result.
+	// Result of a call.
 	CallResult *CallResult `protobuf:"bytes,9,opt,name=call_result,json=callResult,proto3,oneof"`
 }
 
 type ConnectRequest_CallFailed struct {
-	// The call failed.
+	// Failure of a call.
 	CallFailed *CallFailed `protobuf:"bytes,10,opt,name=call_failed,json=callFailed,proto3,oneof"`
 }
 
 type ConnectRequest_NeedInput struct {
-	// The call asks a human.
+	// Question of a call to a human.
 	NeedInput *NeedInput `protobuf:"bytes,11,opt,name=need_input,json=needInput,proto3,oneof"`
 }
 
 type ConnectRequest_CancelAck struct {
-	// What became of a cancel.
+	// Outcome of a cancel.
 	CancelAck *CancelAck `protobuf:"bytes,12,opt,name=cancel_ack,json=cancelAck,proto3,oneof"`
 }
 
 type ConnectRequest_Draining struct {
-	// The host takes no more calls, and finishes those it has.
+	// The host takes no more calls, and finishes those that it has.
 	Draining *Draining `protobuf:"bytes,13,opt,name=draining,proto3,oneof"`
 }
 
 type ConnectRequest_Goodbye struct {
-	// The host leaves for good; it has no calls any more.
+	// The host leaves for good, without calls.
 	Goodbye *Goodbye `protobuf:"bytes,14,opt,name=goodbye,proto3,oneof"`
 }
 
 type ConnectRequest_Pong struct {
-	// Answer to a `ping`.
+	// Response to a `ping`.
 	Pong *Pong `protobuf:"bytes,15,opt,name=pong,proto3,oneof"`
 }
 
 type ConnectRequest_ExtensionResponse struct {
-	// Answer to an `extension_request`.
+	// Response to an `extension_request`.
 	ExtensionResponse *ExtensionResponse `protobuf:"bytes,16,opt,name=extension_response,json=extensionResponse,proto3,oneof"`
 }
 
@@ -847,7 +847,7 @@ func (*ConnectRequest_ExtensionResponse) isConnectRequest_Frame() {}
 // A frame from server to host.
 type ConnectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Exactly one is set. A host ignores what it does not know.
+	// Exactly one is set. A host must ignore frames that it does not know.
 	//
 	// Types that are valid to be assigned to Frame:
 	//
@@ -1028,47 +1028,47 @@ type isConnectResponse_Frame interface {
 }
 
 type ConnectResponse_Welcome struct {
-	// Answer to `hello`.
+	// Response to `hello`.
 	Welcome *Welcome `protobuf:"bytes,1,opt,name=welcome,proto3,oneof"`
 }
 
 type ConnectResponse_ToolsUpdated struct {
-	// Answer to `update_tools`.
+	// Response to `update_tools`.
 	ToolsUpdated *ToolsUpdated `protobuf:"bytes,2,opt,name=tools_updated,json=toolsUpdated,proto3,oneof"`
 }
 
 type ConnectResponse_CallRequest struct {
-	// Run this.
+	// Asks the host to run a call.
 	CallRequest *CallRequest `protobuf:"bytes,3,opt,name=call_request,json=callRequest,proto3,oneof"`
 }
 
 type ConnectResponse_Cancel struct {
-	// Stop this.
+	// Asks the host to stop a call.
 	Cancel *Cancel `protobuf:"bytes,4,opt,name=cancel,proto3,oneof"`
 }
 
 type ConnectResponse_ResultAck struct {
-	// The result is recorded, or never will be: forget it.
+	// The result is recorded, or never will be. The host may forget it.
 	ResultAck *ResultAck `protobuf:"bytes,5,opt,name=result_ack,json=resultAck,proto3,oneof"`
 }
 
 type ConnectResponse_LeaseLost struct {
-	// The call is not this host's any more: stop it, and forget it.
+	// The call is not this host's any more. The host must stop it and forget it.
 	LeaseLost *LeaseLost `protobuf:"bytes,6,opt,name=lease_lost,json=leaseLost,proto3,oneof"`
 }
 
 type ConnectResponse_InputResponse struct {
-	// Answer to `need_input`.
+	// Response to `need_input`.
 	InputResponse *InputResponse `protobuf:"bytes,7,opt,name=input_response,json=inputResponse,proto3,oneof"`
 }
 
 type ConnectResponse_Ping struct {
-	// Answer with `pong`.
+	// Asks for a `pong`.
 	Ping *Ping `protobuf:"bytes,8,opt,name=ping,proto3,oneof"`
 }
 
 type ConnectResponse_GoAway struct {
-	// Connect again, then let this stream end.
+	// Asks the host to connect again, and to let this stream end.
 	GoAway *GoAway `protobuf:"bytes,9,opt,name=go_away,json=goAway,proto3,oneof"`
 }
 
@@ -1078,17 +1078,17 @@ type ConnectResponse_ProtocolError struct {
 }
 
 type ConnectResponse_ExtensionRequest struct {
-	// Ask a planner, a hook or a context source.
+	// Asks a planner, a hook or a context source.
 	ExtensionRequest *ExtensionRequest `protobuf:"bytes,11,opt,name=extension_request,json=extensionRequest,proto3,oneof"`
 }
 
 type ConnectResponse_OpenRuntime struct {
-	// Open a runtime, before calls that need it.
+	// Opens a runtime, before calls that need it.
 	OpenRuntime *OpenRuntime `protobuf:"bytes,12,opt,name=open_runtime,json=openRuntime,proto3,oneof"`
 }
 
 type ConnectResponse_CloseRuntime struct {
-	// Close a runtime: its run is over.
+	// Closes a runtime, whose run is over.
 	CloseRuntime *CloseRuntime `protobuf:"bytes,13,opt,name=close_runtime,json=closeRuntime,proto3,oneof"`
 }
 
@@ -1118,32 +1118,32 @@ func (*ConnectResponse_OpenRuntime) isConnectResponse_Frame() {}
 
 func (*ConnectResponse_CloseRuntime) isConnectResponse_Frame() {}
 
-// Who the host is and what it can do.
+// The host's identity and capabilities.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of this protocol that the host speaks: 1.
 	ProtocolVersion uint32 `protobuf:"varint,1,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
-	// Names this process; the same across its reconnects, another after its restart. `[A-Za-z0-9._:-]`, at most 128
-	// bytes. A second connection with the same id takes the first one's place.
+	// Id of this process: the same across its reconnects, another after its restart. `[A-Za-z0-9._:-]`, at most 128
+	// bytes. A second connection with the same id replaces the first.
 	HostId string `protobuf:"bytes,2,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
-	// Language and library, for people: `python/1.2`.
+	// Language and library, for people, such as `python/1.2`.
 	Sdk string `protobuf:"bytes,3,opt,name=sdk,proto3" json:"sdk,omitempty"`
-	// What it offers.
+	// Tools and extensions that it offers.
 	Capabilities []*Capability `protobuf:"bytes,4,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// The largest frame it takes, in bytes, at least 4096; 0 means 4 MiB.
+	// Largest frame that it accepts, in bytes, at least 4096; 0 means 4 MiB.
 	MaxFrameBytes uint64 `protobuf:"varint,5,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
-	// Calls that it is still working on. Each gets a verdict in `welcome`.
+	// Calls that it still works on, and results that are not acknowledged. Each gets a verdict in `welcome`.
 	CallsInHand []*CallInHand `protobuf:"bytes,6,rep,name=calls_in_hand,json=callsInHand,proto3" json:"calls_in_hand,omitempty"`
-	// Calls that it will take at the start; see `Credit`. 0 means that credit follows. Neither this nor any later
-	// `Credit` gives room for more than 10000 calls beyond those that were sent.
+	// Number of calls that it accepts at the start; see `Credit`. 0 means that credit follows. Neither this nor any
+	// later `Credit` may allow more than 10000 calls beyond those that were sent.
 	InitialCredit uint64 `protobuf:"varint,7,opt,name=initial_credit,json=initialCredit,proto3" json:"initial_credit,omitempty"`
 	// Labels of the host, for people.
 	Labels map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Runtimes that it still has open, by their ids. Those whose run is over are closed after `welcome`.
+	// Ids of runtimes that it still has open. Those whose run is over are closed after `welcome`.
 	OpenRuntimes []string `protobuf:"bytes,9,rep,name=open_runtimes,json=openRuntimes,proto3" json:"open_runtimes,omitempty"`
-	// Random name of this process, another one after each restart. `[A-Za-z0-9._:-]`, at most 128 bytes. A process that returns
-	// under the same name without a call that was offered to it proves that it did not begin the call. Empty: that is never
-	// proved.
+	// Random name of this process, another one after each restart. `[A-Za-z0-9._:-]`, at most 128 bytes. A process that
+	// returns with the same name and without a call that it was offered proves that it did not begin the call. An empty
+	// name never proves that.
 	InstanceId    string `protobuf:"bytes,10,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1249,7 +1249,7 @@ func (x *Hello) GetInstanceId() string {
 	return ""
 }
 
-// Something that a host offers.
+// A tool or an extension that a host offers.
 type Capability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set.
@@ -1370,14 +1370,15 @@ func (*Capability_Hook) isCapability_Capability() {}
 
 func (*Capability_ContextSource) isCapability_Capability() {}
 
-// A planner: decides what a run does next. Runs name it by `RunInput.planner` or their agent's configuration.
+// A planner, which decides the next instruction of a run. Runs name it with `RunInput.planner` or in their agent's
+// configuration.
 type PlannerDeclaration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one.
+	// Name: `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// For people.
+	// Text for people.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// How long it may take to answer. Absent: 30 s. At most 10 min.
+	// Time for an answer. Absent: 30 s. At most 10 min.
 	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1434,19 +1435,19 @@ func (x *PlannerDeclaration) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
-// A hook around runs and tool calls. Runs name it by `RunInput.hooks` or their agent's configuration.
+// A hook around runs and tool calls. Runs name it with `RunInput.hooks` or in their agent's configuration.
 type HookDeclaration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one.
+	// Name: `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// For people.
+	// Text for people.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// Where it has its say. At least one.
+	// Points at which it is asked. At least one.
 	Points []HookPoint `protobuf:"varint,3,rep,packed,name=points,proto3,enum=agentloop.v1.HookPoint" json:"points,omitempty"`
-	// Whether the run fails (PRE_RUN), or the call does not run (PRE_TOOL), where the hook fails or does not answer.
-	// Otherwise its failure is an event and no more.
+	// True stops the run (PRE_RUN) or the call (PRE_TOOL) if the hook fails or does not answer. Otherwise its failure
+	// is only an event.
 	Required bool `protobuf:"varint,4,opt,name=required,proto3" json:"required,omitempty"`
-	// How long it may take to answer. Absent: 5 s. At most 10 min.
+	// Time for an answer. Absent: 5 s. At most 10 min.
 	Timeout       *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1517,17 +1518,17 @@ func (x *HookDeclaration) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
-// A source of context, such as a memory or a knowledge base. Runs name it by `RunInput.context_sources` or their
+// A source of context, such as a memory or a knowledge base. Runs name it with `RunInput.context_sources` or in their
 // agent's configuration.
 type ContextSourceDeclaration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one.
+	// Name: `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// For people.
+	// Text for people.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// How long it may take to answer. Absent: 2 s. At most 1 min.
+	// Time for an answer. Absent: 2 s. At most 1 min.
 	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// Whether it wants to remember: it is handed each finished run, in the background and until it confirms.
+	// True hands it each finished run, in the background and until it confirms.
 	Remembers     bool `protobuf:"varint,4,opt,name=remembers,proto3" json:"remembers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1591,17 +1592,17 @@ func (x *ContextSourceDeclaration) GetRemembers() bool {
 	return false
 }
 
-// Asks an extension. It may be asked again, here or on another host, where no answer came: what it does must bear
-// that.
+// Asks an extension. If there is no answer, the same request may come again, here or on another host, and the
+// extension must tolerate that.
 type ExtensionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// To be sent back.
+	// Value that the response repeats.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The extension's name.
+	// Name of the extension.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// No answer counts after this.
+	// Time after which no answer counts.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	// The run, as it stands.
+	// The run's present state.
 	Run *Run `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`
 	// Exactly one is set.
 	//
@@ -1612,7 +1613,7 @@ type ExtensionRequest struct {
 	//	*ExtensionRequest_Context
 	//	*ExtensionRequest_Remember
 	Request isExtensionRequest_Request `protobuf_oneof:"request"`
-	// Time left until the deadline when this was sent: for a host whose clock differs from the server's.
+	// Time left until the deadline when this was sent, for a host whose clock differs from the server's.
 	TimeLeft      *durationpb.Duration `protobuf:"bytes,5,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1731,22 +1732,22 @@ type isExtensionRequest_Request interface {
 }
 
 type ExtensionRequest_Plan struct {
-	// Decide what to do next.
+	// Asks a planner for the next instruction.
 	Plan *PlanRequest `protobuf:"bytes,10,opt,name=plan,proto3,oneof"`
 }
 
 type ExtensionRequest_Hook struct {
-	// Have your say.
+	// Asks a hook for its verdict.
 	Hook *HookRequest `protobuf:"bytes,11,opt,name=hook,proto3,oneof"`
 }
 
 type ExtensionRequest_Context struct {
-	// Give context.
+	// Asks a source for context.
 	Context *ContextRequest `protobuf:"bytes,12,opt,name=context,proto3,oneof"`
 }
 
 type ExtensionRequest_Remember struct {
-	// Remember.
+	// Hands a source a finished run.
 	Remember *RememberRequest `protobuf:"bytes,13,opt,name=remember,proto3,oneof"`
 }
 
@@ -1758,18 +1759,18 @@ func (*ExtensionRequest_Context) isExtensionRequest_Request() {}
 
 func (*ExtensionRequest_Remember) isExtensionRequest_Request() {}
 
-// Asks a planner what to do next.
+// Asks a planner for the next instruction.
 type PlanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why it is asked.
+	// Reason why it is asked.
 	Situation PlanSituation `protobuf:"varint,1,opt,name=situation,proto3,enum=agentloop.v1.PlanSituation" json:"situation,omitempty"`
-	// Which decision of the run this is, from 1; the same again where it is asked again.
+	// Number of this decision in the run, from 1; the same if it is asked again.
 	Decision uint32 `protobuf:"varint,2,opt,name=decision,proto3" json:"decision,omitempty"`
 	// The conversation as the model would see it: at most the last 200 messages, and 1 MiB.
 	Messages []*Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
-	// The tool calls that wait.
+	// Tool calls that wait.
 	ToolCalls []*ToolCall `protobuf:"bytes,4,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
-	// The last answer of a human to what the planner asked.
+	// The last human answer to a question of the planner.
 	Answer        *HumanAnswer `protobuf:"bytes,5,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1840,10 +1841,10 @@ func (x *PlanRequest) GetAnswer() *HumanAnswer {
 	return nil
 }
 
-// Lets a hook have its say.
+// Asks a hook for its verdict.
 type HookRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where.
+	// Point of the run.
 	Point HookPoint `protobuf:"varint,1,opt,name=point,proto3,enum=agentloop.v1.HookPoint" json:"point,omitempty"`
 	// PRE_RUN: the caller's messages.
 	InputMessages []*Message `protobuf:"bytes,2,rep,name=input_messages,json=inputMessages,proto3" json:"input_messages,omitempty"`
@@ -1851,7 +1852,7 @@ type HookRequest struct {
 	ToolCall *ToolCall `protobuf:"bytes,3,opt,name=tool_call,json=toolCall,proto3" json:"tool_call,omitempty"`
 	// POST_TOOL: the result.
 	ToolResult *ToolResult `protobuf:"bytes,4,opt,name=tool_result,json=toolResult,proto3" json:"tool_result,omitempty"`
-	// POST_RUN: how it ended.
+	// POST_RUN: the end of the run.
 	RunResult     *RunResult `protobuf:"bytes,5,opt,name=run_result,json=runResult,proto3" json:"run_result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1922,12 +1923,12 @@ func (x *HookRequest) GetRunResult() *RunResult {
 	return nil
 }
 
-// Asks for context.
+// Asks a source for context.
 type ContextRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is about: the caller's last message, at most 64 KiB.
+	// Text to find context for: the caller's last message, at most 64 KiB.
 	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	// All of the answer's texts together are at most this long.
+	// Largest size of all texts of the answer together.
 	MaxBytes      uint32 `protobuf:"varint,2,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1980,7 +1981,7 @@ func (x *ContextRequest) GetMaxBytes() uint32 {
 // Hands a finished run to a source that remembers.
 type RememberRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The messages that the run added to its session, at most 1 MiB; the oldest are left out first.
+	// Messages that the run added to its session, at most 1 MiB; the oldest are left out first.
 	Messages      []*Message `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2026,9 +2027,9 @@ func (x *RememberRequest) GetMessages() []*Message {
 // An extension's answer.
 type ExtensionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in the request.
+	// `request_id` of the `ExtensionRequest`.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Exactly one is set, fitting the request.
+	// Exactly one is set, and it must fit the request.
 	//
 	// Types that are valid to be assigned to Response:
 	//
@@ -2136,27 +2137,27 @@ type isExtensionResponse_Response interface {
 }
 
 type ExtensionResponse_Instruction struct {
-	// What to do next.
+	// The planner's instruction.
 	Instruction *Instruction `protobuf:"bytes,10,opt,name=instruction,proto3,oneof"`
 }
 
 type ExtensionResponse_Hook struct {
-	// What the hook has to say.
+	// The hook's verdict.
 	Hook *HookVerdict `protobuf:"bytes,11,opt,name=hook,proto3,oneof"`
 }
 
 type ExtensionResponse_Context struct {
-	// Context; may be empty.
+	// The source's context; may be empty.
 	Context *ContextItems `protobuf:"bytes,12,opt,name=context,proto3,oneof"`
 }
 
 type ExtensionResponse_Remembered struct {
-	// It remembered.
+	// The source has stored the run.
 	Remembered *Remembered `protobuf:"bytes,13,opt,name=remembered,proto3,oneof"`
 }
 
 type ExtensionResponse_Failure struct {
-	// It failed.
+	// The extension failed.
 	Failure *ExtensionFailure `protobuf:"bytes,14,opt,name=failure,proto3,oneof"`
 }
 
@@ -2170,22 +2171,22 @@ func (*ExtensionResponse_Remembered) isExtensionResponse_Response() {}
 
 func (*ExtensionResponse_Failure) isExtensionResponse_Response() {}
 
-// What a hook has to say. Where nothing is set, everything stays as it is.
+// The verdict of a hook. An empty one changes nothing.
 type HookVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For people: extension_applied in the run's journal has it. That of POST_RUN comes when the journal is closed, and is
-	// in the server's log alone. At most 4 KiB.
+	// Text for people, which `extension_applied` in the run's journal keeps. After POST_RUN the journal is closed, so
+	// its text goes to the server's log alone. At most 4 KiB.
 	Annotation string `protobuf:"bytes,1,opt,name=annotation,proto3" json:"annotation,omitempty"`
-	// Set where it must not go on: the run fails, or the call does not run and the model reads this. PRE_RUN and
-	// PRE_TOOL alone. At most 4 KiB.
+	// Reason to stop: the run fails, or the call does not run and the model reads this. Only for PRE_RUN and PRE_TOOL.
+	// At most 4 KiB.
 	Veto *string `protobuf:"bytes,2,opt,name=veto,proto3,oneof" json:"veto,omitempty"`
-	// PRE_RUN: put in place of the caller's messages, where there is any. USER or SYSTEM.
+	// PRE_RUN: replaces the caller's messages, if there is any. USER or SYSTEM.
 	InputMessages []*Message `protobuf:"bytes,3,rep,name=input_messages,json=inputMessages,proto3" json:"input_messages,omitempty"`
-	// PRE_RUN: put after the system prompt. At most 64 KiB.
+	// PRE_RUN: follows the system prompt. At most 64 KiB.
 	SystemPromptAddition string `protobuf:"bytes,4,opt,name=system_prompt_addition,json=systemPromptAddition,proto3" json:"system_prompt_addition,omitempty"`
-	// PRE_TOOL: put in place of the arguments; validated like the model's.
+	// PRE_TOOL: replaces the arguments; checked like the model's.
 	ArgumentsJson *string `protobuf:"bytes,5,opt,name=arguments_json,json=argumentsJson,proto3,oneof" json:"arguments_json,omitempty"`
-	// POST_TOOL: put in place of the output.
+	// POST_TOOL: replaces the output.
 	Output        *string `protobuf:"bytes,6,opt,name=output,proto3,oneof" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2266,7 +2267,7 @@ func (x *HookVerdict) GetOutput() string {
 // Context for a run.
 type ContextItems struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The best first. At most 64.
+	// Pieces of context, the best first. At most 64.
 	Items         []*ContextItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2312,9 +2313,9 @@ func (x *ContextItems) GetItems() []*ContextItem {
 // A piece of context.
 type ContextItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the model reads.
+	// Text that the model reads.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	// Where it comes from, for the model to cite; may be empty.
+	// Origin of the text, for the model to cite; may be empty.
 	Origin        string `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2364,7 +2365,7 @@ func (x *ContextItem) GetOrigin() string {
 	return ""
 }
 
-// It remembered.
+// The source has stored the run.
 type Remembered struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2404,9 +2405,9 @@ func (*Remembered) Descriptor() ([]byte, []int) {
 // An extension failed.
 type ExtensionFailure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For people.
+	// Reason for people.
 	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// Whether asking again may help.
+	// True if asking again may help.
 	Retryable     bool `protobuf:"varint,2,opt,name=retryable,proto3" json:"retryable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2456,20 +2457,20 @@ func (x *ExtensionFailure) GetRetryable() bool {
 	return false
 }
 
-// Open a runtime: what tools with `requires_runtime` run in, such as a browser or a sandbox. Sent before the first
-// such call of a run to this host; all of the run's such calls go to this host. If it cannot be opened, fail the calls
-// that need it.
+// Opens a runtime, such as a browser or a sandbox, for tools with `requires_runtime`. It is sent before the first
+// such call of a run to this host. All such calls of the run go to this host. If the runtime cannot be opened, fail
+// the calls that need it.
 type OpenRuntime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names it, to be found in `CallRequest.runtime_id`. Opening one that is open changes nothing.
+	// Id of the runtime, which `CallRequest.runtime_id` repeats. Opening one that is open changes nothing.
 	RuntimeId string `protobuf:"bytes,1,opt,name=runtime_id,json=runtimeId,proto3" json:"runtime_id,omitempty"`
-	// The run that it is for.
+	// Id of the run that it is for.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Its session.
+	// Id of the run's session.
 	SessionId string `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// A JSON object from the run's request; empty where there is none.
+	// A JSON object from the run's request; empty if there is none.
 	InitDataJson string `protobuf:"bytes,4,opt,name=init_data_json,json=initDataJson,proto3" json:"init_data_json,omitempty"`
-	// A JSON object of advice from the run's request; empty where there is none.
+	// A JSON object of advice from the run's request; empty if there is none.
 	HintsJson     string `protobuf:"bytes,5,opt,name=hints_json,json=hintsJson,proto3" json:"hints_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2540,10 +2541,10 @@ func (x *OpenRuntime) GetHintsJson() string {
 	return ""
 }
 
-// Close a runtime: its run is over, however it ended. Closing one that is not open changes nothing.
+// Closes a runtime, whose run is over, however it ended. Closing one that is not open changes nothing.
 type CloseRuntime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As opened.
+	// Id of the runtime.
 	RuntimeId     string `protobuf:"bytes,1,opt,name=runtime_id,json=runtimeId,proto3" json:"runtime_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2586,16 +2587,16 @@ func (x *CloseRuntime) GetRuntimeId() string {
 	return ""
 }
 
-// A call that a reconnecting host has not seen acknowledged.
+// A call whose result a reconnecting host has not seen acknowledged.
 type CallInHand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Its lease.
+	// Lease token of the attempt.
 	LeaseToken string `protobuf:"bytes,3,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
-	// Whether it is finished, and its result follows. Otherwise it is still running.
+	// True if the call is finished and its result follows; false if it still runs.
 	Finished      bool `protobuf:"varint,4,opt,name=finished,proto3" json:"finished,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2659,10 +2660,10 @@ func (x *CallInHand) GetFinished() bool {
 	return false
 }
 
-// The set of tools changed.
+// Replaces the capabilities of the host.
 type UpdateTools struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// All of them, as in `Hello`.
+	// All capabilities, as in `Hello`.
 	Capabilities  []*Capability `protobuf:"bytes,1,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2705,12 +2706,12 @@ func (x *UpdateTools) GetCapabilities() []*Capability {
 	return nil
 }
 
-// Flow control: how many calls the host would have taken in all since the stream began. Cumulative, so repeating it
-// is harmless; a smaller value than before takes nothing back. Each `call_request` uses one, also one that is rejected
-// or answered from memory; calls in hand use none of the new stream's.
+// Flow control: the number of calls that the host accepts in all since the stream began. It is cumulative, so
+// repeating it is harmless, and a smaller value takes nothing back. Each `call_request` uses one, also a call that is
+// rejected or answered from memory. Calls in hand use none of the new stream's.
 type Credit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In all.
+	// Number of calls in all.
 	Total         uint64 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2753,12 +2754,12 @@ func (x *Credit) GetTotal() uint64 {
 	return 0
 }
 
-// The call is being worked on. Its deadline is that of `call_request`, which counts from the offer.
+// The host works on the call. Its deadline is that of `call_request`, which counts from the offer.
 type CallAccepted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt       uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2808,16 +2809,16 @@ func (x *CallAccepted) GetAttempt() uint32 {
 	return 0
 }
 
-// The call is not taken; it did nothing.
+// The host rejects the call, which did nothing.
 type CallRejected struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Why.
+	// Reason of the rejection.
 	Reason RejectReason `protobuf:"varint,3,opt,name=reason,proto3,enum=agentloop.v1.RejectReason" json:"reason,omitempty"`
-	// For people, and for the model where it is told. What is beyond 4 KiB is cut off.
+	// Text for people, and for the model if the reason says so. Text beyond 4 KiB is cut.
 	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2881,10 +2882,10 @@ func (x *CallRejected) GetMessage() string {
 	return ""
 }
 
-// The host is alive. Sent as often as `welcome` says; three missed and the host counts as lost.
+// The host is alive. Sent as often as `welcome` says; a host that is silent for the lease timeout counts as lost.
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The calls it is working on. A call that it was given and that is not among them is lost.
+	// Calls that it works on. A call that two heartbeats in a row do not name is lost.
 	Calls         []*CallRef `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2927,12 +2928,12 @@ func (x *Heartbeat) GetCalls() []*CallRef {
 	return nil
 }
 
-// A call and a try of it.
+// One attempt of a call.
 type CallRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt       uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2982,20 +2983,20 @@ func (x *CallRef) GetAttempt() uint32 {
 	return 0
 }
 
-// How far a call is.
+// Progress of a running call.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// For people. At most 4 KiB.
+	// Text for people. At most 4 KiB.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// 0 to 1; absent where unknown.
+	// Fraction that is done, from 0 to 1; absent if unknown.
 	Fraction *float64 `protobuf:"fixed64,4,opt,name=fraction,proto3,oneof" json:"fraction,omitempty"`
-	// Kept, and given to the next try if there is one. At most 64 KiB; absent keeps the last one. Send as many as you
-	// like: of those within a second the last one is kept, and none is lost with its host. Where the server itself is
-	// lost, the one that was kept may be a second old.
+	// Bytes that the next attempt gets, if there is one. At most 64 KiB; absent keeps the last one. Send as many as you
+	// like: of those within a second the last one is kept, and none is lost with its host. If the server itself is
+	// lost, the kept one may be a second old.
 	Checkpoint    []byte `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3069,13 +3070,13 @@ func (x *Progress) GetCheckpoint() []byte {
 // Output of a running call.
 type OutputChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// From 1, one more for each chunk that the host sends. A gap tells that output was lost with a connection.
+	// Number of the chunk, from 1. A gap means that output was lost with a connection.
 	ChunkSeq uint64 `protobuf:"varint,3,opt,name=chunk_seq,json=chunkSeq,proto3" json:"chunk_seq,omitempty"`
-	// Which stream.
+	// Output stream of the tool.
 	Stream OutputStream `protobuf:"varint,4,opt,name=stream,proto3,enum=agentloop.v1.OutputStream" json:"stream,omitempty"`
 	// The bytes. At most 64 KiB.
 	Data          []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
@@ -3148,18 +3149,18 @@ func (x *OutputChunk) GetData() []byte {
 	return nil
 }
 
-// The call's result. To be kept until acknowledged.
+// The call's result. Keep it until it is acknowledged.
 type CallResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// As given with the call.
+	// Lease token from the `CallRequest`.
 	LeaseToken string `protobuf:"bytes,3,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
-	// What the model reads: text, often JSON. At most 3 MiB with the images.
+	// Output for the model: text, often JSON. At most 3 MiB with the images.
 	Output string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
-	// Pictures beside it.
+	// Pictures beside the text.
 	Images        []*Image `protobuf:"bytes,5,rep,name=images,proto3" json:"images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3230,23 +3231,23 @@ func (x *CallResult) GetImages() []*Image {
 	return nil
 }
 
-// The call failed. To be kept until acknowledged.
+// The call failed. Keep this until it is acknowledged.
 type CallFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// As given with the call.
+	// Lease token from the `CallRequest`.
 	LeaseToken string `protobuf:"bytes,3,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
-	// What the model reads, unless the call is tried again.
+	// Reason, which the model reads unless the call is tried again.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// Whether trying again may help. It is tried again only if that is safe: the effect is NONE, or the tool's class
-	// is not UNSAFE.
+	// True if trying again may help. It is tried again only if that is safe: the effect is NONE, or the tool's class is
+	// not UNSAFE.
 	Retryable bool `protobuf:"varint,5,opt,name=retryable,proto3" json:"retryable,omitempty"`
-	// Not before this; absent means at once. At most 1 h: what is longer is taken as that.
+	// Shortest wait before the next attempt; absent means none. At most 1 h; a longer wait counts as 1 h.
 	RetryDelay *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_delay,json=retryDelay,proto3" json:"retry_delay,omitempty"`
-	// What is known of its effects.
+	// Knowledge about its effects.
 	Effect        AttemptEffect `protobuf:"varint,7,opt,name=effect,proto3,enum=agentloop.v1.AttemptEffect" json:"effect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3331,23 +3332,23 @@ func (x *CallFailed) GetEffect() AttemptEffect {
 	return AttemptEffect_ATTEMPT_EFFECT_UNSPECIFIED
 }
 
-// The call asks a human. The call's deadline does not run while it waits. The answer comes as `input_response`; to be
-// asked again, with the same `input_id`, after a reconnect.
+// The call asks a human. Its deadline does not run while it waits. The answer comes as `input_response`. After a
+// reconnect, ask again with the same `input_id`.
 type NeedInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The host's name for the question, unique within the call.
 	InputId string `protobuf:"bytes,3,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
-	// What the human is asked.
+	// Text of the question.
 	Question string `protobuf:"bytes,4,opt,name=question,proto3" json:"question,omitempty"`
-	// The choices; empty means free text.
+	// Options to choose from; empty means free text.
 	Options []*SelectOption `protobuf:"bytes,5,rep,name=options,proto3" json:"options,omitempty"`
-	// Whether several may be chosen.
+	// True allows several options.
 	Multiple bool `protobuf:"varint,6,opt,name=multiple,proto3" json:"multiple,omitempty"`
-	// Given up after this; absent means when the run's `approval_timeout_seconds` says.
+	// Time after which the question is given up; absent means the run's `approval_timeout_seconds`.
 	Timeout       *durationpb.Duration `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3432,14 +3433,14 @@ func (x *NeedInput) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
-// What became of a cancel.
+// Outcome of a cancel.
 type CancelAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// What became of it.
+	// The outcome itself.
 	Outcome       CancelOutcome `protobuf:"varint,3,opt,name=outcome,proto3,enum=agentloop.v1.CancelOutcome" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3496,10 +3497,10 @@ func (x *CancelAck) GetOutcome() CancelOutcome {
 	return CancelOutcome_CANCEL_OUTCOME_UNSPECIFIED
 }
 
-// The host takes no more calls, and finishes those it has.
+// The host takes no more calls, and finishes those that it has.
 type Draining struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For people.
+	// Text for people.
 	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3542,10 +3543,10 @@ func (x *Draining) GetReason() string {
 	return ""
 }
 
-// The host leaves for good.
+// The host leaves for good. The calls that the server still counts for it are lost at once.
 type Goodbye struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For people.
+	// Text for people.
 	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3588,10 +3589,10 @@ func (x *Goodbye) GetReason() string {
 	return ""
 }
 
-// Answer to a `ping`.
+// Response to a `ping`.
 type Pong struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in the ping.
+	// `nonce` of the `Ping`.
 	Nonce         uint64 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3634,22 +3635,22 @@ func (x *Pong) GetNonce() uint64 {
 	return 0
 }
 
-// The server took the host in.
+// The server accepted the host.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Version of this protocol that is spoken from here on.
+	// Version of this protocol that both sides speak.
 	ProtocolVersion uint32 `protobuf:"varint,1,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
-	// Names this connection, for logs.
+	// Id of this connection, for logs.
 	ConnectionId string `protobuf:"bytes,2,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
 	// A verdict on each capability of `hello`, in its order.
 	Capabilities []*CapabilityVerdict `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// Send a heartbeat this often.
+	// Interval of the heartbeats.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,4,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	// A host that was silent for this long counts as lost.
+	// Silence after which a host counts as lost.
 	LeaseTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=lease_timeout,json=leaseTimeout,proto3" json:"lease_timeout,omitempty"`
-	// After it is lost, the host may come back for this long before its calls are given up.
+	// Time that a lost host has to come back before its calls are given up.
 	GracePeriod *durationpb.Duration `protobuf:"bytes,6,opt,name=grace_period,json=gracePeriod,proto3" json:"grace_period,omitempty"`
-	// The largest frame that the server takes, in bytes.
+	// Largest frame that the server accepts, in bytes.
 	MaxFrameBytes uint64 `protobuf:"varint,7,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
 	// A verdict on each call in hand, in the order of `hello`.
 	Calls         []*CallVerdict `protobuf:"bytes,8,rep,name=calls,proto3" json:"calls,omitempty"`
@@ -3743,16 +3744,16 @@ func (x *Welcome) GetCalls() []*CallVerdict {
 	return nil
 }
 
-// Whether a capability is taken.
+// Verdict on a capability.
 type CapabilityVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The capability's name.
+	// Name of the capability.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Whether it is taken.
+	// True if it is accepted.
 	Accepted bool `protobuf:"varint,2,opt,name=accepted,proto3" json:"accepted,omitempty"`
-	// Why not, for people.
+	// Reason of a refusal, for people.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Why not, for programs.
+	// Reason of a refusal, for programs.
 	Refusal       CapabilityRefusal `protobuf:"varint,4,opt,name=refusal,proto3,enum=agentloop.v1.CapabilityRefusal" json:"refusal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3816,14 +3817,14 @@ func (x *CapabilityVerdict) GetRefusal() CapabilityRefusal {
 	return CapabilityRefusal_CAPABILITY_REFUSAL_UNSPECIFIED
 }
 
-// What to do with a call in hand.
+// Verdict on a call in hand.
 type CallVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// What to do.
+	// Instruction for the call.
 	Disposition   CallDisposition `protobuf:"varint,3,opt,name=disposition,proto3,enum=agentloop.v1.CallDisposition" json:"disposition,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3880,7 +3881,7 @@ func (x *CallVerdict) GetDisposition() CallDisposition {
 	return CallDisposition_CALL_DISPOSITION_UNSPECIFIED
 }
 
-// Answer to `update_tools`.
+// Response to `update_tools`.
 type ToolsUpdated struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A verdict on each capability, in the order given.
@@ -3926,37 +3927,38 @@ func (x *ToolsUpdated) GetCapabilities() []*CapabilityVerdict {
 	return nil
 }
 
-// Run this.
+// Asks the host to run a call.
 type CallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call. Never changes.
+	// Id of the call, which never changes.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try, from 1. A host that knows the call and this try, with the same idempotency key, answers from memory.
+	// Attempt number, from 1. If the host knows the call and this attempt, with the same idempotency key, it answers
+	// from memory.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// To be sent back with the result.
+	// Lease of this attempt, which the result repeats.
 	LeaseToken string `protobuf:"bytes,3,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
-	// For the tool to dedupe by, across tries and hosts. Never changes, and tells calls of one id apart: once a run is
-	// deleted, another may have its id.
+	// Key by which a KEYED tool takes effect once, across attempts and hosts. It never changes. It also tells calls
+	// with one id apart, because a new run may have the id of a deleted one.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// The tool.
+	// Name of the tool.
 	Tool string `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`
-	// The arguments, valid JSON by the tool's schema.
+	// Arguments as JSON that fits the tool's schema.
 	ArgumentsJson string `protobuf:"bytes,6,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
-	// The call is given up after this.
+	// Time at which the call is given up.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	// What the last try saved of its progress; absent where there is none.
+	// Checkpoint of the last attempt; absent if there is none.
 	Checkpoint []byte `protobuf:"bytes,8,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"`
-	// The run that asks.
+	// Id of the run that asks.
 	RunId string `protobuf:"bytes,9,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Its session.
+	// Id of the run's session.
 	SessionId string `protobuf:"bytes,10,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Its turn.
+	// Id of the run's turn.
 	TurnId string `protobuf:"bytes,11,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// W3C trace context, `traceparent`; empty where there is none.
+	// W3C trace context, `traceparent`; empty if there is none.
 	Traceparent string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// The runtime to run it in; empty where the tool needs none.
+	// Id of the runtime to run it in; empty if the tool needs none.
 	RuntimeId string `protobuf:"bytes,13,opt,name=runtime_id,json=runtimeId,proto3" json:"runtime_id,omitempty"`
-	// Time left until the deadline when this was sent: for a host whose clock differs from the server's.
+	// Time left until the deadline when this was sent, for a host whose clock differs from the server's.
 	TimeLeft      *durationpb.Duration `protobuf:"bytes,17,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4090,18 +4092,18 @@ func (x *CallRequest) GetTimeLeft() *durationpb.Duration {
 	return nil
 }
 
-// Stop this call, if you can. Answer with `cancel_ack`.
+// Asks the host to stop a call, if it can. Answer with `cancel_ack`.
 type Cancel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// For people.
+	// Text for people.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// How long the tool may take to clean up.
+	// Time that the tool has to clean up.
 	GracePeriod *durationpb.Duration `protobuf:"bytes,4,opt,name=grace_period,json=gracePeriod,proto3" json:"grace_period,omitempty"`
-	// Why, for programs.
+	// Reason of the cancel, for programs.
 	Cause         CancelCause `protobuf:"varint,5,opt,name=cause,proto3,enum=agentloop.v1.CancelCause" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4172,14 +4174,14 @@ func (x *Cancel) GetCause() CancelCause {
 	return CancelCause_CANCEL_CAUSE_UNSPECIFIED
 }
 
-// The result needs to be kept no longer. Sent after the commit.
+// The host may forget the result. Sent after the commit.
 type ResultAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// What became of it.
+	// Verdict on the result.
 	Verdict       ResultVerdict `protobuf:"varint,3,opt,name=verdict,proto3,enum=agentloop.v1.ResultVerdict" json:"verdict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4239,9 +4241,9 @@ func (x *ResultAck) GetVerdict() ResultVerdict {
 // The call is not this host's any more.
 type LeaseLost struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try.
+	// Attempt number of the call, from 1.
 	Attempt       uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4291,12 +4293,12 @@ func (x *LeaseLost) GetAttempt() uint32 {
 	return 0
 }
 
-// Answer to `need_input`.
+// Response to `need_input`.
 type InputResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The question.
+	// The host's name for the question.
 	InputId string `protobuf:"bytes,2,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
 	// Exactly one is set.
 	//
@@ -4393,7 +4395,7 @@ type isInputResponse_Response interface {
 }
 
 type InputResponse_Text struct {
-	// Free text.
+	// The human's text.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3,oneof"`
 }
 
@@ -4403,7 +4405,7 @@ type InputResponse_Selection struct {
 }
 
 type InputResponse_Refused struct {
-	// There is no answer and will not be; why.
+	// Reason why there is no answer and will be none.
 	Refused string `protobuf:"bytes,5,opt,name=refused,proto3,oneof"`
 }
 
@@ -4413,7 +4415,7 @@ func (*InputResponse_Selection) isInputResponse_Response() {}
 
 func (*InputResponse_Refused) isInputResponse_Response() {}
 
-// What was chosen.
+// The chosen options.
 type InputSelection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ids of the options.
@@ -4459,10 +4461,10 @@ func (x *InputSelection) GetOptionIds() []string {
 	return nil
 }
 
-// Answer with `pong`.
+// Asks for a `pong`.
 type Ping struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// To be sent back.
+	// Number that the `Pong` repeats.
 	Nonce         uint64 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4505,12 +4507,12 @@ func (x *Ping) GetNonce() uint64 {
 	return 0
 }
 
-// Connect again, then let this stream end. Calls in hand go on.
+// Asks the host to connect again, and to let this stream end. Calls in hand continue.
 type GoAway struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Not before this.
+	// Shortest wait before the reconnect.
 	ReconnectAfter *durationpb.Duration `protobuf:"bytes,1,opt,name=reconnect_after,json=reconnectAfter,proto3" json:"reconnect_after,omitempty"`
-	// For people.
+	// Text for people.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4563,9 +4565,9 @@ func (x *GoAway) GetReason() string {
 // The host broke the protocol.
 type ProtocolError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For people: what was wrong, and what was expected.
+	// Fault and expectation, for people.
 	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// The call that it was about; empty where there is none.
+	// Id of the tool call that it is about; empty if there is none.
 	CallId        string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4689,12 +4691,12 @@ type isCompleteCallRequest_Outcome interface {
 }
 
 type CompleteCallRequest_Result struct {
-	// It ran.
+	// The tool ran.
 	Result *CallResult `protobuf:"bytes,1,opt,name=result,proto3,oneof"`
 }
 
 type CompleteCallRequest_Failed struct {
-	// It failed.
+	// The tool failed.
 	Failed *CallFailed `protobuf:"bytes,2,opt,name=failed,proto3,oneof"`
 }
 
@@ -4702,10 +4704,10 @@ func (*CompleteCallRequest_Result) isCompleteCallRequest_Outcome() {}
 
 func (*CompleteCallRequest_Failed) isCompleteCallRequest_Outcome() {}
 
-// What became of it.
+// Returns the verdict on the result.
 type CompleteCallResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What became of it.
+	// The verdict itself.
 	Verdict       ResultVerdict `protobuf:"varint,1,opt,name=verdict,proto3,enum=agentloop.v1.ResultVerdict" json:"verdict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

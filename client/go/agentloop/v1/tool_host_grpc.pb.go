@@ -27,24 +27,26 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Tool hosts: processes, in any language and behind any NAT, that dial in and run tools.
+// Tool hosts: processes that connect to the server and run tools, in any language and behind any NAT.
 // buf:lint:ignore SERVICE_SUFFIX
 type ToolHostClient interface {
-	// One connection of one host. The host speaks first, with `hello`; the server answers with `welcome`, then sends
-	// `call_request` as long as the host has credit.
+	// One connection of one host. The host speaks first, with `hello`. The server answers with `welcome`, then sends
+	// `call_request` while the host has credit.
 	//
-	// What a host must do: grant credit; confirm or reject each call at once; send heartbeats as `welcome` says; keep
-	// every result until it is acknowledged, and offer it again after reconnecting, to whichever server answers;
-	// answer a call it knows from memory; stop on `cancel` if it can. What it gets: each call has exactly one recorded
-	// result; a call id and its idempotency key never change; an UNSAFE call is never given out again unasked.
+	// A host must: grant credit; accept or reject each call at once; send heartbeats as `welcome` says; keep every
+	// result until it is acknowledged, and send it again after a reconnect, to any server; answer a call that it knows
+	// from memory; stop on `cancel` if it can.
 	//
-	// Errors of the protocol are told inside the stream, as `protocol_error`, before it ends with INVALID_ARGUMENT or
+	// A host gets: each call has exactly one recorded result; a call id and its idempotency key never change; an UNSAFE
+	// call that may have taken effect is sent again only after a human said so.
+	//
+	// Errors of the protocol arrive as `protocol_error` before the stream ends with INVALID_ARGUMENT or
 	// FAILED_PRECONDITION. UNAVAILABLE: connect again, elsewhere or later. RESOURCE_EXHAUSTED: too many hosts.
 	Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConnectRequest, ConnectResponse], error)
-	// Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives
-	// its process. Idempotent.
+	// Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives its
+	// process. Idempotent.
 	//
-	// INVALID_ARGUMENT, NOT_FOUND (no such call, or not this lease), UNAVAILABLE.
+	// INVALID_ARGUMENT, NOT_FOUND (no such call, or another lease), UNAVAILABLE.
 	CompleteCall(ctx context.Context, in *CompleteCallRequest, opts ...grpc.CallOption) (*CompleteCallResponse, error)
 }
 
@@ -83,24 +85,26 @@ func (c *toolHostClient) CompleteCall(ctx context.Context, in *CompleteCallReque
 // All implementations must embed UnimplementedToolHostServer
 // for forward compatibility.
 //
-// Tool hosts: processes, in any language and behind any NAT, that dial in and run tools.
+// Tool hosts: processes that connect to the server and run tools, in any language and behind any NAT.
 // buf:lint:ignore SERVICE_SUFFIX
 type ToolHostServer interface {
-	// One connection of one host. The host speaks first, with `hello`; the server answers with `welcome`, then sends
-	// `call_request` as long as the host has credit.
+	// One connection of one host. The host speaks first, with `hello`. The server answers with `welcome`, then sends
+	// `call_request` while the host has credit.
 	//
-	// What a host must do: grant credit; confirm or reject each call at once; send heartbeats as `welcome` says; keep
-	// every result until it is acknowledged, and offer it again after reconnecting, to whichever server answers;
-	// answer a call it knows from memory; stop on `cancel` if it can. What it gets: each call has exactly one recorded
-	// result; a call id and its idempotency key never change; an UNSAFE call is never given out again unasked.
+	// A host must: grant credit; accept or reject each call at once; send heartbeats as `welcome` says; keep every
+	// result until it is acknowledged, and send it again after a reconnect, to any server; answer a call that it knows
+	// from memory; stop on `cancel` if it can.
 	//
-	// Errors of the protocol are told inside the stream, as `protocol_error`, before it ends with INVALID_ARGUMENT or
+	// A host gets: each call has exactly one recorded result; a call id and its idempotency key never change; an UNSAFE
+	// call that may have taken effect is sent again only after a human said so.
+	//
+	// Errors of the protocol arrive as `protocol_error` before the stream ends with INVALID_ARGUMENT or
 	// FAILED_PRECONDITION. UNAVAILABLE: connect again, elsewhere or later. RESOURCE_EXHAUSTED: too many hosts.
 	Connect(grpc.BidiStreamingServer[ConnectRequest, ConnectResponse]) error
-	// Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives
-	// its process. Idempotent.
+	// Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives its
+	// process. Idempotent.
 	//
-	// INVALID_ARGUMENT, NOT_FOUND (no such call, or not this lease), UNAVAILABLE.
+	// INVALID_ARGUMENT, NOT_FOUND (no such call, or another lease), UNAVAILABLE.
 	CompleteCall(context.Context, *CompleteCallRequest) (*CompleteCallResponse, error)
 	mustEmbedUnimplementedToolHostServer()
 }

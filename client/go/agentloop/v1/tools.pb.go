@@ -22,17 +22,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a host is doing.
+// Health of a tool host.
 type HostHealth int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	HostHealth_HOST_HEALTH_UNSPECIFIED HostHealth = 0
-	// Connected and heard from in time.
+	// Connected, and heard from in time.
 	HostHealth_HOST_HEALTH_CONNECTED HostHealth = 1
-	// Connected, takes no new calls.
+	// Connected, and takes no new calls.
 	HostHealth_HOST_HEALTH_DRAINING HostHealth = 2
-	// Gone; its calls wait for it to come back.
+	// Gone. Its calls wait for it to come back.
 	HostHealth_HOST_HEALTH_LOST HostHealth = 3
 )
 
@@ -79,7 +79,7 @@ func (HostHealth) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{0}
 }
 
-// Where a rule comes from.
+// Origin of a rule.
 type RuleOrigin int32
 
 const (
@@ -93,9 +93,9 @@ const (
 	RuleOrigin_RULE_ORIGIN_RUN RuleOrigin = 3
 	// Remembered for the session.
 	RuleOrigin_RULE_ORIGIN_SESSION RuleOrigin = 4
-	// Remembered as a rule.
+	// Remembered for every run.
 	RuleOrigin_RULE_ORIGIN_RULE RuleOrigin = 5
-	// The candidate of a dry run.
+	// The `candidate` of this `CheckPolicyRequest`.
 	RuleOrigin_RULE_ORIGIN_CANDIDATE RuleOrigin = 6
 )
 
@@ -148,14 +148,15 @@ func (RuleOrigin) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{1}
 }
 
-// Asks for tools.
+// Asks for the registered tools.
 type ListToolsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only this one; empty means all.
+	// Filter: only the tool of this name; empty means all.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// At most this many, 1 to 500; 0 means as many as one message has room for. A page has fewer where these are too large for one message.
+	// Size of the page, from 1 to 500; 0 means as many rows as fit into one message. A page has fewer rows if they are
+	// too large for one message.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// From an earlier answer; empty for the first page.
+	// `next_page_token` of the page before; empty for the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -212,12 +213,12 @@ func (x *ListToolsRequest) GetPageToken() string {
 	return ""
 }
 
-// The tools.
+// Returns the registered tools.
 type ListToolsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By name.
+	// The tools, by name.
 	Tools []*Tool `protobuf:"bytes,1,rep,name=tools,proto3" json:"tools,omitempty"`
-	// For the next page; empty when this is the last.
+	// Token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -270,17 +271,17 @@ func (x *ListToolsResponse) GetNextPageToken() string {
 // A registered tool.
 type Tool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As its hosts declare it.
+	// The declaration of its hosts.
 	Declaration *ToolDeclaration `protobuf:"bytes,1,opt,name=declaration,proto3" json:"declaration,omitempty"`
-	// Digest of the declaration: hosts that serve the tool agree on it.
+	// Digest of the declaration. All hosts of the tool have the same.
 	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
-	// The hosts that serve it now. Empty: it is known, but nobody is connected; its calls wait for a while.
+	// Ids of the hosts that serve it now. Empty: no host is connected, and calls wait for one for a while.
 	HostIds []string `protobuf:"bytes,3,rep,name=host_ids,json=hostIds,proto3" json:"host_ids,omitempty"`
-	// Calls in flight.
+	// Number of calls that hosts have.
 	CallsInFlight uint32 `protobuf:"varint,4,opt,name=calls_in_flight,json=callsInFlight,proto3" json:"calls_in_flight,omitempty"`
-	// Calls that wait for a host with room.
+	// Number of calls that wait for a host with room.
 	CallsQueued uint32 `protobuf:"varint,5,opt,name=calls_queued,json=callsQueued,proto3" json:"calls_queued,omitempty"`
-	// When a host that serves it was last seen.
+	// Time at which a host that serves it was last seen.
 	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
 	// Digest of the terms that count: name, effect class, approval, runtime and schema.
 	TermsDigest string `protobuf:"bytes,7,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
@@ -385,7 +386,7 @@ func (x *Tool) GetConfigured() bool {
 	return false
 }
 
-// Asks for hosts.
+// Asks for the tool hosts.
 type ListHostsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -422,10 +423,10 @@ func (*ListHostsRequest) Descriptor() ([]byte, []int) {
 	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{3}
 }
 
-// The hosts.
+// Returns the tool hosts.
 type ListHostsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By id.
+	// The hosts, by id.
 	Hosts         []*Host `protobuf:"bytes,1,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -471,25 +472,25 @@ func (x *ListHostsResponse) GetHosts() []*Host {
 // A tool host.
 type Host struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As it names itself.
+	// Id that the host gave itself.
 	HostId string `protobuf:"bytes,1,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
-	// How it is doing.
+	// Health of the host.
 	Health HostHealth `protobuf:"varint,2,opt,name=health,proto3,enum=agentloop.v1.HostHealth" json:"health,omitempty"`
-	// Its language and library, as it says.
+	// Its language and library, as it reports.
 	Sdk string `protobuf:"bytes,3,opt,name=sdk,proto3" json:"sdk,omitempty"`
-	// The tools it serves.
+	// Names of its tools.
 	Tools []string `protobuf:"bytes,4,rep,name=tools,proto3" json:"tools,omitempty"`
-	// Calls it has.
+	// Number of calls that it has.
 	CallsInFlight uint32 `protobuf:"varint,5,opt,name=calls_in_flight,json=callsInFlight,proto3" json:"calls_in_flight,omitempty"`
-	// Calls it would take now.
+	// Number of calls that it accepts now.
 	FreeCredit uint32 `protobuf:"varint,6,opt,name=free_credit,json=freeCredit,proto3" json:"free_credit,omitempty"`
-	// When it connected.
+	// Time of its connection.
 	ConnectedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
-	// When it was last heard from.
+	// Time at which it was last heard from.
 	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
-	// What it offers beside tools, such as `hook audit`. By kind, then by name.
+	// Its extensions, such as `hook audit`, by kind and name.
 	Extensions []string `protobuf:"bytes,9,rep,name=extensions,proto3" json:"extensions,omitempty"`
-	// The process behind `host_id`, as it names itself; empty where it does not.
+	// Process behind `host_id`; empty if it gives no name.
 	InstanceId    string `protobuf:"bytes,11,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -595,23 +596,22 @@ func (x *Host) GetInstanceId() string {
 	return ""
 }
 
-// Asks what would become of a tool call.
+// Asks how a tool call would be decided.
 type CheckPolicyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By the rules of this run, as they are now. Empty: of the agent and the session.
+	// Uses the present rules of this run. Empty: those of the agent and the session.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// The configured agent; empty means `default`.
+	// Name of the configured agent; empty means `default`.
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	// With what is remembered for this session.
+	// Adds the rules that are remembered for this session.
 	SessionId string `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Put in place of the agent's tool policy where its fields are set, as `RunInput.tool_policy`.
+	// Replaces the fields of the agent's tool policy that are set, as `RunInput.tool_policy`.
 	ToolPolicy *ToolPolicy `protobuf:"bytes,4,opt,name=tool_policy,json=toolPolicy,proto3" json:"tool_policy,omitempty"`
-	// The tool. Required.
+	// Name of the tool. Required.
 	Tool string `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`
-	// The arguments, a JSON object. Empty means `{}`.
+	// Arguments of the call, a JSON object. Empty means `{}`.
 	ArgumentsJson string `protobuf:"bytes,6,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
-	// A rule that is not there yet, put after all others: what it would match. The answer names the open questions
-	// that it matches.
+	// A rule that does not count yet, put after all others. The response names the open questions that it matches.
 	Candidate     *PolicyRule `protobuf:"bytes,7,opt,name=candidate,proto3" json:"candidate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -696,20 +696,20 @@ func (x *CheckPolicyRequest) GetCandidate() *PolicyRule {
 	return nil
 }
 
-// What would become of the call.
+// Returns the decision about a call.
 type CheckPolicyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its fate.
+	// The decision itself.
 	Action PolicyAction `protobuf:"varint,1,opt,name=action,proto3,enum=agentloop.v1.PolicyAction" json:"action,omitempty"`
-	// Why, for people: the rule, the tool's declaration, or the policy's default.
+	// Reason for people: the rule, the tool's declaration, or the policy's default.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The rule that decides; absent where none does.
+	// The rule that decides; absent if none does.
 	Rule *PolicyRule `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
-	// Where the rule comes from.
+	// Origin of the rule.
 	Origin RuleOrigin `protobuf:"varint,4,opt,name=origin,proto3,enum=agentloop.v1.RuleOrigin" json:"origin,omitempty"`
-	// Whether the candidate matches the call.
+	// True if the candidate matches the call.
 	CandidateMatches bool `protobuf:"varint,5,opt,name=candidate_matches,json=candidateMatches,proto3" json:"candidate_matches,omitempty"`
-	// Open questions about calls that the candidate matches. At most 100.
+	// Ids of the open questions whose calls the candidate matches. At most 100.
 	MatchingRequestIds []string `protobuf:"bytes,6,rep,name=matching_request_ids,json=matchingRequestIds,proto3" json:"matching_request_ids,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -790,7 +790,7 @@ func (x *CheckPolicyResponse) GetMatchingRequestIds() []string {
 // Asks for remembered rules.
 type ListRulesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only those of this session; empty means those of every run, which have no session.
+	// Only rules of this session; empty means the rules for every run.
 	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -833,10 +833,10 @@ func (x *ListRulesRequest) GetSessionId() string {
 	return ""
 }
 
-// Remembered rules.
+// Returns remembered rules.
 type ListRulesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The oldest first.
+	// The rules, oldest first.
 	Rules         []*RememberedRule `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -882,17 +882,17 @@ func (x *ListRulesResponse) GetRules() []*RememberedRule {
 // A rule that was remembered with a decision.
 type RememberedRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names it.
+	// Id of the rule.
 	RuleId string `protobuf:"bytes,1,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
-	// The rule.
+	// The rule itself.
 	Rule *PolicyRule `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
-	// Its session; empty where it is for every run.
+	// Id of its session; empty if it is for every run.
 	SessionId string `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The question that it was decided with.
+	// Id of the question that it was decided with.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Who decided.
+	// Name of the person who decided.
 	DecidedBy string `protobuf:"bytes,5,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
-	// When.
+	// Time of the decision.
 	DecidedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
 	// Digest of the tool's terms that the rule covers; empty for a rule that covers any.
 	TermsDigest   string `protobuf:"bytes,7,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
@@ -979,10 +979,10 @@ func (x *RememberedRule) GetTermsDigest() string {
 	return ""
 }
 
-// Forgets a rule.
+// Forgets a remembered rule.
 type DeleteRuleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required.
+	// Id of the rule. Required.
 	RuleId        string `protobuf:"bytes,1,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1025,10 +1025,10 @@ func (x *DeleteRuleRequest) GetRuleId() string {
 	return ""
 }
 
-// Done.
+// Confirms the deletion.
 type DeleteRuleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether there was one.
+	// True if there was one to delete.
 	Existed       bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1074,15 +1074,15 @@ func (x *DeleteRuleResponse) GetExisted() bool {
 // A declaration that was refused because it is weaker than the known terms.
 type RefusedDeclaration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The declaration.
+	// The declaration itself.
 	Declaration *ToolDeclaration `protobuf:"bytes,1,opt,name=declaration,proto3" json:"declaration,omitempty"`
-	// The host that made it last.
+	// Id of the host that made it last.
 	HostId string `protobuf:"bytes,2,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
 	// Digest of its terms, for `AcceptTool`.
 	TermsDigest string `protobuf:"bytes,3,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
-	// What is weaker, for people.
+	// The weaker part, for people.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// When it was refused last.
+	// Time of the last refusal.
 	RefusedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=refused_at,json=refusedAt,proto3" json:"refused_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1156,9 +1156,9 @@ func (x *RefusedDeclaration) GetRefusedAt() *timestamppb.Timestamp {
 // Accepts a weaker declaration of a tool.
 type AcceptToolRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tool. Required.
+	// Name of the tool. Required.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Digest of the refused terms that are accepted. Empty: the only refused ones; where there are several, it is required.
+	// Digest of the refused terms to accept. Required if there are several; empty means the only ones.
 	TermsDigest   string `protobuf:"bytes,2,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1208,10 +1208,10 @@ func (x *AcceptToolRequest) GetTermsDigest() string {
 	return ""
 }
 
-// The tool.
+// Returns the accepted tool.
 type AcceptToolResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As it is known now.
+	// The tool's present state.
 	Tool          *Tool `protobuf:"bytes,1,opt,name=tool,proto3" json:"tool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1257,7 +1257,7 @@ func (x *AcceptToolResponse) GetTool() *Tool {
 // Forgets a tool's terms.
 type ForgetToolRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tool. Required.
+	// Name of the tool. Required.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1300,7 +1300,7 @@ func (x *ForgetToolRequest) GetName() string {
 	return ""
 }
 
-// Done.
+// Confirms the deletion.
 type ForgetToolResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// True if there were terms to forget.

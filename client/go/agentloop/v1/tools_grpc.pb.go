@@ -32,18 +32,18 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// What tools there are, and who serves them.
+// The registered tools, their hosts, and the rules about calls.
 // buf:lint:ignore SERVICE_SUFFIX
 type ToolsClient interface {
 	// Lists the registered tools by name.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListTools(ctx context.Context, in *ListToolsRequest, opts ...grpc.CallOption) (*ListToolsResponse, error)
-	// Lists the connected tool hosts, and those whose calls wait for them to come back.
+	// Lists the connected tool hosts, and lost hosts whose calls wait for them.
 	//
 	// UNAVAILABLE.
 	ListHosts(ctx context.Context, in *ListHostsRequest, opts ...grpc.CallOption) (*ListHostsResponse, error)
-	// Says what would become of a tool call, and which rule decides. Runs nothing.
+	// Shows how a tool call would be decided, and by which rule. Runs nothing.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
 	CheckPolicy(ctx context.Context, in *CheckPolicyRequest, opts ...grpc.CallOption) (*CheckPolicyResponse, error)
@@ -51,20 +51,20 @@ type ToolsClient interface {
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListRules(ctx context.Context, in *ListRulesRequest, opts ...grpc.CallOption) (*ListRulesResponse, error)
-	// Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+	// Forgets a remembered rule, for runs that start from now on. Forgetting a rule that does not exist is confirmed.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	DeleteRule(ctx context.Context, in *DeleteRuleRequest, opts ...grpc.CallOption) (*DeleteRuleResponse, error)
-	// Accepts the declaration of a tool that was refused because it is weaker than the known one. The host that was refused
-	// is told to connect again. Accepting what is accepted is confirmed.
+	// Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+	// connect again. Accepting an accepted declaration is confirmed.
 	//
-	// INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the terms are set
-	// by the configuration), UNAVAILABLE.
+	// INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+	// configuration sets the terms), UNAVAILABLE.
 	AcceptTool(ctx context.Context, in *AcceptToolRequest, opts ...grpc.CallOption) (*AcceptToolResponse, error)
-	// Forgets the terms of a tool that no connected host serves: the next declaration is taken as the first one. Forgetting
-	// what is not there is confirmed.
+	// Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+	// Forgetting a tool that does not exist is confirmed.
 	//
-	// INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the terms are set by the configuration),
+	// INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
 	// UNAVAILABLE.
 	ForgetTool(ctx context.Context, in *ForgetToolRequest, opts ...grpc.CallOption) (*ForgetToolResponse, error)
 }
@@ -151,18 +151,18 @@ func (c *toolsClient) ForgetTool(ctx context.Context, in *ForgetToolRequest, opt
 // All implementations must embed UnimplementedToolsServer
 // for forward compatibility.
 //
-// What tools there are, and who serves them.
+// The registered tools, their hosts, and the rules about calls.
 // buf:lint:ignore SERVICE_SUFFIX
 type ToolsServer interface {
 	// Lists the registered tools by name.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListTools(context.Context, *ListToolsRequest) (*ListToolsResponse, error)
-	// Lists the connected tool hosts, and those whose calls wait for them to come back.
+	// Lists the connected tool hosts, and lost hosts whose calls wait for them.
 	//
 	// UNAVAILABLE.
 	ListHosts(context.Context, *ListHostsRequest) (*ListHostsResponse, error)
-	// Says what would become of a tool call, and which rule decides. Runs nothing.
+	// Shows how a tool call would be decided, and by which rule. Runs nothing.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
 	CheckPolicy(context.Context, *CheckPolicyRequest) (*CheckPolicyResponse, error)
@@ -170,20 +170,20 @@ type ToolsServer interface {
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListRules(context.Context, *ListRulesRequest) (*ListRulesResponse, error)
-	// Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+	// Forgets a remembered rule, for runs that start from now on. Forgetting a rule that does not exist is confirmed.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	DeleteRule(context.Context, *DeleteRuleRequest) (*DeleteRuleResponse, error)
-	// Accepts the declaration of a tool that was refused because it is weaker than the known one. The host that was refused
-	// is told to connect again. Accepting what is accepted is confirmed.
+	// Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+	// connect again. Accepting an accepted declaration is confirmed.
 	//
-	// INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the terms are set
-	// by the configuration), UNAVAILABLE.
+	// INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+	// configuration sets the terms), UNAVAILABLE.
 	AcceptTool(context.Context, *AcceptToolRequest) (*AcceptToolResponse, error)
-	// Forgets the terms of a tool that no connected host serves: the next declaration is taken as the first one. Forgetting
-	// what is not there is confirmed.
+	// Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+	// Forgetting a tool that does not exist is confirmed.
 	//
-	// INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the terms are set by the configuration),
+	// INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
 	// UNAVAILABLE.
 	ForgetTool(context.Context, *ForgetToolRequest) (*ForgetToolResponse, error)
 	mustEmbedUnimplementedToolsServer()

@@ -23,13 +23,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Who speaks.
+// Speaker of a message.
 type Role int32
 
 const (
 	// Not set; refused in requests.
 	Role_ROLE_UNSPECIFIED Role = 0
-	// Instructions from whoever operates the agent.
+	// Instructions of the agent's operator.
 	Role_ROLE_SYSTEM Role = 1
 	// The person or program that prompts.
 	Role_ROLE_USER Role = 2
@@ -84,29 +84,29 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{0}
 }
 
-// How a tool call ended. Every value but SUCCEEDED and ANSWERED is shown to the model as an error; the run goes on.
+// End of a tool call. The model reads every value but SUCCEEDED and ANSWERED as an error; the run continues.
 type ToolStatus int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	ToolStatus_TOOL_STATUS_UNSPECIFIED ToolStatus = 0
 	// The tool ran and answered.
 	ToolStatus_TOOL_STATUS_SUCCEEDED ToolStatus = 1
-	// The tool ran, or tried to, and reports an error.
+	// The tool reported an error.
 	ToolStatus_TOOL_STATUS_FAILED ToolStatus = 2
-	// The call was not dispatched: unknown tool, bad arguments, or a limit of the run's policy.
+	// The call did not run: an unknown tool, wrong arguments, a rule, a hook, or a limit of the policy.
 	ToolStatus_TOOL_STATUS_REJECTED ToolStatus = 3
-	// A human said no, or the question expired.
+	// A human denied it, or the question expired.
 	ToolStatus_TOOL_STATUS_DENIED ToolStatus = 4
 	// A human answered in the tool's place.
 	ToolStatus_TOOL_STATUS_ANSWERED ToolStatus = 5
 	// The run was aborted or ended first.
 	ToolStatus_TOOL_STATUS_ABORTED ToolStatus = 6
-	// No answer before the call's deadline.
+	// There was no result before the call's deadline.
 	ToolStatus_TOOL_STATUS_TIMED_OUT ToolStatus = 7
 	// No host serves the tool.
 	ToolStatus_TOOL_STATUS_UNAVAILABLE ToolStatus = 8
-	// It may or may not have run; nobody knows.
+	// It may have run, and nobody knows its outcome.
 	ToolStatus_TOOL_STATUS_OUTCOME_UNKNOWN ToolStatus = 9
 )
 
@@ -165,25 +165,25 @@ func (ToolStatus) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
-// Where a tool call stands.
+// State of a tool call.
 type ToolCallState int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	ToolCallState_TOOL_CALL_STATE_UNSPECIFIED ToolCallState = 0
-	// The model asked for it; it waits for its turn or for a host with room.
+	// It waits for its turn, or for a host with room.
 	ToolCallState_TOOL_CALL_STATE_READY ToolCallState = 1
-	// Waits for a human's approval.
+	// It waits for a human's approval.
 	ToolCallState_TOOL_CALL_STATE_AWAITING_APPROVAL ToolCallState = 2
-	// Given to a host, which has not confirmed it yet.
+	// It was sent to a host, which has not accepted it yet.
 	ToolCallState_TOOL_CALL_STATE_OFFERED ToolCallState = 3
 	// A host works on it.
 	ToolCallState_TOOL_CALL_STATE_ACCEPTED ToolCallState = 4
-	// Its host was lost and it must not be run again unasked: waits for a human, a late result or a timeout.
+	// Its host was lost, and it may have taken effect. It waits for a human, a late result or a timeout.
 	ToolCallState_TOOL_CALL_STATE_IN_DOUBT ToolCallState = 5
 	// Terminal: it has its one recorded result.
 	ToolCallState_TOOL_CALL_STATE_SETTLED ToolCallState = 6
-	// Waits for a human's answer to what it asks.
+	// It waits for a human's answer to its question.
 	ToolCallState_TOOL_CALL_STATE_AWAITING_INPUT ToolCallState = 7
 )
 
@@ -238,23 +238,23 @@ func (ToolCallState) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{2}
 }
 
-// Why a model stopped.
+// Reason why a model stopped.
 type FinishReason int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	FinishReason_FINISH_REASON_UNSPECIFIED FinishReason = 0
 	// It was done, or met a stop sequence.
 	FinishReason_FINISH_REASON_STOP FinishReason = 1
-	// It wants tools run.
+	// It asks for tools.
 	FinishReason_FINISH_REASON_TOOL_CALLS FinishReason = 2
-	// It reached the output limit.
+	// It reached the limit of its output or of its context.
 	FinishReason_FINISH_REASON_LENGTH FinishReason = 3
 	// The provider's filter cut it.
 	FinishReason_FINISH_REASON_CONTENT_FILTER FinishReason = 4
 	// It declined to answer.
 	FinishReason_FINISH_REASON_REFUSAL FinishReason = 5
-	// Anything else.
+	// Any other reason.
 	FinishReason_FINISH_REASON_OTHER FinishReason = 6
 )
 
@@ -307,33 +307,33 @@ func (FinishReason) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
-// Where a run stands.
+// Status of a run.
 type RunStatus int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	RunStatus_RUN_STATUS_UNSPECIFIED RunStatus = 0
-	// Waits for its session to be free.
+	// It waits for its session to be free.
 	RunStatus_RUN_STATUS_QUEUED RunStatus = 1
-	// Gathers what the model is to read.
+	// It gathers the context for the model.
 	RunStatus_RUN_STATUS_PREPARING RunStatus = 2
 	// The model is answering.
 	RunStatus_RUN_STATUS_MODEL_RUNNING RunStatus = 3
 	// At least one tool call is under way.
 	RunStatus_RUN_STATUS_TOOL_RUNNING RunStatus = 4
-	// Interrupted: nothing goes on until a human answers; `ListPending` has the question.
+	// Interrupted: nothing continues until a human answers. `ListPending` has the question.
 	RunStatus_RUN_STATUS_AWAITING_HUMAN RunStatus = 5
-	// Waits before it calls the model again.
+	// It waits before it calls the model again.
 	RunStatus_RUN_STATUS_BACKING_OFF RunStatus = 6
-	// Makes the context smaller.
+	// It makes the context smaller.
 	RunStatus_RUN_STATUS_COMPACTING RunStatus = 7
-	// Interrupted: the model stayed unreachable; `ResumeRun` goes on.
+	// Interrupted: the model stayed unreachable, and `ResumeRun` continues; or a stepped run waits for `Step`.
 	RunStatus_RUN_STATUS_PAUSED RunStatus = 8
 	// Terminal: the model gave its final answer.
 	RunStatus_RUN_STATUS_COMPLETED RunStatus = 9
-	// Terminal: `last_error` says why.
+	// Terminal: it failed with `last_error`.
 	RunStatus_RUN_STATUS_FAILED RunStatus = 10
-	// Terminal: someone ended it.
+	// Terminal: a caller, a human or a disconnect ended it.
 	RunStatus_RUN_STATUS_ABORTED RunStatus = 11
 )
 
@@ -396,25 +396,25 @@ func (RunStatus) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
-// The outer loop: reason, act, observe.
+// Phase of the outer loop: reason, act, observe.
 type LoopPhase int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	LoopPhase_LOOP_PHASE_UNSPECIFIED LoopPhase = 0
 	// The run is being set up.
 	LoopPhase_LOOP_PHASE_INIT LoopPhase = 1
-	// What to do next is being decided.
+	// The next instruction is being decided.
 	LoopPhase_LOOP_PHASE_PLANNING LoopPhase = 2
-	// It is being done: a model call or tool calls.
+	// A model call or tool calls are under way.
 	LoopPhase_LOOP_PHASE_EXECUTING LoopPhase = 3
-	// What came of it is being looked at.
+	// Their outcome is being evaluated.
 	LoopPhase_LOOP_PHASE_OBSERVING LoopPhase = 4
 	// The context is being made smaller.
 	LoopPhase_LOOP_PHASE_COMPACTING LoopPhase = 5
-	// Terminal: done.
+	// Terminal: the run completed.
 	LoopPhase_LOOP_PHASE_COMPLETED LoopPhase = 6
-	// Terminal: failed or aborted.
+	// Terminal: the run failed or was aborted.
 	LoopPhase_LOOP_PHASE_FAILED LoopPhase = 7
 )
 
@@ -469,25 +469,25 @@ func (LoopPhase) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
-// The inner loop: one model call and what it asks for.
+// State of the inner loop: one model call and the calls that it asks for.
 type ProcessState int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	ProcessState_PROCESS_STATE_UNSPECIFIED ProcessState = 0
 	// Nothing is under way.
 	ProcessState_PROCESS_STATE_IDLE ProcessState = 1
 	// The model was called and has not answered yet.
 	ProcessState_PROCESS_STATE_CALLING ProcessState = 2
-	// The model is answering. Seen on deltas.
+	// The model is answering. Only on deltas.
 	ProcessState_PROCESS_STATE_STREAMING ProcessState = 3
-	// Tools run, or wait for leave to run.
+	// Tools run, or wait to run.
 	ProcessState_PROCESS_STATE_TOOL_EXECUTING ProcessState = 4
-	// A failed call waits to be tried again.
+	// A failed model call waits for its next attempt.
 	ProcessState_PROCESS_STATE_RETRYING ProcessState = 5
 	// The model's answer is complete.
 	ProcessState_PROCESS_STATE_SUCCESS ProcessState = 6
-	// The model's answer is not to be had.
+	// The model gave no answer.
 	ProcessState_PROCESS_STATE_ERROR ProcessState = 7
 )
 
@@ -542,13 +542,13 @@ func (ProcessState) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
-// The closed list of a run's failures.
+// Closed list of the failures of a run.
 type RunErrorCode int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	RunErrorCode_RUN_ERROR_CODE_UNSPECIFIED RunErrorCode = 0
-	// The model could not be reached.
+	// The model cannot be reached.
 	RunErrorCode_RUN_ERROR_CODE_MODEL_CONNECTION RunErrorCode = 1
 	// The model took too long.
 	RunErrorCode_RUN_ERROR_CODE_MODEL_TIMEOUT RunErrorCode = 2
@@ -556,7 +556,7 @@ const (
 	RunErrorCode_RUN_ERROR_CODE_MODEL_RATE_LIMITED RunErrorCode = 3
 	// The provider is overloaded or failed.
 	RunErrorCode_RUN_ERROR_CODE_MODEL_UNAVAILABLE RunErrorCode = 4
-	// The provider's answer was not understood.
+	// The provider's answer cannot be understood.
 	RunErrorCode_RUN_ERROR_CODE_MODEL_MALFORMED RunErrorCode = 5
 	// The conversation does not fit into the model's context.
 	RunErrorCode_RUN_ERROR_CODE_CONTEXT_OVERFLOW RunErrorCode = 6
@@ -586,9 +586,9 @@ const (
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_CONSECUTIVE_FAILURES RunErrorCode = 18
 	// `max_repeated_calls` was reached.
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_REPEATED_CALLS RunErrorCode = 19
-	// Aborted: by a call of `Abort`.
+	// Aborted: by `Abort`, or by a run that interrupted it.
 	RunErrorCode_RUN_ERROR_CODE_ABORTED_BY_CALLER RunErrorCode = 20
-	// Aborted: its client went away and it was told to end then.
+	// Aborted: its client went away, and `on_disconnect` is CANCEL.
 	RunErrorCode_RUN_ERROR_CODE_ABORTED_BY_DISCONNECT RunErrorCode = 21
 	// Aborted: a human denied a tool call and stopped the run.
 	RunErrorCode_RUN_ERROR_CODE_ABORTED_BY_DENIAL RunErrorCode = 22
@@ -598,7 +598,8 @@ const (
 	RunErrorCode_RUN_ERROR_CODE_EXTENSION_FAILED RunErrorCode = 24
 	// The run needs more memory than all live runs together may hold.
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_MEMORY RunErrorCode = 25
-	// Paused: no configured provider serves the run's model. It goes on by itself at a start that has the provider.
+	// Paused: no configured provider serves the run's model. The run continues by itself at a start that has the
+	// provider.
 	RunErrorCode_RUN_ERROR_CODE_MODEL_NOT_CONFIGURED RunErrorCode = 26
 )
 
@@ -691,17 +692,17 @@ func (RunErrorCode) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
-// What becomes of a call.
+// Decision about a tool call.
 type PolicyAction int32
 
 const (
 	// Not set; refused in requests.
 	PolicyAction_POLICY_ACTION_UNSPECIFIED PolicyAction = 0
-	// It runs without asking, also where its tool declares that it needs approval.
+	// It runs without a question, also if its tool declares that it needs approval.
 	PolicyAction_POLICY_ACTION_ALLOW PolicyAction = 1
 	// A human is asked.
 	PolicyAction_POLICY_ACTION_ASK PolicyAction = 2
-	// It does not run; the model reads why.
+	// It does not run, and the model reads the reason.
 	PolicyAction_POLICY_ACTION_DENY PolicyAction = 3
 )
 
@@ -748,17 +749,17 @@ func (PolicyAction) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
-// Whether the model may, must or must not call tools, in general.
+// Use of tools in general.
 type ToolChoiceMode int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	ToolChoiceMode_TOOL_CHOICE_MODE_UNSPECIFIED ToolChoiceMode = 0
-	// As it likes.
+	// The model decides.
 	ToolChoiceMode_TOOL_CHOICE_MODE_AUTO ToolChoiceMode = 1
-	// Not at all.
+	// The model calls no tool.
 	ToolChoiceMode_TOOL_CHOICE_MODE_NONE ToolChoiceMode = 2
-	// At least one.
+	// The model calls at least one tool.
 	ToolChoiceMode_TOOL_CHOICE_MODE_REQUIRED ToolChoiceMode = 3
 )
 
@@ -805,19 +806,19 @@ func (ToolChoiceMode) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
-// How much a reasoning model is to think.
+// Amount of reasoning of a model.
 type ReasoningEffort int32
 
 const (
 	// The agent's configuration, then the provider's default.
 	ReasoningEffort_REASONING_EFFORT_UNSPECIFIED ReasoningEffort = 0
-	// Not, where the provider allows it.
+	// No reasoning, if the provider allows that.
 	ReasoningEffort_REASONING_EFFORT_NONE ReasoningEffort = 1
-	// Little.
+	// Little reasoning.
 	ReasoningEffort_REASONING_EFFORT_LOW ReasoningEffort = 2
-	// Some.
+	// A medium amount of reasoning.
 	ReasoningEffort_REASONING_EFFORT_MEDIUM ReasoningEffort = 3
-	// Much.
+	// Much reasoning.
 	ReasoningEffort_REASONING_EFFORT_HIGH ReasoningEffort = 4
 )
 
@@ -866,19 +867,19 @@ func (ReasoningEffort) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
-// What it means to run a call of a tool twice. Decides what happens when a host is lost with a call in flight.
+// Meaning of running a call of a tool twice. It decides what happens if a host is lost during a call.
 type EffectClass int32
 
 const (
-	// Taken as UNSAFE.
+	// Counts as UNSAFE.
 	EffectClass_EFFECT_CLASS_UNSPECIFIED EffectClass = 0
-	// Changes nothing: run it as often as you like.
+	// The call changes nothing: it may run any number of times.
 	EffectClass_EFFECT_CLASS_READ_ONLY EffectClass = 1
-	// Twice is the same as once.
+	// Twice has the same effect as once.
 	EffectClass_EFFECT_CLASS_IDEMPOTENT EffectClass = 2
-	// The host sees to it that one idempotency key takes effect once.
+	// The host lets one idempotency key take effect once.
 	EffectClass_EFFECT_CLASS_KEYED EffectClass = 3
-	// Twice is wrong: never run again without a human's word.
+	// Twice is wrong: a call that may have taken effect runs again only after a human said so.
 	EffectClass_EFFECT_CLASS_UNSAFE EffectClass = 4
 )
 
@@ -927,20 +928,20 @@ func (EffectClass) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
-// What kind of answer is asked of a human.
+// Kind of a question to a human.
 type HumanRequestKind int32
 
 const (
-	// Not set.
+	// Not set; never sent.
 	HumanRequestKind_HUMAN_REQUEST_KIND_UNSPECIFIED HumanRequestKind = 0
-	// May this tool call run? Answered by `SubmitApproval`.
+	// Asks if a tool call may run. Answered by `SubmitApproval`.
 	HumanRequestKind_HUMAN_REQUEST_KIND_APPROVE HumanRequestKind = 1
-	// An UNSAFE call's host was lost: what became of it? Answered by `SubmitApproval`: approving runs it once more,
-	// denying tells the model that the outcome is unknown, answering states what the outcome was.
+	// Asks for the outcome of an UNSAFE call whose host was lost. Answered by `SubmitApproval`: approving runs it once
+	// more, denying tells the model that the outcome is unknown, answering states the outcome.
 	HumanRequestKind_HUMAN_REQUEST_KIND_IN_DOUBT HumanRequestKind = 2
-	// Free text. Answered by `SubmitInput`.
+	// Asks for text. Answered by `SubmitInput`.
 	HumanRequestKind_HUMAN_REQUEST_KIND_PROMPT HumanRequestKind = 3
-	// One or several of a list. Answered by `SubmitInput`.
+	// Asks for one or several options. Answered by `SubmitInput`.
 	HumanRequestKind_HUMAN_REQUEST_KIND_SELECT HumanRequestKind = 4
 )
 
@@ -992,9 +993,9 @@ func (HumanRequestKind) EnumDescriptor() ([]byte, []int) {
 // One message: a role and its parts, in the order in which they were produced.
 type Message struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who speaks.
+	// Speaker of the message.
 	Role Role `protobuf:"varint,1,opt,name=role,proto3,enum=agentloop.v1.Role" json:"role,omitempty"`
-	// What is said. At most 1024 parts.
+	// Parts of the message, in order. At most 1024.
 	Parts         []*Part `protobuf:"bytes,2,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1153,7 +1154,7 @@ type Part_Text struct {
 }
 
 type Part_Reasoning struct {
-	// What the model thought before it spoke. Only in assistant messages.
+	// The model's reasoning before it answers. Only in assistant messages.
 	Reasoning *Reasoning `protobuf:"bytes,2,opt,name=reasoning,proto3,oneof"`
 }
 
@@ -1163,12 +1164,12 @@ type Part_Image struct {
 }
 
 type Part_ToolCall struct {
-	// The model asks for a tool. Only in assistant messages.
+	// A tool call of the model. Only in assistant messages.
 	ToolCall *ToolCall `protobuf:"bytes,4,opt,name=tool_call,json=toolCall,proto3,oneof"`
 }
 
 type Part_ToolResult struct {
-	// A tool's answer. Only in tool messages.
+	// A tool's result. Only in tool messages.
 	ToolResult *ToolResult `protobuf:"bytes,5,opt,name=tool_result,json=toolResult,proto3,oneof"`
 }
 
@@ -1185,9 +1186,9 @@ func (*Part_ToolResult) isPart_Content() {}
 // A model's reasoning. Its provider's signature is kept on the server and sent back to the provider.
 type Reasoning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The readable text. Empty where the provider hides it.
+	// The readable text. Empty if the provider hides it.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	// Whether the provider encrypted it.
+	// True if the provider encrypted it.
 	Redacted      bool `protobuf:"varint,2,opt,name=redacted,proto3" json:"redacted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1325,7 +1326,7 @@ type Image_Url struct {
 }
 
 type Image_Data struct {
-	// The picture itself; `media_type` is required with it.
+	// The bytes of the picture; `media_type` is required with them.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
@@ -1333,14 +1334,14 @@ func (*Image_Url) isImage_Source() {}
 
 func (*Image_Data) isImage_Source() {}
 
-// A model's wish to have a tool run.
+// A tool call that the model asks for.
 type ToolCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `<run_id>/<model call>.<index>`. Never changes: not by retries, reconnects or restarts.
+	// Id of the call: `<run_id>/<model call>.<index>`. It never changes, through retries, reconnects and restarts.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The tool's name, as the model spelt it.
+	// Name of the tool, as the model spelt it.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// The arguments as JSON text, exactly as the model wrote them.
+	// Arguments as JSON text, exactly as the model wrote them.
 	ArgumentsJson string `protobuf:"bytes,3,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1397,16 +1398,16 @@ func (x *ToolCall) GetArgumentsJson() string {
 	return ""
 }
 
-// The answer to one tool call, as the model reads it.
+// The result of one tool call, as the model reads it.
 type ToolResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call that this answers.
+	// Id of the call that it answers.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The tool's name.
+	// Name of the tool.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// How the call ended.
+	// End of the call.
 	Status ToolStatus `protobuf:"varint,3,opt,name=status,proto3,enum=agentloop.v1.ToolStatus" json:"status,omitempty"`
-	// What the tool said: text, often JSON.
+	// Output of the tool: text, often JSON.
 	Output string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
 	// Pictures beside the text.
 	Images        []*Image `protobuf:"bytes,5,rep,name=images,proto3" json:"images,omitempty"`
@@ -1479,20 +1480,20 @@ func (x *ToolResult) GetImages() []*Image {
 	return nil
 }
 
-// Tokens, as the provider counts them.
+// Tokens and cost of model calls.
 type Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Everything sent to the model, cached or not.
+	// Tokens sent to the model, cached or not.
 	InputTokens uint64 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
-	// Everything the model wrote, reasoning included.
+	// Tokens that the model wrote, with reasoning.
 	OutputTokens uint64 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
-	// Of the input: read from the provider's cache.
+	// Part of the input that the provider read from its cache.
 	CachedInputTokens uint64 `protobuf:"varint,3,opt,name=cached_input_tokens,json=cachedInputTokens,proto3" json:"cached_input_tokens,omitempty"`
-	// Of the input: written to the provider's cache.
+	// Part of the input that the provider wrote to its cache.
 	CacheWriteTokens uint64 `protobuf:"varint,4,opt,name=cache_write_tokens,json=cacheWriteTokens,proto3" json:"cache_write_tokens,omitempty"`
-	// Of the output: reasoning.
+	// Part of the output that is reasoning.
 	ReasoningTokens uint64 `protobuf:"varint,5,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
-	// What it cost, in millionths of the currency of the configured prices; 0 where they are not configured.
+	// Cost in millionths of the currency of the configured prices; 0 without prices.
 	CostMicros    uint64 `protobuf:"varint,6,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1570,14 +1571,14 @@ func (x *Usage) GetCostMicros() uint64 {
 	return 0
 }
 
-// Where a run's time went.
+// Time that a run spent.
 type RunDurations struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From start to end, or to the last event.
+	// Time from start to end, or to the last event.
 	Total *durationpb.Duration `protobuf:"bytes,1,opt,name=total,proto3" json:"total,omitempty"`
-	// In model calls, from request to end.
+	// Time in model calls, from request to end.
 	Model *durationpb.Duration `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// In tool calls, from offer to result.
+	// Time in tool calls, from offer to result.
 	Tools         *durationpb.Duration `protobuf:"bytes,3,opt,name=tools,proto3" json:"tools,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1634,14 +1635,14 @@ func (x *RunDurations) GetTools() *durationpb.Duration {
 	return nil
 }
 
-// Why a run failed or was aborted, or what holds it up.
+// Reason why a run failed, was aborted or is held up.
 type RunError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What kind of failure: one of a closed list.
+	// Kind of failure, from a closed list.
 	Code RunErrorCode `protobuf:"varint,1,opt,name=code,proto3,enum=agentloop.v1.RunErrorCode" json:"code,omitempty"`
-	// For people: what happened, in the provider's words where it has any. Never holds a secret.
+	// Description for people, in the provider's words if there are any. It never holds a secret.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// The provider's HTTP status; 0 where there was none.
+	// HTTP status of the provider; 0 if there was none.
 	HttpStatus    uint32 `protobuf:"varint,3,opt,name=http_status,json=httpStatus,proto3" json:"http_status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1698,23 +1699,23 @@ func (x *RunError) GetHttpStatus() uint32 {
 	return 0
 }
 
-// Which tools may run and how. Absent fields fall back to the agent's configuration.
+// Rules and limits for tool calls. Absent fields come from the agent's configuration.
 type ToolPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether the model is offered tools at all. Default true.
+	// False offers the model no tools. Default true.
 	Enabled *bool `protobuf:"varint,1,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
-	// Of the registered tools, only these. Absent means all; intersected with `RunInput.allowed_tools`.
+	// Limits the registered tools to these. Absent means all. A tool must also be in `RunInput.allowed_tools`.
 	AllowList *ToolNames `protobuf:"bytes,2,opt,name=allow_list,json=allowList,proto3,oneof" json:"allow_list,omitempty"`
-	// Calls of one message in flight together. Default 1: in order, except that a call which waits for a human does not
-	// hold up those behind it.
+	// Calls of one message that run at the same time. Default 1: they run in order, but a call that waits for a human
+	// does not block those after it.
 	MaxParallel *uint32 `protobuf:"varint,3,opt,name=max_parallel,json=maxParallel,proto3,oneof" json:"max_parallel,omitempty"`
-	// Tool calls in the whole run; reaching it fails the run. Default: no bound.
+	// Tool calls in the whole run; the run fails when it reaches this. Default: no limit.
 	MaxCallsPerRun *uint32 `protobuf:"varint,4,opt,name=max_calls_per_run,json=maxCallsPerRun,proto3,oneof" json:"max_calls_per_run,omitempty"`
-	// Whether every call needs approval, whatever its tool declares. Default false.
+	// True requires approval for every call, whatever its tool declares. Default false.
 	RequireApprovalByDefault *bool `protobuf:"varint,5,opt,name=require_approval_by_default,json=requireApprovalByDefault,proto3,oneof" json:"require_approval_by_default,omitempty"`
-	// Rules about which calls may run. Absent means the agent's; given, they come after the agent's.
+	// Rules about tool calls. They come after the agent's. Absent: the agent's alone.
 	Rules *PolicyRules `protobuf:"bytes,6,opt,name=rules,proto3" json:"rules,omitempty"`
-	// Whether the model is offered the built-in tool `ask_human`, by which it asks for text or a choice. Default false.
+	// True offers the model the built-in tool `ask_human`, which asks for text or a choice. Default false.
 	AskHuman      *bool `protobuf:"varint,7,opt,name=ask_human,json=askHuman,proto3,oneof" json:"ask_human,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1802,7 +1803,7 @@ func (x *ToolPolicy) GetAskHuman() bool {
 // A list of rules.
 type PolicyRules struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In order. At most 256.
+	// The rules, in order. At most 256.
 	Rules         []*PolicyRule `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1845,17 +1846,17 @@ func (x *PolicyRules) GetRules() []*PolicyRule {
 	return nil
 }
 
-// Says what becomes of the calls that it matches. A matching DENY wins over everything; of the others, the last that
-// matches counts. Where none matches, the tool's own declaration and `require_approval_by_default` do.
+// A rule that decides the calls that it matches. A matching DENY wins over every other rule. Of the others, the last
+// that matches counts. If none matches, the tool's declaration and `require_approval_by_default` decide.
 type PolicyRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For people, and named where it fires. May be empty.
+	// Name for people. The model reads it if the rule denies. May be empty.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What becomes of a call that it matches.
+	// Decision about a call that it matches.
 	Action PolicyAction `protobuf:"varint,2,opt,name=action,proto3,enum=agentloop.v1.PolicyAction" json:"action,omitempty"`
-	// The tool's name; `*` stands for any run of characters, `?` for one. Empty means every tool.
+	// Pattern for the tool's name: `*` stands for any characters, `?` for one. Empty means every tool.
 	Tool string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
-	// What the arguments must be like: all of these. Empty means any arguments.
+	// Patterns for the arguments, which must all match. Empty means any arguments.
 	Arguments     []*ArgumentPattern `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1919,14 +1920,14 @@ func (x *PolicyRule) GetArguments() []*ArgumentPattern {
 	return nil
 }
 
-// What one argument must be like.
+// A pattern for one value of the arguments.
 type ArgumentPattern struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where: a JSON Pointer (RFC 6901) into the arguments. Empty means the arguments as a whole.
+	// JSON Pointer (RFC 6901) to the value. Empty means the arguments as a whole.
 	Pointer string `protobuf:"bytes,1,opt,name=pointer,proto3" json:"pointer,omitempty"`
-	// `*` stands for any run of characters, `?` for one; after `\`, these two and `\` stand for themselves. Matched
-	// against the whole value: a string as it is, anything else as compact JSON with sorted keys. A value that is not
-	// there does not match.
+	// Pattern for the whole value: `*` stands for any characters, `?` for one; after `\`, these two and `\` stand for
+	// themselves. A string is compared as it is, any other value as compact JSON with sorted keys. A missing value does
+	// not match.
 	Pattern       string `protobuf:"bytes,2,opt,name=pattern,proto3" json:"pattern,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1976,20 +1977,20 @@ func (x *ArgumentPattern) GetPattern() string {
 	return ""
 }
 
-// How the conversation is kept within the model's context. Absent fields fall back to the agent's configuration.
+// Keeps the conversation within the model's context. Absent fields come from the agent's configuration.
 type ContextPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Compact before a model call that would be shown more messages than this. Default: no bound.
+	// Compact before a model call would be shown more messages than this. Default: no limit.
 	MaxMessages *uint32 `protobuf:"varint,1,opt,name=max_messages,json=maxMessages,proto3,oneof" json:"max_messages,omitempty"`
-	// Compact before a model call whose request is estimated to have more tokens than this. Default: 80 % of the
-	// model's context window, where the configuration knows it.
+	// Compact before a model call would have more estimated tokens than this. Default: 80 % of the model's context
+	// window, if it is configured.
 	MaxTokens *uint64 `protobuf:"varint,2,opt,name=max_tokens,json=maxTokens,proto3,oneof" json:"max_tokens,omitempty"`
-	// How: `truncate` (leave the oldest out), `summarize` (the model sums them up), `extract` (cut tool outputs and what
-	// is stale, keep what was said), or a strategy that the server was built with. Default `summarize`.
+	// Strategy: `truncate` (leave out the oldest), `summarize` (the model summarises them), `extract` (cut tool outputs
+	// and stale parts), or an embedder's own. Default `summarize`.
 	Strategy *string `protobuf:"bytes,3,opt,name=strategy,proto3,oneof" json:"strategy,omitempty"`
-	// Messages at the end that are kept as they are. Default 8.
+	// Messages at the end that stay as they are. Default 8.
 	KeepRecent *uint32 `protobuf:"varint,4,opt,name=keep_recent,json=keepRecent,proto3,oneof" json:"keep_recent,omitempty"`
-	// `provider/model` for summaries. Default: the run's model.
+	// Model that writes summaries, `provider/model`. Default: the run's model.
 	SummaryModel  *string `protobuf:"bytes,5,opt,name=summary_model,json=summaryModel,proto3,oneof" json:"summary_model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2063,9 +2064,9 @@ func (x *ContextPolicy) GetSummaryModel() string {
 // A file with instructions for the agent, such as an `AGENTS.md`.
 type InstructionFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where it stands, for the model to read. At most 4 KiB.
+	// Path of the file, for the model to read. At most 4 KiB.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// The text. At most 64 KiB.
+	// Text of the file. At most 64 KiB.
 	Content       string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2115,10 +2116,10 @@ func (x *InstructionFile) GetContent() string {
 	return ""
 }
 
-// A list of names that may be empty, which an absent one is not.
+// A list of names. An empty list differs from an absent one.
 type Names struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The names.
+	// List of names.
 	Names         []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2161,7 +2162,7 @@ func (x *Names) GetNames() []string {
 	return nil
 }
 
-// What is to be done next.
+// The next thing that a run does.
 type Instruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set.
@@ -2290,7 +2291,7 @@ type Instruction_CallModel struct {
 }
 
 type Instruction_CallTools struct {
-	// Run the tool calls that the model asked for.
+	// Run the tool calls of the model's message.
 	CallTools *CallToolsInstruction `protobuf:"bytes,2,opt,name=call_tools,json=callTools,proto3,oneof"`
 }
 
@@ -2315,7 +2316,7 @@ type Instruction_Compact struct {
 }
 
 type Instruction_Finish struct {
-	// The run is over.
+	// End the run.
 	Finish *FinishInstruction `protobuf:"bytes,7,opt,name=finish,proto3,oneof"`
 }
 
@@ -2333,7 +2334,7 @@ func (*Instruction_Compact) isInstruction_Instruction() {}
 
 func (*Instruction_Finish) isInstruction_Instruction() {}
 
-// Ask the model.
+// Ask the model for its next message.
 type CallModelInstruction struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2370,7 +2371,7 @@ func (*CallModelInstruction) Descriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
-// Run the tool calls that the model asked for, asking a human first where policy says so.
+// Run the tool calls of the model's message. A human is asked first if policy says so.
 type CallToolsInstruction struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2447,7 +2448,7 @@ func (*RequestApprovalInstruction) Descriptor() ([]byte, []int) {
 // Ask a human for text. The answer enters the session as a user message.
 type RequestPromptInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the human is asked. At most 4 KiB.
+	// Question for the human. At most 4 KiB.
 	Question      string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2490,14 +2491,14 @@ func (x *RequestPromptInstruction) GetQuestion() string {
 	return ""
 }
 
-// Ask a human to choose. The labels of what was chosen enter the session as a user message.
+// Ask a human to choose. The labels of the chosen options enter the session as a user message.
 type RequestSelectInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the human is asked. At most 4 KiB.
+	// Question for the human. At most 4 KiB.
 	Question string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
-	// The choices. At most 64.
+	// Options to choose from. At most 64.
 	Options []*SelectOption `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty"`
-	// Whether several may be chosen.
+	// True allows several options.
 	Multiple      bool `protobuf:"varint,3,opt,name=multiple,proto3" json:"multiple,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2557,7 +2558,7 @@ func (x *RequestSelectInstruction) GetMultiple() bool {
 // Make the context smaller.
 type CompactInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As `ContextPolicy.strategy`; empty means the run's.
+	// Strategy, as `ContextPolicy.strategy`; empty means the run's.
 	Strategy      string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2600,10 +2601,10 @@ func (x *CompactInstruction) GetStrategy() string {
 	return ""
 }
 
-// The run is over: completed with the model's last message, or failed.
+// End the run: completed with the model's last message, or failed.
 type FinishInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why it failed, with EXTENSION_FAILED; empty means completed.
+	// Reason of the failure, with EXTENSION_FAILED; empty means completed.
 	Failure       string `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2646,10 +2647,10 @@ func (x *FinishInstruction) GetFailure() string {
 	return ""
 }
 
-// A list of tool names that may be empty, which an absent one is not.
+// A list of tool names. An empty list differs from an absent one.
 type ToolNames struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The names.
+	// List of names.
 	Names         []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2692,23 +2693,23 @@ func (x *ToolNames) GetNames() []string {
 	return nil
 }
 
-// Where a run ends however well it goes: it fails with a code that names the limit. Absent fields fall back to the
-// agent's configuration.
+// Limits of a run. A run that reaches one fails with a code that names it. Absent fields come from the agent's
+// configuration.
 type LoopLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Model calls. Default 10.
+	// Number of model calls. Default 10.
 	MaxIterations *uint32 `protobuf:"varint,1,opt,name=max_iterations,json=maxIterations,proto3,oneof" json:"max_iterations,omitempty"`
-	// Rounds of tool calls. Default: no bound.
+	// Rounds of tool calls. Default: no limit.
 	MaxToolRounds *uint32 `protobuf:"varint,2,opt,name=max_tool_rounds,json=maxToolRounds,proto3,oneof" json:"max_tool_rounds,omitempty"`
-	// From start to end, waiting included. Default: no bound.
+	// Time from start to end, with waiting. Default: no limit.
 	MaxRunDuration *durationpb.Duration `protobuf:"bytes,3,opt,name=max_run_duration,json=maxRunDuration,proto3" json:"max_run_duration,omitempty"`
-	// Input and output tokens together. Default: no bound.
+	// Input and output tokens together. Default: no limit.
 	MaxTokens *uint64 `protobuf:"varint,4,opt,name=max_tokens,json=maxTokens,proto3,oneof" json:"max_tokens,omitempty"`
-	// Cost in millionths of the currency of the configured prices. Default: no bound.
+	// Cost in millionths of the currency of the configured prices. Default: no limit.
 	MaxCostMicros *uint64 `protobuf:"varint,5,opt,name=max_cost_micros,json=maxCostMicros,proto3,oneof" json:"max_cost_micros,omitempty"`
-	// Tool calls in a row that end in an error. Default: no bound.
+	// Tool calls in a row that end in an error. Default: no limit.
 	MaxConsecutiveFailures *uint32 `protobuf:"varint,6,opt,name=max_consecutive_failures,json=maxConsecutiveFailures,proto3,oneof" json:"max_consecutive_failures,omitempty"`
-	// The same tool with the same arguments in a row. Default: no bound.
+	// Calls in a row of the same tool with the same arguments. Default: no limit.
 	MaxRepeatedCalls *uint32 `protobuf:"varint,7,opt,name=max_repeated_calls,json=maxRepeatedCalls,proto3,oneof" json:"max_repeated_calls,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -2793,17 +2794,17 @@ func (x *LoopLimits) GetMaxRepeatedCalls() uint32 {
 	return 0
 }
 
-// How a failed model call is tried again: exponential backoff with full jitter; Retry-After is honoured up to 5
-// minutes. Absent fields fall back to the agent's configuration.
+// Retries of a failed model call: exponential backoff with full jitter. Retry-After is followed up to 5 minutes.
+// Absent fields come from the agent's configuration.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tries after the first. Default 3.
+	// Attempts after the first. Default 3.
 	MaxRetries *uint32 `protobuf:"varint,1,opt,name=max_retries,json=maxRetries,proto3,oneof" json:"max_retries,omitempty"`
-	// The bound of the first wait, doubled for each further one. Default 1 s.
+	// Longest first wait; it doubles for each further one. Default 1 s.
 	InitialBackoff *durationpb.Duration `protobuf:"bytes,2,opt,name=initial_backoff,json=initialBackoff,proto3" json:"initial_backoff,omitempty"`
-	// No wait is longer, unless the provider asks for it. Default 10 s.
+	// Longest wait, unless the provider asks for a longer one. Default 10 s.
 	MaxBackoff *durationpb.Duration `protobuf:"bytes,3,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
-	// Whether a run whose retries are used up pauses (see `ResumeRun`) instead of failing. Default false.
+	// True pauses a run after its last retry (see `ResumeRun`). Default false: the run fails.
 	PauseWhenExhausted *bool `protobuf:"varint,4,opt,name=pause_when_exhausted,json=pauseWhenExhausted,proto3,oneof" json:"pause_when_exhausted,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -2867,25 +2868,25 @@ func (x *RetryPolicy) GetPauseWhenExhausted() bool {
 	return false
 }
 
-// What the model is asked for, in terms that every provider maps to its own. Absent fields fall back to the agent's
-// configuration, then to the provider's default.
+// Options of the model, which every provider maps to its own. Absent fields come from the agent's configuration, then
+// from the provider's default.
 type ModelOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sampling temperature, from 0.
 	Temperature *float64 `protobuf:"fixed64,1,opt,name=temperature,proto3,oneof" json:"temperature,omitempty"`
 	// Nucleus sampling, above 0 to 1.
 	TopP *float64 `protobuf:"fixed64,2,opt,name=top_p,json=topP,proto3,oneof" json:"top_p,omitempty"`
-	// Bound on the answer in tokens, reasoning included.
+	// Limit of the answer in tokens, with reasoning.
 	MaxOutputTokens *uint32 `protobuf:"varint,3,opt,name=max_output_tokens,json=maxOutputTokens,proto3,oneof" json:"max_output_tokens,omitempty"`
 	// Texts that end the answer. At most 8.
 	Stop []string `protobuf:"bytes,4,rep,name=stop,proto3" json:"stop,omitempty"`
-	// Whether the model may, must or must not call tools.
+	// Use of tools in the answer.
 	ToolChoice *ToolChoice `protobuf:"bytes,5,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
-	// How much to think.
+	// Amount of reasoning.
 	ReasoningEffort ReasoningEffort `protobuf:"varint,6,opt,name=reasoning_effort,json=reasoningEffort,proto3,enum=agentloop.v1.ReasoningEffort" json:"reasoning_effort,omitempty"`
-	// The shape that the final answer must have.
+	// JSON schema of the final answer.
 	ResponseSchema *ResponseSchema `protobuf:"bytes,7,opt,name=response_schema,json=responseSchema,proto3" json:"response_schema,omitempty"`
-	// A JSON object merged into the request to the provider, last and as it is.
+	// A JSON object that is merged into the request to the provider, last and as it is.
 	ProviderOptionsJson *string `protobuf:"bytes,8,opt,name=provider_options_json,json=providerOptionsJson,proto3,oneof" json:"provider_options_json,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -2977,7 +2978,7 @@ func (x *ModelOptions) GetProviderOptionsJson() string {
 	return ""
 }
 
-// Whether the model may, must or must not call tools.
+// Use of tools in an answer.
 type ToolChoice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set.
@@ -3051,12 +3052,12 @@ type isToolChoice_Choice interface {
 }
 
 type ToolChoice_Mode struct {
-	// In general.
+	// Use of tools in general.
 	Mode ToolChoiceMode `protobuf:"varint,1,opt,name=mode,proto3,enum=agentloop.v1.ToolChoiceMode,oneof"`
 }
 
 type ToolChoice_Name struct {
-	// It must call this tool.
+	// Name of the one tool that the model must call.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3,oneof"`
 }
 
@@ -3067,11 +3068,11 @@ func (*ToolChoice_Name) isToolChoice_Choice() {}
 // The JSON schema that the final answer must follow.
 type ResponseSchema struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the provider calls it: `[A-Za-z0-9_-]`, at most 64 bytes. Default `answer`.
+	// Name of the schema for the provider: `[A-Za-z0-9_-]`, at most 64 bytes. Default `answer`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The schema as JSON text.
 	SchemaJson string `protobuf:"bytes,2,opt,name=schema_json,json=schemaJson,proto3" json:"schema_json,omitempty"`
-	// Whether the provider is to enforce it while decoding.
+	// True makes the provider enforce the schema while the model writes.
 	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3128,32 +3129,32 @@ func (x *ResponseSchema) GetStrict() bool {
 	return false
 }
 
-// A tool as its host declares it. Hosts that serve the same tool must declare the same.
+// A tool as its host declares it. Hosts that serve the same tool must declare it alike.
 type ToolDeclaration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `[A-Za-z0-9_-]`, 1 to 64 bytes.
+	// Name of the tool: `[A-Za-z0-9_-]`, 1 to 64 bytes.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What the model reads to decide when to call it. At most 16 KiB.
+	// Text that tells the model when to call the tool. At most 16 KiB.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	// JSON schema of the arguments as JSON text; its type is `object`. Empty means no arguments. At most 64 KiB.
 	InputSchemaJson string `protobuf:"bytes,3,opt,name=input_schema_json,json=inputSchemaJson,proto3" json:"input_schema_json,omitempty"`
-	// What running twice means.
+	// Meaning of running a call twice.
 	Effect EffectClass `protobuf:"varint,4,opt,name=effect,proto3,enum=agentloop.v1.EffectClass" json:"effect,omitempty"`
-	// Whether a human must approve each call.
+	// True requires a human's approval for each call.
 	RequiresApproval bool `protobuf:"varint,5,opt,name=requires_approval,json=requiresApproval,proto3" json:"requires_approval,omitempty"`
-	// Whether calls need a runtime that was opened for the run.
+	// True opens a runtime for the run before its first call.
 	RequiresRuntime bool `protobuf:"varint,6,opt,name=requires_runtime,json=requiresRuntime,proto3" json:"requires_runtime,omitempty"`
-	// From the offer of each try to its result. Absent: the server's default.
+	// Time from the offer of each attempt to its result. Absent: the server's default.
 	Timeout *durationpb.Duration `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// Calls of this tool in flight on one host. Absent: as many as the host's credit.
+	// Calls of this tool at the same time on one host. Absent: the host's credit is the only limit.
 	MaxConcurrency *uint32 `protobuf:"varint,8,opt,name=max_concurrency,json=maxConcurrency,proto3,oneof" json:"max_concurrency,omitempty"`
-	// Whether it sends output while it runs.
+	// True if it sends output while it runs.
 	StreamsOutput bool `protobuf:"varint,9,opt,name=streams_output,json=streamsOutput,proto3" json:"streams_output,omitempty"`
-	// What a call is called where people read of it, such as `Read {path}`: each `{name}` stands for that argument of the
-	// call. At most 256 bytes, on one line. Empty: its calls have no title but the tool's name.
+	// Title of a call for people, such as `Read {path}`: each `{name}` stands for that argument. At most 256 bytes, on
+	// one line. Empty: a call has no title.
 	Title string `protobuf:"bytes,10,opt,name=title,proto3" json:"title,omitempty"`
-	// What a deadline means for an UNSAFE tool that has begun. False: the call is IN_DOUBT. True: it counts as TIMED_OUT, and
-	// the model is told so. Other classes are TIMED_OUT always.
+	// Meaning of a deadline for an UNSAFE tool that has begun. False: the call is IN_DOUBT. True: it is TIMED_OUT, and
+	// the model reads that. Calls of other classes are always TIMED_OUT.
 	DeadlineIsOutcome bool `protobuf:"varint,12,opt,name=deadline_is_outcome,json=deadlineIsOutcome,proto3" json:"deadline_is_outcome,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -3266,43 +3267,43 @@ func (x *ToolDeclaration) GetDeadlineIsOutcome() bool {
 	return false
 }
 
-// A question that waits, or waited, for a human.
+// A question to a human, open or answered.
 type HumanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Derived from the run and the call, so asking twice is asking once.
+	// Id of the question. It follows from the run and the call, so asking twice is asking once.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// What kind of answer is asked.
+	// Kind of the question.
 	Kind HumanRequestKind `protobuf:"varint,2,opt,name=kind,proto3,enum=agentloop.v1.HumanRequestKind" json:"kind,omitempty"`
-	// The run that asks.
+	// Id of the run that asks.
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Its session.
+	// Id of the run's session.
 	SessionId string `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The tool call in question; empty where there is none.
+	// Id of the tool call in question; empty if there is none.
 	CallId string `protobuf:"bytes,5,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Its tool.
+	// Name of the call's tool.
 	Tool string `protobuf:"bytes,6,opt,name=tool,proto3" json:"tool,omitempty"`
-	// Its arguments as JSON text: what is approved.
+	// Arguments of the call as JSON text. An approval covers these.
 	ArgumentsJson string `protobuf:"bytes,7,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
-	// Digest of tool and arguments. An answer may name it, to be sure that it answers what was shown.
+	// Digest of tool and arguments. An answer may name it, to be sure that it answers this question.
 	Digest string `protobuf:"bytes,8,opt,name=digest,proto3" json:"digest,omitempty"`
-	// What the human is asked, for people.
+	// Text of the question.
 	Question string `protobuf:"bytes,9,opt,name=question,proto3" json:"question,omitempty"`
-	// The choices, for SELECT.
+	// Options of a SELECT.
 	Options []*SelectOption `protobuf:"bytes,10,rep,name=options,proto3" json:"options,omitempty"`
-	// Whether several may be chosen, for SELECT.
+	// True if a SELECT allows several options.
 	Multiple bool `protobuf:"varint,11,opt,name=multiple,proto3" json:"multiple,omitempty"`
-	// When it was asked.
+	// Time of the question.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// When it is denied by itself; absent means never.
+	// Time at which it counts as denied; absent means never.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The answer; absent while it waits.
+	// The answer; absent while the question is open.
 	Answer *HumanAnswer `protobuf:"bytes,14,opt,name=answer,proto3" json:"answer,omitempty"`
-	// The rule that would be remembered if an answer is to be, where none is given with it: exactly this call. Absent
-	// where the arguments are too long for one, or have a whole number beyond 64 bits, which is not told apart from others.
+	// Rule that is remembered if the answer brings none: exactly this call. Absent if the arguments are too long for a
+	// rule, or have a whole number beyond 64 bits, which cannot be compared exactly.
 	SuggestedRule *PolicyRule `protobuf:"bytes,15,opt,name=suggested_rule,json=suggestedRule,proto3" json:"suggested_rule,omitempty"`
-	// The host's name for the question, where a running call asks.
+	// The host's name for the question, if a running call asks.
 	InputId string `protobuf:"bytes,16,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
-	// Digest of the tool's terms that an approval of this question covers; empty where the question is about no tool call.
+	// Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call.
 	TermsDigest   string `protobuf:"bytes,21,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3457,12 +3458,12 @@ func (x *HumanRequest) GetTermsDigest() string {
 	return ""
 }
 
-// One choice.
+// One option of a question.
 type SelectOption struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the answer names.
+	// Id of the option, which the answer names.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// What people read.
+	// Text for people.
 	Label         string `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3512,20 +3513,20 @@ func (x *SelectOption) GetLabel() string {
 	return ""
 }
 
-// How a question was settled.
+// The answer to a question.
 type HumanAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The decision.
+	// Decision about the tool call.
 	Decision *Decision `protobuf:"bytes,1,opt,name=decision,proto3" json:"decision,omitempty"`
-	// Who decided: the authenticated caller, or what the caller said of itself.
+	// Name of the person: the authenticated caller, or the name that the caller gave.
 	DecidedBy string `protobuf:"bytes,2,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
-	// When.
+	// Time of the answer.
 	DecidedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
-	// What was answered to a PROMPT or SELECT.
+	// Answer to a PROMPT or SELECT.
 	Input *HumanInput `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
-	// The rule that was remembered with it.
+	// Rule that was remembered with the answer.
 	RememberedRule *PolicyRule `protobuf:"bytes,5,opt,name=remembered_rule,json=rememberedRule,proto3" json:"remembered_rule,omitempty"`
-	// The rule that decided, where it was remembered with the answer to another question of the run.
+	// Rule that answered this question, if it was remembered with the answer to another question of the run.
 	AppliedRule   *PolicyRule `protobuf:"bytes,6,opt,name=applied_rule,json=appliedRule,proto3" json:"applied_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3603,7 +3604,7 @@ func (x *HumanAnswer) GetAppliedRule() *PolicyRule {
 	return nil
 }
 
-// What a human answered to a PROMPT or SELECT.
+// The answer to a PROMPT or SELECT.
 type HumanInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set.
@@ -3677,12 +3678,12 @@ type isHumanInput_Input interface {
 }
 
 type HumanInput_Text struct {
-	// Free text.
+	// Answer to a PROMPT.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
 }
 
 type HumanInput_Selection struct {
-	// What was chosen.
+	// Answer to a SELECT.
 	Selection *Selection `protobuf:"bytes,2,opt,name=selection,proto3,oneof"`
 }
 
@@ -3690,7 +3691,7 @@ func (*HumanInput_Text) isHumanInput_Input() {}
 
 func (*HumanInput_Selection) isHumanInput_Input() {}
 
-// What was chosen.
+// The chosen options.
 type Selection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ids of the options.
@@ -3736,7 +3737,7 @@ func (x *Selection) GetOptionIds() []string {
 	return nil
 }
 
-// What a human decides about a tool call.
+// A human's decision about a tool call.
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set.
@@ -3860,17 +3861,17 @@ type isDecision_Decision interface {
 }
 
 type Decision_Approve struct {
-	// Run it as it is.
+	// Run the call as it is.
 	Approve *Approve `protobuf:"bytes,1,opt,name=approve,proto3,oneof"`
 }
 
 type Decision_ApproveWithEdits struct {
-	// Run it with other arguments. They are validated like the model's.
+	// Run it with other arguments, which are checked like the model's.
 	ApproveWithEdits *ApproveWithEdits `protobuf:"bytes,2,opt,name=approve_with_edits,json=approveWithEdits,proto3,oneof"`
 }
 
 type Decision_Deny struct {
-	// Do not run it; the model reads why and goes on.
+	// Do not run it. The model reads the message and continues.
 	Deny *Deny `protobuf:"bytes,3,opt,name=deny,proto3,oneof"`
 }
 
@@ -3880,7 +3881,7 @@ type Decision_DenyAndStop struct {
 }
 
 type Decision_AnswerInPlace struct {
-	// Do not run it; this is its result.
+	// Do not run it. This text is its result.
 	AnswerInPlace *AnswerInPlace `protobuf:"bytes,5,opt,name=answer_in_place,json=answerInPlace,proto3,oneof"`
 }
 
@@ -3890,7 +3891,7 @@ type Decision_Expired struct {
 }
 
 type Decision_Withdrawn struct {
-	// The run ended first. Never sent by a caller.
+	// The question ended first. Never sent by a caller.
 	Withdrawn *Withdrawn `protobuf:"bytes,7,opt,name=withdrawn,proto3,oneof"`
 }
 
@@ -3948,7 +3949,7 @@ func (*Approve) Descriptor() ([]byte, []int) {
 // Run the call with other arguments.
 type ApproveWithEdits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The whole arguments, a JSON object. The call's result quotes them to the model, of long ones the first 4 KiB.
+	// The whole arguments, a JSON object. The call's result quotes their first 4 KiB to the model.
 	ArgumentsJson string `protobuf:"bytes,1,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3991,10 +3992,10 @@ func (x *ApproveWithEdits) GetArgumentsJson() string {
 	return ""
 }
 
-// Do not run the call; the model goes on.
+// Do not run the call. The model continues.
 type Deny struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the model reads as the reason. May be empty.
+	// Reason, which the model reads. May be empty.
 	Message       string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4040,7 +4041,7 @@ func (x *Deny) GetMessage() string {
 // Do not run the call, and end the run.
 type DenyAndStop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Kept with the run as the reason. May be empty.
+	// Reason, which is kept with the run. May be empty.
 	Message       string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4083,10 +4084,10 @@ func (x *DenyAndStop) GetMessage() string {
 	return ""
 }
 
-// Do not run the call; this is its result.
+// Do not run the call. This text is its result.
 type AnswerInPlace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the model reads as the tool's output. At most 2 MiB.
+	// Output of the tool for the model. At most 2 MiB.
 	Output        string `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4129,7 +4130,7 @@ func (x *AnswerInPlace) GetOutput() string {
 	return ""
 }
 
-// Nobody answered in time, which denies.
+// Nobody answered in time, which counts as a denial.
 type Expired struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -4166,7 +4167,7 @@ func (*Expired) Descriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
-// The run ended before anybody answered.
+// The question was withdrawn before anybody answered: the run or the call ended.
 type Withdrawn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

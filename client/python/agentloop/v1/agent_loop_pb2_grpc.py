@@ -26,11 +26,11 @@ if _version_not_supported:
 
 
 class AgentLoopStub:
-    """Runs the agent loop: model, tools, humans, until there is an answer.
+    """Runs the agent loop: model, tools and humans, until there is an answer.
 
-    A failed run is a successful call: its status and `last_error` say what happened. A call fails only for what is
-    wrong with the call or the server; see `ErrorReason` for every reason. Each mutating call is idempotent by an id
-    that the client gives.
+    A failed run is a successful call: its status and `last_error` describe the failure. A call fails only if the call
+    or the server is at fault; `ErrorReason` lists every reason. Each mutating call is idempotent by an id that the
+    client gives.
     buf:lint:ignore SERVICE_SUFFIX
     """
 
@@ -103,19 +103,18 @@ class AgentLoopStub:
 
 
 class AgentLoopServicer:
-    """Runs the agent loop: model, tools, humans, until there is an answer.
+    """Runs the agent loop: model, tools and humans, until there is an answer.
 
-    A failed run is a successful call: its status and `last_error` say what happened. A call fails only for what is
-    wrong with the call or the server; see `ErrorReason` for every reason. Each mutating call is idempotent by an id
-    that the client gives.
+    A failed run is a successful call: its status and `last_error` describe the failure. A call fails only if the call
+    or the server is at fault; `ErrorReason` lists every reason. Each mutating call is idempotent by an id that the
+    client gives.
     buf:lint:ignore SERVICE_SUFFIX
     """
 
     def Run(self, request, context):
-        """Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-        `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
-        nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
-        caller's trace.
+        """Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
+        waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+        `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
 
         INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
         configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -125,9 +124,8 @@ class AgentLoopServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RunStream(self, request, context):
-        """Starts a run and streams what happens, from the first event to `run_finished`, then ends with OK. While the run
-        waits for a human the stream stays open. A broken stream is taken up by `Subscribe`, or by the same call with
-        the same `run_id`.
+        """Starts a run and streams its events, from the first to `run_finished`, then ends with OK. The stream stays open
+        while the run waits for a human. After a broken stream, call `Subscribe`, or this call with the same `run_id`.
 
         As `Run`, and RESOURCE_EXHAUSTED with SUBSCRIBER_TOO_SLOW for a reader that does not read.
         """
@@ -137,8 +135,8 @@ class AgentLoopServicer:
 
     def Subscribe(self, request, context):
         """Streams a run's events after a given `seq`: every later durable event exactly once, in order; then the partial
-        message so far, if the model is speaking; then live ones. Works while the run lives, after its end and after a
-        restart. Ends with OK after `run_finished`.
+        message if the model is speaking; then live events. It works while the run lives, after its end and after a
+        restart. It ends with OK after `run_finished`.
 
         INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED, UNAVAILABLE.
         """
@@ -147,8 +145,9 @@ class AgentLoopServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Ends one run, or the live run of a session. The model is hung up on, hosts are told to cancel, every open tool
-        call gets an "aborted" result: the session takes the next message. Aborting what is over changes nothing.
+        """Ends one run, or the live run of a session. The server drops the model call, tells hosts to cancel, and gives
+        every open tool call an "aborted" result, so the session takes its next message. Aborting a finished run changes
+        nothing.
 
         INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
         """
@@ -176,8 +175,8 @@ class AgentLoopServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Step(self, request, context):
-        """Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
-        same `request_id` again gives the same step's events.
+        """Carries out the next instruction of a stepped run. It returns when the instruction is carried out or waits for a
+        human. The same `request_id` gives the same step's events.
 
         INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
         waits for a human), UNAVAILABLE.
@@ -187,7 +186,7 @@ class AgentLoopServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetRun(self, request, context):
-        """Shows one run, and why it is not moving.
+        """Shows one run, and the thing that it waits for.
 
         INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
         """
@@ -214,8 +213,8 @@ class AgentLoopServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResumeRun(self, request, context):
-        """Lets a paused run call its model again. Resuming a run that is not paused is refused, unless it has moved on by
-        an earlier call with the same `request_id`.
+        """Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
+        same `request_id` has resumed it.
 
         INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE), UNAVAILABLE.
         """
@@ -224,8 +223,8 @@ class AgentLoopServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReplayRun(self, request, context):
-        """Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
-        calls nobody.
+        """Folds a run's journal from its first event, and compares the result with the run. It changes nothing and calls
+        nobody.
 
         INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
         """
@@ -305,11 +304,11 @@ def add_AgentLoopServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AgentLoop:
-    """Runs the agent loop: model, tools, humans, until there is an answer.
+    """Runs the agent loop: model, tools and humans, until there is an answer.
 
-    A failed run is a successful call: its status and `last_error` say what happened. A call fails only for what is
-    wrong with the call or the server; see `ErrorReason` for every reason. Each mutating call is idempotent by an id
-    that the client gives.
+    A failed run is a successful call: its status and `last_error` describe the failure. A call fails only if the call
+    or the server is at fault; `ErrorReason` lists every reason. Each mutating call is idempotent by an id that the
+    client gives.
     buf:lint:ignore SERVICE_SUFFIX
     """
 

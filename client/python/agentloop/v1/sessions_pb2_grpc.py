@@ -26,8 +26,7 @@ if _version_not_supported:
 
 
 class SessionsStub:
-    """Conversations. A session is the sequence of messages that its runs leave behind; at most one of its runs lives at
-    a time.
+    """Conversations. A session has the messages of its runs, in order. At most one of its runs is live.
     buf:lint:ignore SERVICE_SUFFIX
     """
 
@@ -75,13 +74,12 @@ class SessionsStub:
 
 
 class SessionsServicer:
-    """Conversations. A session is the sequence of messages that its runs leave behind; at most one of its runs lives at
-    a time.
+    """Conversations. A session has the messages of its runs, in order. At most one of its runs is live.
     buf:lint:ignore SERVICE_SUFFIX
     """
 
     def CreateSession(self, request, context):
-        """Creates a session. The same id with the same content again is confirmed.
+        """Creates a session. The same id with the same content is confirmed.
 
         INVALID_ARGUMENT, ALREADY_EXISTS, UNAVAILABLE.
         """
@@ -99,7 +97,7 @@ class SessionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """Lists sessions, the last touched first.
+        """Lists sessions, the last changed first.
 
         INVALID_ARGUMENT, UNAVAILABLE.
         """
@@ -117,8 +115,8 @@ class SessionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SearchEntries(self, request, context):
-        """Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
-        that have any of the words, those that fit best first.
+        """Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
+        best hits come first.
 
         INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
         """
@@ -127,9 +125,9 @@ class SessionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ForkSession(self, request, context):
-        """Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
-        executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
-        again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
+        """Makes a new session that begins with the entries of another, up to one of them, with its title and labels.
+        Nothing runs again, and shared entries are stored once. Either session may be continued, forked again or deleted
+        without the other. The source may be running. The same fork with the same id is confirmed.
 
         INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
         """
@@ -138,8 +136,8 @@ class SessionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSession(self, request, context):
-        """Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
-        Entries that forks of it share stay readable there, until the last of these forks is deleted.
+        """Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
+        is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
 
         INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
         """
@@ -194,8 +192,7 @@ def add_SessionsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Sessions:
-    """Conversations. A session is the sequence of messages that its runs leave behind; at most one of its runs lives at
-    a time.
+    """Conversations. A session has the messages of its runs, in order. At most one of its runs is live.
     buf:lint:ignore SERVICE_SUFFIX
     """
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ToolHostStub:
-    """Tool hosts: processes, in any language and behind any NAT, that dial in and run tools.
+    """Tool hosts: processes that connect to the server and run tools, in any language and behind any NAT.
     buf:lint:ignore SERVICE_SUFFIX
     """
 
@@ -49,20 +49,22 @@ class ToolHostStub:
 
 
 class ToolHostServicer:
-    """Tool hosts: processes, in any language and behind any NAT, that dial in and run tools.
+    """Tool hosts: processes that connect to the server and run tools, in any language and behind any NAT.
     buf:lint:ignore SERVICE_SUFFIX
     """
 
     def Connect(self, request_iterator, context):
-        """One connection of one host. The host speaks first, with `hello`; the server answers with `welcome`, then sends
-        `call_request` as long as the host has credit.
+        """One connection of one host. The host speaks first, with `hello`. The server answers with `welcome`, then sends
+        `call_request` while the host has credit.
 
-        What a host must do: grant credit; confirm or reject each call at once; send heartbeats as `welcome` says; keep
-        every result until it is acknowledged, and offer it again after reconnecting, to whichever server answers;
-        answer a call it knows from memory; stop on `cancel` if it can. What it gets: each call has exactly one recorded
-        result; a call id and its idempotency key never change; an UNSAFE call is never given out again unasked.
+        A host must: grant credit; accept or reject each call at once; send heartbeats as `welcome` says; keep every
+        result until it is acknowledged, and send it again after a reconnect, to any server; answer a call that it knows
+        from memory; stop on `cancel` if it can.
 
-        Errors of the protocol are told inside the stream, as `protocol_error`, before it ends with INVALID_ARGUMENT or
+        A host gets: each call has exactly one recorded result; a call id and its idempotency key never change; an UNSAFE
+        call that may have taken effect is sent again only after a human said so.
+
+        Errors of the protocol arrive as `protocol_error` before the stream ends with INVALID_ARGUMENT or
         FAILED_PRECONDITION. UNAVAILABLE: connect again, elsewhere or later. RESOURCE_EXHAUSTED: too many hosts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -70,10 +72,10 @@ class ToolHostServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CompleteCall(self, request, context):
-        """Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives
-        its process. Idempotent.
+        """Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives its
+        process. Idempotent.
 
-        INVALID_ARGUMENT, NOT_FOUND (no such call, or not this lease), UNAVAILABLE.
+        INVALID_ARGUMENT, NOT_FOUND (no such call, or another lease), UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,7 +103,7 @@ def add_ToolHostServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ToolHost:
-    """Tool hosts: processes, in any language and behind any NAT, that dial in and run tools.
+    """Tool hosts: processes that connect to the server and run tools, in any language and behind any NAT.
     buf:lint:ignore SERVICE_SUFFIX
     """
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ToolsStub:
-    """What tools there are, and who serves them.
+    """The registered tools, their hosts, and the rules about calls.
     buf:lint:ignore SERVICE_SUFFIX
     """
 
@@ -74,7 +74,7 @@ class ToolsStub:
 
 
 class ToolsServicer:
-    """What tools there are, and who serves them.
+    """The registered tools, their hosts, and the rules about calls.
     buf:lint:ignore SERVICE_SUFFIX
     """
 
@@ -88,7 +88,7 @@ class ToolsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListHosts(self, request, context):
-        """Lists the connected tool hosts, and those whose calls wait for them to come back.
+        """Lists the connected tool hosts, and lost hosts whose calls wait for them.
 
         UNAVAILABLE.
         """
@@ -97,7 +97,7 @@ class ToolsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CheckPolicy(self, request, context):
-        """Says what would become of a tool call, and which rule decides. Runs nothing.
+        """Shows how a tool call would be decided, and by which rule. Runs nothing.
 
         INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
         """
@@ -115,7 +115,7 @@ class ToolsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRule(self, request, context):
-        """Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+        """Forgets a remembered rule, for runs that start from now on. Forgetting a rule that does not exist is confirmed.
 
         INVALID_ARGUMENT, UNAVAILABLE.
         """
@@ -124,21 +124,21 @@ class ToolsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AcceptTool(self, request, context):
-        """Accepts the declaration of a tool that was refused because it is weaker than the known one. The host that was refused
-        is told to connect again. Accepting what is accepted is confirmed.
+        """Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+        connect again. Accepting an accepted declaration is confirmed.
 
-        INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the terms are set
-        by the configuration), UNAVAILABLE.
+        INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+        configuration sets the terms), UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForgetTool(self, request, context):
-        """Forgets the terms of a tool that no connected host serves: the next declaration is taken as the first one. Forgetting
-        what is not there is confirmed.
+        """Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+        Forgetting a tool that does not exist is confirmed.
 
-        INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the terms are set by the configuration),
+        INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
         UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -192,7 +192,7 @@ def add_ToolsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Tools:
-    """What tools there are, and who serves them.
+    """The registered tools, their hosts, and the rules about calls.
     buf:lint:ignore SERVICE_SUFFIX
     """
 

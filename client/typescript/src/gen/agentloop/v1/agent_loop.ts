@@ -28,250 +28,247 @@ export const protobufPackage = "agentloop.v1";
 
 export const protobufFileName = "agentloop/v1/agent_loop.proto";
 
-/** How long a decision is remembered. */
+/** Period for which a decision counts for similar calls. */
 export enum RememberScope {
   /** UNSPECIFIED - Taken as ONCE. */
   UNSPECIFIED = 0,
-  /** ONCE - Not at all. */
+  /** ONCE - It counts for this call only. */
   ONCE = 1,
-  /** RUN - For the rest of the run. */
+  /** RUN - It counts for the rest of the run. */
   RUN = 2,
-  /** SESSION - For the rest of the session, in runs that start later too. */
+  /** SESSION - It counts for the rest of the session, also in runs that start later. */
   SESSION = 3,
-  /** RULE - As a rule for every run that starts from now on, until it is deleted: see `Tools.ListRules`. */
+  /** RULE - It counts for this run and for every run that starts from now on, until it is deleted; see `Tools.ListRules`. */
   RULE = 4,
 }
 
-/** Asks for a run. */
+/** Starts or joins a run. */
 export interface RunRequest {
-  /** What the run is given. Required. */
+  /** Input of the run. Required. */
   input?: RunInput | undefined;
 }
 
-/** How the run ended, or where it waits. */
+/** Returns the run's end, or the place where it waits. */
 export interface RunResponse {
-  /** The result. */
+  /** Result of the run, or its state while it waits. */
   result?: RunResult | undefined;
 }
 
-/** Asks for a run and its events. */
+/** Starts or joins a run, and streams its events. */
 export interface RunStreamRequest {
-  /** What the run is given. Required. */
+  /** Input of the run. Required. */
   input?:
     | RunInput
     | undefined;
-  /** When joining a run that exists: the last `seq` already seen. */
+  /** The last `seq` that the caller has seen, to join a run that exists. */
   afterSeq: bigint;
 }
 
-/** One event. */
+/** One event of the stream. */
 export interface RunStreamResponse {
-  /** The event. */
+  /** The event itself. */
   event?: RunEvent | undefined;
 }
 
-/** Asks for a run's events. */
+/** Streams the events of a run. */
 export interface SubscribeRequest {
-  /** The run. Required. */
+  /** Id of the run. Required. */
   runId: string;
-  /** The last `seq` already seen; 0 for all. */
+  /** The last `seq` that the caller has seen; 0 for all events. */
   afterSeq: bigint;
-  /** Leave out transient events. */
+  /** True leaves out transient events. */
   durableOnly: boolean;
 }
 
-/** One event. */
+/** One event of the stream. */
 export interface SubscribeResponse {
-  /** The event. */
+  /** The event itself. */
   event?: RunEvent | undefined;
 }
 
-/** Asks for a run to end. */
+/** Ends a run. */
 export interface AbortRequest {
-  /** Which. Exactly one is required. */
+  /** The run to end. Exactly one is required. */
   target?:
     | //
-    /** This run. */
+    /** Id of the run. */
     { $case: "runId"; value: string }
     | //
-    /** The live run of this session; none is fine. The first in its queue is next. */
+    /** Id of a session, whose live run ends; a session without one is no error. Its next queued run then starts. */
     { $case: "sessionId"; value: string }
     | undefined;
-  /** Kept with the run, for people. At most 4 KiB. */
+  /** Reason for people, kept with the run. At most 4 KiB. */
   reason: string;
 }
 
-/** What became of it. */
+/** Returns the aborted run. */
 export interface AbortResponse {
-  /** The run that was ended; empty where the session had none. */
+  /** Id of the aborted run; empty if the session had none. */
   runId: string;
-  /** Its status now: ABORTED, or how it had ended before. */
+  /** Its status: ABORTED, or its final status if it had ended before. */
   status: RunStatus;
 }
 
 /** Answers a question about a tool call. */
 export interface SubmitApprovalRequest {
-  /** The question. Required. */
+  /** Id of the question. Required. */
   requestId: string;
-  /** The answer. Required. */
+  /** The decision about the call. Required. */
   decision?:
     | Decision
     | undefined;
-  /** The digest of what was shown. Where given, it must be that of what is asked. */
+  /** Digest that the person saw. If it is given, it must equal the question's digest. */
   digest: string;
-  /** Who decides. An authenticated caller's name takes its place. */
+  /** Name of the person who decides. An authenticated caller's name replaces it. */
   decidedBy: string;
-  /** Whether like questions are to be answered alike from now on. Only with `approve` and `deny`. */
+  /** Period for which the decision counts for similar calls. Only with `approve` and `deny`. */
   remember: RememberScope;
   /**
-   * The rule to remember; it must match the call in question. Its action is that of the decision. Absent: the
-   * question's `suggested_rule`. See `Tools.CheckPolicy` for what it would match.
+   * Rule to remember. It must match the call in question, and its action is that of the decision. Absent: the
+   * question's `suggested_rule`. `Tools.CheckPolicy` shows the calls that it would match.
    */
   rememberRule?: PolicyRule | undefined;
 }
 
-/** The question as it stands. */
+/** Returns the question. */
 export interface SubmitApprovalResponse {
-  /** With its answer. */
+  /** The question with its answer. */
   request?: HumanRequest | undefined;
 }
 
-/** Answers a PROMPT or SELECT. */
+/** Answers a question of kind PROMPT or SELECT. */
 export interface SubmitInputRequest {
-  /** The question. Required. */
+  /** Id of the question. Required. */
   requestId: string;
-  /** Exactly one is required, fitting the kind. */
+  /** The answer. Exactly one is required, and it must fit the kind. */
   input?:
     | //
-    /** For PROMPT. */
+    /** Text that answers a PROMPT. */
     { $case: "text"; value: string }
     | //
-    /** For SELECT. */
+    /** Options that answer a SELECT. */
     { $case: "selection"; value: Selection }
     | undefined;
-  /** Who answers. An authenticated caller's name takes its place. */
+  /** Name of the person who answers. An authenticated caller's name replaces it. */
   answeredBy: string;
 }
 
-/** The question as it stands. */
+/** Returns the question. */
 export interface SubmitInputResponse {
-  /** With its answer. */
+  /** The question with its answer. */
   request?: HumanRequest | undefined;
 }
 
-/** Asks for one instruction to be carried out. */
+/** Carries out one instruction of a stepped run. */
 export interface StepRequest {
-  /** The run. Required. */
+  /** Id of the run. Required. */
   runId: string;
-  /** Makes the call idempotent: the same with another `approve_request_id` is ALREADY_EXISTS. Required. */
+  /** Makes the call idempotent. The same id with another `approve_request_id` is ALREADY_EXISTS. Required. */
   requestId: string;
-  /** Approve this waiting question and run its call as the step. */
+  /** Id of a waiting question to approve; the step runs its call. */
   approveRequestId: string;
 }
 
-/** What the step did. */
+/** Returns the events of the step. */
 export interface StepResponse {
   /**
-   * The events of the step: from the first on, as many as one message has room for beside the run. `Subscribe` has the
+   * The events of the step, from the first on: as many as fit into one message beside the run. `Subscribe` has the
    * rest.
    */
   events: RunEvent[];
-  /** The run after it. */
+  /** The run after the step. */
   run?:
     | Run
     | undefined;
-  /** What was carried out. */
+  /** The instruction that was carried out. */
   instruction?: Instruction | undefined;
 }
 
 /** Asks for one run. */
 export interface GetRunRequest {
-  /** The run. Required. */
+  /** Id of the run. Required. */
   runId: string;
 }
 
-/** The run. */
+/** Returns one run. */
 export interface GetRunResponse {
-  /** As it stands. */
+  /** The run's present state. */
   run?: Run | undefined;
 }
 
-/** Asks for runs. */
+/** Asks for a page of runs. */
 export interface ListRunsRequest {
-  /** Only of this session; empty means all. */
+  /** Filter: only of this session; empty means all. */
   sessionId: string;
-  /** Only with one of these statuses; empty means all. */
+  /** Filter: only with one of these statuses; empty means all. */
   statuses: RunStatus[];
-  /** At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message. */
+  /** Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message. */
   pageSize: number;
-  /** From an earlier answer; empty for the first page. */
+  /** `next_page_token` of the page before; empty for the first page. */
   pageToken: string;
 }
 
-/** Some runs. */
+/** Returns a page of runs. */
 export interface ListRunsResponse {
-  /** Newest first. */
+  /** The runs, newest first. */
   runs: Run[];
-  /** For the next page; empty when this is the last. */
+  /** Token of the next page; empty on the last page. */
   nextPageToken: string;
 }
 
-/** Asks for the questions that wait. */
+/** Asks for a page of open questions. */
 export interface ListPendingRequest {
-  /** Only of this session; empty means all. */
+  /** Filter: only of this session; empty means all. */
   sessionId: string;
-  /** Only of this run; empty means all. */
+  /** Filter: only of this run; empty means all. */
   runId: string;
-  /** At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message. */
+  /** Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message. */
   pageSize: number;
-  /** From an earlier answer; empty for the first page. */
+  /** `next_page_token` of the page before; empty for the first page. */
   pageToken: string;
 }
 
-/** Some questions. */
+/** Returns a page of open questions. */
 export interface ListPendingResponse {
-  /** Oldest first. */
+  /** The questions, oldest first. */
   requests: HumanRequest[];
-  /** For the next page; empty when this is the last. */
+  /** Token of the next page; empty on the last page. */
   nextPageToken: string;
 }
 
-/** Lets a paused run go on. */
+/** Lets a paused run continue. */
 export interface ResumeRunRequest {
-  /** The run. Required. */
+  /** Id of the run. Required. */
   runId: string;
   /** Makes the call idempotent. Required. */
   requestId: string;
-  /** Who resumes. An authenticated caller's name takes its place. */
+  /** Name of the person who resumes. An authenticated caller's name replaces it. */
   resumedBy: string;
 }
 
-/** The run. */
+/** Returns the resumed run. */
 export interface ResumeRunResponse {
-  /** As it stands. */
+  /** The run's present state. */
   run?: Run | undefined;
 }
 
-/** Asks for a run to be folded anew. */
+/** Asks for a fold of a run's journal. */
 export interface ReplayRunRequest {
-  /** The run. Required. */
+  /** Id of the run. Required. */
   runId: string;
 }
 
-/** What came of it. */
+/** Returns the comparison of the fold with the run. */
 export interface ReplayRunResponse {
-  /** Events that were folded. */
+  /** Number of events that were folded. */
   events: bigint;
-  /** Whether every event fitted, and the end is where the run stands. */
+  /** True if every event fits, and the fold ends at the run's present state. */
   faithful: boolean;
-  /** Where it is not: the first event that does not fit, and how. */
+  /** The first event that does not fit, and the difference. Empty if `faithful`. */
   difference: string;
-  /** Digest of the state at the end: equal journals give equal digests. */
+  /** Digest of the state at the end. Equal journals give equal digests. */
   stateDigest: string;
-  /**
-   * Entries of the session that the last model call read, and the digest of what it was sent: the same journal sends
-   * the same.
-   */
+  /** Digest of the prompt and messages of the last model call. Equal journals give equal digests. */
   contextDigest: string;
   /** Events without a checksum, since an earlier version of the server wrote them. All others were verified. */
   unverifiedEvents: bigint;
@@ -2070,20 +2067,19 @@ export const ReplayRunResponse: MessageFns<ReplayRunResponse> = {
 };
 
 /**
- * Runs the agent loop: model, tools, humans, until there is an answer.
+ * Runs the agent loop: model, tools and humans, until there is an answer.
  *
- * A failed run is a successful call: its status and `last_error` say what happened. A call fails only for what is
- * wrong with the call or the server; see `ErrorReason` for every reason. Each mutating call is idempotent by an id
- * that the client gives.
+ * A failed run is a successful call: its status and `last_error` describe the failure. A call fails only if the call
+ * or the server is at fault; `ErrorReason` lists every reason. Each mutating call is idempotent by an id that the
+ * client gives.
  * buf:lint:ignore SERVICE_SUFFIX
  */
 export type AgentLoopService = typeof AgentLoopService;
 export const AgentLoopService = {
   /**
-   * Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-   * `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
-   * nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
-   * caller's trace.
+   * Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
+   * waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+   * `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
    * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -2098,9 +2094,8 @@ export const AgentLoopService = {
     responseDeserialize: (value: Buffer): RunResponse => RunResponse.decode(value),
   },
   /**
-   * Starts a run and streams what happens, from the first event to `run_finished`, then ends with OK. While the run
-   * waits for a human the stream stays open. A broken stream is taken up by `Subscribe`, or by the same call with
-   * the same `run_id`.
+   * Starts a run and streams its events, from the first to `run_finished`, then ends with OK. The stream stays open
+   * while the run waits for a human. After a broken stream, call `Subscribe`, or this call with the same `run_id`.
    *
    * As `Run`, and RESOURCE_EXHAUSTED with SUBSCRIBER_TOO_SLOW for a reader that does not read.
    */
@@ -2115,8 +2110,8 @@ export const AgentLoopService = {
   },
   /**
    * Streams a run's events after a given `seq`: every later durable event exactly once, in order; then the partial
-   * message so far, if the model is speaking; then live ones. Works while the run lives, after its end and after a
-   * restart. Ends with OK after `run_finished`.
+   * message if the model is speaking; then live events. It works while the run lives, after its end and after a
+   * restart. It ends with OK after `run_finished`.
    *
    * INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED, UNAVAILABLE.
    */
@@ -2130,8 +2125,9 @@ export const AgentLoopService = {
     responseDeserialize: (value: Buffer): SubscribeResponse => SubscribeResponse.decode(value),
   },
   /**
-   * Ends one run, or the live run of a session. The model is hung up on, hosts are told to cancel, every open tool
-   * call gets an "aborted" result: the session takes the next message. Aborting what is over changes nothing.
+   * Ends one run, or the live run of a session. The server drops the model call, tells hosts to cancel, and gives
+   * every open tool call an "aborted" result, so the session takes its next message. Aborting a finished run changes
+   * nothing.
    *
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
@@ -2176,8 +2172,8 @@ export const AgentLoopService = {
     responseDeserialize: (value: Buffer): SubmitInputResponse => SubmitInputResponse.decode(value),
   },
   /**
-   * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
-   * same `request_id` again gives the same step's events.
+   * Carries out the next instruction of a stepped run. It returns when the instruction is carried out or waits for a
+   * human. The same `request_id` gives the same step's events.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
    * waits for a human), UNAVAILABLE.
@@ -2192,7 +2188,7 @@ export const AgentLoopService = {
     responseDeserialize: (value: Buffer): StepResponse => StepResponse.decode(value),
   },
   /**
-   * Shows one run, and why it is not moving.
+   * Shows one run, and the thing that it waits for.
    *
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
@@ -2234,8 +2230,8 @@ export const AgentLoopService = {
     responseDeserialize: (value: Buffer): ListPendingResponse => ListPendingResponse.decode(value),
   },
   /**
-   * Lets a paused run call its model again. Resuming a run that is not paused is refused, unless it has moved on by
-   * an earlier call with the same `request_id`.
+   * Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
+   * same `request_id` has resumed it.
    *
    * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE), UNAVAILABLE.
    */
@@ -2249,8 +2245,8 @@ export const AgentLoopService = {
     responseDeserialize: (value: Buffer): ResumeRunResponse => ResumeRunResponse.decode(value),
   },
   /**
-   * Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
-   * calls nobody.
+   * Folds a run's journal from its first event, and compares the result with the run. It changes nothing and calls
+   * nobody.
    *
    * INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
    */
@@ -2267,34 +2263,33 @@ export const AgentLoopService = {
 
 export interface AgentLoopServer extends UntypedServiceImplementation {
   /**
-   * Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-   * `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
-   * nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
-   * caller's trace.
+   * Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
+   * waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+   * `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
    * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
    */
   run: handleUnaryCall<RunRequest, RunResponse>;
   /**
-   * Starts a run and streams what happens, from the first event to `run_finished`, then ends with OK. While the run
-   * waits for a human the stream stays open. A broken stream is taken up by `Subscribe`, or by the same call with
-   * the same `run_id`.
+   * Starts a run and streams its events, from the first to `run_finished`, then ends with OK. The stream stays open
+   * while the run waits for a human. After a broken stream, call `Subscribe`, or this call with the same `run_id`.
    *
    * As `Run`, and RESOURCE_EXHAUSTED with SUBSCRIBER_TOO_SLOW for a reader that does not read.
    */
   runStream: handleServerStreamingCall<RunStreamRequest, RunStreamResponse>;
   /**
    * Streams a run's events after a given `seq`: every later durable event exactly once, in order; then the partial
-   * message so far, if the model is speaking; then live ones. Works while the run lives, after its end and after a
-   * restart. Ends with OK after `run_finished`.
+   * message if the model is speaking; then live events. It works while the run lives, after its end and after a
+   * restart. It ends with OK after `run_finished`.
    *
    * INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED, UNAVAILABLE.
    */
   subscribe: handleServerStreamingCall<SubscribeRequest, SubscribeResponse>;
   /**
-   * Ends one run, or the live run of a session. The model is hung up on, hosts are told to cancel, every open tool
-   * call gets an "aborted" result: the session takes the next message. Aborting what is over changes nothing.
+   * Ends one run, or the live run of a session. The server drops the model call, tells hosts to cancel, and gives
+   * every open tool call an "aborted" result, so the session takes its next message. Aborting a finished run changes
+   * nothing.
    *
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
@@ -2313,15 +2308,15 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
    */
   submitInput: handleUnaryCall<SubmitInputRequest, SubmitInputResponse>;
   /**
-   * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
-   * same `request_id` again gives the same step's events.
+   * Carries out the next instruction of a stepped run. It returns when the instruction is carried out or waits for a
+   * human. The same `request_id` gives the same step's events.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
    * waits for a human), UNAVAILABLE.
    */
   step: handleUnaryCall<StepRequest, StepResponse>;
   /**
-   * Shows one run, and why it is not moving.
+   * Shows one run, and the thing that it waits for.
    *
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
@@ -2339,15 +2334,15 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
    */
   listPending: handleUnaryCall<ListPendingRequest, ListPendingResponse>;
   /**
-   * Lets a paused run call its model again. Resuming a run that is not paused is refused, unless it has moved on by
-   * an earlier call with the same `request_id`.
+   * Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
+   * same `request_id` has resumed it.
    *
    * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE), UNAVAILABLE.
    */
   resumeRun: handleUnaryCall<ResumeRunRequest, ResumeRunResponse>;
   /**
-   * Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
-   * calls nobody.
+   * Folds a run's journal from its first event, and compares the result with the run. It changes nothing and calls
+   * nobody.
    *
    * INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
    */
@@ -2356,10 +2351,9 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
 
 export interface AgentLoopClient extends Client {
   /**
-   * Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-   * `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
-   * nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
-   * caller's trace.
+   * Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
+   * waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+   * `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
    * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -2377,9 +2371,8 @@ export interface AgentLoopClient extends Client {
     callback: (error: ServiceError | null, response: RunResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Starts a run and streams what happens, from the first event to `run_finished`, then ends with OK. While the run
-   * waits for a human the stream stays open. A broken stream is taken up by `Subscribe`, or by the same call with
-   * the same `run_id`.
+   * Starts a run and streams its events, from the first to `run_finished`, then ends with OK. The stream stays open
+   * while the run waits for a human. After a broken stream, call `Subscribe`, or this call with the same `run_id`.
    *
    * As `Run`, and RESOURCE_EXHAUSTED with SUBSCRIBER_TOO_SLOW for a reader that does not read.
    */
@@ -2391,8 +2384,8 @@ export interface AgentLoopClient extends Client {
   ): ClientReadableStream<RunStreamResponse>;
   /**
    * Streams a run's events after a given `seq`: every later durable event exactly once, in order; then the partial
-   * message so far, if the model is speaking; then live ones. Works while the run lives, after its end and after a
-   * restart. Ends with OK after `run_finished`.
+   * message if the model is speaking; then live events. It works while the run lives, after its end and after a
+   * restart. It ends with OK after `run_finished`.
    *
    * INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED, UNAVAILABLE.
    */
@@ -2403,8 +2396,9 @@ export interface AgentLoopClient extends Client {
     options?: Partial<CallOptions>,
   ): ClientReadableStream<SubscribeResponse>;
   /**
-   * Ends one run, or the live run of a session. The model is hung up on, hosts are told to cancel, every open tool
-   * call gets an "aborted" result: the session takes the next message. Aborting what is over changes nothing.
+   * Ends one run, or the live run of a session. The server drops the model call, tells hosts to cancel, and gives
+   * every open tool call an "aborted" result, so the session takes its next message. Aborting a finished run changes
+   * nothing.
    *
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
@@ -2465,8 +2459,8 @@ export interface AgentLoopClient extends Client {
     callback: (error: ServiceError | null, response: SubmitInputResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
-   * same `request_id` again gives the same step's events.
+   * Carries out the next instruction of a stepped run. It returns when the instruction is carried out or waits for a
+   * human. The same `request_id` gives the same step's events.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
    * waits for a human), UNAVAILABLE.
@@ -2484,7 +2478,7 @@ export interface AgentLoopClient extends Client {
     callback: (error: ServiceError | null, response: StepResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Shows one run, and why it is not moving.
+   * Shows one run, and the thing that it waits for.
    *
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
@@ -2544,8 +2538,8 @@ export interface AgentLoopClient extends Client {
     callback: (error: ServiceError | null, response: ListPendingResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Lets a paused run call its model again. Resuming a run that is not paused is refused, unless it has moved on by
-   * an earlier call with the same `request_id`.
+   * Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
+   * same `request_id` has resumed it.
    *
    * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE), UNAVAILABLE.
    */
@@ -2565,8 +2559,8 @@ export interface AgentLoopClient extends Client {
     callback: (error: ServiceError | null, response: ResumeRunResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
-   * calls nobody.
+   * Folds a run's journal from its first event, and compares the result with the run. It changes nothing and calls
+   * nobody.
    *
    * INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
    */

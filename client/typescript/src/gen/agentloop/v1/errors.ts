@@ -11,12 +11,12 @@ export const protobufPackage = "agentloop.v1";
 export const protobufFileName = "agentloop/v1/errors.proto";
 
 /**
- * The reason in the `google.rpc.ErrorInfo` of every error status: the name without its prefix, such as
- * `RUN_NOT_FOUND`, with the domain `agentloop.v1`. Beside it, INVALID_ARGUMENT carries `google.rpc.BadRequest` with
- * one violation per field, and RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` where waiting helps.
+ * The reason in the `google.rpc.ErrorInfo` of every error status. It is the name without its prefix, such as
+ * `RUN_NOT_FOUND`, with the domain `agentloop.v1`. INVALID_ARGUMENT also carries `google.rpc.BadRequest` with one
+ * violation per field. RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` if waiting helps.
  */
 export enum ErrorReason {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
   /** INVALID_FIELD - INVALID_ARGUMENT: at least one field is missing, malformed, out of range or too large. */
   INVALID_FIELD = 1,
@@ -30,7 +30,7 @@ export enum ErrorReason {
   REQUEST_NOT_FOUND = 5,
   /** TOOL_NOT_FOUND - NOT_FOUND: no such tool. */
   TOOL_NOT_FOUND = 6,
-  /** CALL_NOT_FOUND - NOT_FOUND: no such tool call, or its lease token is not the one that was given out. */
+  /** CALL_NOT_FOUND - NOT_FOUND: no such tool call, or the lease token is not valid for it. */
   CALL_NOT_FOUND = 7,
   /** AGENT_NOT_FOUND - NOT_FOUND: no such agent is configured. */
   AGENT_NOT_FOUND = 8,
@@ -38,47 +38,53 @@ export enum ErrorReason {
   MODEL_NOT_CONFIGURED = 9,
   /** SESSION_BUSY - FAILED_PRECONDITION: the session has a live run; metadata `run_id` names it. */
   SESSION_BUSY = 10,
-  /** ALREADY_RESOLVED - FAILED_PRECONDITION: the question was answered otherwise; metadata `decision` and `decided_by` say how. */
+  /** ALREADY_RESOLVED - FAILED_PRECONDITION: the question has another answer; metadata `decision` and `decided_by` name it. */
   ALREADY_RESOLVED = 11,
-  /** DIGEST_MISMATCH - FAILED_PRECONDITION: the answer names another digest than that of what is asked. */
+  /** DIGEST_MISMATCH - FAILED_PRECONDITION: the digest in the answer is not the question's digest. */
   DIGEST_MISMATCH = 12,
-  /** WRONG_STATE - FAILED_PRECONDITION: the run is not in a state that allows this; metadata `status` has its status. */
+  /** WRONG_STATE - FAILED_PRECONDITION: the run's state does not allow this; metadata `status` has its status. */
   WRONG_STATE = 13,
   /** SEQ_AHEAD - OUT_OF_RANGE: `after_seq` is beyond the run's last event. */
   SEQ_AHEAD = 14,
   /** TOO_MANY_RUNS - RESOURCE_EXHAUSTED: too many live runs. */
   TOO_MANY_RUNS = 15,
-  /** SUBSCRIBER_TOO_SLOW - RESOURCE_EXHAUSTED: the subscriber did not read; subscribe again with the last `seq` it has seen. */
+  /** SUBSCRIBER_TOO_SLOW - RESOURCE_EXHAUSTED: the subscriber did not read; subscribe again with the last `seq` that it has seen. */
   SUBSCRIBER_TOO_SLOW = 16,
-  /** MESSAGE_TOO_LARGE - RESOURCE_EXHAUSTED: a message is larger than the server takes. */
+  /** MESSAGE_TOO_LARGE - RESOURCE_EXHAUSTED: a message is larger than the server accepts. */
   MESSAGE_TOO_LARGE = 17,
-  /** STORE_UNAVAILABLE - UNAVAILABLE: the store cannot write; what was not acknowledged may be tried again. */
+  /** STORE_UNAVAILABLE - UNAVAILABLE: the store cannot write; repeat a request that was not acknowledged. */
   STORE_UNAVAILABLE = 18,
   /** SHUTTING_DOWN - UNAVAILABLE: the server is shutting down; connect again. */
   SHUTTING_DOWN = 19,
-  /** NOT_IMPLEMENTED - UNIMPLEMENTED: the contract has it, this version of the server does not. */
+  /** NOT_IMPLEMENTED - UNIMPLEMENTED: the contract has this call, and this version of the server does not. */
   NOT_IMPLEMENTED = 20,
-  /** OWNERSHIP_LOST - ABORTED: another replica owns the run by now; try again. */
+  /** OWNERSHIP_LOST - ABORTED: another replica owns the run now; try again. */
   OWNERSHIP_LOST = 21,
   /** JOURNAL_CORRUPT - DATA_LOSS: the run's journal cannot be read. */
   JOURNAL_CORRUPT = 22,
   /** INTERNAL - INTERNAL: a fault of the server; its log has the details. */
   INTERNAL = 23,
-  /** UNAUTHENTICATED - UNAUTHENTICATED: no or a wrong credential. */
+  /** UNAUTHENTICATED - UNAUTHENTICATED: the credential is missing or wrong. */
   UNAUTHENTICATED = 24,
   /** PERMISSION_DENIED - PERMISSION_DENIED: the caller's role does not allow this. */
   PERMISSION_DENIED = 25,
   /**
-   * QUEUE_FULL - RESOURCE_EXHAUSTED: a tool's or a session's queue is full, too much was said to a run since its last model call, or
-   * too many large messages are on their way to the server at a time.
+   * QUEUE_FULL - RESOURCE_EXHAUSTED: the queue of a tool or a session is full, too many messages wait for a run's next model call,
+   * or too many large messages are on their way to the server.
    */
   QUEUE_FULL = 26,
-  /** PROTOCOL_VIOLATION - FAILED_PRECONDITION or INVALID_ARGUMENT inside a tool host's stream: it broke the protocol; see `ProtocolError`. */
+  /**
+   * PROTOCOL_VIOLATION - FAILED_PRECONDITION or INVALID_ARGUMENT, on a tool host's stream: the host broke the protocol; see
+   * `ProtocolError`.
+   */
   PROTOCOL_VIOLATION = 27,
   /** TOO_MANY_HOSTS - RESOURCE_EXHAUSTED: too many tool hosts are connected. */
   TOO_MANY_HOSTS = 28,
-  /** SEARCH_OFF - FAILED_PRECONDITION: what is said is not indexed; see `search` in the server's configuration. */
+  /** SEARCH_OFF - FAILED_PRECONDITION: the search index is off; see `search` in the server's configuration. */
   SEARCH_OFF = 36,
-  /** MEMORY_EXHAUSTED - RESOURCE_EXHAUSTED: live runs hold as much memory as they may. With RetryInfo, unless the request alone is too much. */
+  /**
+   * MEMORY_EXHAUSTED - RESOURCE_EXHAUSTED: live runs use as much memory as they may. With RetryInfo, unless the request alone is too
+   * large.
+   */
   MEMORY_EXHAUSTED = 38,
 }

@@ -29,37 +29,37 @@ export const protobufPackage = "agentloop.v1";
 
 export const protobufFileName = "agentloop/v1/events.proto";
 
-/** What the loop does after it has looked at the model's message. */
+/** The loop's decision after a message of the model. */
 export enum ObserveDecision {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** CONTINUE - Go on: run the tools, then ask the model again. */
+  /** CONTINUE - Continue: run the tools, then ask the model again. */
   CONTINUE = 1,
-  /** COMPACT - Make the context smaller, then go on. */
+  /** COMPACT - Make the context smaller, then continue. */
   COMPACT = 2,
-  /** STOP - The run is over. */
+  /** STOP - End the run. */
   STOP = 3,
 }
 
-/** What is known of a failed try's effects. */
+/** Knowledge about the effects of a failed attempt. */
 export enum AttemptEffect {
-  /** UNSPECIFIED - Not set; taken as MAYBE. */
+  /** UNSPECIFIED - Counts as MAYBE. */
   UNSPECIFIED = 0,
   /** NONE - It did nothing. */
   NONE = 1,
   /** MAYBE - It may have done something. */
   MAYBE = 2,
-  /** DONE - It did what it was asked, or part of it. */
+  /** DONE - It did all or part of its work. */
   DONE = 3,
 }
 
-/** Why the context is made smaller. */
+/** Reason of a compaction. */
 export enum CompactionReason {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** MESSAGES - `ContextPolicy.max_messages`. */
+  /** MESSAGES - The context passed `ContextPolicy.max_messages`. */
   MESSAGES = 1,
-  /** TOKENS - `ContextPolicy.max_tokens`. */
+  /** TOKENS - The context passed `ContextPolicy.max_tokens`. */
   TOKENS = 2,
   /** OVERFLOW - The provider refused the request, or cut its answer, because the context is too long. */
   OVERFLOW = 3,
@@ -67,69 +67,73 @@ export enum CompactionReason {
   PLANNED = 4,
 }
 
-/** What kind of extension. */
+/** Kind of an extension. */
 export enum ExtensionKind {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** PLANNER - A planner. */
+  /** PLANNER - A planner, which decides the next instruction. */
   PLANNER = 1,
-  /** HOOK - A hook. */
+  /** HOOK - A hook around a run or a tool call. */
   HOOK = 2,
-  /** CONTEXT_SOURCE - A context source. */
+  /** CONTEXT_SOURCE - A source of context. */
   CONTEXT_SOURCE = 3,
 }
 
-/** Which of a tool's output streams. */
+/** Output stream of a tool. */
 export enum OutputStream {
-  /** UNSPECIFIED - Taken as STDOUT. */
+  /** UNSPECIFIED - Counts as STDOUT. */
   UNSPECIFIED = 0,
-  /** STDOUT - What it says. */
+  /** STDOUT - Standard output. */
   STDOUT = 1,
-  /** STDERR - What it complains about. */
+  /** STDERR - Standard error. */
   STDERR = 2,
 }
 
 /**
  * Something that happened in a run.
  *
- * A durable event has a `seq` from 1, dense per run, and can be read again at any time. A transient one has `seq` 0:
- * it shows work in progress, may be dropped for a slow reader, and is superseded by the next durable event.
+ * A durable event has a `seq` from 1, without gaps in each run, and can be read again at any time. A transient event
+ * has `seq` 0. It shows work in progress, may be dropped for a slow reader, and is replaced by the next durable
+ * event.
  */
 export interface RunEvent {
   /** Position in the run's journal; 0 for a transient event. */
   seq: bigint;
-  /** The run. */
+  /** Id of the run. */
   runId: string;
-  /** Its session. */
+  /** Id of the run's session. */
   sessionId: string;
-  /** The turn: one model call and the tool calls it asks for. `<run_id>.<model call>`; empty before the first. */
+  /**
+   * Id of the turn: one model call and the tool calls that it asks for, as `<run_id>.<model call>`. Empty before the
+   * first.
+   */
   turnId: string;
-  /** When. */
+  /** Time of the event. */
   at?:
     | Date
     | undefined;
-  /** Where the run stands after this event. */
+  /** Status of the run after this event. */
   status: RunStatus;
-  /** The outer loop's phase at this event. */
+  /** Phase of the outer loop at this event. */
   phase: LoopPhase;
-  /** The inner loop's state at this event. */
+  /** State of the inner loop at this event. */
   process: ProcessState;
-  /** Exactly one is set. A reader ignores what it does not know. */
+  /** Exactly one is set. A reader must ignore kinds that it does not know. */
   event?:
     | //
-    /** Durable. The run exists; always the first. */
+    /** Durable. The run exists. Always the first event. */
     { $case: "runStarted"; value: RunStarted }
     | //
-    /** Durable. A message from the caller entered the session. */
+    /** Durable. A message of the caller. */
     { $case: "inputMessage"; value: InputMessage }
     | //
     /** Durable. The model is about to be called. */
     { $case: "modelCallStarted"; value: ModelCallStarted }
     | //
-    /** Durable. A try of the model call failed. Whatever deltas it sent are void. */
+    /** Durable. An attempt of the model call failed. Its deltas are void. */
     { $case: "modelCallFailed"; value: ModelCallFailed }
     | //
-    /** Durable. The model's finished message; it is authoritative over its deltas. */
+    /** Durable. The model's finished message, which replaces its deltas. */
     { $case: "assistantMessage"; value: AssistantMessage }
     | //
     /** Durable. A tool call was taken up. */
@@ -138,46 +142,46 @@ export interface RunEvent {
     /** Durable. A tool call is given to a host. */
     { $case: "toolCallOffered"; value: ToolCallOffered }
     | //
-    /** Durable. The host works on it. */
+    /** Durable. The host accepted the call. */
     { $case: "toolCallAccepted"; value: ToolCallAccepted }
     | //
-    /** Durable. A try of a tool call ended without a result. */
+    /** Durable. An attempt of a tool call ended without a result. */
     { $case: "toolCallAttemptFailed"; value: ToolCallAttemptFailed }
     | //
     /** Durable. A tool call has its one result. */
     { $case: "toolCallResult"; value: ToolCallResult }
     | //
-    /** Durable. A human is asked. */
+    /** Durable. The run asks a human. */
     { $case: "humanRequested"; value: HumanRequested }
     | //
-    /** Durable. A question is settled. */
+    /** Durable. A question has its answer. */
     { $case: "humanResolved"; value: HumanResolved }
     | //
     /** Durable. The run waits for an operator. */
     { $case: "runPaused"; value: RunPaused }
     | //
-    /** Durable. An operator let it go on. */
+    /** Durable. An operator resumed the run. */
     { $case: "runResumed"; value: RunResumed }
     | //
     /** Durable. The context was made smaller. */
     { $case: "contextCompacted"; value: ContextCompacted }
     | //
-    /** Durable. A hook or a context source had its say. */
+    /** Durable. A hook, a context source or a planner was asked. */
     { $case: "extensionApplied"; value: ExtensionApplied }
     | //
-    /** Durable. The run is over; always the last. */
+    /** Durable. The run is over. Always the last event. */
     { $case: "runFinished"; value: RunFinished }
     | //
-    /** Durable. A host saved a checkpoint of a call's progress. */
+    /** Durable. A host saved a checkpoint of a call. */
     { $case: "toolCallCheckpoint"; value: ToolCallCheckpoint }
     | //
-    /** Durable. What is to be done next was decided, by a planner or a step. */
+    /** Durable. A planner or a step decided the next instruction. */
     { $case: "instructionPlanned"; value: InstructionPlanned }
     | //
-    /** Durable. A message that came before it could enter the session has entered it. */
+    /** Durable. A message that had to wait entered the session. */
     { $case: "inputEntered"; value: InputEntered }
     | //
-    /** Durable. A queued run's turn has come. */
+    /** Durable. A queued run entered its session. */
     { $case: "sessionEntered"; value: SessionEntered }
     | //
     /** Durable. A context source's text entered the session. */
@@ -186,16 +190,16 @@ export interface RunEvent {
     /** Durable. The context is about to be made smaller. */
     { $case: "compactionStarted"; value: CompactionStarted }
     | //
-    /** Durable. Making the context smaller failed; what is done in its place follows. */
+    /** Durable. A compaction failed; its replacement follows. */
     { $case: "compactionFailed"; value: CompactionFailed }
     | //
     /** Transient. A piece of the model's answer. */
     { $case: "modelDelta"; value: ModelDelta }
     | //
-    /** Transient. The model's answer so far, whole: replaces all deltas before it. */
+    /** Transient. The model's answer so far, which replaces all deltas before it. */
     { $case: "partialMessage"; value: PartialMessage }
     | //
-    /** Transient. How far a tool call is. */
+    /** Transient. Progress of a tool call. */
     { $case: "toolCallProgress"; value: ToolCallProgress }
     | //
     /** Transient. Output of a running tool call. */
@@ -205,17 +209,17 @@ export interface RunEvent {
 
 /** The run exists. */
 export interface RunStarted {
-  /** The configured agent. */
+  /** Name of the configured agent. */
   agent: string;
-  /** The model, `provider/model`. */
+  /** Name of the model, as `provider/model`. */
   model: string;
-  /** Model calls that the run may make. */
+  /** Limit of the run's model calls. */
   maxIterations: number;
-  /** The caller's labels. */
+  /** Labels that the caller gave. */
   labels: { [key: string]: string };
-  /** Whether it waits for its session to be free first. */
+  /** True if it waits for its session first. */
   queued: boolean;
-  /** The planner, where it is not the built-in loop. */
+  /** Name of the planner; empty for the built-in loop. */
   planner: string;
 }
 
@@ -224,69 +228,69 @@ export interface RunStarted_LabelsEntry {
   value: string;
 }
 
-/** A message from the caller. */
+/** A message of the caller. */
 export interface InputMessage {
-  /** Its place in the session; 0 where it waits to enter it: `input_entered` follows. */
+  /** Number of the entry in the session; 0 if the message waits, and `input_entered` follows. */
   entryNo: bigint;
-  /** The message. */
+  /** The message itself. */
   message?:
     | Message
     | undefined;
-  /** Where it was handed to a run that was under way: the `run_id` of the request that did. */
+  /** `run_id` of the request that handed the message to this live run; empty otherwise. */
   steerId: string;
 }
 
 /** The model is about to be called. */
 export interface ModelCallStarted {
-  /** Which of the run's model calls, from 1. */
+  /** Number of the model call within the run, from 1. */
   modelCall: number;
-  /** Which try of it, from 1. */
+  /** Attempt number of the model call, from 1. */
   attempt: number;
-  /** Entries of the session up to this one are what the model reads. */
+  /** Number of the last entry that the model reads. */
   lastEntryNo: bigint;
 }
 
-/** A try of the model call failed. */
+/** An attempt of the model call failed. */
 export interface ModelCallFailed {
-  /** Which of the run's model calls. */
+  /** Number of the model call within the run, from 1. */
   modelCall: number;
-  /** Which try of it. */
+  /** Attempt number of the model call, from 1. */
   attempt: number;
-  /** Why. */
+  /** Reason of the failure. */
   error?:
     | RunError
     | undefined;
-  /** When it is tried again; absent means that it is not. */
+  /** Time of the next attempt; absent if there is none. */
   retryAt?: Date | undefined;
 }
 
 /** The model's finished message. */
 export interface AssistantMessage {
-  /** Which of the run's model calls. */
+  /** Number of the model call within the run, from 1. */
   modelCall: number;
-  /** Which try of it. */
+  /** Attempt number of the model call, from 1. */
   attempt: number;
-  /** Its place in the session. */
+  /** Number of the entry in the session. */
   entryNo: bigint;
-  /** The message. */
+  /** The whole message. */
   message?:
     | Message
     | undefined;
-  /** Why the model stopped. */
+  /** Reason why the model stopped. */
   finishReason: FinishReason;
-  /** The tokens of this call. */
+  /** Tokens of this call. */
   usage?:
     | Usage
     | undefined;
-  /** From the request to the first piece of the answer. */
+  /** Time from the request to the first piece of the answer. */
   timeToFirstToken?:
     | Duration
     | undefined;
-  /** From the request to the end of the answer. */
+  /** Time from the request to the end of the answer. */
   duration?:
     | Duration
     | undefined;
-  /** What the loop does next. */
+  /** The loop's next action. */
   decision: ObserveDecision;
   /** Digest of the tools that the model was offered. */
   toolsDigest: string;
@@ -294,186 +298,183 @@ export interface AssistantMessage {
 
 /** A tool call was taken up. */
 export interface ToolCallProposed {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** The tool. */
+  /** Name of the tool. */
   tool: string;
-  /** What running it twice would mean. */
+  /** Effect class of the tool. */
   effect: EffectClass;
-  /** Whether it waits for approval. */
+  /** True if the call waits for approval. */
   requiresApproval: boolean;
-  /**
-   * What the call does, for people: the declaration's title, filled in with the arguments that it runs with. Empty
-   * where the tool has none.
-   */
+  /** Title of the call for people: the declaration's title with the arguments of the call. Empty if the tool has none. */
   title: string;
 }
 
 /** A tool call is given to a host. */
 export interface ToolCallOffered {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** The tool. */
+  /** Name of the tool. */
   tool: string;
-  /** Which try, from 1. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** The host's instance id. */
+  /** Id of the tool host. */
   hostId: string;
-  /** The effect class that counts for this attempt: the stricter one of the proposal and of the host's declaration. */
+  /** Effect class of this attempt: the stricter one of the proposal and of the host's declaration. */
   effect: EffectClass;
-  /** The process behind `host_id`; empty where it does not name itself. */
+  /** Process behind `host_id`; empty if it gives no name. */
   instanceId: string;
 }
 
-/** The host works on the call. */
+/** The host accepted the call. */
 export interface ToolCallAccepted {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** The host's instance id. */
+  /** Id of the tool host. */
   hostId: string;
 }
 
-/** A try of a tool call ended without a result. */
+/** An attempt of a tool call ended without a result. */
 export interface ToolCallAttemptFailed {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** Why, for people. */
+  /** Reason for people. */
   message: string;
-  /** What is known of its effects. */
+  /** Knowledge about its effects. */
   effect: AttemptEffect;
-  /** Where the call stands after it: READY (it is tried again), IN_DOUBT, or SETTLED (its result follows). */
+  /** State of the call after it: READY (a next attempt follows), IN_DOUBT, or SETTLED (its result follows). */
   state: ToolCallState;
-  /** Not tried again before this; absent means at once. */
+  /** Earliest time of the next attempt; absent means at once. */
   retryAt?: Date | undefined;
 }
 
-/** A host saved a checkpoint of a call's progress; the next try is given it. */
+/** A host saved a checkpoint of a call. The next attempt gets it. */
 export interface ToolCallCheckpoint {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** Opaque; the host's own. */
+  /** Bytes of the host, which the server does not read. */
   checkpoint: Buffer;
 }
 
 /** A tool call has its one result. */
 export interface ToolCallResult {
-  /** Its place in the session. */
+  /** Number of the entry in the session. */
   entryNo: bigint;
-  /** Which try gave it; 0 where the call was never given to a host. */
+  /** Attempt that gave the result; 0 if the call was never given to a host. */
   attempt: number;
-  /** Which host gave it; empty where none did. */
+  /** Host that gave the result; empty if none did. */
   hostId: string;
-  /** The result, whole. */
+  /** The whole result. */
   result?:
     | ToolResult
     | undefined;
-  /** From the first offer to the result. */
+  /** Time from the first offer to the result. */
   duration?:
     | Duration
     | undefined;
-  /** Whether the model is shown only the beginning of it. */
+  /** True if the model reads only the beginning of it. */
   truncated: boolean;
 }
 
-/** A human is asked. */
+/** The run asks a human. */
 export interface HumanRequested {
-  /** The question. */
+  /** The question itself. */
   request?: HumanRequest | undefined;
 }
 
-/** A question is settled. */
+/** A question has its answer. */
 export interface HumanResolved {
-  /** The question. */
+  /** Id of the question. */
   requestId: string;
-  /** The call that it was about; empty where there is none. */
+  /** Id of the tool call that it was about; empty if there is none. */
   callId: string;
-  /** The answer. */
+  /** The answer itself. */
   answer?: HumanAnswer | undefined;
 }
 
 /** The run waits for an operator. */
 export interface RunPaused {
-  /** Why. */
+  /** The failure that paused it. */
   error?: RunError | undefined;
 }
 
-/** An operator let the run go on. */
+/** An operator resumed the run. */
 export interface RunResumed {
-  /** Who. */
+  /** Name of the operator. */
   resumedBy: string;
 }
 
-/** A message that came before it could enter the session has entered it. */
+/** A message that had to wait entered the session. */
 export interface InputEntered {
-  /** The `seq` of its `input_message`. */
+  /** `seq` of its `input_message`. */
   inputSeq: bigint;
-  /** Its place in the session. */
+  /** Number of the entry in the session. */
   entryNo: bigint;
 }
 
-/** A queued run's turn has come. */
+/** A queued run entered its session. */
 export interface SessionEntered {
-  /** The session's last entry before it. */
+  /** Number of the session's last entry before the run. */
   lastEntryNo: bigint;
 }
 
-/** What is to be done next was decided. */
+/** A planner or a step decided the next instruction. */
 export interface InstructionPlanned {
-  /** What. */
+  /** The instruction itself. */
   instruction?:
     | Instruction
     | undefined;
-  /** The planner that decided; empty for the built-in loop. */
+  /** Name of the planner; empty for the built-in loop. */
   planner: string;
-  /** The `request_id` of the step that carries it out; empty where the run is not stepped. */
+  /** `request_id` of the step that carries it out; empty if the run is not stepped. */
   stepRequestId: string;
 }
 
 /** A context source's text entered the session. */
 export interface ContextAdded {
-  /** The source. */
+  /** Name of the source. */
   source: string;
-  /** Its place in the session. */
+  /** Number of the entry in the session. */
   entryNo: bigint;
-  /** The message. */
+  /** The message itself. */
   message?: Message | undefined;
 }
 
 /** The context is about to be made smaller. */
 export interface CompactionStarted {
-  /** How. */
+  /** Name of the strategy. */
   strategy: string;
-  /** Why. */
+  /** Reason of the compaction. */
   reason: CompactionReason;
   /** Tokens before, as the provider counted them or as estimated. */
   tokensBefore: bigint;
 }
 
-/** Making the context smaller failed. */
+/** A compaction failed. */
 export interface CompactionFailed {
-  /** How it was tried. */
+  /** Name of the strategy. */
   strategy: string;
-  /** Why it failed. */
+  /** Reason of the failure. */
   error?: RunError | undefined;
 }
 
 /** The context was made smaller. */
 export interface ContextCompacted {
-  /** How: `truncate`, `summarize`, `extract`, `trim` (the last resort), or a strategy of one's own. */
+  /** Name of the strategy: `truncate`, `summarize`, `extract`, `trim` (the last resort), or an embedder's own. */
   strategy: string;
-  /** Entries up to this one are no longer shown to the model as they are. */
+  /** The model no longer reads entries up to this one as they are. */
   upToEntryNo: bigint;
-  /** What stands in their place; empty where nothing does. */
+  /** Text that replaces them; empty if there is none. */
   summary: string;
-  /** Its own place in the session. */
+  /** Number of the compaction's own entry in the session. */
   entryNo: bigint;
-  /** Of entries up to this one, longer tool outputs are shown cut; 0 means of none. */
+  /** Longer tool outputs of entries up to this one are shown cut; 0 means none. */
   cutUpToEntryNo: bigint;
   /** Estimated tokens before. */
   tokensBefore: bigint;
@@ -483,63 +484,63 @@ export interface ContextCompacted {
   usage?: Usage | undefined;
 }
 
-/** A hook or a context source had its say. */
+/** A hook, a context source or a planner was asked. */
 export interface ExtensionApplied {
-  /** Its registered name. */
+  /** Registered name of the extension. */
   name: string;
-  /** What it did, for people. */
+  /** Outcome for people. */
   outcome: string;
-  /** Why it failed; empty where it did not. */
+  /** Reason of its failure; empty if it did not fail. */
   error: string;
-  /** Which kind. */
+  /** Kind of the extension. */
   kind: ExtensionKind;
   /** The tool call that it was about; empty where there is none. */
   callId: string;
-  /** How long it took. */
+  /** Duration of the request. */
   duration?: Duration | undefined;
 }
 
 /** The run is over. */
 export interface RunFinished {
-  /** COMPLETED, FAILED or ABORTED. */
+  /** Final status: COMPLETED, FAILED or ABORTED. */
   status: RunStatus;
-  /** Entry of the final assistant message, which came with its own event; 0 unless completed. */
+  /** Entry of the final assistant message, which has its own event; 0 unless completed. */
   finalEntryNo: bigint;
-  /** Why it failed or was aborted; absent when completed. */
+  /** Reason why it failed or was aborted; absent if it completed. */
   error?:
     | RunError
     | undefined;
-  /** All model calls together. */
+  /** Sum over all model calls of the run. */
   usage?:
     | Usage
     | undefined;
-  /** Model calls made. */
+  /** Number of model calls. */
   iterations: number;
-  /** Tool calls made. */
+  /** Number of tool calls. */
   toolCalls: number;
-  /** From start to end. */
+  /** Time from start to end. */
   duration?:
     | Duration
     | undefined;
-  /** Where the time went. */
+  /** Time in model calls and tool calls. */
   durations?: RunDurations | undefined;
 }
 
-/** A piece of the model's answer. To be appended to what came before with the same `model_call` and `attempt`. */
+/** A piece of the model's answer. It follows the pieces before it with the same `model_call` and `attempt`. */
 export interface ModelDelta {
-  /** Which of the run's model calls. */
+  /** Number of the model call within the run, from 1. */
   modelCall: number;
-  /** Which try of it. */
+  /** Attempt number of the model call, from 1. */
   attempt: number;
-  /** Position within the try, rising; a piece at or below the last one seen is a repetition. */
+  /** Position within the attempt, which grows. A piece at or below the last one seen is a repetition. */
   deltaSeq: bigint;
   /** Exactly one is set. */
   delta?:
     | //
-    /** More of the text. */
+    /** The next piece of the text. */
     { $case: "text"; value: string }
     | //
-    /** More of the reasoning. */
+    /** The next piece of the reasoning. */
     { $case: "reasoning"; value: string }
     | //
     /** A tool call begins or grows. */
@@ -547,49 +548,49 @@ export interface ModelDelta {
     | undefined;
 }
 
-/** A tool call in the model's answer begins or grows. It is not to be acted on before the finished message. */
+/** A tool call in the model's answer begins or grows. Act on it only after the finished message. */
 export interface ToolCallDelta {
-  /** Which of the message's calls, from 0. */
+  /** Number of the call within the message, from 0. */
   index: number;
-  /** The tool; set when the call begins. */
+  /** Name of the tool; set when the call begins. */
   name: string;
-  /** More of the arguments. */
+  /** The next piece of the arguments. */
   argumentsFragment: string;
 }
 
 /** The model's answer so far. */
 export interface PartialMessage {
-  /** Which of the run's model calls. */
+  /** Number of the model call within the run, from 1. */
   modelCall: number;
-  /** Which try of it. */
+  /** Attempt number of the model call, from 1. */
   attempt: number;
-  /** Deltas up to this one are contained. */
+  /** The message contains the deltas up to this one. */
   deltaSeq: bigint;
   /** The message so far. Its tool calls may have incomplete arguments. */
   message?: Message | undefined;
 }
 
-/** How far a tool call is. */
+/** Progress of a tool call. */
 export interface ToolCallProgress {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** For people. */
+  /** Text for people. */
   message: string;
-  /** 0 to 1; absent where unknown. */
+  /** Fraction that is done, from 0 to 1; absent if unknown. */
   fraction?: number | undefined;
 }
 
-/** Output of a running tool call. It is for watching; the model reads only the result. */
+/** Output of a running tool call, for people. The model reads only the result. */
 export interface ToolCallOutput {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** Position within the try, from 1. */
+  /** Position within the attempt, from 1. */
   chunkSeq: bigint;
-  /** Which stream. */
+  /** Output stream of the tool. */
   stream: OutputStream;
   /** The bytes, often UTF-8 text. */
   data: Buffer;

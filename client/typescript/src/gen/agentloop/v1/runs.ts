@@ -29,73 +29,74 @@ export const protobufPackage = "agentloop.v1";
 
 export const protobufFileName = "agentloop/v1/runs.proto";
 
-/** What becomes of a run when the caller of `Run` or `RunStream` goes away. */
+/** Fate of a run when the caller of `Run` or `RunStream` goes away. */
 export enum DisconnectPolicy {
-  /** UNSPECIFIED - Taken as CONTINUE. */
+  /** UNSPECIFIED - Counts as CONTINUE. */
   UNSPECIFIED = 0,
-  /** CONTINUE - It goes on; `Subscribe`, or the same `run_id` again, picks it up. */
+  /** CONTINUE - The run continues. `Subscribe`, or the same `run_id` again, follows it. */
   CONTINUE = 1,
-  /** CANCEL - It is aborted, and says that this was why. */
+  /** CANCEL - The run is aborted with ABORTED_BY_DISCONNECT. */
   CANCEL = 2,
 }
 
-/** What to do when a session has a live run, or runs that wait for it. On a session at rest they are all the same. */
+/** Action if a session has a live run, or runs that wait for it. On a session at rest, all of them start the run. */
 export enum BusySessionPolicy {
-  /** UNSPECIFIED - Taken as REJECT. */
+  /** UNSPECIFIED - Counts as REJECT. */
   UNSPECIFIED = 0,
   /** REJECT - Refuse the new run with FAILED_PRECONDITION (SESSION_BUSY). */
   REJECT = 1,
   /**
-   * ENQUEUE - Start the new run when all that came before it has ended, however it ended. Until then it is QUEUED, and `Abort`
-   * ends it without a trace in the session. At most 64 wait for a session (QUEUE_FULL).
+   * ENQUEUE - Start the new run when all runs before it have ended, however they ended. Until then it is QUEUED, and `Abort`
+   * ends it without a trace in the session. At most 64 runs wait for a session (QUEUE_FULL).
    */
   ENQUEUE = 2,
-  /** INTERRUPT - Abort the live run, then start the new one, before those that are queued. */
+  /** INTERRUPT - Abort the live run, then start the new one, before the queued runs. */
   INTERRUPT = 3,
   /**
-   * STEER - Hand the new messages to the live run: they enter the session before its next model call, and a run about to
-   * finish calls the model again. What is answered and streamed is that run, under its own `run_id`; the `run_id` given
-   * makes the handing over idempotent. Nothing else of the input counts, `on_disconnect` included.
+   * STEER - Hand the new messages to the live run. They enter the session before its next model call, and a run about to
+   * finish calls the model again. The response and the stream are those of the live run, with its own `run_id`. The
+   * `run_id` of the request makes the handing over idempotent. Nothing else of the input counts, not even
+   * `on_disconnect`.
    */
   STEER = 4,
 }
 
-/** What a run waits for. */
+/** Kind of thing that a run waits for. */
 export enum WaitKind {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** MODEL - The model's answer. */
+  /** MODEL - The answer of the model. */
   MODEL = 1,
-  /** BACKOFF - The time of the next try of a model call. */
+  /** BACKOFF - The time of the next attempt of a model call. */
   BACKOFF = 2,
-  /** TOOL - A tool call's result. */
+  /** TOOL - The result of a tool call. */
   TOOL = 3,
   /** TOOL_HOST - A host with room for a tool call. */
   TOOL_HOST = 4,
-  /** HUMAN - A human's answer. */
+  /** HUMAN - The answer of a human. */
   HUMAN = 5,
-  /** OPERATOR - An operator: `ResumeRun`. */
+  /** OPERATOR - An operator, who calls `ResumeRun`. */
   OPERATOR = 6,
   /** STEP - The caller's next `Step`. */
   STEP = 7,
-  /** SESSION - Its session. */
+  /** SESSION - Its turn in the session's queue. */
   SESSION = 8,
-  /** EXTENSION - An extension's answer: its planner's, a hook's, a context source's. */
+  /** EXTENSION - The response of a planner, a hook or a context source. */
   EXTENSION = 9,
-  /** MEMORY - Memory: all live runs together hold as much as they may. */
+  /** MEMORY - Memory: all live runs together use as much as they may. */
   MEMORY = 10,
 }
 
-/** Everything that a run is given. Only a prompt is required: `{"input": {"prompt": "hello"}}`. */
+/** The input of a run. Only a prompt is required: `{"input": {"prompt": "hello"}}`. */
 export interface RunInput {
-  /** The session to go on with. Absent: a new one is created. */
+  /** Id of the session to continue. Absent: a new session is created. */
   sessionId?:
     | string
     | undefined;
   /**
-   * The run's id, which makes the call idempotent: the same id with the same content is the same run, now and after
-   * a restart; with other content it is refused with ALREADY_EXISTS. `[A-Za-z0-9._:-]`, at most 128 bytes.
-   * Absent: the server makes one up.
+   * Id of the run, which makes the call idempotent. The same id with the same content is the same run, also after a
+   * restart. With other content it is refused with ALREADY_EXISTS. `[A-Za-z0-9._:-]`, at most 128 bytes. Absent: the
+   * server makes an id.
    */
   runId?:
     | string
@@ -104,29 +105,29 @@ export interface RunInput {
   prompt: string;
   /** Messages that enter the session, oldest first; USER or SYSTEM. At most 256. */
   inputMessages: Message[];
-  /** Put in place of the agent's system prompt, for this run. */
+  /** Replaces the agent's system prompt for this run. */
   systemPromptOverride?:
     | string
     | undefined;
-  /** Of the registered tools, only these. Absent means all; intersected with `tool_policy.allow_list`. */
+  /** Limits the registered tools to these. Absent means all. A tool must also be in `tool_policy.allow_list`. */
   allowedTools?:
     | ToolNames
     | undefined;
-  /** The order in which the model is shown its tools; what is not named follows by name. */
+  /** Order in which the model is shown its tools. The others follow by name. */
   toolOrder: string[];
-  /** Which tools may run and how. */
+  /** Rules and limits for tool calls. */
   toolPolicy?:
     | ToolPolicy
     | undefined;
-  /** Where the run ends however well it goes. */
+  /** Limits of the run. */
   loopLimits?:
     | LoopLimits
     | undefined;
-  /** Whether a `session_id` that does not exist is created. Default false: it is refused with NOT_FOUND. */
+  /** True creates a `session_id` that does not exist. Default false: it is refused with NOT_FOUND. */
   autoCreateSession?:
     | boolean
     | undefined;
-  /** A JSON object handed to the runtime that a tool with `requires_runtime` needs. */
+  /** A JSON object for the runtime that a tool with `requires_runtime` needs. */
   runtimeInitDataJson?:
     | string
     | undefined;
@@ -134,60 +135,60 @@ export interface RunInput {
   runtimeHintsJson?:
     | string
     | undefined;
-  /** The configured agent. Absent: `default`. */
+  /** Name of the configured agent. Absent: `default`. */
   agent?:
     | string
     | undefined;
-  /** `provider/model`, in place of the agent's. */
+  /** Model of the run, `provider/model`. Absent: the agent's. */
   model?:
     | string
     | undefined;
-  /** What the model is asked for. */
+  /** Options of the model. */
   modelOptions?:
     | ModelOptions
     | undefined;
-  /** How a failed model call is tried again. */
+  /** Retries of a failed model call. */
   retryPolicy?:
     | RetryPolicy
     | undefined;
-  /** What becomes of the run when the caller of `Run` or `RunStream` goes away. */
+  /** Fate of the run when the caller of `Run` or `RunStream` goes away. */
   onDisconnect: DisconnectPolicy;
-  /** What to do when the session has a live run, or runs that wait for it. */
+  /** Action if the session has a live run, or runs that wait for it. */
   onBusySession: BusySessionPolicy;
-  /** The caller's labels, for `ListRuns` and its own bookkeeping. At most 64. */
+  /** The caller's labels, which `ListRuns` shows. At most 64. */
   labels: { [key: string]: string };
   /**
    * Seconds that a question to a human stays open before it counts as denied. Absent: the agent's configuration;
-   * without that, for ever.
+   * without that, there is no limit.
    */
   approvalTimeoutSeconds?:
     | number
     | undefined;
-  /** Start the run without going on by itself: each `Step` carries out one instruction. */
+  /** True starts a run that does nothing by itself: each `Step` carries out one instruction. */
   stepped: boolean;
-  /** Files with instructions, outermost first; the model reads them after the system prompt. At most 16. */
+  /** Files with instructions, outermost first. The model reads them after the system prompt. At most 16. */
   instructionFiles: InstructionFile[];
   /**
-   * Facts about where the caller works, such as `os` and `working_directory`; the model reads them after the system
+   * Facts about the caller's machine, such as `os` and `working_directory`. The model reads them after the system
    * prompt. At most 64.
    */
   environment: { [key: string]: string };
-  /** How the conversation is kept within the model's context. */
+  /** Keeps the conversation within the model's context. */
   contextPolicy?:
     | ContextPolicy
     | undefined;
   /**
-   * The planner that decides what to do next, by its registered name. Absent: the agent's; without that, the built-in
-   * loop: ask the model, run its tools, until it asks for none.
+   * Registered name of the planner that decides the next instruction. Absent: the agent's. Without that, the built-in
+   * loop asks the model and runs its tools until it asks for none.
    */
   planner?:
     | string
     | undefined;
-  /** Hooks around the run and its tool calls, by their registered names, in order. Absent: the agent's. */
+  /** Registered names of the hooks around the run and its tool calls, in order. Absent: the agent's. */
   hooks?:
     | Names
     | undefined;
-  /** Sources of context, by their registered names; `recall` searches past sessions. Absent: the agent's. */
+  /** Registered names of the context sources; `recall` searches past sessions. Absent: the agent's. */
   contextSources?: Names | undefined;
 }
 
@@ -201,87 +202,87 @@ export interface RunInput_EnvironmentEntry {
   value: string;
 }
 
-/** How a run ended, or where it stands when it waits for a human. */
+/** The end of a run, or its state while it waits for a human. */
 export interface RunResult {
-  /** The session. */
+  /** Id of the session. */
   sessionId: string;
-  /** The run. */
+  /** Id of the run. */
   runId: string;
-  /** COMPLETED, FAILED, ABORTED, or the interrupted AWAITING_HUMAN or PAUSED. */
+  /** Status of the run: COMPLETED, FAILED, ABORTED, or the interrupted AWAITING_HUMAN or PAUSED. */
   status: RunStatus;
   /** The model's final message; absent unless completed. */
   finalAssistantMessage?:
     | Message
     | undefined;
-  /** Why it failed, was aborted or is paused. */
+  /** Reason why it failed, was aborted or is paused. */
   lastError?:
     | RunError
     | undefined;
-  /** All model calls together. */
+  /** Sum over all model calls of the run. */
   usage?:
     | Usage
     | undefined;
-  /** The questions that wait; answer them, then call `Run` with the same `run_id` to wait on. */
+  /** The open questions. Answer them, then call `Run` with the same `run_id` to wait on. */
   pending: HumanRequest[];
-  /** The last durable event, for `Subscribe`. */
+  /** `seq` of the last durable event, for `Subscribe`. */
   lastSeq: bigint;
-  /** Time spent in model calls and in tool calls; calls side by side count each. */
+  /** Time in model calls and in tool calls. Parallel calls count each. */
   durations?: RunDurations | undefined;
 }
 
 /** A run as `GetRun` and `ListRuns` show it. */
 export interface Run {
-  /** The run. */
+  /** Id of the run. */
   runId: string;
-  /** Its session. */
+  /** Id of the run's session. */
   sessionId: string;
-  /** Where it stands. */
+  /** Status of the run. */
   status: RunStatus;
-  /** The configured agent. */
+  /** Name of the configured agent. */
   agent: string;
-  /** The model, `provider/model`. */
+  /** Name of the model, as `provider/model`. */
   model: string;
-  /** When it started. */
+  /** Time of its start. */
   createdAt?:
     | Date
     | undefined;
-  /** When it last moved. */
+  /** Time of its last event. */
   updatedAt?:
     | Date
     | undefined;
-  /** The last durable event. */
+  /** `seq` of its last durable event. */
   lastSeq: bigint;
-  /** Why it failed, was aborted or is paused. */
+  /** Reason why it failed, was aborted or is paused. */
   lastError?:
     | RunError
     | undefined;
-  /** All model calls so far. */
+  /** Sum over all model calls so far. */
   usage?:
     | Usage
     | undefined;
-  /** Model calls so far. */
+  /** Number of model calls so far. */
   iterations: number;
-  /** Tool calls so far. */
+  /** Number of tool calls so far. */
   toolCalls: number;
-  /** The caller's labels. */
+  /** Labels that the caller gave. */
   labels: { [key: string]: string };
   /** The model's final message. Only from `GetRun`, and only when completed. */
   finalAssistantMessage?:
     | Message
     | undefined;
-  /** Why it is not moving. Only from `GetRun`; absent when it is over. */
+  /** The thing that it waits for. Only from `GetRun`; absent when the run is over. */
   waitingOn?:
     | WaitingOn
     | undefined;
-  /** The questions that wait. Only from `GetRun`. */
+  /** The open questions. Only from `GetRun`. */
   pending: HumanRequest[];
   /** The tool calls of the current round. Only from `GetRun`. */
   toolCallsOpen: ToolCallView[];
-  /** Where its time went. Only from `GetRun`. */
+  /** Time in model calls and tool calls. Only from `GetRun`. */
   durations?:
     | RunDurations
     | undefined;
-  /** Its place in its session's queue, from 1; 0 where it does not wait there. Only from `GetRun`. */
+  /** Place in its session's queue, from 1; 0 if it does not wait there. Only from `GetRun`. */
   queuePosition: number;
 }
 
@@ -290,39 +291,39 @@ export interface Run_LabelsEntry {
   value: string;
 }
 
-/** A tool call as it stands. */
+/** A tool call of the current round. */
 export interface ToolCallView {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Its tool. */
+  /** Name of the call's tool. */
   tool: string;
-  /** Where it stands. */
+  /** State of the call. */
   state: ToolCallState;
-  /** Which try, from 1; 0 before the first. */
+  /** Attempt number, from 1; 0 before the first. */
   attempt: number;
-  /** The host that has it, or had it last. */
+  /** Id of the host that has the call, or had it last. */
   hostId: string;
-  /** When it was first given to a host. */
+  /** Time at which the call was first given to a host. */
   startedAt?: Date | undefined;
 }
 
-/** "Why is it not moving", in one place. */
+/** The thing that a run waits for. */
 export interface WaitingOn {
-  /** What kind of thing it waits for. */
+  /** Kind of thing. */
   kind: WaitKind;
-  /** Since when. */
+  /** Time at which the wait began. */
   since?:
     | Date
     | undefined;
-  /** What exactly: a model, a tool call and its host, a question's id. */
+  /** Name of the thing: a model, a tool call and its host, or a question's id. */
   what: string;
-  /** Which try is under way or failed last, from 1. */
+  /** Attempt that is under way or failed last, from 1. */
   attempt: number;
-  /** When it is tried again, or given up; absent where no time is set. */
+  /** Time of the next attempt, or of giving up; absent if no time is set. */
   nextAt?:
     | Date
     | undefined;
-  /** What went wrong last. */
+  /** The last failure. */
   lastError?: RunError | undefined;
 }
 

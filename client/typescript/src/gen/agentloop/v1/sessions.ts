@@ -28,35 +28,35 @@ export const protobufFileName = "agentloop/v1/sessions.proto";
 
 /** A conversation. */
 export interface Session {
-  /** The session. */
+  /** Id of the session. */
   sessionId: string;
-  /** For people: as given, or as the model made it where none was given and the agent asks for that; may be empty. */
+  /** Title for people: given by the caller, or written by the model if the agent asks for that. May be empty. */
   title: string;
-  /** When it was created. */
+  /** Time of its creation. */
   createdAt?:
     | Date
     | undefined;
-  /** When an entry was last added. */
+  /** Time of its last entry. */
   updatedAt?:
     | Date
     | undefined;
-  /** How many entries it has. */
+  /** Number of its entries. */
   entryCount: bigint;
-  /** Its live run; empty where it has none. */
+  /** Id of its live run; empty if there is none. */
   liveRunId: string;
-  /** The caller's labels. */
+  /** Labels that the caller gave. */
   labels: { [key: string]: string };
-  /** Of a fork, the session that it was made from, which may be deleted by now; else empty. */
+  /** Id of the session that a fork was made from, which may be deleted. Empty if it is no fork. */
   forkedFromSessionId: string;
-  /** Of a fork, the last entry that both share. */
+  /** Number of the last entry that a fork shares with it. */
   forkedAtEntryNo: bigint;
-  /** What it is about, in the model's words, where the agent asks for that; may be empty, and behind the entries. */
+  /** Summary by the model, if the agent asks for that. It may be empty, and older than the last entries. */
   summary: string;
-  /** The last entry that the summary takes into account. */
+  /** Number of the last entry that the summary covers. */
   summaryUpToEntryNo: bigint;
   /**
-   * Entries whose stored message is damaged: they cannot be read, and no run can go on from them. `ForkSession` before
-   * the first one makes a session that can. At most 100. Only from `GetSession`.
+   * Numbers of entries whose stored message is damaged. They cannot be read, and no run can continue after them.
+   * `ForkSession` before the first one makes a session that can. At most 100. Only from `GetSession`.
    */
   damagedEntryNos: bigint[];
 }
@@ -66,26 +66,23 @@ export interface Session_LabelsEntry {
   value: string;
 }
 
-/** One message of a session. */
+/** One message of a session, or a compaction. */
 export interface Entry {
-  /** Its place, from 1. */
+  /** Number of the entry, from 1. */
   entryNo: bigint;
-  /** The run that added it. Of an entry that a fork shares, a run of the other session, which may be deleted by now. */
+  /** Id of the run that added it. For an entry that a fork shares, a run of the other session, which may be deleted. */
   runId: string;
-  /** The event of that run that added it. */
+  /** `seq` of the event that added it. */
   seq: bigint;
-  /** When. */
+  /** Time of the event. */
   at?:
     | Date
     | undefined;
-  /** The message; absent where the entry is a compaction. */
+  /** The message; absent if the entry is a compaction. */
   message?:
     | Message
     | undefined;
-  /**
-   * The context was made smaller here: from here on, entries before it are shown to the model as this says. They stay
-   * as they are.
-   */
+  /** A compaction: from here on, the model reads the entries before it as this says. The entries stay as they are. */
   compaction?:
     | ContextCompacted
     | undefined;
@@ -95,11 +92,11 @@ export interface Entry {
 
 /** Creates a session. */
 export interface CreateSessionRequest {
-  /** Absent: the server makes one up. */
+  /** Id of the new session. Absent: the server makes one. */
   sessionId?:
     | string
     | undefined;
-  /** For people. At most 4 KiB. */
+  /** Title for people. At most 4 KiB. */
   title: string;
   /** The caller's labels. At most 64. */
   labels: { [key: string]: string };
@@ -110,127 +107,127 @@ export interface CreateSessionRequest_LabelsEntry {
   value: string;
 }
 
-/** The session. */
+/** Returns the new session. */
 export interface CreateSessionResponse {
-  /** As created. */
+  /** The session as it was created. */
   session?: Session | undefined;
 }
 
 /** Asks for one session. */
 export interface GetSessionRequest {
-  /** Required. */
+  /** Id of the session. Required. */
   sessionId: string;
 }
 
-/** The session. */
+/** Returns one session. */
 export interface GetSessionResponse {
-  /** As it stands. */
+  /** The session's present state. */
   session?: Session | undefined;
 }
 
-/** Asks for sessions. */
+/** Asks for a page of sessions. */
 export interface ListSessionsRequest {
-  /** At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message. */
+  /** Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message. */
   pageSize: number;
-  /** From an earlier answer; empty for the first page. */
+  /** `next_page_token` of the page before; empty for the first page. */
   pageToken: string;
 }
 
-/** Some sessions. */
+/** Returns a page of sessions. */
 export interface ListSessionsResponse {
-  /** The last touched first. */
+  /** The sessions, the last changed first. */
   sessions: Session[];
-  /** For the next page; empty when this is the last. */
+  /** Token of the next page; empty on the last page. */
   nextPageToken: string;
 }
 
-/** Asks for entries. */
+/** Asks for a page of entries. */
 export interface ListEntriesRequest {
-  /** Required. */
+  /** Id of the session. Required. */
   sessionId: string;
-  /** Only entries after this one. */
+  /** Only entries after this number. */
   afterEntryNo: bigint;
-  /** At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message. */
+  /** Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message. */
   pageSize: number;
 }
 
-/** Some entries. */
+/** Returns a page of entries. */
 export interface ListEntriesResponse {
-  /** Oldest first. */
+  /** The entries, oldest first. */
   entries: Entry[];
-  /** Whether there are more; ask again after the last one. */
+  /** True if there are more. Ask again after the last one. */
   more: boolean;
 }
 
-/** Searches entries. */
+/** Searches entries by their words. */
 export interface SearchEntriesRequest {
   /**
-   * Words, in any form and case; nothing in it is an operator. An entry with more of them, and with rarer ones, fits
-   * better. At most 4 KiB, of which the first 32 different words count. Required.
+   * Words in any form and case; nothing in the query is an operator. An entry with more of them, or rarer ones, is a
+   * better hit. At most 4 KiB, of which the first 32 different words count. Required.
    */
   query: string;
-  /** Only in this session; empty for all. */
+  /** Searches only this session; empty means all. */
   sessionId: string;
-  /** Nothing that this session has; empty leaves nothing out. */
+  /** Leaves out this session; empty leaves out none. */
   exceptSessionId: string;
-  /** At most this many hits, 1 to 100; 0 means 20. */
+  /** Largest number of hits, 1 to 100; 0 means 20. */
   limit: number;
 }
 
-/** What was found. */
+/** Returns the hits. */
 export interface SearchEntriesResponse {
-  /** The best first. */
+  /** The hits, the best first. */
   hits: EntryHit[];
 }
 
-/** An entry that was found. */
+/** An entry that has a word of the query. */
 export interface EntryHit {
-  /** Its session. Of an entry that forks share, the session that it came from, as long as that is there. */
+  /** Id of its session. For an entry that forks share, the session that it came from, if that exists. */
   sessionId: string;
-  /** Its place there. */
+  /** Number of the entry in that session. */
   entryNo: bigint;
-  /** The run that added it, which may be deleted where forks share the entry. */
+  /** Id of the run that added it, which may be deleted if forks share the entry. */
   runId: string;
-  /** When. */
+  /** Time of the entry. */
   at?:
     | Date
     | undefined;
-  /** Who said it: ROLE_USER or ROLE_ASSISTANT. */
+  /** Speaker: ROLE_USER or ROLE_ASSISTANT. */
   role: Role;
-  /** A part of its text, around the first word that was found; at most about 240 characters. */
+  /** Part of its text around the first found word; at most about 240 characters. */
   snippet: string;
-  /** How well it fits: higher is better. Comparable within one answer alone. */
+  /** Quality of the hit: higher is better. Comparable within one response only. */
   score: number;
 }
 
 /** Forks a session. */
 export interface ForkSessionRequest {
-  /** The session to fork. Required. */
+  /** Id of the session to fork. Required. */
   sessionId: string;
   /**
-   * The last entry that both share, which may be one whose tool calls have no result yet: the next run of the fork
-   * tells the model so. 0 means all entries that there are when the fork is made.
+   * Number of the last entry that both share; 0 means all present entries. If its tool calls have no result yet, the
+   * next run of the fork tells the model so.
    */
   atEntryNo: bigint;
-  /** The new session's id, which makes repeating the call safe. Absent: the server makes one up. */
+  /** Id of the new session, which makes the call idempotent. Absent: the server makes one. */
   newSessionId?: string | undefined;
 }
 
-/** The new session. */
+/** Returns the new session. */
 export interface ForkSessionResponse {
-  /** As created. */
+  /** The session as it was created. */
   session?: Session | undefined;
 }
 
 /** Deletes a session. */
 export interface DeleteSessionRequest {
-  /** Required. */
+  /** Id of the session. Required. */
   sessionId: string;
 }
 
-/** Done. */
+/** Confirms the deletion. */
 export interface DeleteSessionResponse {
-  /** Whether there was one. */
+  /** True if there was one to delete. */
   existed: boolean;
 }
 
@@ -1818,14 +1815,13 @@ export const DeleteSessionResponse: MessageFns<DeleteSessionResponse> = {
 };
 
 /**
- * Conversations. A session is the sequence of messages that its runs leave behind; at most one of its runs lives at
- * a time.
+ * Conversations. A session has the messages of its runs, in order. At most one of its runs is live.
  * buf:lint:ignore SERVICE_SUFFIX
  */
 export type SessionsService = typeof SessionsService;
 export const SessionsService = {
   /**
-   * Creates a session. The same id with the same content again is confirmed.
+   * Creates a session. The same id with the same content is confirmed.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, UNAVAILABLE.
    */
@@ -1854,7 +1850,7 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): GetSessionResponse => GetSessionResponse.decode(value),
   },
   /**
-   * Lists sessions, the last touched first.
+   * Lists sessions, the last changed first.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -1883,8 +1879,8 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): ListEntriesResponse => ListEntriesResponse.decode(value),
   },
   /**
-   * Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
-   * that have any of the words, those that fit best first.
+   * Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
+   * best hits come first.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
    */
@@ -1899,9 +1895,9 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): SearchEntriesResponse => SearchEntriesResponse.decode(value),
   },
   /**
-   * Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
-   * executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
-   * again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
+   * Makes a new session that begins with the entries of another, up to one of them, with its title and labels.
+   * Nothing runs again, and shared entries are stored once. Either session may be continued, forked again or deleted
+   * without the other. The source may be running. The same fork with the same id is confirmed.
    *
    * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
    */
@@ -1915,8 +1911,8 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): ForkSessionResponse => ForkSessionResponse.decode(value),
   },
   /**
-   * Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
-   * Entries that forks of it share stay readable there, until the last of these forks is deleted.
+   * Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
+   * is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
    */
@@ -1934,7 +1930,7 @@ export const SessionsService = {
 
 export interface SessionsServer extends UntypedServiceImplementation {
   /**
-   * Creates a session. The same id with the same content again is confirmed.
+   * Creates a session. The same id with the same content is confirmed.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, UNAVAILABLE.
    */
@@ -1946,7 +1942,7 @@ export interface SessionsServer extends UntypedServiceImplementation {
    */
   getSession: handleUnaryCall<GetSessionRequest, GetSessionResponse>;
   /**
-   * Lists sessions, the last touched first.
+   * Lists sessions, the last changed first.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -1958,23 +1954,23 @@ export interface SessionsServer extends UntypedServiceImplementation {
    */
   listEntries: handleUnaryCall<ListEntriesRequest, ListEntriesResponse>;
   /**
-   * Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
-   * that have any of the words, those that fit best first.
+   * Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
+   * best hits come first.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
    */
   searchEntries: handleUnaryCall<SearchEntriesRequest, SearchEntriesResponse>;
   /**
-   * Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
-   * executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
-   * again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
+   * Makes a new session that begins with the entries of another, up to one of them, with its title and labels.
+   * Nothing runs again, and shared entries are stored once. Either session may be continued, forked again or deleted
+   * without the other. The source may be running. The same fork with the same id is confirmed.
    *
    * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
    */
   forkSession: handleUnaryCall<ForkSessionRequest, ForkSessionResponse>;
   /**
-   * Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
-   * Entries that forks of it share stay readable there, until the last of these forks is deleted.
+   * Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
+   * is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
    */
@@ -1983,7 +1979,7 @@ export interface SessionsServer extends UntypedServiceImplementation {
 
 export interface SessionsClient extends Client {
   /**
-   * Creates a session. The same id with the same content again is confirmed.
+   * Creates a session. The same id with the same content is confirmed.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, UNAVAILABLE.
    */
@@ -2023,7 +2019,7 @@ export interface SessionsClient extends Client {
     callback: (error: ServiceError | null, response: GetSessionResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Lists sessions, the last touched first.
+   * Lists sessions, the last changed first.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -2063,8 +2059,8 @@ export interface SessionsClient extends Client {
     callback: (error: ServiceError | null, response: ListEntriesResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
-   * that have any of the words, those that fit best first.
+   * Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
+   * best hits come first.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
    */
@@ -2084,9 +2080,9 @@ export interface SessionsClient extends Client {
     callback: (error: ServiceError | null, response: SearchEntriesResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
-   * executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
-   * again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
+   * Makes a new session that begins with the entries of another, up to one of them, with its title and labels.
+   * Nothing runs again, and shared entries are stored once. Either session may be continued, forked again or deleted
+   * without the other. The source may be running. The same fork with the same id is confirmed.
    *
    * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
    */
@@ -2106,8 +2102,8 @@ export interface SessionsClient extends Client {
     callback: (error: ServiceError | null, response: ForkSessionResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
-   * Entries that forks of it share stay readable there, until the last of these forks is deleted.
+   * Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
+   * is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
    */

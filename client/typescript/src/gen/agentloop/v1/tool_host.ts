@@ -39,59 +39,59 @@ export const protobufPackage = "agentloop.v1";
 
 export const protobufFileName = "agentloop/v1/tool_host.proto";
 
-/** Where in a run a hook has its say. */
+/** Point of a run at which a hook is asked. */
 export enum HookPoint {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** PRE_RUN - Before the first model call: may change the caller's messages, add to the system prompt, or veto the run. */
+  /** PRE_RUN - Before the first model call. It may change the caller's messages, add to the system prompt, or veto the run. */
   PRE_RUN = 1,
-  /** POST_RUN - After the run's end, however it ended. May annotate. */
+  /** POST_RUN - After the run's end, however it ended. It may annotate. */
   POST_RUN = 2,
-  /** PRE_TOOL - Before a tool call runs, and before a human is asked: may change its arguments, or veto it. */
+  /** PRE_TOOL - Before a tool call runs, and before a human is asked. It may change the arguments, or veto the call. */
   PRE_TOOL = 3,
-  /** POST_TOOL - After a tool call's result, before it is recorded: may change its output. */
+  /** POST_TOOL - After a tool call's result, before it is recorded. It may change the output. */
   POST_TOOL = 4,
 }
 
-/** Why a planner is asked. */
+/** Reason why a planner is asked. */
 export enum PlanSituation {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** PROMPTED - The caller's messages are in; nothing has been done yet. */
+  /** PROMPTED - The caller's messages are in; nothing else has happened. */
   PROMPTED = 1,
-  /** ANSWERED - The model has spoken and asks for no tools. */
+  /** ANSWERED - The model has answered and asks for no tools. */
   ANSWERED = 2,
-  /** TOOLS_WANTED - The model has spoken and asks for tools, which wait. */
+  /** TOOLS_WANTED - The model has answered and asks for tools, which wait. */
   TOOLS_WANTED = 3,
   /** TOOLS_SETTLED - Every tool call has its result. */
   TOOLS_SETTLED = 4,
-  /** HUMAN_ANSWERED - A human answered what the planner asked, or did not in time. */
+  /** HUMAN_ANSWERED - A human answered the planner's question, or it expired. */
   HUMAN_ANSWERED = 5,
   /** COMPACTED - The context was made smaller. */
   COMPACTED = 6,
 }
 
-/** Why a host does not take a call. */
+/** Reason why a host rejects a call. */
 export enum RejectReason {
-  /** UNSPECIFIED - Taken as BUSY. */
+  /** UNSPECIFIED - Counts as BUSY. */
   UNSPECIFIED = 0,
-  /** BUSY - It has too much to do: another host, or this one later. */
+  /** BUSY - It has no room. The call goes to another host, or comes again later. */
   BUSY = 1,
-  /** DRAINING - It takes no more calls: another host. */
+  /** DRAINING - It takes no more calls. The call goes to another host. */
   DRAINING = 2,
-  /** UNKNOWN_TOOL - It does not have this tool: another host. */
+  /** UNKNOWN_TOOL - It does not have this tool. The call goes to another host. */
   UNKNOWN_TOOL = 3,
-  /** BAD_ARGUMENTS - The arguments are wrong: the model is told. */
+  /** BAD_ARGUMENTS - The arguments are wrong. The model reads the message. */
   BAD_ARGUMENTS = 4,
-  /** TOO_LARGE - The call is too large: the model is told. */
+  /** TOO_LARGE - The call is too large. The model reads the message. */
   TOO_LARGE = 5,
 }
 
-/** What became of a cancel. */
+/** Outcome of a cancel. */
 export enum CancelOutcome {
-  /** UNSPECIFIED - Taken as UNKNOWN. */
+  /** UNSPECIFIED - Counts as UNKNOWN. */
   UNSPECIFIED = 0,
-  /** STOPPED - It was stopped: this is its end, no result follows. */
+  /** STOPPED - It was stopped. No result follows. */
   STOPPED = 1,
   /** FINISHED - It was finished already; its result was or will be sent. */
   FINISHED = 2,
@@ -103,9 +103,9 @@ export enum CancelOutcome {
   NOT_BEGUN = 5,
 }
 
-/** Why a capability is not taken. */
+/** Reason why a capability is refused. */
 export enum CapabilityRefusal {
-  /** UNSPECIFIED - It is taken, or none of the others. */
+  /** UNSPECIFIED - It is accepted, or the reason is none of the others. */
   UNSPECIFIED = 0,
   /** INVALID - It breaks a rule of this contract, such as a bound or a schema that does not parse. */
   INVALID = 1,
@@ -117,11 +117,11 @@ export enum CapabilityRefusal {
   NOT_ALLOWED = 4,
 }
 
-/** What to do with a call in hand. */
+/** Instruction for a call in hand. */
 export enum CallDisposition {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** CONTINUE - Go on; or, if it is finished, send its result. */
+  /** CONTINUE - Continue; if the call is finished, send its result. */
   CONTINUE = 1,
   /** STOP - Stop it and forget it: nobody waits for it any more. */
   STOP = 2,
@@ -129,29 +129,29 @@ export enum CallDisposition {
   ALREADY_RECORDED = 3,
 }
 
-/** Why a call is cancelled. */
+/** Reason of a cancel. */
 export enum CancelCause {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** ABORTED - The run was aborted; `Cancel.reason` is the reason that was given. */
+  /** ABORTED - The run was aborted; `Cancel.reason` has the given reason. */
   ABORTED = 1,
   /** DEADLINE - The call's deadline passed. */
   DEADLINE = 2,
-  /** SETTLED - The call was settled otherwise, such as by a human. */
+  /** SETTLED - The call has another result, such as one from a human. */
   SETTLED = 3,
   /** RUN_ENDED - The run ended for another reason. */
   RUN_ENDED = 4,
 }
 
-/** What became of a result. */
+/** Verdict on a result. */
 export enum ResultVerdict {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
   /** RECORDED - It is the call's recorded result. */
   RECORDED = 1,
   /** DUPLICATE - It was recorded before. */
   DUPLICATE = 2,
-  /** STALE - The call was settled otherwise, or given to another host. */
+  /** STALE - The call has another result, or another host has it. */
   STALE = 3,
 }
 
@@ -163,129 +163,129 @@ export interface ConnectRequest {
     /** The first frame, and only the first. */
     { $case: "hello"; value: Hello }
     | //
-    /** The set of tools changed. */
+    /** Replaces the capabilities of the host. */
     { $case: "updateTools"; value: UpdateTools }
     | //
-    /** Room for more calls. */
+    /** Grants room for more calls. */
     { $case: "credit"; value: Credit }
     | //
-    /** The call is being worked on. */
+    /** Accepts a call. */
     { $case: "callAccepted"; value: CallAccepted }
     | //
-    /** The call is not taken; it did nothing. */
+    /** Rejects a call, which did nothing. */
     { $case: "callRejected"; value: CallRejected }
     | //
-    /** The host is alive, and these calls are. */
+    /** Says that the host and these calls are alive. */
     { $case: "heartbeat"; value: Heartbeat }
     | //
-    /** How far a call is. */
+    /** Reports the progress of a call. */
     { $case: "progress"; value: Progress }
     | //
     /** Output of a running call. */
     { $case: "outputChunk"; value: OutputChunk }
     | //
-    /** The call's result. */
+    /** Result of a call. */
     { $case: "callResult"; value: CallResult }
     | //
-    /** The call failed. */
+    /** Failure of a call. */
     { $case: "callFailed"; value: CallFailed }
     | //
-    /** The call asks a human. */
+    /** Question of a call to a human. */
     { $case: "needInput"; value: NeedInput }
     | //
-    /** What became of a cancel. */
+    /** Outcome of a cancel. */
     { $case: "cancelAck"; value: CancelAck }
     | //
-    /** The host takes no more calls, and finishes those it has. */
+    /** The host takes no more calls, and finishes those that it has. */
     { $case: "draining"; value: Draining }
     | //
-    /** The host leaves for good; it has no calls any more. */
+    /** The host leaves for good, without calls. */
     { $case: "goodbye"; value: Goodbye }
     | //
-    /** Answer to a `ping`. */
+    /** Response to a `ping`. */
     { $case: "pong"; value: Pong }
     | //
-    /** Answer to an `extension_request`. */
+    /** Response to an `extension_request`. */
     { $case: "extensionResponse"; value: ExtensionResponse }
     | undefined;
 }
 
 /** A frame from server to host. */
 export interface ConnectResponse {
-  /** Exactly one is set. A host ignores what it does not know. */
+  /** Exactly one is set. A host must ignore frames that it does not know. */
   frame?:
     | //
-    /** Answer to `hello`. */
+    /** Response to `hello`. */
     { $case: "welcome"; value: Welcome }
     | //
-    /** Answer to `update_tools`. */
+    /** Response to `update_tools`. */
     { $case: "toolsUpdated"; value: ToolsUpdated }
     | //
-    /** Run this. */
+    /** Asks the host to run a call. */
     { $case: "callRequest"; value: CallRequest }
     | //
-    /** Stop this. */
+    /** Asks the host to stop a call. */
     { $case: "cancel"; value: Cancel }
     | //
-    /** The result is recorded, or never will be: forget it. */
+    /** The result is recorded, or never will be. The host may forget it. */
     { $case: "resultAck"; value: ResultAck }
     | //
-    /** The call is not this host's any more: stop it, and forget it. */
+    /** The call is not this host's any more. The host must stop it and forget it. */
     { $case: "leaseLost"; value: LeaseLost }
     | //
-    /** Answer to `need_input`. */
+    /** Response to `need_input`. */
     { $case: "inputResponse"; value: InputResponse }
     | //
-    /** Answer with `pong`. */
+    /** Asks for a `pong`. */
     { $case: "ping"; value: Ping }
     | //
-    /** Connect again, then let this stream end. */
+    /** Asks the host to connect again, and to let this stream end. */
     { $case: "goAway"; value: GoAway }
     | //
     /** The host broke the protocol; the stream ends after this. */
     { $case: "protocolError"; value: ProtocolError }
     | //
-    /** Ask a planner, a hook or a context source. */
+    /** Asks a planner, a hook or a context source. */
     { $case: "extensionRequest"; value: ExtensionRequest }
     | //
-    /** Open a runtime, before calls that need it. */
+    /** Opens a runtime, before calls that need it. */
     { $case: "openRuntime"; value: OpenRuntime }
     | //
-    /** Close a runtime: its run is over. */
+    /** Closes a runtime, whose run is over. */
     { $case: "closeRuntime"; value: CloseRuntime }
     | undefined;
 }
 
-/** Who the host is and what it can do. */
+/** The host's identity and capabilities. */
 export interface Hello {
   /** Version of this protocol that the host speaks: 1. */
   protocolVersion: number;
   /**
-   * Names this process; the same across its reconnects, another after its restart. `[A-Za-z0-9._:-]`, at most 128
-   * bytes. A second connection with the same id takes the first one's place.
+   * Id of this process: the same across its reconnects, another after its restart. `[A-Za-z0-9._:-]`, at most 128
+   * bytes. A second connection with the same id replaces the first.
    */
   hostId: string;
-  /** Language and library, for people: `python/1.2`. */
+  /** Language and library, for people, such as `python/1.2`. */
   sdk: string;
-  /** What it offers. */
+  /** Tools and extensions that it offers. */
   capabilities: Capability[];
-  /** The largest frame it takes, in bytes, at least 4096; 0 means 4 MiB. */
+  /** Largest frame that it accepts, in bytes, at least 4096; 0 means 4 MiB. */
   maxFrameBytes: bigint;
-  /** Calls that it is still working on. Each gets a verdict in `welcome`. */
+  /** Calls that it still works on, and results that are not acknowledged. Each gets a verdict in `welcome`. */
   callsInHand: CallInHand[];
   /**
-   * Calls that it will take at the start; see `Credit`. 0 means that credit follows. Neither this nor any later
-   * `Credit` gives room for more than 10000 calls beyond those that were sent.
+   * Number of calls that it accepts at the start; see `Credit`. 0 means that credit follows. Neither this nor any
+   * later `Credit` may allow more than 10000 calls beyond those that were sent.
    */
   initialCredit: bigint;
   /** Labels of the host, for people. */
   labels: { [key: string]: string };
-  /** Runtimes that it still has open, by their ids. Those whose run is over are closed after `welcome`. */
+  /** Ids of runtimes that it still has open. Those whose run is over are closed after `welcome`. */
   openRuntimes: string[];
   /**
-   * Random name of this process, another one after each restart. `[A-Za-z0-9._:-]`, at most 128 bytes. A process that returns
-   * under the same name without a call that was offered to it proves that it did not begin the call. Empty: that is never
-   * proved.
+   * Random name of this process, another one after each restart. `[A-Za-z0-9._:-]`, at most 128 bytes. A process that
+   * returns with the same name and without a call that it was offered proves that it did not begin the call. An empty
+   * name never proves that.
    */
   instanceId: string;
 }
@@ -295,7 +295,7 @@ export interface Hello_LabelsEntry {
   value: string;
 }
 
-/** Something that a host offers. */
+/** A tool or an extension that a host offers. */
 export interface Capability {
   /** Exactly one is set. */
   capability?:
@@ -314,103 +314,106 @@ export interface Capability {
     | undefined;
 }
 
-/** A planner: decides what a run does next. Runs name it by `RunInput.planner` or their agent's configuration. */
+/**
+ * A planner, which decides the next instruction of a run. Runs name it with `RunInput.planner` or in their agent's
+ * configuration.
+ */
 export interface PlannerDeclaration {
-  /** `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one. */
+  /** Name: `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one. */
   name: string;
-  /** For people. */
+  /** Text for people. */
   description: string;
-  /** How long it may take to answer. Absent: 30 s. At most 10 min. */
+  /** Time for an answer. Absent: 30 s. At most 10 min. */
   timeout?: Duration | undefined;
 }
 
-/** A hook around runs and tool calls. Runs name it by `RunInput.hooks` or their agent's configuration. */
+/** A hook around runs and tool calls. Runs name it with `RunInput.hooks` or in their agent's configuration. */
 export interface HookDeclaration {
-  /** `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one. */
+  /** Name: `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one. */
   name: string;
-  /** For people. */
+  /** Text for people. */
   description: string;
-  /** Where it has its say. At least one. */
+  /** Points at which it is asked. At least one. */
   points: HookPoint[];
   /**
-   * Whether the run fails (PRE_RUN), or the call does not run (PRE_TOOL), where the hook fails or does not answer.
-   * Otherwise its failure is an event and no more.
+   * True stops the run (PRE_RUN) or the call (PRE_TOOL) if the hook fails or does not answer. Otherwise its failure
+   * is only an event.
    */
   required: boolean;
-  /** How long it may take to answer. Absent: 5 s. At most 10 min. */
+  /** Time for an answer. Absent: 5 s. At most 10 min. */
   timeout?: Duration | undefined;
 }
 
 /**
- * A source of context, such as a memory or a knowledge base. Runs name it by `RunInput.context_sources` or their
+ * A source of context, such as a memory or a knowledge base. Runs name it with `RunInput.context_sources` or in their
  * agent's configuration.
  */
 export interface ContextSourceDeclaration {
-  /** `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one. */
+  /** Name: `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one. */
   name: string;
-  /** For people. */
+  /** Text for people. */
   description: string;
-  /** How long it may take to answer. Absent: 2 s. At most 1 min. */
+  /** Time for an answer. Absent: 2 s. At most 1 min. */
   timeout?:
     | Duration
     | undefined;
-  /** Whether it wants to remember: it is handed each finished run, in the background and until it confirms. */
+  /** True hands it each finished run, in the background and until it confirms. */
   remembers: boolean;
 }
 
 /**
- * Asks an extension. It may be asked again, here or on another host, where no answer came: what it does must bear
- * that.
+ * Asks an extension. If there is no answer, the same request may come again, here or on another host, and the
+ * extension must tolerate that.
  */
 export interface ExtensionRequest {
-  /** To be sent back. */
+  /** Value that the response repeats. */
   requestId: string;
-  /** The extension's name. */
+  /** Name of the extension. */
   name: string;
-  /** No answer counts after this. */
+  /** Time after which no answer counts. */
   deadline?:
     | Date
     | undefined;
-  /** The run, as it stands. */
+  /** The run's present state. */
   run?:
     | Run
     | undefined;
   /** Exactly one is set. */
   request?:
     | //
-    /** Decide what to do next. */
+    /** Asks a planner for the next instruction. */
     { $case: "plan"; value: PlanRequest }
     | //
-    /** Have your say. */
+    /** Asks a hook for its verdict. */
     { $case: "hook"; value: HookRequest }
     | //
-    /** Give context. */
+    /** Asks a source for context. */
     { $case: "context"; value: ContextRequest }
     | //
-    /** Remember. */
+    /** Hands a source a finished run. */
     { $case: "remember"; value: RememberRequest }
     | undefined;
-  /** Time left until the deadline when this was sent: for a host whose clock differs from the server's. */
+  /** Time left until the deadline when this was sent, for a host whose clock differs from the server's. */
   timeLeft?: Duration | undefined;
 }
 
-/** Asks a planner what to do next. */
+/** Asks a planner for the next instruction. */
 export interface PlanRequest {
-  /** Why it is asked. */
+  /** Reason why it is asked. */
   situation: PlanSituation;
-  /** Which decision of the run this is, from 1; the same again where it is asked again. */
+  /** Number of this decision in the run, from 1; the same if it is asked again. */
   decision: number;
   /** The conversation as the model would see it: at most the last 200 messages, and 1 MiB. */
   messages: Message[];
-  /** The tool calls that wait. */
+  /** Tool calls that wait. */
   toolCalls: ToolCall[];
-  /** The last answer of a human to what the planner asked. */
+  /** The last human answer to a question of the planner. */
   answer?: HumanAnswer | undefined;
 }
 
-/** Lets a hook have its say. */
+/** Asks a hook for its verdict. */
 export interface HookRequest {
-  /** Where. */
+  /** Point of the run. */
   point: HookPoint;
   /** PRE_RUN: the caller's messages. */
   inputMessages: Message[];
@@ -422,480 +425,483 @@ export interface HookRequest {
   toolResult?:
     | ToolResult
     | undefined;
-  /** POST_RUN: how it ended. */
+  /** POST_RUN: the end of the run. */
   runResult?: RunResult | undefined;
 }
 
-/** Asks for context. */
+/** Asks a source for context. */
 export interface ContextRequest {
-  /** What it is about: the caller's last message, at most 64 KiB. */
+  /** Text to find context for: the caller's last message, at most 64 KiB. */
   query: string;
-  /** All of the answer's texts together are at most this long. */
+  /** Largest size of all texts of the answer together. */
   maxBytes: number;
 }
 
 /** Hands a finished run to a source that remembers. */
 export interface RememberRequest {
-  /** The messages that the run added to its session, at most 1 MiB; the oldest are left out first. */
+  /** Messages that the run added to its session, at most 1 MiB; the oldest are left out first. */
   messages: Message[];
 }
 
 /** An extension's answer. */
 export interface ExtensionResponse {
-  /** As in the request. */
+  /** `request_id` of the `ExtensionRequest`. */
   requestId: string;
-  /** Exactly one is set, fitting the request. */
+  /** Exactly one is set, and it must fit the request. */
   response?:
     | //
-    /** What to do next. */
+    /** The planner's instruction. */
     { $case: "instruction"; value: Instruction }
     | //
-    /** What the hook has to say. */
+    /** The hook's verdict. */
     { $case: "hook"; value: HookVerdict }
     | //
-    /** Context; may be empty. */
+    /** The source's context; may be empty. */
     { $case: "context"; value: ContextItems }
     | //
-    /** It remembered. */
+    /** The source has stored the run. */
     { $case: "remembered"; value: Remembered }
     | //
-    /** It failed. */
+    /** The extension failed. */
     { $case: "failure"; value: ExtensionFailure }
     | undefined;
 }
 
-/** What a hook has to say. Where nothing is set, everything stays as it is. */
+/** The verdict of a hook. An empty one changes nothing. */
 export interface HookVerdict {
   /**
-   * For people: extension_applied in the run's journal has it. That of POST_RUN comes when the journal is closed, and is
-   * in the server's log alone. At most 4 KiB.
+   * Text for people, which `extension_applied` in the run's journal keeps. After POST_RUN the journal is closed, so
+   * its text goes to the server's log alone. At most 4 KiB.
    */
   annotation: string;
   /**
-   * Set where it must not go on: the run fails, or the call does not run and the model reads this. PRE_RUN and
-   * PRE_TOOL alone. At most 4 KiB.
+   * Reason to stop: the run fails, or the call does not run and the model reads this. Only for PRE_RUN and PRE_TOOL.
+   * At most 4 KiB.
    */
   veto?:
     | string
     | undefined;
-  /** PRE_RUN: put in place of the caller's messages, where there is any. USER or SYSTEM. */
+  /** PRE_RUN: replaces the caller's messages, if there is any. USER or SYSTEM. */
   inputMessages: Message[];
-  /** PRE_RUN: put after the system prompt. At most 64 KiB. */
+  /** PRE_RUN: follows the system prompt. At most 64 KiB. */
   systemPromptAddition: string;
-  /** PRE_TOOL: put in place of the arguments; validated like the model's. */
+  /** PRE_TOOL: replaces the arguments; checked like the model's. */
   argumentsJson?:
     | string
     | undefined;
-  /** POST_TOOL: put in place of the output. */
+  /** POST_TOOL: replaces the output. */
   output?: string | undefined;
 }
 
 /** Context for a run. */
 export interface ContextItems {
-  /** The best first. At most 64. */
+  /** Pieces of context, the best first. At most 64. */
   items: ContextItem[];
 }
 
 /** A piece of context. */
 export interface ContextItem {
-  /** What the model reads. */
+  /** Text that the model reads. */
   text: string;
-  /** Where it comes from, for the model to cite; may be empty. */
+  /** Origin of the text, for the model to cite; may be empty. */
   origin: string;
 }
 
-/** It remembered. */
+/** The source has stored the run. */
 export interface Remembered {
 }
 
 /** An extension failed. */
 export interface ExtensionFailure {
-  /** For people. */
+  /** Reason for people. */
   message: string;
-  /** Whether asking again may help. */
+  /** True if asking again may help. */
   retryable: boolean;
 }
 
 /**
- * Open a runtime: what tools with `requires_runtime` run in, such as a browser or a sandbox. Sent before the first
- * such call of a run to this host; all of the run's such calls go to this host. If it cannot be opened, fail the calls
- * that need it.
+ * Opens a runtime, such as a browser or a sandbox, for tools with `requires_runtime`. It is sent before the first
+ * such call of a run to this host. All such calls of the run go to this host. If the runtime cannot be opened, fail
+ * the calls that need it.
  */
 export interface OpenRuntime {
-  /** Names it, to be found in `CallRequest.runtime_id`. Opening one that is open changes nothing. */
+  /** Id of the runtime, which `CallRequest.runtime_id` repeats. Opening one that is open changes nothing. */
   runtimeId: string;
-  /** The run that it is for. */
+  /** Id of the run that it is for. */
   runId: string;
-  /** Its session. */
+  /** Id of the run's session. */
   sessionId: string;
-  /** A JSON object from the run's request; empty where there is none. */
+  /** A JSON object from the run's request; empty if there is none. */
   initDataJson: string;
-  /** A JSON object of advice from the run's request; empty where there is none. */
+  /** A JSON object of advice from the run's request; empty if there is none. */
   hintsJson: string;
 }
 
-/** Close a runtime: its run is over, however it ended. Closing one that is not open changes nothing. */
+/** Closes a runtime, whose run is over, however it ended. Closing one that is not open changes nothing. */
 export interface CloseRuntime {
-  /** As opened. */
+  /** Id of the runtime. */
   runtimeId: string;
 }
 
-/** A call that a reconnecting host has not seen acknowledged. */
+/** A call whose result a reconnecting host has not seen acknowledged. */
 export interface CallInHand {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** Its lease. */
+  /** Lease token of the attempt. */
   leaseToken: string;
-  /** Whether it is finished, and its result follows. Otherwise it is still running. */
+  /** True if the call is finished and its result follows; false if it still runs. */
   finished: boolean;
 }
 
-/** The set of tools changed. */
+/** Replaces the capabilities of the host. */
 export interface UpdateTools {
-  /** All of them, as in `Hello`. */
+  /** All capabilities, as in `Hello`. */
   capabilities: Capability[];
 }
 
 /**
- * Flow control: how many calls the host would have taken in all since the stream began. Cumulative, so repeating it
- * is harmless; a smaller value than before takes nothing back. Each `call_request` uses one, also one that is rejected
- * or answered from memory; calls in hand use none of the new stream's.
+ * Flow control: the number of calls that the host accepts in all since the stream began. It is cumulative, so
+ * repeating it is harmless, and a smaller value takes nothing back. Each `call_request` uses one, also a call that is
+ * rejected or answered from memory. Calls in hand use none of the new stream's.
  */
 export interface Credit {
-  /** In all. */
+  /** Number of calls in all. */
   total: bigint;
 }
 
-/** The call is being worked on. Its deadline is that of `call_request`, which counts from the offer. */
+/** The host works on the call. Its deadline is that of `call_request`, which counts from the offer. */
 export interface CallAccepted {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
 }
 
-/** The call is not taken; it did nothing. */
+/** The host rejects the call, which did nothing. */
 export interface CallRejected {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** Why. */
+  /** Reason of the rejection. */
   reason: RejectReason;
-  /** For people, and for the model where it is told. What is beyond 4 KiB is cut off. */
+  /** Text for people, and for the model if the reason says so. Text beyond 4 KiB is cut. */
   message: string;
 }
 
-/** The host is alive. Sent as often as `welcome` says; three missed and the host counts as lost. */
+/** The host is alive. Sent as often as `welcome` says; a host that is silent for the lease timeout counts as lost. */
 export interface Heartbeat {
-  /** The calls it is working on. A call that it was given and that is not among them is lost. */
+  /** Calls that it works on. A call that two heartbeats in a row do not name is lost. */
   calls: CallRef[];
 }
 
-/** A call and a try of it. */
+/** One attempt of a call. */
 export interface CallRef {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
 }
 
-/** How far a call is. */
+/** Progress of a running call. */
 export interface Progress {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** For people. At most 4 KiB. */
+  /** Text for people. At most 4 KiB. */
   message: string;
-  /** 0 to 1; absent where unknown. */
+  /** Fraction that is done, from 0 to 1; absent if unknown. */
   fraction?:
     | number
     | undefined;
   /**
-   * Kept, and given to the next try if there is one. At most 64 KiB; absent keeps the last one. Send as many as you
-   * like: of those within a second the last one is kept, and none is lost with its host. Where the server itself is
-   * lost, the one that was kept may be a second old.
+   * Bytes that the next attempt gets, if there is one. At most 64 KiB; absent keeps the last one. Send as many as you
+   * like: of those within a second the last one is kept, and none is lost with its host. If the server itself is
+   * lost, the kept one may be a second old.
    */
   checkpoint?: Buffer | undefined;
 }
 
 /** Output of a running call. */
 export interface OutputChunk {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** From 1, one more for each chunk that the host sends. A gap tells that output was lost with a connection. */
+  /** Number of the chunk, from 1. A gap means that output was lost with a connection. */
   chunkSeq: bigint;
-  /** Which stream. */
+  /** Output stream of the tool. */
   stream: OutputStream;
   /** The bytes. At most 64 KiB. */
   data: Buffer;
 }
 
-/** The call's result. To be kept until acknowledged. */
+/** The call's result. Keep it until it is acknowledged. */
 export interface CallResult {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** As given with the call. */
+  /** Lease token from the `CallRequest`. */
   leaseToken: string;
-  /** What the model reads: text, often JSON. At most 3 MiB with the images. */
+  /** Output for the model: text, often JSON. At most 3 MiB with the images. */
   output: string;
-  /** Pictures beside it. */
+  /** Pictures beside the text. */
   images: Image[];
 }
 
-/** The call failed. To be kept until acknowledged. */
+/** The call failed. Keep this until it is acknowledged. */
 export interface CallFailed {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** As given with the call. */
+  /** Lease token from the `CallRequest`. */
   leaseToken: string;
-  /** What the model reads, unless the call is tried again. */
+  /** Reason, which the model reads unless the call is tried again. */
   message: string;
   /**
-   * Whether trying again may help. It is tried again only if that is safe: the effect is NONE, or the tool's class
-   * is not UNSAFE.
+   * True if trying again may help. It is tried again only if that is safe: the effect is NONE, or the tool's class is
+   * not UNSAFE.
    */
   retryable: boolean;
-  /** Not before this; absent means at once. At most 1 h: what is longer is taken as that. */
+  /** Shortest wait before the next attempt; absent means none. At most 1 h; a longer wait counts as 1 h. */
   retryDelay?:
     | Duration
     | undefined;
-  /** What is known of its effects. */
+  /** Knowledge about its effects. */
   effect: AttemptEffect;
 }
 
 /**
- * The call asks a human. The call's deadline does not run while it waits. The answer comes as `input_response`; to be
- * asked again, with the same `input_id`, after a reconnect.
+ * The call asks a human. Its deadline does not run while it waits. The answer comes as `input_response`. After a
+ * reconnect, ask again with the same `input_id`.
  */
 export interface NeedInput {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
   /** The host's name for the question, unique within the call. */
   inputId: string;
-  /** What the human is asked. */
+  /** Text of the question. */
   question: string;
-  /** The choices; empty means free text. */
+  /** Options to choose from; empty means free text. */
   options: SelectOption[];
-  /** Whether several may be chosen. */
+  /** True allows several options. */
   multiple: boolean;
-  /** Given up after this; absent means when the run's `approval_timeout_seconds` says. */
+  /** Time after which the question is given up; absent means the run's `approval_timeout_seconds`. */
   timeout?: Duration | undefined;
 }
 
-/** What became of a cancel. */
+/** Outcome of a cancel. */
 export interface CancelAck {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** What became of it. */
+  /** The outcome itself. */
   outcome: CancelOutcome;
 }
 
-/** The host takes no more calls, and finishes those it has. */
+/** The host takes no more calls, and finishes those that it has. */
 export interface Draining {
-  /** For people. */
+  /** Text for people. */
   reason: string;
 }
 
-/** The host leaves for good. */
+/** The host leaves for good. The calls that the server still counts for it are lost at once. */
 export interface Goodbye {
-  /** For people. */
+  /** Text for people. */
   reason: string;
 }
 
-/** Answer to a `ping`. */
+/** Response to a `ping`. */
 export interface Pong {
-  /** As in the ping. */
+  /** `nonce` of the `Ping`. */
   nonce: bigint;
 }
 
-/** The server took the host in. */
+/** The server accepted the host. */
 export interface Welcome {
-  /** Version of this protocol that is spoken from here on. */
+  /** Version of this protocol that both sides speak. */
   protocolVersion: number;
-  /** Names this connection, for logs. */
+  /** Id of this connection, for logs. */
   connectionId: string;
   /** A verdict on each capability of `hello`, in its order. */
   capabilities: CapabilityVerdict[];
-  /** Send a heartbeat this often. */
+  /** Interval of the heartbeats. */
   heartbeatInterval?:
     | Duration
     | undefined;
-  /** A host that was silent for this long counts as lost. */
+  /** Silence after which a host counts as lost. */
   leaseTimeout?:
     | Duration
     | undefined;
-  /** After it is lost, the host may come back for this long before its calls are given up. */
+  /** Time that a lost host has to come back before its calls are given up. */
   gracePeriod?:
     | Duration
     | undefined;
-  /** The largest frame that the server takes, in bytes. */
+  /** Largest frame that the server accepts, in bytes. */
   maxFrameBytes: bigint;
   /** A verdict on each call in hand, in the order of `hello`. */
   calls: CallVerdict[];
 }
 
-/** Whether a capability is taken. */
+/** Verdict on a capability. */
 export interface CapabilityVerdict {
-  /** The capability's name. */
+  /** Name of the capability. */
   name: string;
-  /** Whether it is taken. */
+  /** True if it is accepted. */
   accepted: boolean;
-  /** Why not, for people. */
+  /** Reason of a refusal, for people. */
   reason: string;
-  /** Why not, for programs. */
+  /** Reason of a refusal, for programs. */
   refusal: CapabilityRefusal;
 }
 
-/** What to do with a call in hand. */
+/** Verdict on a call in hand. */
 export interface CallVerdict {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** What to do. */
+  /** Instruction for the call. */
   disposition: CallDisposition;
 }
 
-/** Answer to `update_tools`. */
+/** Response to `update_tools`. */
 export interface ToolsUpdated {
   /** A verdict on each capability, in the order given. */
   capabilities: CapabilityVerdict[];
 }
 
-/** Run this. */
+/** Asks the host to run a call. */
 export interface CallRequest {
-  /** The call. Never changes. */
+  /** Id of the call, which never changes. */
   callId: string;
-  /** Which try, from 1. A host that knows the call and this try, with the same idempotency key, answers from memory. */
+  /**
+   * Attempt number, from 1. If the host knows the call and this attempt, with the same idempotency key, it answers
+   * from memory.
+   */
   attempt: number;
-  /** To be sent back with the result. */
+  /** Lease of this attempt, which the result repeats. */
   leaseToken: string;
   /**
-   * For the tool to dedupe by, across tries and hosts. Never changes, and tells calls of one id apart: once a run is
-   * deleted, another may have its id.
+   * Key by which a KEYED tool takes effect once, across attempts and hosts. It never changes. It also tells calls
+   * with one id apart, because a new run may have the id of a deleted one.
    */
   idempotencyKey: string;
-  /** The tool. */
+  /** Name of the tool. */
   tool: string;
-  /** The arguments, valid JSON by the tool's schema. */
+  /** Arguments as JSON that fits the tool's schema. */
   argumentsJson: string;
-  /** The call is given up after this. */
+  /** Time at which the call is given up. */
   deadline?:
     | Date
     | undefined;
-  /** What the last try saved of its progress; absent where there is none. */
+  /** Checkpoint of the last attempt; absent if there is none. */
   checkpoint?:
     | Buffer
     | undefined;
-  /** The run that asks. */
+  /** Id of the run that asks. */
   runId: string;
-  /** Its session. */
+  /** Id of the run's session. */
   sessionId: string;
-  /** Its turn. */
+  /** Id of the run's turn. */
   turnId: string;
-  /** W3C trace context, `traceparent`; empty where there is none. */
+  /** W3C trace context, `traceparent`; empty if there is none. */
   traceparent: string;
-  /** The runtime to run it in; empty where the tool needs none. */
+  /** Id of the runtime to run it in; empty if the tool needs none. */
   runtimeId: string;
-  /** Time left until the deadline when this was sent: for a host whose clock differs from the server's. */
+  /** Time left until the deadline when this was sent, for a host whose clock differs from the server's. */
   timeLeft?: Duration | undefined;
 }
 
-/** Stop this call, if you can. Answer with `cancel_ack`. */
+/** Asks the host to stop a call, if it can. Answer with `cancel_ack`. */
 export interface Cancel {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** For people. */
+  /** Text for people. */
   reason: string;
-  /** How long the tool may take to clean up. */
+  /** Time that the tool has to clean up. */
   gracePeriod?:
     | Duration
     | undefined;
-  /** Why, for programs. */
+  /** Reason of the cancel, for programs. */
   cause: CancelCause;
 }
 
-/** The result needs to be kept no longer. Sent after the commit. */
+/** The host may forget the result. Sent after the commit. */
 export interface ResultAck {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
-  /** What became of it. */
+  /** Verdict on the result. */
   verdict: ResultVerdict;
 }
 
 /** The call is not this host's any more. */
 export interface LeaseLost {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Which try. */
+  /** Attempt number of the call, from 1. */
   attempt: number;
 }
 
-/** Answer to `need_input`. */
+/** Response to `need_input`. */
 export interface InputResponse {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** The question. */
+  /** The host's name for the question. */
   inputId: string;
   /** Exactly one is set. */
   response?:
     | //
-    /** Free text. */
+    /** The human's text. */
     { $case: "text"; value: string }
     | //
     /** The chosen options. */
     { $case: "selection"; value: InputSelection }
     | //
-    /** There is no answer and will not be; why. */
+    /** Reason why there is no answer and will be none. */
     { $case: "refused"; value: string }
     | undefined;
 }
 
-/** What was chosen. */
+/** The chosen options. */
 export interface InputSelection {
   /** Ids of the options. */
   optionIds: string[];
 }
 
-/** Answer with `pong`. */
+/** Asks for a `pong`. */
 export interface Ping {
-  /** To be sent back. */
+  /** Number that the `Pong` repeats. */
   nonce: bigint;
 }
 
-/** Connect again, then let this stream end. Calls in hand go on. */
+/** Asks the host to connect again, and to let this stream end. Calls in hand continue. */
 export interface GoAway {
-  /** Not before this. */
+  /** Shortest wait before the reconnect. */
   reconnectAfter?:
     | Duration
     | undefined;
-  /** For people. */
+  /** Text for people. */
   reason: string;
 }
 
 /** The host broke the protocol. */
 export interface ProtocolError {
-  /** For people: what was wrong, and what was expected. */
+  /** Fault and expectation, for people. */
   message: string;
-  /** The call that it was about; empty where there is none. */
+  /** Id of the tool call that it is about; empty if there is none. */
   callId: string;
 }
 
@@ -904,17 +910,17 @@ export interface CompleteCallRequest {
   /** Exactly one is required. */
   outcome?:
     | //
-    /** It ran. */
+    /** The tool ran. */
     { $case: "result"; value: CallResult }
     | //
-    /** It failed. */
+    /** The tool failed. */
     { $case: "failed"; value: CallFailed }
     | undefined;
 }
 
-/** What became of it. */
+/** Returns the verdict on the result. */
 export interface CompleteCallResponse {
-  /** What became of it. */
+  /** The verdict itself. */
   verdict: ResultVerdict;
 }
 
@@ -6022,21 +6028,23 @@ export const CompleteCallResponse: MessageFns<CompleteCallResponse> = {
 };
 
 /**
- * Tool hosts: processes, in any language and behind any NAT, that dial in and run tools.
+ * Tool hosts: processes that connect to the server and run tools, in any language and behind any NAT.
  * buf:lint:ignore SERVICE_SUFFIX
  */
 export type ToolHostService = typeof ToolHostService;
 export const ToolHostService = {
   /**
-   * One connection of one host. The host speaks first, with `hello`; the server answers with `welcome`, then sends
-   * `call_request` as long as the host has credit.
+   * One connection of one host. The host speaks first, with `hello`. The server answers with `welcome`, then sends
+   * `call_request` while the host has credit.
    *
-   * What a host must do: grant credit; confirm or reject each call at once; send heartbeats as `welcome` says; keep
-   * every result until it is acknowledged, and offer it again after reconnecting, to whichever server answers;
-   * answer a call it knows from memory; stop on `cancel` if it can. What it gets: each call has exactly one recorded
-   * result; a call id and its idempotency key never change; an UNSAFE call is never given out again unasked.
+   * A host must: grant credit; accept or reject each call at once; send heartbeats as `welcome` says; keep every
+   * result until it is acknowledged, and send it again after a reconnect, to any server; answer a call that it knows
+   * from memory; stop on `cancel` if it can.
    *
-   * Errors of the protocol are told inside the stream, as `protocol_error`, before it ends with INVALID_ARGUMENT or
+   * A host gets: each call has exactly one recorded result; a call id and its idempotency key never change; an UNSAFE
+   * call that may have taken effect is sent again only after a human said so.
+   *
+   * Errors of the protocol arrive as `protocol_error` before the stream ends with INVALID_ARGUMENT or
    * FAILED_PRECONDITION. UNAVAILABLE: connect again, elsewhere or later. RESOURCE_EXHAUSTED: too many hosts.
    */
   connect: {
@@ -6049,10 +6057,10 @@ export const ToolHostService = {
     responseDeserialize: (value: Buffer): ConnectResponse => ConnectResponse.decode(value),
   },
   /**
-   * Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives
-   * its process. Idempotent.
+   * Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives its
+   * process. Idempotent.
    *
-   * INVALID_ARGUMENT, NOT_FOUND (no such call, or not this lease), UNAVAILABLE.
+   * INVALID_ARGUMENT, NOT_FOUND (no such call, or another lease), UNAVAILABLE.
    */
   completeCall: {
     path: "/agentloop.v1.ToolHost/CompleteCall" as const,
@@ -6068,48 +6076,52 @@ export const ToolHostService = {
 
 export interface ToolHostServer extends UntypedServiceImplementation {
   /**
-   * One connection of one host. The host speaks first, with `hello`; the server answers with `welcome`, then sends
-   * `call_request` as long as the host has credit.
+   * One connection of one host. The host speaks first, with `hello`. The server answers with `welcome`, then sends
+   * `call_request` while the host has credit.
    *
-   * What a host must do: grant credit; confirm or reject each call at once; send heartbeats as `welcome` says; keep
-   * every result until it is acknowledged, and offer it again after reconnecting, to whichever server answers;
-   * answer a call it knows from memory; stop on `cancel` if it can. What it gets: each call has exactly one recorded
-   * result; a call id and its idempotency key never change; an UNSAFE call is never given out again unasked.
+   * A host must: grant credit; accept or reject each call at once; send heartbeats as `welcome` says; keep every
+   * result until it is acknowledged, and send it again after a reconnect, to any server; answer a call that it knows
+   * from memory; stop on `cancel` if it can.
    *
-   * Errors of the protocol are told inside the stream, as `protocol_error`, before it ends with INVALID_ARGUMENT or
+   * A host gets: each call has exactly one recorded result; a call id and its idempotency key never change; an UNSAFE
+   * call that may have taken effect is sent again only after a human said so.
+   *
+   * Errors of the protocol arrive as `protocol_error` before the stream ends with INVALID_ARGUMENT or
    * FAILED_PRECONDITION. UNAVAILABLE: connect again, elsewhere or later. RESOURCE_EXHAUSTED: too many hosts.
    */
   connect: handleBidiStreamingCall<ConnectRequest, ConnectResponse>;
   /**
-   * Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives
-   * its process. Idempotent.
+   * Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives its
+   * process. Idempotent.
    *
-   * INVALID_ARGUMENT, NOT_FOUND (no such call, or not this lease), UNAVAILABLE.
+   * INVALID_ARGUMENT, NOT_FOUND (no such call, or another lease), UNAVAILABLE.
    */
   completeCall: handleUnaryCall<CompleteCallRequest, CompleteCallResponse>;
 }
 
 export interface ToolHostClient extends Client {
   /**
-   * One connection of one host. The host speaks first, with `hello`; the server answers with `welcome`, then sends
-   * `call_request` as long as the host has credit.
+   * One connection of one host. The host speaks first, with `hello`. The server answers with `welcome`, then sends
+   * `call_request` while the host has credit.
    *
-   * What a host must do: grant credit; confirm or reject each call at once; send heartbeats as `welcome` says; keep
-   * every result until it is acknowledged, and offer it again after reconnecting, to whichever server answers;
-   * answer a call it knows from memory; stop on `cancel` if it can. What it gets: each call has exactly one recorded
-   * result; a call id and its idempotency key never change; an UNSAFE call is never given out again unasked.
+   * A host must: grant credit; accept or reject each call at once; send heartbeats as `welcome` says; keep every
+   * result until it is acknowledged, and send it again after a reconnect, to any server; answer a call that it knows
+   * from memory; stop on `cancel` if it can.
    *
-   * Errors of the protocol are told inside the stream, as `protocol_error`, before it ends with INVALID_ARGUMENT or
+   * A host gets: each call has exactly one recorded result; a call id and its idempotency key never change; an UNSAFE
+   * call that may have taken effect is sent again only after a human said so.
+   *
+   * Errors of the protocol arrive as `protocol_error` before the stream ends with INVALID_ARGUMENT or
    * FAILED_PRECONDITION. UNAVAILABLE: connect again, elsewhere or later. RESOURCE_EXHAUSTED: too many hosts.
    */
   connect(): ClientDuplexStream<ConnectRequest, ConnectResponse>;
   connect(options: Partial<CallOptions>): ClientDuplexStream<ConnectRequest, ConnectResponse>;
   connect(metadata: Metadata, options?: Partial<CallOptions>): ClientDuplexStream<ConnectRequest, ConnectResponse>;
   /**
-   * Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives
-   * its process. Idempotent.
+   * Gives the result of a call without a stream: for a host whose stream is gone for good, or a job that outlives its
+   * process. Idempotent.
    *
-   * INVALID_ARGUMENT, NOT_FOUND (no such call, or not this lease), UNAVAILABLE.
+   * INVALID_ARGUMENT, NOT_FOUND (no such call, or another lease), UNAVAILABLE.
    */
   completeCall(
     request: CompleteCallRequest,

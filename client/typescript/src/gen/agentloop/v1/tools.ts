@@ -25,19 +25,19 @@ export const protobufPackage = "agentloop.v1";
 
 export const protobufFileName = "agentloop/v1/tools.proto";
 
-/** How a host is doing. */
+/** Health of a tool host. */
 export enum HostHealth {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** CONNECTED - Connected and heard from in time. */
+  /** CONNECTED - Connected, and heard from in time. */
   CONNECTED = 1,
-  /** DRAINING - Connected, takes no new calls. */
+  /** DRAINING - Connected, and takes no new calls. */
   DRAINING = 2,
-  /** LOST - Gone; its calls wait for it to come back. */
+  /** LOST - Gone. Its calls wait for it to come back. */
   LOST = 3,
 }
 
-/** Where a rule comes from. */
+/** Origin of a rule. */
 export enum RuleOrigin {
   /** UNSPECIFIED - No rule, or not set. */
   UNSPECIFIED = 0,
@@ -49,45 +49,48 @@ export enum RuleOrigin {
   RUN = 3,
   /** SESSION - Remembered for the session. */
   SESSION = 4,
-  /** RULE - Remembered as a rule. */
+  /** RULE - Remembered for every run. */
   RULE = 5,
-  /** CANDIDATE - The candidate of a dry run. */
+  /** CANDIDATE - The `candidate` of this `CheckPolicyRequest`. */
   CANDIDATE = 6,
 }
 
-/** Asks for tools. */
+/** Asks for the registered tools. */
 export interface ListToolsRequest {
-  /** Only this one; empty means all. */
+  /** Filter: only the tool of this name; empty means all. */
   name: string;
-  /** At most this many, 1 to 500; 0 means as many as one message has room for. A page has fewer where these are too large for one message. */
+  /**
+   * Size of the page, from 1 to 500; 0 means as many rows as fit into one message. A page has fewer rows if they are
+   * too large for one message.
+   */
   pageSize: number;
-  /** From an earlier answer; empty for the first page. */
+  /** `next_page_token` of the page before; empty for the first page. */
   pageToken: string;
 }
 
-/** The tools. */
+/** Returns the registered tools. */
 export interface ListToolsResponse {
-  /** By name. */
+  /** The tools, by name. */
   tools: Tool[];
-  /** For the next page; empty when this is the last. */
+  /** Token of the next page; empty on the last page. */
   nextPageToken: string;
 }
 
 /** A registered tool. */
 export interface Tool {
-  /** As its hosts declare it. */
+  /** The declaration of its hosts. */
   declaration?:
     | ToolDeclaration
     | undefined;
-  /** Digest of the declaration: hosts that serve the tool agree on it. */
+  /** Digest of the declaration. All hosts of the tool have the same. */
   digest: string;
-  /** The hosts that serve it now. Empty: it is known, but nobody is connected; its calls wait for a while. */
+  /** Ids of the hosts that serve it now. Empty: no host is connected, and calls wait for one for a while. */
   hostIds: string[];
-  /** Calls in flight. */
+  /** Number of calls that hosts have. */
   callsInFlight: number;
-  /** Calls that wait for a host with room. */
+  /** Number of calls that wait for a host with room. */
   callsQueued: number;
-  /** When a host that serves it was last seen. */
+  /** Time at which a host that serves it was last seen. */
   lastSeenAt?:
     | Date
     | undefined;
@@ -99,112 +102,109 @@ export interface Tool {
   configured: boolean;
 }
 
-/** Asks for hosts. */
+/** Asks for the tool hosts. */
 export interface ListHostsRequest {
 }
 
-/** The hosts. */
+/** Returns the tool hosts. */
 export interface ListHostsResponse {
-  /** By id. */
+  /** The hosts, by id. */
   hosts: Host[];
 }
 
 /** A tool host. */
 export interface Host {
-  /** As it names itself. */
+  /** Id that the host gave itself. */
   hostId: string;
-  /** How it is doing. */
+  /** Health of the host. */
   health: HostHealth;
-  /** Its language and library, as it says. */
+  /** Its language and library, as it reports. */
   sdk: string;
-  /** The tools it serves. */
+  /** Names of its tools. */
   tools: string[];
-  /** Calls it has. */
+  /** Number of calls that it has. */
   callsInFlight: number;
-  /** Calls it would take now. */
+  /** Number of calls that it accepts now. */
   freeCredit: number;
-  /** When it connected. */
+  /** Time of its connection. */
   connectedAt?:
     | Date
     | undefined;
-  /** When it was last heard from. */
+  /** Time at which it was last heard from. */
   lastSeenAt?:
     | Date
     | undefined;
-  /** What it offers beside tools, such as `hook audit`. By kind, then by name. */
+  /** Its extensions, such as `hook audit`, by kind and name. */
   extensions: string[];
-  /** The process behind `host_id`, as it names itself; empty where it does not. */
+  /** Process behind `host_id`; empty if it gives no name. */
   instanceId: string;
 }
 
-/** Asks what would become of a tool call. */
+/** Asks how a tool call would be decided. */
 export interface CheckPolicyRequest {
-  /** By the rules of this run, as they are now. Empty: of the agent and the session. */
+  /** Uses the present rules of this run. Empty: those of the agent and the session. */
   runId: string;
-  /** The configured agent; empty means `default`. */
+  /** Name of the configured agent; empty means `default`. */
   agent: string;
-  /** With what is remembered for this session. */
+  /** Adds the rules that are remembered for this session. */
   sessionId: string;
-  /** Put in place of the agent's tool policy where its fields are set, as `RunInput.tool_policy`. */
+  /** Replaces the fields of the agent's tool policy that are set, as `RunInput.tool_policy`. */
   toolPolicy?:
     | ToolPolicy
     | undefined;
-  /** The tool. Required. */
+  /** Name of the tool. Required. */
   tool: string;
-  /** The arguments, a JSON object. Empty means `{}`. */
+  /** Arguments of the call, a JSON object. Empty means `{}`. */
   argumentsJson: string;
-  /**
-   * A rule that is not there yet, put after all others: what it would match. The answer names the open questions
-   * that it matches.
-   */
+  /** A rule that does not count yet, put after all others. The response names the open questions that it matches. */
   candidate?: PolicyRule | undefined;
 }
 
-/** What would become of the call. */
+/** Returns the decision about a call. */
 export interface CheckPolicyResponse {
-  /** Its fate. */
+  /** The decision itself. */
   action: PolicyAction;
-  /** Why, for people: the rule, the tool's declaration, or the policy's default. */
+  /** Reason for people: the rule, the tool's declaration, or the policy's default. */
   reason: string;
-  /** The rule that decides; absent where none does. */
+  /** The rule that decides; absent if none does. */
   rule?:
     | PolicyRule
     | undefined;
-  /** Where the rule comes from. */
+  /** Origin of the rule. */
   origin: RuleOrigin;
-  /** Whether the candidate matches the call. */
+  /** True if the candidate matches the call. */
   candidateMatches: boolean;
-  /** Open questions about calls that the candidate matches. At most 100. */
+  /** Ids of the open questions whose calls the candidate matches. At most 100. */
   matchingRequestIds: string[];
 }
 
 /** Asks for remembered rules. */
 export interface ListRulesRequest {
-  /** Only those of this session; empty means those of every run, which have no session. */
+  /** Only rules of this session; empty means the rules for every run. */
   sessionId: string;
 }
 
-/** Remembered rules. */
+/** Returns remembered rules. */
 export interface ListRulesResponse {
-  /** The oldest first. */
+  /** The rules, oldest first. */
   rules: RememberedRule[];
 }
 
 /** A rule that was remembered with a decision. */
 export interface RememberedRule {
-  /** Names it. */
+  /** Id of the rule. */
   ruleId: string;
-  /** The rule. */
+  /** The rule itself. */
   rule?:
     | PolicyRule
     | undefined;
-  /** Its session; empty where it is for every run. */
+  /** Id of its session; empty if it is for every run. */
   sessionId: string;
-  /** The question that it was decided with. */
+  /** Id of the question that it was decided with. */
   requestId: string;
-  /** Who decided. */
+  /** Name of the person who decided. */
   decidedBy: string;
-  /** When. */
+  /** Time of the decision. */
   decidedAt?:
     | Date
     | undefined;
@@ -212,55 +212,55 @@ export interface RememberedRule {
   termsDigest: string;
 }
 
-/** Forgets a rule. */
+/** Forgets a remembered rule. */
 export interface DeleteRuleRequest {
-  /** Required. */
+  /** Id of the rule. Required. */
   ruleId: string;
 }
 
-/** Done. */
+/** Confirms the deletion. */
 export interface DeleteRuleResponse {
-  /** Whether there was one. */
+  /** True if there was one to delete. */
   existed: boolean;
 }
 
 /** A declaration that was refused because it is weaker than the known terms. */
 export interface RefusedDeclaration {
-  /** The declaration. */
+  /** The declaration itself. */
   declaration?:
     | ToolDeclaration
     | undefined;
-  /** The host that made it last. */
+  /** Id of the host that made it last. */
   hostId: string;
   /** Digest of its terms, for `AcceptTool`. */
   termsDigest: string;
-  /** What is weaker, for people. */
+  /** The weaker part, for people. */
   reason: string;
-  /** When it was refused last. */
+  /** Time of the last refusal. */
   refusedAt?: Date | undefined;
 }
 
 /** Accepts a weaker declaration of a tool. */
 export interface AcceptToolRequest {
-  /** The tool. Required. */
+  /** Name of the tool. Required. */
   name: string;
-  /** Digest of the refused terms that are accepted. Empty: the only refused ones; where there are several, it is required. */
+  /** Digest of the refused terms to accept. Required if there are several; empty means the only ones. */
   termsDigest: string;
 }
 
-/** The tool. */
+/** Returns the accepted tool. */
 export interface AcceptToolResponse {
-  /** As it is known now. */
+  /** The tool's present state. */
   tool?: Tool | undefined;
 }
 
 /** Forgets a tool's terms. */
 export interface ForgetToolRequest {
-  /** The tool. Required. */
+  /** Name of the tool. Required. */
   name: string;
 }
 
-/** Done. */
+/** Confirms the deletion. */
 export interface ForgetToolResponse {
   /** True if there were terms to forget. */
   existed: boolean;
@@ -1798,7 +1798,7 @@ export const ForgetToolResponse: MessageFns<ForgetToolResponse> = {
 };
 
 /**
- * What tools there are, and who serves them.
+ * The registered tools, their hosts, and the rules about calls.
  * buf:lint:ignore SERVICE_SUFFIX
  */
 export type ToolsService = typeof ToolsService;
@@ -1818,7 +1818,7 @@ export const ToolsService = {
     responseDeserialize: (value: Buffer): ListToolsResponse => ListToolsResponse.decode(value),
   },
   /**
-   * Lists the connected tool hosts, and those whose calls wait for them to come back.
+   * Lists the connected tool hosts, and lost hosts whose calls wait for them.
    *
    * UNAVAILABLE.
    */
@@ -1832,7 +1832,7 @@ export const ToolsService = {
     responseDeserialize: (value: Buffer): ListHostsResponse => ListHostsResponse.decode(value),
   },
   /**
-   * Says what would become of a tool call, and which rule decides. Runs nothing.
+   * Shows how a tool call would be decided, and by which rule. Runs nothing.
    *
    * INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
    */
@@ -1860,7 +1860,7 @@ export const ToolsService = {
     responseDeserialize: (value: Buffer): ListRulesResponse => ListRulesResponse.decode(value),
   },
   /**
-   * Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+   * Forgets a remembered rule, for runs that start from now on. Forgetting a rule that does not exist is confirmed.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -1874,11 +1874,11 @@ export const ToolsService = {
     responseDeserialize: (value: Buffer): DeleteRuleResponse => DeleteRuleResponse.decode(value),
   },
   /**
-   * Accepts the declaration of a tool that was refused because it is weaker than the known one. The host that was refused
-   * is told to connect again. Accepting what is accepted is confirmed.
+   * Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+   * connect again. Accepting an accepted declaration is confirmed.
    *
-   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the terms are set
-   * by the configuration), UNAVAILABLE.
+   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+   * configuration sets the terms), UNAVAILABLE.
    */
   acceptTool: {
     path: "/agentloop.v1.Tools/AcceptTool" as const,
@@ -1890,10 +1890,10 @@ export const ToolsService = {
     responseDeserialize: (value: Buffer): AcceptToolResponse => AcceptToolResponse.decode(value),
   },
   /**
-   * Forgets the terms of a tool that no connected host serves: the next declaration is taken as the first one. Forgetting
-   * what is not there is confirmed.
+   * Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+   * Forgetting a tool that does not exist is confirmed.
    *
-   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the terms are set by the configuration),
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
    * UNAVAILABLE.
    */
   forgetTool: {
@@ -1915,13 +1915,13 @@ export interface ToolsServer extends UntypedServiceImplementation {
    */
   listTools: handleUnaryCall<ListToolsRequest, ListToolsResponse>;
   /**
-   * Lists the connected tool hosts, and those whose calls wait for them to come back.
+   * Lists the connected tool hosts, and lost hosts whose calls wait for them.
    *
    * UNAVAILABLE.
    */
   listHosts: handleUnaryCall<ListHostsRequest, ListHostsResponse>;
   /**
-   * Says what would become of a tool call, and which rule decides. Runs nothing.
+   * Shows how a tool call would be decided, and by which rule. Runs nothing.
    *
    * INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
    */
@@ -1933,24 +1933,24 @@ export interface ToolsServer extends UntypedServiceImplementation {
    */
   listRules: handleUnaryCall<ListRulesRequest, ListRulesResponse>;
   /**
-   * Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+   * Forgets a remembered rule, for runs that start from now on. Forgetting a rule that does not exist is confirmed.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
   deleteRule: handleUnaryCall<DeleteRuleRequest, DeleteRuleResponse>;
   /**
-   * Accepts the declaration of a tool that was refused because it is weaker than the known one. The host that was refused
-   * is told to connect again. Accepting what is accepted is confirmed.
+   * Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+   * connect again. Accepting an accepted declaration is confirmed.
    *
-   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the terms are set
-   * by the configuration), UNAVAILABLE.
+   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+   * configuration sets the terms), UNAVAILABLE.
    */
   acceptTool: handleUnaryCall<AcceptToolRequest, AcceptToolResponse>;
   /**
-   * Forgets the terms of a tool that no connected host serves: the next declaration is taken as the first one. Forgetting
-   * what is not there is confirmed.
+   * Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+   * Forgetting a tool that does not exist is confirmed.
    *
-   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the terms are set by the configuration),
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
    * UNAVAILABLE.
    */
   forgetTool: handleUnaryCall<ForgetToolRequest, ForgetToolResponse>;
@@ -1978,7 +1978,7 @@ export interface ToolsClient extends Client {
     callback: (error: ServiceError | null, response: ListToolsResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Lists the connected tool hosts, and those whose calls wait for them to come back.
+   * Lists the connected tool hosts, and lost hosts whose calls wait for them.
    *
    * UNAVAILABLE.
    */
@@ -1998,7 +1998,7 @@ export interface ToolsClient extends Client {
     callback: (error: ServiceError | null, response: ListHostsResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Says what would become of a tool call, and which rule decides. Runs nothing.
+   * Shows how a tool call would be decided, and by which rule. Runs nothing.
    *
    * INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
    */
@@ -2038,7 +2038,7 @@ export interface ToolsClient extends Client {
     callback: (error: ServiceError | null, response: ListRulesResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+   * Forgets a remembered rule, for runs that start from now on. Forgetting a rule that does not exist is confirmed.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -2058,11 +2058,11 @@ export interface ToolsClient extends Client {
     callback: (error: ServiceError | null, response: DeleteRuleResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Accepts the declaration of a tool that was refused because it is weaker than the known one. The host that was refused
-   * is told to connect again. Accepting what is accepted is confirmed.
+   * Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+   * connect again. Accepting an accepted declaration is confirmed.
    *
-   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the terms are set
-   * by the configuration), UNAVAILABLE.
+   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+   * configuration sets the terms), UNAVAILABLE.
    */
   acceptTool(
     request: AcceptToolRequest,
@@ -2080,10 +2080,10 @@ export interface ToolsClient extends Client {
     callback: (error: ServiceError | null, response: AcceptToolResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Forgets the terms of a tool that no connected host serves: the next declaration is taken as the first one. Forgetting
-   * what is not there is confirmed.
+   * Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+   * Forgetting a tool that does not exist is confirmed.
    *
-   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the terms are set by the configuration),
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
    * UNAVAILABLE.
    */
   forgetTool(

@@ -13,11 +13,11 @@ export const protobufPackage = "agentloop.v1";
 
 export const protobufFileName = "agentloop/v1/types.proto";
 
-/** Who speaks. */
+/** Speaker of a message. */
 export enum Role {
   /** UNSPECIFIED - Not set; refused in requests. */
   UNSPECIFIED = 0,
-  /** SYSTEM - Instructions from whoever operates the agent. */
+  /** SYSTEM - Instructions of the agent's operator. */
   SYSTEM = 1,
   /** USER - The person or program that prompts. */
   USER = 2,
@@ -27,141 +27,141 @@ export enum Role {
   TOOL = 4,
 }
 
-/** How a tool call ended. Every value but SUCCEEDED and ANSWERED is shown to the model as an error; the run goes on. */
+/** End of a tool call. The model reads every value but SUCCEEDED and ANSWERED as an error; the run continues. */
 export enum ToolStatus {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
   /** SUCCEEDED - The tool ran and answered. */
   SUCCEEDED = 1,
-  /** FAILED - The tool ran, or tried to, and reports an error. */
+  /** FAILED - The tool reported an error. */
   FAILED = 2,
-  /** REJECTED - The call was not dispatched: unknown tool, bad arguments, or a limit of the run's policy. */
+  /** REJECTED - The call did not run: an unknown tool, wrong arguments, a rule, a hook, or a limit of the policy. */
   REJECTED = 3,
-  /** DENIED - A human said no, or the question expired. */
+  /** DENIED - A human denied it, or the question expired. */
   DENIED = 4,
   /** ANSWERED - A human answered in the tool's place. */
   ANSWERED = 5,
   /** ABORTED - The run was aborted or ended first. */
   ABORTED = 6,
-  /** TIMED_OUT - No answer before the call's deadline. */
+  /** TIMED_OUT - There was no result before the call's deadline. */
   TIMED_OUT = 7,
   /** UNAVAILABLE - No host serves the tool. */
   UNAVAILABLE = 8,
-  /** OUTCOME_UNKNOWN - It may or may not have run; nobody knows. */
+  /** OUTCOME_UNKNOWN - It may have run, and nobody knows its outcome. */
   OUTCOME_UNKNOWN = 9,
 }
 
-/** Where a tool call stands. */
+/** State of a tool call. */
 export enum ToolCallState {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** READY - The model asked for it; it waits for its turn or for a host with room. */
+  /** READY - It waits for its turn, or for a host with room. */
   READY = 1,
-  /** AWAITING_APPROVAL - Waits for a human's approval. */
+  /** AWAITING_APPROVAL - It waits for a human's approval. */
   AWAITING_APPROVAL = 2,
-  /** OFFERED - Given to a host, which has not confirmed it yet. */
+  /** OFFERED - It was sent to a host, which has not accepted it yet. */
   OFFERED = 3,
   /** ACCEPTED - A host works on it. */
   ACCEPTED = 4,
-  /** IN_DOUBT - Its host was lost and it must not be run again unasked: waits for a human, a late result or a timeout. */
+  /** IN_DOUBT - Its host was lost, and it may have taken effect. It waits for a human, a late result or a timeout. */
   IN_DOUBT = 5,
   /** SETTLED - Terminal: it has its one recorded result. */
   SETTLED = 6,
-  /** AWAITING_INPUT - Waits for a human's answer to what it asks. */
+  /** AWAITING_INPUT - It waits for a human's answer to its question. */
   AWAITING_INPUT = 7,
 }
 
-/** Why a model stopped. */
+/** Reason why a model stopped. */
 export enum FinishReason {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
   /** STOP - It was done, or met a stop sequence. */
   STOP = 1,
-  /** TOOL_CALLS - It wants tools run. */
+  /** TOOL_CALLS - It asks for tools. */
   TOOL_CALLS = 2,
-  /** LENGTH - It reached the output limit. */
+  /** LENGTH - It reached the limit of its output or of its context. */
   LENGTH = 3,
   /** CONTENT_FILTER - The provider's filter cut it. */
   CONTENT_FILTER = 4,
   /** REFUSAL - It declined to answer. */
   REFUSAL = 5,
-  /** OTHER - Anything else. */
+  /** OTHER - Any other reason. */
   OTHER = 6,
 }
 
-/** Where a run stands. */
+/** Status of a run. */
 export enum RunStatus {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** QUEUED - Waits for its session to be free. */
+  /** QUEUED - It waits for its session to be free. */
   QUEUED = 1,
-  /** PREPARING - Gathers what the model is to read. */
+  /** PREPARING - It gathers the context for the model. */
   PREPARING = 2,
   /** MODEL_RUNNING - The model is answering. */
   MODEL_RUNNING = 3,
   /** TOOL_RUNNING - At least one tool call is under way. */
   TOOL_RUNNING = 4,
-  /** AWAITING_HUMAN - Interrupted: nothing goes on until a human answers; `ListPending` has the question. */
+  /** AWAITING_HUMAN - Interrupted: nothing continues until a human answers. `ListPending` has the question. */
   AWAITING_HUMAN = 5,
-  /** BACKING_OFF - Waits before it calls the model again. */
+  /** BACKING_OFF - It waits before it calls the model again. */
   BACKING_OFF = 6,
-  /** COMPACTING - Makes the context smaller. */
+  /** COMPACTING - It makes the context smaller. */
   COMPACTING = 7,
-  /** PAUSED - Interrupted: the model stayed unreachable; `ResumeRun` goes on. */
+  /** PAUSED - Interrupted: the model stayed unreachable, and `ResumeRun` continues; or a stepped run waits for `Step`. */
   PAUSED = 8,
   /** COMPLETED - Terminal: the model gave its final answer. */
   COMPLETED = 9,
-  /** FAILED - Terminal: `last_error` says why. */
+  /** FAILED - Terminal: it failed with `last_error`. */
   FAILED = 10,
-  /** ABORTED - Terminal: someone ended it. */
+  /** ABORTED - Terminal: a caller, a human or a disconnect ended it. */
   ABORTED = 11,
 }
 
-/** The outer loop: reason, act, observe. */
+/** Phase of the outer loop: reason, act, observe. */
 export enum LoopPhase {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
   /** INIT - The run is being set up. */
   INIT = 1,
-  /** PLANNING - What to do next is being decided. */
+  /** PLANNING - The next instruction is being decided. */
   PLANNING = 2,
-  /** EXECUTING - It is being done: a model call or tool calls. */
+  /** EXECUTING - A model call or tool calls are under way. */
   EXECUTING = 3,
-  /** OBSERVING - What came of it is being looked at. */
+  /** OBSERVING - Their outcome is being evaluated. */
   OBSERVING = 4,
   /** COMPACTING - The context is being made smaller. */
   COMPACTING = 5,
-  /** COMPLETED - Terminal: done. */
+  /** COMPLETED - Terminal: the run completed. */
   COMPLETED = 6,
-  /** FAILED - Terminal: failed or aborted. */
+  /** FAILED - Terminal: the run failed or was aborted. */
   FAILED = 7,
 }
 
-/** The inner loop: one model call and what it asks for. */
+/** State of the inner loop: one model call and the calls that it asks for. */
 export enum ProcessState {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
   /** IDLE - Nothing is under way. */
   IDLE = 1,
   /** CALLING - The model was called and has not answered yet. */
   CALLING = 2,
-  /** STREAMING - The model is answering. Seen on deltas. */
+  /** STREAMING - The model is answering. Only on deltas. */
   STREAMING = 3,
-  /** TOOL_EXECUTING - Tools run, or wait for leave to run. */
+  /** TOOL_EXECUTING - Tools run, or wait to run. */
   TOOL_EXECUTING = 4,
-  /** RETRYING - A failed call waits to be tried again. */
+  /** RETRYING - A failed model call waits for its next attempt. */
   RETRYING = 5,
   /** SUCCESS - The model's answer is complete. */
   SUCCESS = 6,
-  /** ERROR - The model's answer is not to be had. */
+  /** ERROR - The model gave no answer. */
   ERROR = 7,
 }
 
-/** The closed list of a run's failures. */
+/** Closed list of the failures of a run. */
 export enum RunErrorCode {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** MODEL_CONNECTION - The model could not be reached. */
+  /** MODEL_CONNECTION - The model cannot be reached. */
   MODEL_CONNECTION = 1,
   /** MODEL_TIMEOUT - The model took too long. */
   MODEL_TIMEOUT = 2,
@@ -169,7 +169,7 @@ export enum RunErrorCode {
   MODEL_RATE_LIMITED = 3,
   /** MODEL_UNAVAILABLE - The provider is overloaded or failed. */
   MODEL_UNAVAILABLE = 4,
-  /** MODEL_MALFORMED - The provider's answer was not understood. */
+  /** MODEL_MALFORMED - The provider's answer cannot be understood. */
   MODEL_MALFORMED = 5,
   /** CONTEXT_OVERFLOW - The conversation does not fit into the model's context. */
   CONTEXT_OVERFLOW = 6,
@@ -199,9 +199,9 @@ export enum RunErrorCode {
   LIMIT_CONSECUTIVE_FAILURES = 18,
   /** LIMIT_REPEATED_CALLS - `max_repeated_calls` was reached. */
   LIMIT_REPEATED_CALLS = 19,
-  /** ABORTED_BY_CALLER - Aborted: by a call of `Abort`. */
+  /** ABORTED_BY_CALLER - Aborted: by `Abort`, or by a run that interrupted it. */
   ABORTED_BY_CALLER = 20,
-  /** ABORTED_BY_DISCONNECT - Aborted: its client went away and it was told to end then. */
+  /** ABORTED_BY_DISCONNECT - Aborted: its client went away, and `on_disconnect` is CANCEL. */
   ABORTED_BY_DISCONNECT = 21,
   /** ABORTED_BY_DENIAL - Aborted: a human denied a tool call and stopped the run. */
   ABORTED_BY_DENIAL = 22,
@@ -211,84 +211,87 @@ export enum RunErrorCode {
   EXTENSION_FAILED = 24,
   /** LIMIT_MEMORY - The run needs more memory than all live runs together may hold. */
   LIMIT_MEMORY = 25,
-  /** MODEL_NOT_CONFIGURED - Paused: no configured provider serves the run's model. It goes on by itself at a start that has the provider. */
+  /**
+   * MODEL_NOT_CONFIGURED - Paused: no configured provider serves the run's model. The run continues by itself at a start that has the
+   * provider.
+   */
   MODEL_NOT_CONFIGURED = 26,
 }
 
-/** What becomes of a call. */
+/** Decision about a tool call. */
 export enum PolicyAction {
   /** UNSPECIFIED - Not set; refused in requests. */
   UNSPECIFIED = 0,
-  /** ALLOW - It runs without asking, also where its tool declares that it needs approval. */
+  /** ALLOW - It runs without a question, also if its tool declares that it needs approval. */
   ALLOW = 1,
   /** ASK - A human is asked. */
   ASK = 2,
-  /** DENY - It does not run; the model reads why. */
+  /** DENY - It does not run, and the model reads the reason. */
   DENY = 3,
 }
 
-/** Whether the model may, must or must not call tools, in general. */
+/** Use of tools in general. */
 export enum ToolChoiceMode {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** AUTO - As it likes. */
+  /** AUTO - The model decides. */
   AUTO = 1,
-  /** NONE - Not at all. */
+  /** NONE - The model calls no tool. */
   NONE = 2,
-  /** REQUIRED - At least one. */
+  /** REQUIRED - The model calls at least one tool. */
   REQUIRED = 3,
 }
 
-/** How much a reasoning model is to think. */
+/** Amount of reasoning of a model. */
 export enum ReasoningEffort {
   /** UNSPECIFIED - The agent's configuration, then the provider's default. */
   UNSPECIFIED = 0,
-  /** NONE - Not, where the provider allows it. */
+  /** NONE - No reasoning, if the provider allows that. */
   NONE = 1,
-  /** LOW - Little. */
+  /** LOW - Little reasoning. */
   LOW = 2,
-  /** MEDIUM - Some. */
+  /** MEDIUM - A medium amount of reasoning. */
   MEDIUM = 3,
-  /** HIGH - Much. */
+  /** HIGH - Much reasoning. */
   HIGH = 4,
 }
 
-/** What it means to run a call of a tool twice. Decides what happens when a host is lost with a call in flight. */
+/** Meaning of running a call of a tool twice. It decides what happens if a host is lost during a call. */
 export enum EffectClass {
-  /** UNSPECIFIED - Taken as UNSAFE. */
+  /** UNSPECIFIED - Counts as UNSAFE. */
   UNSPECIFIED = 0,
-  /** READ_ONLY - Changes nothing: run it as often as you like. */
+  /** READ_ONLY - The call changes nothing: it may run any number of times. */
   READ_ONLY = 1,
-  /** IDEMPOTENT - Twice is the same as once. */
+  /** IDEMPOTENT - Twice has the same effect as once. */
   IDEMPOTENT = 2,
-  /** KEYED - The host sees to it that one idempotency key takes effect once. */
+  /** KEYED - The host lets one idempotency key take effect once. */
   KEYED = 3,
-  /** UNSAFE - Twice is wrong: never run again without a human's word. */
+  /** UNSAFE - Twice is wrong: a call that may have taken effect runs again only after a human said so. */
   UNSAFE = 4,
 }
 
-/** What kind of answer is asked of a human. */
+/** Kind of a question to a human. */
 export enum HumanRequestKind {
-  /** UNSPECIFIED - Not set. */
+  /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** APPROVE - May this tool call run? Answered by `SubmitApproval`. */
+  /** APPROVE - Asks if a tool call may run. Answered by `SubmitApproval`. */
   APPROVE = 1,
   /**
-   * IN_DOUBT - An UNSAFE call's host was lost: what became of it? Answered by `SubmitApproval`: approving runs it once more,
-   * denying tells the model that the outcome is unknown, answering states what the outcome was.
+   * IN_DOUBT - Asks for the outcome of an UNSAFE call whose host was lost. Answered by `SubmitApproval`: approving runs it once
+   * more, denying tells the model that the outcome is unknown, answering states the outcome.
    */
   IN_DOUBT = 2,
-  /** PROMPT - Free text. Answered by `SubmitInput`. */
+  /** PROMPT - Asks for text. Answered by `SubmitInput`. */
   PROMPT = 3,
-  /** SELECT - One or several of a list. Answered by `SubmitInput`. */
+  /** SELECT - Asks for one or several options. Answered by `SubmitInput`. */
   SELECT = 4,
 }
 
 /** One message: a role and its parts, in the order in which they were produced. */
 export interface Message {
-  /** Who speaks. */
+  /** Speaker of the message. */
   role: Role;
-  /** What is said. At most 1024 parts. */
+  /** Parts of the message, in order. At most 1024. */
   parts: Part[];
 }
 
@@ -300,25 +303,25 @@ export interface Part {
     /** Plain text. */
     { $case: "text"; value: string }
     | //
-    /** What the model thought before it spoke. Only in assistant messages. */
+    /** The model's reasoning before it answers. Only in assistant messages. */
     { $case: "reasoning"; value: Reasoning }
     | //
     /** A picture. In user and tool messages. */
     { $case: "image"; value: Image }
     | //
-    /** The model asks for a tool. Only in assistant messages. */
+    /** A tool call of the model. Only in assistant messages. */
     { $case: "toolCall"; value: ToolCall }
     | //
-    /** A tool's answer. Only in tool messages. */
+    /** A tool's result. Only in tool messages. */
     { $case: "toolResult"; value: ToolResult }
     | undefined;
 }
 
 /** A model's reasoning. Its provider's signature is kept on the server and sent back to the provider. */
 export interface Reasoning {
-  /** The readable text. Empty where the provider hides it. */
+  /** The readable text. Empty if the provider hides it. */
   text: string;
-  /** Whether the provider encrypted it. */
+  /** True if the provider encrypted it. */
   redacted: boolean;
 }
 
@@ -330,186 +333,186 @@ export interface Image {
     /** An `https:` or `http:` URL, which the model's provider fetches. */
     { $case: "url"; value: string }
     | //
-    /** The picture itself; `media_type` is required with it. */
+    /** The bytes of the picture; `media_type` is required with them. */
     { $case: "data"; value: Buffer }
     | undefined;
   /** The type of `data`, such as `image/png`. */
   mediaType: string;
 }
 
-/** A model's wish to have a tool run. */
+/** A tool call that the model asks for. */
 export interface ToolCall {
-  /** `<run_id>/<model call>.<index>`. Never changes: not by retries, reconnects or restarts. */
+  /** Id of the call: `<run_id>/<model call>.<index>`. It never changes, through retries, reconnects and restarts. */
   callId: string;
-  /** The tool's name, as the model spelt it. */
+  /** Name of the tool, as the model spelt it. */
   name: string;
-  /** The arguments as JSON text, exactly as the model wrote them. */
+  /** Arguments as JSON text, exactly as the model wrote them. */
   argumentsJson: string;
 }
 
-/** The answer to one tool call, as the model reads it. */
+/** The result of one tool call, as the model reads it. */
 export interface ToolResult {
-  /** The call that this answers. */
+  /** Id of the call that it answers. */
   callId: string;
-  /** The tool's name. */
+  /** Name of the tool. */
   name: string;
-  /** How the call ended. */
+  /** End of the call. */
   status: ToolStatus;
-  /** What the tool said: text, often JSON. */
+  /** Output of the tool: text, often JSON. */
   output: string;
   /** Pictures beside the text. */
   images: Image[];
 }
 
-/** Tokens, as the provider counts them. */
+/** Tokens and cost of model calls. */
 export interface Usage {
-  /** Everything sent to the model, cached or not. */
+  /** Tokens sent to the model, cached or not. */
   inputTokens: bigint;
-  /** Everything the model wrote, reasoning included. */
+  /** Tokens that the model wrote, with reasoning. */
   outputTokens: bigint;
-  /** Of the input: read from the provider's cache. */
+  /** Part of the input that the provider read from its cache. */
   cachedInputTokens: bigint;
-  /** Of the input: written to the provider's cache. */
+  /** Part of the input that the provider wrote to its cache. */
   cacheWriteTokens: bigint;
-  /** Of the output: reasoning. */
+  /** Part of the output that is reasoning. */
   reasoningTokens: bigint;
-  /** What it cost, in millionths of the currency of the configured prices; 0 where they are not configured. */
+  /** Cost in millionths of the currency of the configured prices; 0 without prices. */
   costMicros: bigint;
 }
 
-/** Where a run's time went. */
+/** Time that a run spent. */
 export interface RunDurations {
-  /** From start to end, or to the last event. */
+  /** Time from start to end, or to the last event. */
   total?:
     | Duration
     | undefined;
-  /** In model calls, from request to end. */
+  /** Time in model calls, from request to end. */
   model?:
     | Duration
     | undefined;
-  /** In tool calls, from offer to result. */
+  /** Time in tool calls, from offer to result. */
   tools?: Duration | undefined;
 }
 
-/** Why a run failed or was aborted, or what holds it up. */
+/** Reason why a run failed, was aborted or is held up. */
 export interface RunError {
-  /** What kind of failure: one of a closed list. */
+  /** Kind of failure, from a closed list. */
   code: RunErrorCode;
-  /** For people: what happened, in the provider's words where it has any. Never holds a secret. */
+  /** Description for people, in the provider's words if there are any. It never holds a secret. */
   message: string;
-  /** The provider's HTTP status; 0 where there was none. */
+  /** HTTP status of the provider; 0 if there was none. */
   httpStatus: number;
 }
 
-/** Which tools may run and how. Absent fields fall back to the agent's configuration. */
+/** Rules and limits for tool calls. Absent fields come from the agent's configuration. */
 export interface ToolPolicy {
-  /** Whether the model is offered tools at all. Default true. */
+  /** False offers the model no tools. Default true. */
   enabled?:
     | boolean
     | undefined;
-  /** Of the registered tools, only these. Absent means all; intersected with `RunInput.allowed_tools`. */
+  /** Limits the registered tools to these. Absent means all. A tool must also be in `RunInput.allowed_tools`. */
   allowList?:
     | ToolNames
     | undefined;
   /**
-   * Calls of one message in flight together. Default 1: in order, except that a call which waits for a human does not
-   * hold up those behind it.
+   * Calls of one message that run at the same time. Default 1: they run in order, but a call that waits for a human
+   * does not block those after it.
    */
   maxParallel?:
     | number
     | undefined;
-  /** Tool calls in the whole run; reaching it fails the run. Default: no bound. */
+  /** Tool calls in the whole run; the run fails when it reaches this. Default: no limit. */
   maxCallsPerRun?:
     | number
     | undefined;
-  /** Whether every call needs approval, whatever its tool declares. Default false. */
+  /** True requires approval for every call, whatever its tool declares. Default false. */
   requireApprovalByDefault?:
     | boolean
     | undefined;
-  /** Rules about which calls may run. Absent means the agent's; given, they come after the agent's. */
+  /** Rules about tool calls. They come after the agent's. Absent: the agent's alone. */
   rules?:
     | PolicyRules
     | undefined;
-  /** Whether the model is offered the built-in tool `ask_human`, by which it asks for text or a choice. Default false. */
+  /** True offers the model the built-in tool `ask_human`, which asks for text or a choice. Default false. */
   askHuman?: boolean | undefined;
 }
 
 /** A list of rules. */
 export interface PolicyRules {
-  /** In order. At most 256. */
+  /** The rules, in order. At most 256. */
   rules: PolicyRule[];
 }
 
 /**
- * Says what becomes of the calls that it matches. A matching DENY wins over everything; of the others, the last that
- * matches counts. Where none matches, the tool's own declaration and `require_approval_by_default` do.
+ * A rule that decides the calls that it matches. A matching DENY wins over every other rule. Of the others, the last
+ * that matches counts. If none matches, the tool's declaration and `require_approval_by_default` decide.
  */
 export interface PolicyRule {
-  /** For people, and named where it fires. May be empty. */
+  /** Name for people. The model reads it if the rule denies. May be empty. */
   name: string;
-  /** What becomes of a call that it matches. */
+  /** Decision about a call that it matches. */
   action: PolicyAction;
-  /** The tool's name; `*` stands for any run of characters, `?` for one. Empty means every tool. */
+  /** Pattern for the tool's name: `*` stands for any characters, `?` for one. Empty means every tool. */
   tool: string;
-  /** What the arguments must be like: all of these. Empty means any arguments. */
+  /** Patterns for the arguments, which must all match. Empty means any arguments. */
   arguments: ArgumentPattern[];
 }
 
-/** What one argument must be like. */
+/** A pattern for one value of the arguments. */
 export interface ArgumentPattern {
-  /** Where: a JSON Pointer (RFC 6901) into the arguments. Empty means the arguments as a whole. */
+  /** JSON Pointer (RFC 6901) to the value. Empty means the arguments as a whole. */
   pointer: string;
   /**
-   * `*` stands for any run of characters, `?` for one; after `\`, these two and `\` stand for themselves. Matched
-   * against the whole value: a string as it is, anything else as compact JSON with sorted keys. A value that is not
-   * there does not match.
+   * Pattern for the whole value: `*` stands for any characters, `?` for one; after `\`, these two and `\` stand for
+   * themselves. A string is compared as it is, any other value as compact JSON with sorted keys. A missing value does
+   * not match.
    */
   pattern: string;
 }
 
-/** How the conversation is kept within the model's context. Absent fields fall back to the agent's configuration. */
+/** Keeps the conversation within the model's context. Absent fields come from the agent's configuration. */
 export interface ContextPolicy {
-  /** Compact before a model call that would be shown more messages than this. Default: no bound. */
+  /** Compact before a model call would be shown more messages than this. Default: no limit. */
   maxMessages?:
     | number
     | undefined;
   /**
-   * Compact before a model call whose request is estimated to have more tokens than this. Default: 80 % of the
-   * model's context window, where the configuration knows it.
+   * Compact before a model call would have more estimated tokens than this. Default: 80 % of the model's context
+   * window, if it is configured.
    */
   maxTokens?:
     | bigint
     | undefined;
   /**
-   * How: `truncate` (leave the oldest out), `summarize` (the model sums them up), `extract` (cut tool outputs and what
-   * is stale, keep what was said), or a strategy that the server was built with. Default `summarize`.
+   * Strategy: `truncate` (leave out the oldest), `summarize` (the model summarises them), `extract` (cut tool outputs
+   * and stale parts), or an embedder's own. Default `summarize`.
    */
   strategy?:
     | string
     | undefined;
-  /** Messages at the end that are kept as they are. Default 8. */
+  /** Messages at the end that stay as they are. Default 8. */
   keepRecent?:
     | number
     | undefined;
-  /** `provider/model` for summaries. Default: the run's model. */
+  /** Model that writes summaries, `provider/model`. Default: the run's model. */
   summaryModel?: string | undefined;
 }
 
 /** A file with instructions for the agent, such as an `AGENTS.md`. */
 export interface InstructionFile {
-  /** Where it stands, for the model to read. At most 4 KiB. */
+  /** Path of the file, for the model to read. At most 4 KiB. */
   path: string;
-  /** The text. At most 64 KiB. */
+  /** Text of the file. At most 64 KiB. */
   content: string;
 }
 
-/** A list of names that may be empty, which an absent one is not. */
+/** A list of names. An empty list differs from an absent one. */
 export interface Names {
-  /** The names. */
+  /** List of names. */
   names: string[];
 }
 
-/** What is to be done next. */
+/** The next thing that a run does. */
 export interface Instruction {
   /** Exactly one is set. */
   instruction?:
@@ -517,7 +520,7 @@ export interface Instruction {
     /** Ask the model. */
     { $case: "callModel"; value: CallModelInstruction }
     | //
-    /** Run the tool calls that the model asked for. */
+    /** Run the tool calls of the model's message. */
     { $case: "callTools"; value: CallToolsInstruction }
     | //
     /** Ask a human whether the waiting tool calls may run, whatever the policy says. */
@@ -532,16 +535,16 @@ export interface Instruction {
     /** Make the context smaller. */
     { $case: "compact"; value: CompactInstruction }
     | //
-    /** The run is over. */
+    /** End the run. */
     { $case: "finish"; value: FinishInstruction }
     | undefined;
 }
 
-/** Ask the model. */
+/** Ask the model for its next message. */
 export interface CallModelInstruction {
 }
 
-/** Run the tool calls that the model asked for, asking a human first where policy says so. */
+/** Run the tool calls of the model's message. A human is asked first if policy says so. */
 export interface CallToolsInstruction {
 }
 
@@ -551,95 +554,95 @@ export interface RequestApprovalInstruction {
 
 /** Ask a human for text. The answer enters the session as a user message. */
 export interface RequestPromptInstruction {
-  /** What the human is asked. At most 4 KiB. */
+  /** Question for the human. At most 4 KiB. */
   question: string;
 }
 
-/** Ask a human to choose. The labels of what was chosen enter the session as a user message. */
+/** Ask a human to choose. The labels of the chosen options enter the session as a user message. */
 export interface RequestSelectInstruction {
-  /** What the human is asked. At most 4 KiB. */
+  /** Question for the human. At most 4 KiB. */
   question: string;
-  /** The choices. At most 64. */
+  /** Options to choose from. At most 64. */
   options: SelectOption[];
-  /** Whether several may be chosen. */
+  /** True allows several options. */
   multiple: boolean;
 }
 
 /** Make the context smaller. */
 export interface CompactInstruction {
-  /** As `ContextPolicy.strategy`; empty means the run's. */
+  /** Strategy, as `ContextPolicy.strategy`; empty means the run's. */
   strategy: string;
 }
 
-/** The run is over: completed with the model's last message, or failed. */
+/** End the run: completed with the model's last message, or failed. */
 export interface FinishInstruction {
-  /** Why it failed, with EXTENSION_FAILED; empty means completed. */
+  /** Reason of the failure, with EXTENSION_FAILED; empty means completed. */
   failure: string;
 }
 
-/** A list of tool names that may be empty, which an absent one is not. */
+/** A list of tool names. An empty list differs from an absent one. */
 export interface ToolNames {
-  /** The names. */
+  /** List of names. */
   names: string[];
 }
 
 /**
- * Where a run ends however well it goes: it fails with a code that names the limit. Absent fields fall back to the
- * agent's configuration.
+ * Limits of a run. A run that reaches one fails with a code that names it. Absent fields come from the agent's
+ * configuration.
  */
 export interface LoopLimits {
-  /** Model calls. Default 10. */
+  /** Number of model calls. Default 10. */
   maxIterations?:
     | number
     | undefined;
-  /** Rounds of tool calls. Default: no bound. */
+  /** Rounds of tool calls. Default: no limit. */
   maxToolRounds?:
     | number
     | undefined;
-  /** From start to end, waiting included. Default: no bound. */
+  /** Time from start to end, with waiting. Default: no limit. */
   maxRunDuration?:
     | Duration
     | undefined;
-  /** Input and output tokens together. Default: no bound. */
+  /** Input and output tokens together. Default: no limit. */
   maxTokens?:
     | bigint
     | undefined;
-  /** Cost in millionths of the currency of the configured prices. Default: no bound. */
+  /** Cost in millionths of the currency of the configured prices. Default: no limit. */
   maxCostMicros?:
     | bigint
     | undefined;
-  /** Tool calls in a row that end in an error. Default: no bound. */
+  /** Tool calls in a row that end in an error. Default: no limit. */
   maxConsecutiveFailures?:
     | number
     | undefined;
-  /** The same tool with the same arguments in a row. Default: no bound. */
+  /** Calls in a row of the same tool with the same arguments. Default: no limit. */
   maxRepeatedCalls?: number | undefined;
 }
 
 /**
- * How a failed model call is tried again: exponential backoff with full jitter; Retry-After is honoured up to 5
- * minutes. Absent fields fall back to the agent's configuration.
+ * Retries of a failed model call: exponential backoff with full jitter. Retry-After is followed up to 5 minutes.
+ * Absent fields come from the agent's configuration.
  */
 export interface RetryPolicy {
-  /** Tries after the first. Default 3. */
+  /** Attempts after the first. Default 3. */
   maxRetries?:
     | number
     | undefined;
-  /** The bound of the first wait, doubled for each further one. Default 1 s. */
+  /** Longest first wait; it doubles for each further one. Default 1 s. */
   initialBackoff?:
     | Duration
     | undefined;
-  /** No wait is longer, unless the provider asks for it. Default 10 s. */
+  /** Longest wait, unless the provider asks for a longer one. Default 10 s. */
   maxBackoff?:
     | Duration
     | undefined;
-  /** Whether a run whose retries are used up pauses (see `ResumeRun`) instead of failing. Default false. */
+  /** True pauses a run after its last retry (see `ResumeRun`). Default false: the run fails. */
   pauseWhenExhausted?: boolean | undefined;
 }
 
 /**
- * What the model is asked for, in terms that every provider maps to its own. Absent fields fall back to the agent's
- * configuration, then to the provider's default.
+ * Options of the model, which every provider maps to its own. Absent fields come from the agent's configuration, then
+ * from the provider's default.
  */
 export interface ModelOptions {
   /** Sampling temperature, from 0. */
@@ -650,209 +653,209 @@ export interface ModelOptions {
   topP?:
     | number
     | undefined;
-  /** Bound on the answer in tokens, reasoning included. */
+  /** Limit of the answer in tokens, with reasoning. */
   maxOutputTokens?:
     | number
     | undefined;
   /** Texts that end the answer. At most 8. */
   stop: string[];
-  /** Whether the model may, must or must not call tools. */
+  /** Use of tools in the answer. */
   toolChoice?:
     | ToolChoice
     | undefined;
-  /** How much to think. */
+  /** Amount of reasoning. */
   reasoningEffort: ReasoningEffort;
-  /** The shape that the final answer must have. */
+  /** JSON schema of the final answer. */
   responseSchema?:
     | ResponseSchema
     | undefined;
-  /** A JSON object merged into the request to the provider, last and as it is. */
+  /** A JSON object that is merged into the request to the provider, last and as it is. */
   providerOptionsJson?: string | undefined;
 }
 
-/** Whether the model may, must or must not call tools. */
+/** Use of tools in an answer. */
 export interface ToolChoice {
   /** Exactly one is set. */
   choice?:
     | //
-    /** In general. */
+    /** Use of tools in general. */
     { $case: "mode"; value: ToolChoiceMode }
     | //
-    /** It must call this tool. */
+    /** Name of the one tool that the model must call. */
     { $case: "name"; value: string }
     | undefined;
 }
 
 /** The JSON schema that the final answer must follow. */
 export interface ResponseSchema {
-  /** What the provider calls it: `[A-Za-z0-9_-]`, at most 64 bytes. Default `answer`. */
+  /** Name of the schema for the provider: `[A-Za-z0-9_-]`, at most 64 bytes. Default `answer`. */
   name: string;
   /** The schema as JSON text. */
   schemaJson: string;
-  /** Whether the provider is to enforce it while decoding. */
+  /** True makes the provider enforce the schema while the model writes. */
   strict: boolean;
 }
 
-/** A tool as its host declares it. Hosts that serve the same tool must declare the same. */
+/** A tool as its host declares it. Hosts that serve the same tool must declare it alike. */
 export interface ToolDeclaration {
-  /** `[A-Za-z0-9_-]`, 1 to 64 bytes. */
+  /** Name of the tool: `[A-Za-z0-9_-]`, 1 to 64 bytes. */
   name: string;
-  /** What the model reads to decide when to call it. At most 16 KiB. */
+  /** Text that tells the model when to call the tool. At most 16 KiB. */
   description: string;
   /** JSON schema of the arguments as JSON text; its type is `object`. Empty means no arguments. At most 64 KiB. */
   inputSchemaJson: string;
-  /** What running twice means. */
+  /** Meaning of running a call twice. */
   effect: EffectClass;
-  /** Whether a human must approve each call. */
+  /** True requires a human's approval for each call. */
   requiresApproval: boolean;
-  /** Whether calls need a runtime that was opened for the run. */
+  /** True opens a runtime for the run before its first call. */
   requiresRuntime: boolean;
-  /** From the offer of each try to its result. Absent: the server's default. */
+  /** Time from the offer of each attempt to its result. Absent: the server's default. */
   timeout?:
     | Duration
     | undefined;
-  /** Calls of this tool in flight on one host. Absent: as many as the host's credit. */
+  /** Calls of this tool at the same time on one host. Absent: the host's credit is the only limit. */
   maxConcurrency?:
     | number
     | undefined;
-  /** Whether it sends output while it runs. */
+  /** True if it sends output while it runs. */
   streamsOutput: boolean;
   /**
-   * What a call is called where people read of it, such as `Read {path}`: each `{name}` stands for that argument of the
-   * call. At most 256 bytes, on one line. Empty: its calls have no title but the tool's name.
+   * Title of a call for people, such as `Read {path}`: each `{name}` stands for that argument. At most 256 bytes, on
+   * one line. Empty: a call has no title.
    */
   title: string;
   /**
-   * What a deadline means for an UNSAFE tool that has begun. False: the call is IN_DOUBT. True: it counts as TIMED_OUT, and
-   * the model is told so. Other classes are TIMED_OUT always.
+   * Meaning of a deadline for an UNSAFE tool that has begun. False: the call is IN_DOUBT. True: it is TIMED_OUT, and
+   * the model reads that. Calls of other classes are always TIMED_OUT.
    */
   deadlineIsOutcome: boolean;
 }
 
-/** A question that waits, or waited, for a human. */
+/** A question to a human, open or answered. */
 export interface HumanRequest {
-  /** Derived from the run and the call, so asking twice is asking once. */
+  /** Id of the question. It follows from the run and the call, so asking twice is asking once. */
   requestId: string;
-  /** What kind of answer is asked. */
+  /** Kind of the question. */
   kind: HumanRequestKind;
-  /** The run that asks. */
+  /** Id of the run that asks. */
   runId: string;
-  /** Its session. */
+  /** Id of the run's session. */
   sessionId: string;
-  /** The tool call in question; empty where there is none. */
+  /** Id of the tool call in question; empty if there is none. */
   callId: string;
-  /** Its tool. */
+  /** Name of the call's tool. */
   tool: string;
-  /** Its arguments as JSON text: what is approved. */
+  /** Arguments of the call as JSON text. An approval covers these. */
   argumentsJson: string;
-  /** Digest of tool and arguments. An answer may name it, to be sure that it answers what was shown. */
+  /** Digest of tool and arguments. An answer may name it, to be sure that it answers this question. */
   digest: string;
-  /** What the human is asked, for people. */
+  /** Text of the question. */
   question: string;
-  /** The choices, for SELECT. */
+  /** Options of a SELECT. */
   options: SelectOption[];
-  /** Whether several may be chosen, for SELECT. */
+  /** True if a SELECT allows several options. */
   multiple: boolean;
-  /** When it was asked. */
+  /** Time of the question. */
   createdAt?:
     | Date
     | undefined;
-  /** When it is denied by itself; absent means never. */
+  /** Time at which it counts as denied; absent means never. */
   expiresAt?:
     | Date
     | undefined;
-  /** The answer; absent while it waits. */
+  /** The answer; absent while the question is open. */
   answer?:
     | HumanAnswer
     | undefined;
   /**
-   * The rule that would be remembered if an answer is to be, where none is given with it: exactly this call. Absent
-   * where the arguments are too long for one, or have a whole number beyond 64 bits, which is not told apart from others.
+   * Rule that is remembered if the answer brings none: exactly this call. Absent if the arguments are too long for a
+   * rule, or have a whole number beyond 64 bits, which cannot be compared exactly.
    */
   suggestedRule?:
     | PolicyRule
     | undefined;
-  /** The host's name for the question, where a running call asks. */
+  /** The host's name for the question, if a running call asks. */
   inputId: string;
-  /** Digest of the tool's terms that an approval of this question covers; empty where the question is about no tool call. */
+  /** Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call. */
   termsDigest: string;
 }
 
-/** One choice. */
+/** One option of a question. */
 export interface SelectOption {
-  /** What the answer names. */
+  /** Id of the option, which the answer names. */
   id: string;
-  /** What people read. */
+  /** Text for people. */
   label: string;
 }
 
-/** How a question was settled. */
+/** The answer to a question. */
 export interface HumanAnswer {
-  /** The decision. */
+  /** Decision about the tool call. */
   decision?:
     | Decision
     | undefined;
-  /** Who decided: the authenticated caller, or what the caller said of itself. */
+  /** Name of the person: the authenticated caller, or the name that the caller gave. */
   decidedBy: string;
-  /** When. */
+  /** Time of the answer. */
   decidedAt?:
     | Date
     | undefined;
-  /** What was answered to a PROMPT or SELECT. */
+  /** Answer to a PROMPT or SELECT. */
   input?:
     | HumanInput
     | undefined;
-  /** The rule that was remembered with it. */
+  /** Rule that was remembered with the answer. */
   rememberedRule?:
     | PolicyRule
     | undefined;
-  /** The rule that decided, where it was remembered with the answer to another question of the run. */
+  /** Rule that answered this question, if it was remembered with the answer to another question of the run. */
   appliedRule?: PolicyRule | undefined;
 }
 
-/** What a human answered to a PROMPT or SELECT. */
+/** The answer to a PROMPT or SELECT. */
 export interface HumanInput {
   /** Exactly one is set. */
   input?:
     | //
-    /** Free text. */
+    /** Answer to a PROMPT. */
     { $case: "text"; value: string }
     | //
-    /** What was chosen. */
+    /** Answer to a SELECT. */
     { $case: "selection"; value: Selection }
     | undefined;
 }
 
-/** What was chosen. */
+/** The chosen options. */
 export interface Selection {
   /** Ids of the options. */
   optionIds: string[];
 }
 
-/** What a human decides about a tool call. */
+/** A human's decision about a tool call. */
 export interface Decision {
   /** Exactly one is set. */
   decision?:
     | //
-    /** Run it as it is. */
+    /** Run the call as it is. */
     { $case: "approve"; value: Approve }
     | //
-    /** Run it with other arguments. They are validated like the model's. */
+    /** Run it with other arguments, which are checked like the model's. */
     { $case: "approveWithEdits"; value: ApproveWithEdits }
     | //
-    /** Do not run it; the model reads why and goes on. */
+    /** Do not run it. The model reads the message and continues. */
     { $case: "deny"; value: Deny }
     | //
     /** Do not run it, and end the run as aborted. */
     { $case: "denyAndStop"; value: DenyAndStop }
     | //
-    /** Do not run it; this is its result. */
+    /** Do not run it. This text is its result. */
     { $case: "answerInPlace"; value: AnswerInPlace }
     | //
     /** Nobody answered in time. Never sent by a caller. */
     { $case: "expired"; value: Expired }
     | //
-    /** The run ended first. Never sent by a caller. */
+    /** The question ended first. Never sent by a caller. */
     { $case: "withdrawn"; value: Withdrawn }
     | undefined;
 }
@@ -863,33 +866,33 @@ export interface Approve {
 
 /** Run the call with other arguments. */
 export interface ApproveWithEdits {
-  /** The whole arguments, a JSON object. The call's result quotes them to the model, of long ones the first 4 KiB. */
+  /** The whole arguments, a JSON object. The call's result quotes their first 4 KiB to the model. */
   argumentsJson: string;
 }
 
-/** Do not run the call; the model goes on. */
+/** Do not run the call. The model continues. */
 export interface Deny {
-  /** What the model reads as the reason. May be empty. */
+  /** Reason, which the model reads. May be empty. */
   message: string;
 }
 
 /** Do not run the call, and end the run. */
 export interface DenyAndStop {
-  /** Kept with the run as the reason. May be empty. */
+  /** Reason, which is kept with the run. May be empty. */
   message: string;
 }
 
-/** Do not run the call; this is its result. */
+/** Do not run the call. This text is its result. */
 export interface AnswerInPlace {
-  /** What the model reads as the tool's output. At most 2 MiB. */
+  /** Output of the tool for the model. At most 2 MiB. */
   output: string;
 }
 
-/** Nobody answered in time, which denies. */
+/** Nobody answered in time, which counts as a denial. */
 export interface Expired {
 }
 
-/** The run ended before anybody answered. */
+/** The question was withdrawn before anybody answered: the run or the call ended. */
 export interface Withdrawn {
 }
 
