@@ -18,7 +18,7 @@ use agentloop_core::message::{
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Steer, Totals};
 use agentloop_core::run::human::{
-    Answer, Ask, Decision, Question, QuestionKind, RememberScope, Remembered, SelectOption,
+    Answer, Decision, Question, QuestionContent, QuestionKind, RememberScope, Remembered, SelectOption,
 };
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
@@ -300,14 +300,14 @@ fn questions() -> Vec<(&'static str, Event)> {
 /// By the planner.
 fn prompted() -> Event {
     let run = RunId::parse("r-1").expect("an id");
-    let ask = Ask { text: "Which city?".to_owned(), ..Ask::default() };
+    let ask = QuestionContent { text: "Which city?".to_owned(), ..QuestionContent::default() };
     Event::HumanRequested { question: Question::planned(&run, 3, ask, Timestamp(1_790_000_003_000), None) }
 }
 
 /// By a call that a host has.
 fn selected() -> Event {
     let option = |id: &str, label: &str| SelectOption { id: id.to_owned(), label: label.to_owned() };
-    let ask = Ask {
+    let ask = QuestionContent {
         text: "Which unit?".to_owned(),
         options: vec![option("c", "Celsius"), option("f", "Fahrenheit")],
         multiple: true,

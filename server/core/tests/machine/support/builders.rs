@@ -272,7 +272,11 @@ pub(crate) fn checkpoint(slot: CallSlot, attempt: u32, checkpoint: &[u8]) -> Inp
 
 /// A running call asks for text, by this name of the question.
 pub(crate) fn needs(slot: CallSlot, attempt: u32, input: &str) -> Input {
-    let ask = Ask { text: "which?".to_owned(), input: Some(input.to_owned()), ..Ask::default() };
+    let ask = QuestionContent {
+        text: "which?".to_owned(),
+        input: Some(input.to_owned()),
+        ..QuestionContent::default()
+    };
     Input::InputNeeded { slot, attempt, ask, timeout: None }
 }
 
