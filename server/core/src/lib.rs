@@ -3,7 +3,7 @@
 //! # How to drive it
 //!
 //! A run is a journal of events. [`run::machine::Machine`] is the fold of that journal, and decides what comes next.
-//! Whoever drives it repeats four steps, in this order:
+//! The driver repeats four steps, in this order:
 //!
 //! 1. Call [`handle`](run::machine::Machine::handle) with an input and the time. It returns records and effects, or a
 //!    refusal that changes nothing.
@@ -22,29 +22,104 @@
 //!
 //! Each word has one meaning.
 //!
+//! ## Runs
+//!
 //! | word | meaning |
 //! |---|---|
+//! | tenant | the owner of sessions, runs, rules and hosts. Tenants share nothing |
+//! | agent | a named set of settings in the configuration |
+//! | spec | the settings of one run, resolved from its agent and its request. Fixed when the run starts |
 //! | run | one prompt, and everything done to answer it |
 //! | session | a conversation: the entries that its runs leave behind. At most one of its runs is live |
-//! | entry | one message of a session, or a place where its context was made smaller |
-//! | input | something that happened, told to the machine |
-//! | event | a durable fact about a run, in the stored format. A record is an event with its number, time and status |
-//! | effect | I/O that the machine asks for |
-//! | phase | what a run is doing now |
-//! | instruction | what the planner decided to do next |
+//! | entry | one message of a session, or one compaction |
+//! | phase | the current activity of a run |
 //! | step | one instruction of a run that is moved by hand, one call of `Step` at a time |
-//! | model call | one answer of a model, with all its attempts |
+//! | owner | the process that may write to a run's journal |
+//! | epoch | the number of a start of the server. It fences writes: a writer with an old epoch writes nothing |
+//! | park | to end a run's task while the run waits for something outside, and free its memory |
+//!
+//! ## The machine
+//!
+//! | word | meaning |
+//! |---|---|
+//! | input | something that happened, told to the machine |
+//! | event | a durable fact about a run, in the stored format |
+//! | record | an event with its number, time and status |
+//! | journal | all records of a run, in order |
+//! | effect | I/O that the machine asks for |
+//! | refusal | an input that the machine does not accept. It changes nothing |
+//! | planner | decides what a run does next. The built-in one is the loop of model calls and tool calls |
+//! | instruction | a decision of the planner |
+//! | deadline | the time at which something is given up |
+//!
+//! ## Subscribers
+//!
+//! | word | meaning |
+//! |---|---|
+//! | subscriber | a client that receives a run's events: first those in the journal, then live ones |
+//! | feed | the live events of one run, for its subscribers |
+//! | delta | a piece of a model's response while it arrives. Deltas are not durable |
+//! | snapshot | the response of a model so far, for a subscriber that joins in the middle |
+//!
+//! ## Models
+//!
+//! | word | meaning |
+//! |---|---|
+//! | model call | one response of a model, with all its attempts |
 //! | attempt | one try of a model call or of a tool call, counted from 1 |
-//! | slot | the place of a tool call in its run: which model call asked for it, and as which of its calls |
-//! | lease | the secret of one attempt of a tool call. The host returns it with the result |
+//! | retry | a further attempt after a failed one |
+//! | backoff | the wait before a retry |
+//! | provider | a service that runs models, as the configuration names it |
+//! | provider state | data that a provider attaches to a message and wants back unchanged |
+//! | reasoning | text that a model writes before its response, for itself |
+//! | context | everything that a model reads in one call |
+//! | compaction | making the context smaller: older entries are hidden, cut or summarized |
+//!
+//! ## Tools
+//!
+//! | word | meaning |
+//! |---|---|
+//! | tool call | one use of a tool that a model asks for, with all its attempts |
+//! | slot | the place of a tool call in its run: the number of the model call, and the position in it |
+//! | effect class | the effect of running a call of a tool twice |
+//! | in doubt | nobody knows if a call took effect |
 //! | tool host | a process that runs tools. It connects to the server |
 //! | fleet | all tool hosts, and the calls that they have |
-//! | credit | how many more calls a host accepts now |
-//! | effect class | what it means to run a call of a tool twice |
-//! | in doubt | nobody knows whether a call took effect |
-//! | epoch | the number of a start of the server. A writer with an old epoch writes nothing |
-//! | park | to end a run's task while it waits for something outside, and free its memory |
-//! | compaction | making the context that the model reads smaller |
+//! | connection | one stream of a tool host |
+//! | credit | the number of further calls that a host accepts |
+//! | room | credit that is left, within the bounds of the tool and the host |
+//! | seek | to look for a host with room for a call |
+//! | grant | to reserve room on a host for a call |
+//! | offer | to send a granted call to its host. The host confirms it when it begins |
+//! | lease | the secret of one attempt of a tool call. The host returns it with the result |
+//! | heartbeat | a frame by which a host says that it lives, and which calls it runs |
+//! | grace period | the time that a disconnected host has to reconnect before its calls are lost |
+//! | claim | a call that a reconnecting host says it has |
+//! | reclaim | the word of a recovered run that a host may have its call |
+//! | checkpoint | progress that a call saves for its next attempt |
+//! | result | the outcome of a tool call: output or failure |
+//! | acknowledgement | the server's word to a host that a result is dealt with. Until then the host keeps the result |
+//! | runtime | a place that a tool runs in, such as a browser. A host opens it for one run |
+//!
+//! ## People and rules
+//!
+//! | word | meaning |
+//! |---|---|
+//! | question | something put to people: an approval, a call in doubt, a text or a choice. Never a request to a model or an extension |
+//! | answer | a person's reply to a question |
+//! | approval | a question whether a tool call may run |
+//! | decision | an answer as the journal keeps it. It may also be made by time, or by the end of the run |
+//! | rule | allows, asks about or denies tool calls by tool and arguments |
+//! | policy | the rules that apply to a run, and its bounds for tool calls |
+//!
+//! ## Extensions
+//!
+//! | word | meaning |
+//! |---|---|
+//! | extension | a planner, hook or context source, in the server's program or on a tool host |
+//! | hook | is called at points around a run and its tool calls, and may change or stop them |
+//! | context source | adds texts to the context before a run's first model call |
+//! | declaration | the properties of a tool or extension, as its author states them |
 
 pub mod id;
 pub mod limits;

@@ -1,6 +1,6 @@
-//! Messages, as they stand in a session's history and as a model reads and writes them.
+//! Messages of a session, as models read and write them.
 //!
-//! These types are journal format: they are stored as JSON, so fields are only ever added, with a default.
+//! Messages are stored as JSON. Fields are only ever added, with a default.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::CallSlot;
 
-/// Who speaks.
+/// Author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Instructions from whoever operates the agent.
+    /// The operator of the agent: instructions.
     System,
     /// The person or program that prompts.
     User,
     /// The model.
     Assistant,
-    /// A tool, answering a call.
+    /// A tool: results of calls.
     Tool,
 }
 
-/// One message: a role and the parts in the order in which they were produced.
+/// One message: its author and its parts, in the order in which they were written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks.
+    /// Author of the message.
     pub role: Role,
-    /// What is said.
+    /// Content of the message.
     pub parts: Vec<Part>,
 }
 
@@ -38,75 +38,76 @@ pub struct Message {
 pub enum Part {
     /// Plain text.
     Text {
-        /// UTF-8, any length within the message's bound. Empty only beside a `state`.
+        /// The text, of any length within the message's bound. Empty only together with a `state`.
         text: String,
-        /// What the provider wants back with this text.
+        /// State that the provider wants back with this text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         state: Option<ProviderState>,
     },
-    /// What the model thought before it spoke. Sent back to the model that made it, as its provider requires.
+    /// Reasoning of the model before its response. Sent back to the same model if its provider requires that.
     Reasoning(Reasoning),
-    /// A piece of an assistant message that only its provider understands, such as a web search that the provider ran
-    /// itself. Sent back to that provider in its place, and shown to nobody.
+    /// A part of an assistant message that only its provider understands, such as a web search that the provider ran
+    /// itself. Sent back to that provider at the same place, and shown to nobody else.
     Opaque(ProviderState),
-    /// A picture. Users and tools send them; models read them.
+    /// A picture from a user or a tool, for the model.
     Image {
-        /// Where it is.
+        /// Reference to the picture, or its bytes.
         image: Image,
     },
-    /// The model asks for a tool. Only in assistant messages.
+    /// A call of a tool. Only in assistant messages.
     ToolCall(ToolCall),
-    /// A tool's answer. Only in tool messages.
+    /// The result of a tool call. Only in tool messages.
     ToolResult(ToolResult),
 }
 
-/// A model's reasoning, with what its provider needs to accept it again.
+/// A model's reasoning, with the state that its provider needs to accept it again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reasoning {
-    /// The readable text; may be empty where the provider hides it.
+    /// The readable text. Empty if the provider hides it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// The provider's signature over the text, as journals before `state` have it.
+    /// The provider's signature over the text. Only in journals that are older than `state`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
-    /// Reasoning that the provider encrypted, as journals before `state` have it.
+    /// Encrypted reasoning. Only in journals that are older than `state`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redacted: Option<String>,
-    /// What the provider wants back with this reasoning.
+    /// State that the provider wants back with this reasoning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ProviderState>,
 }
 
 impl Reasoning {
-    /// Whether the provider keeps the text from its readers.
+    /// True if the provider hides the text.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         self.redacted.is_some() || (self.text.is_empty() && self.state.is_some())
     }
 }
 
-/// State of a provider that belongs to a part of an answer: a signature, an encrypted thought, an item's metadata. It
-/// goes back unchanged to the same provider and model family, and to no other: elsewhere it is refused or misread.
+/// State that a provider attached to a part of a message: a signature, encrypted reasoning, metadata of an item.
+///
+/// It goes back unchanged to the same provider and model family. Any other would refuse or misread it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderState {
-    /// The configured provider that gave it: what stands before the first `/` of the run's model.
+    /// Name of the configured provider that gave it: the part of `provider/model` before the first `/`.
     pub provider: String,
-    /// The model that gave it, without the date of a snapshot.
+    /// Model that gave it, without the date of a snapshot.
     pub family: String,
-    /// In the form of the provider's adapter. At most
+    /// The state, in a format of the provider's adapter. At most
     /// [`PROVIDER_STATE_BYTES_MAX`](crate::limits::PROVIDER_STATE_BYTES_MAX) bytes.
     pub data: String,
 }
 
 impl ProviderState {
-    /// Bytes of its texts.
+    /// Size of its texts in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.provider.len() + self.family.len() + self.data.len()
     }
 }
 
-/// Without the data, which are nobody's but the provider's and may be large.
+/// Leaves out the data, which may be large and may be encrypted reasoning.
 impl fmt::Debug for ProviderState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProviderState")
@@ -121,62 +122,62 @@ impl fmt::Debug for ProviderState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum Image {
-    /// The provider fetches it.
+    /// A picture that the provider fetches.
     Url {
-        /// `https:` or `http:`.
+        /// Address, with the scheme `https:` or `http:`.
         url: String,
     },
-    /// Sent along.
+    /// A picture that is sent with the message.
     Inline {
-        /// Such as `image/png`.
+        /// Media type, such as `image/png`.
         media_type: String,
         /// The bytes in standard base64.
         base64: String,
     },
 }
 
-/// A model's wish to have a tool run.
+/// A call of a tool, as the model wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Our place for it within the run.
+    /// The place of the call in its run.
     pub slot: CallSlot,
-    /// The provider's id, echoed back to it. Made up by us where the provider sends none.
+    /// The provider's id of the call, which is sent back with the result. Generated if the provider sends none.
     pub provider_id: String,
-    /// The tool's name, as the model spelt it.
+    /// The tool's name as the model wrote it. It may be unknown.
     pub name: String,
-    /// JSON text, exactly as the model wrote it; may be invalid.
+    /// The arguments as JSON text, exactly as the model wrote them. They may be invalid.
     pub arguments: String,
-    /// What the provider wants back with this call.
+    /// State that the provider wants back with this call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ProviderState>,
 }
 
-/// How a tool call ended, as the model is told.
+/// End of a tool call, as the model is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolStatus {
-    /// The tool ran and answered.
+    /// The tool ran and returned a result.
     Succeeded,
     /// The tool ran, or tried to, and reports an error.
     Failed,
-    /// The call could not be dispatched: unknown name, bad arguments, a limit of the run's policy.
+    /// The call was not dispatched: unknown tool, bad arguments, a limit, or a configured rule that denies it.
     Rejected,
-    /// A human said no.
+    /// A person denied the call, now or by a remembered decision; or nobody answered in time.
     Denied,
-    /// A human answered in the tool's place.
+    /// A person answered in place of the tool.
     Answered,
-    /// The run was aborted or ended first.
+    /// The run was aborted or ended before the call did.
     Aborted,
-    /// No answer within the call's deadline.
+    /// No result arrived before the call's deadline.
     TimedOut,
-    /// No host serves the tool.
+    /// No host was available for the tool.
     Unavailable,
-    /// It may or may not have run; nobody knows.
+    /// Nobody knows if the call ran.
     OutcomeUnknown,
 }
 
 impl ToolStatus {
-    /// Every status, in the order of their numbers.
+    /// Every status, in the order of the contract's enum.
     pub const ALL: [Self; 9] = [
         Self::Succeeded,
         Self::Failed,
@@ -189,7 +190,7 @@ impl ToolStatus {
         Self::OutcomeUnknown,
     ];
 
-    /// As stored and counted: `timed_out`.
+    /// The status as it is stored, and as metrics label it: `timed_out`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -205,66 +206,66 @@ impl ToolStatus {
         }
     }
 
-    /// Whether the model is told that this is an error.
+    /// True if the model is told that the result is an error.
     #[must_use]
     pub fn is_error(self) -> bool {
         !matches!(self, Self::Succeeded | Self::Answered)
     }
 }
 
-/// The answer to one tool call.
+/// The result of one tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolResult {
-    /// The call that this answers.
+    /// The call that the result belongs to.
     pub slot: CallSlot,
     /// The provider's id of that call.
     pub provider_id: String,
-    /// The tool's name.
+    /// Name of the tool that was called.
     pub name: String,
-    /// How it ended.
+    /// Kind of end.
     pub status: ToolStatus,
-    /// What the model reads: text, often JSON. Whole, also where the model is shown less of it.
+    /// The output, often JSON. Always whole, even if the model reads only its beginning.
     pub output: String,
-    /// Pictures beside the text.
+    /// Pictures that belong to the output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
 }
 
-/// Why a model stopped.
+/// Reasons of a model to end its response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// It was done, or hit a stop sequence.
+    /// The response is complete, or a stop sequence was written.
     Stop,
-    /// It wants tools run.
+    /// The response asks for tool calls.
     ToolCalls,
-    /// It hit the output limit.
+    /// The limit of output tokens was reached.
     Length,
-    /// The context was full before it was done. What it said until then is whole and can be kept.
+    /// The context was full before the response was complete. The text until then is intact.
     ContextWindow,
-    /// The provider's filter cut it.
+    /// The provider's content filter cut the response.
     ContentFilter,
-    /// It declined to answer.
+    /// The model declined to respond.
     Refusal,
-    /// Anything else, in the provider's word.
+    /// Any other reason, in the provider's own word.
     Other(String),
 }
 
-/// Tokens, as the provider counts them.
+/// Tokens of model calls, as the provider counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Everything sent, cached or not.
+    /// Input tokens, cached ones included.
     pub input_tokens: u64,
-    /// Everything written, reasoning included.
+    /// Output tokens, reasoning included.
     pub output_tokens: u64,
-    /// Of the input: read from the provider's cache.
+    /// Input tokens that were read from the provider's cache.
     pub cached_input_tokens: u64,
-    /// Of the input: written to the provider's cache.
+    /// Input tokens that were written to the provider's cache.
     pub cache_write_tokens: u64,
-    /// Of the output: reasoning.
+    /// Output tokens of the reasoning.
     pub reasoning_tokens: u64,
-    /// Millionths of the currency of the configured prices; 0 where there are none.
+    /// Cost in millionths of the currency of the configured prices; 0 without prices.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_micros: u64,
 }
@@ -285,7 +286,7 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// What stands beside the texts of a part.
+/// Bytes that a part is assumed to take in addition to its texts.
 const PART_BYTES: usize = 64;
 
 fn size_of_state(state: &Option<ProviderState>) -> usize {
@@ -324,14 +325,14 @@ impl Image {
 }
 
 impl ToolResult {
-    /// Roughly its bytes, wherever it goes.
+    /// Approximate size in bytes, in memory and on the wire.
     #[must_use]
     pub fn size(&self) -> usize {
         self.output.len() + self.images.iter().map(Image::size).sum::<usize>()
     }
 }
 
-/// A message that is shared rather than copied: journal, history and subscribers hold the same one.
+/// A shared message: journal, history and subscribers hold the same one.
 pub type SharedMessage = Arc<Message>;
 
 impl Message {
@@ -341,7 +342,7 @@ impl Message {
         Self { role, parts: vec![Part::text(text)] }
     }
 
-    /// The tool calls, in order.
+    /// The tool calls, in the order in which the model wrote them.
     pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolCall(call) => Some(call),
@@ -353,7 +354,7 @@ impl Message {
         })
     }
 
-    /// The result that a tool message carries.
+    /// The first tool result of the message; `None` unless it is a tool message.
     #[must_use]
     pub fn tool_result(&self) -> Option<&ToolResult> {
         self.parts.iter().find_map(|part| match part {
@@ -366,13 +367,13 @@ impl Message {
         })
     }
 
-    /// Roughly its bytes, wherever it goes.
+    /// Approximate size in bytes, in memory and on the wire.
     #[must_use]
     pub fn size(&self) -> usize {
         self.parts.iter().map(|part| PART_BYTES + part.size()).sum()
     }
 
-    /// All text parts, joined.
+    /// The texts of all text parts, joined without separator.
     #[must_use]
     pub fn plain_text(&self) -> String {
         self.parts

@@ -1,57 +1,57 @@
-//! What is known of a model besides its name: how much it reads, and what it costs. Plain data, from configuration.
+//! Facts about a model from the configuration: its limits and its prices.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::Usage;
 
-/// Tokens that a price is for.
+/// Number of tokens that a configured price is for.
 const TOKENS_PER_PRICE: u128 = 1_000_000;
 
-/// What is known of a model. Absent means unknown, never none.
+/// Limits and prices of a model. Absent means unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelFacts {
-    /// Tokens that a request and its answer may have together.
+    /// Most tokens of a request and its response together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u64>,
-    /// Tokens that an answer may have, reasoning included.
+    /// Most tokens of a response, reasoning included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
-    /// What tokens cost.
+    /// Prices of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<Prices>,
 }
 
 impl ModelFacts {
-    /// Whether anything is known.
+    /// True if nothing is known about the model.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What tokens cost: each price is in millionths of a unit of money for a million tokens, so 1.25 dollars for a million
-/// tokens is 1,250,000. Which money that is, only the operator knows.
+/// Prices of tokens, in millionths of a currency unit for a million tokens: 1.25 dollars for a million tokens is
+/// 1,250,000. The operator chooses the currency.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Prices {
-    /// Of input that comes from no cache.
+    /// Price of input that is not cached.
     pub input: u64,
-    /// Of output, reasoning included.
+    /// Price of output, reasoning included.
     pub output: u64,
-    /// Of input that the provider reads from its cache; absent means as any other input.
+    /// Price of input that the provider reads from its cache; absent means that of other input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_input: Option<u64>,
-    /// Of input that the provider writes to its cache; absent means as any other input.
+    /// Price of input that the provider writes to its cache; absent means that of other input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<u64>,
 }
 
 impl Prices {
-    /// What this usage costs, in millionths of a unit of money, to the nearest one; `u64::MAX` where it is more.
+    /// Cost of this usage in millionths of the currency unit, rounded to the nearest one. At most `u64::MAX`.
     ///
-    /// Cached tokens are part of the input and are charged once, at their own price. Where a provider reports more of
-    /// them than of input, only as many count.
+    /// Cached tokens are part of the input and are charged once, at their own price. If a provider reports more cached
+    /// tokens than input, the excess is ignored.
     #[must_use]
     pub fn cost_micros(&self, usage: &Usage) -> u64 {
         let cached = usage.cached_input_tokens.min(usage.input_tokens);
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_neither_overflows_nor_goes_below_zero() {
+    fn absurd_numbers_neither_overflow_nor_underflow() {
         assert_eq!(PRICES.cost_micros(&usage(100, 0, 1_000, 1_000)), 30);
         let prices = Prices { input: u64::MAX, output: u64::MAX, cached_input: None, cache_write: None };
         assert_eq!(prices.cost_micros(&usage(u64::MAX, u64::MAX, 0, 0)), u64::MAX);
     }
 
     #[test]
-    fn what_is_not_known_is_not_written() {
+    fn unknown_facts_are_not_stored() {
         assert_eq!(serde_json::to_string(&ModelFacts::default()).unwrap(), "{}");
         assert!(serde_json::from_str::<ModelFacts>("{}").unwrap().is_unknown());
         let facts = ModelFacts { context_window: Some(1), prices: Some(PRICES), max_output_tokens: None };

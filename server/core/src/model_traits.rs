@@ -1,33 +1,35 @@
-//! What a model takes of thinking and of the parameters that go with it. Plain data: the adapters of the server have
-//! tables of their vendors' models, and the configuration can say otherwise for one model.
+//! Traits of a model: its reasoning, and the parameters that it accepts.
+//!
+//! The provider adapters of the server have tables of their vendors' models. The configuration can override the traits of
+//! one model.
 
 use crate::agent::ReasoningEffort;
 
-/// How hard a model may be asked to think, in the vendors' words.
+/// Levels of reasoning effort, by the vendors' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
-    /// Not at all.
+    /// No reasoning.
     None,
-    /// As little as can be.
+    /// The least reasoning above none.
     Minimal,
-    /// A little.
+    /// Little reasoning.
     Low,
-    /// As most questions need.
+    /// The middle level, the default of most vendors.
     Medium,
-    /// Much.
+    /// Much reasoning.
     High,
-    /// More than that.
+    /// More than [`Self::High`].
     XHigh,
-    /// As much as can be.
+    /// The most reasoning that the model offers.
     Max,
 }
 
 impl Effort {
-    /// Every effort, least first.
+    /// Every effort, the least first.
     pub const ALL: [Self; 7] =
         [Self::None, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::XHigh, Self::Max];
 
-    /// The word on the wire.
+    /// The name in the vendors' APIs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,12 +55,12 @@ impl From<ReasoningEffort> for Effort {
     }
 }
 
-/// The efforts that a model takes.
+/// The set of efforts that a model accepts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Efforts(u8);
 
 impl Efforts {
-    /// These.
+    /// The set of these efforts.
     #[must_use]
     pub const fn of(efforts: &[Effort]) -> Self {
         let (mut bits, mut at) = (0, 0);
@@ -69,14 +71,14 @@ impl Efforts {
         Self(bits)
     }
 
-    /// Whether this is one of them.
+    /// True if the model accepts this effort.
     #[must_use]
     pub const fn has(self, effort: Effort) -> bool {
         self.0 & (1 << effort as u8) != 0
     }
 
-    /// What is sent where this is asked for: the effort itself, or else the next lesser one that is not "none", or else
-    /// the least. `None` where the model takes no effort.
+    /// The effort to send if this one is asked for: the same one, or else the next lower one above "none", or else the
+    /// lowest. `None` if the model accepts no effort.
     #[must_use]
     pub fn nearest(self, asked: Effort) -> Option<Effort> {
         let taken = || Effort::ALL.into_iter().filter(|effort| self.has(*effort));
@@ -89,32 +91,32 @@ impl Efforts {
     }
 }
 
-/// Whether a model thinks before it answers.
+/// Conditions under which a model reasons before it responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThinkingMode {
-    /// It cannot.
+    /// The model cannot reason.
     Never,
-    /// Where it is asked to.
+    /// The model reasons if the request asks for it.
     WhenAsked,
-    /// Unless it is asked not to.
+    /// The model reasons unless the request turns it off.
     ByDefault,
-    /// Whatever it is asked.
+    /// The model always reasons.
     Always,
 }
 
-/// When a parameter is taken.
+/// Conditions under which a model accepts a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterSupport {
-    /// Always.
+    /// Accepted in every request.
     Always,
-    /// While the model does not think.
+    /// Accepted only in requests without reasoning.
     WithoutThinking,
-    /// Never.
+    /// Refused in every request.
     Never,
 }
 
 impl ParameterSupport {
-    /// Whether it is taken in a request that has the model think, or not.
+    /// True if the parameter is accepted in a request with (`thinks`) or without reasoning.
     #[must_use]
     pub fn while_thinking(self, thinks: bool) -> bool {
         match self {
@@ -125,22 +127,22 @@ impl ParameterSupport {
     }
 }
 
-/// What one model takes.
+/// Reasoning and accepted parameters of one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelTraits {
-    /// Whether it thinks.
+    /// Conditions under which it reasons.
     pub thinks: ThinkingMode,
-    /// The efforts that it can be asked for.
+    /// Efforts that it accepts.
     pub efforts: Efforts,
-    /// Temperature, `top_p` and what is like them.
+    /// Support of `temperature`, `top_p` and similar parameters.
     pub sampling: ParameterSupport,
-    /// A `tool_choice` that demands a tool.
+    /// Support of a `tool_choice` that demands a tool call.
     pub forced_tools: ParameterSupport,
-    /// Whether each of its thoughts is refused where anything before it has changed.
+    /// True if the provider refuses reasoning that is sent back after an earlier part of the conversation changed.
     pub binds_thoughts: bool,
 }
 
-/// What the configuration says of a model in place of its vendor's table. Absent means: as the table has it.
+/// Overrides of a model's traits in the configuration. Absent means as in the adapter's table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraitOverrides {
     /// See [`ModelTraits::thinks`].
@@ -153,13 +155,12 @@ pub struct TraitOverrides {
     pub forced_tools: Option<ParameterSupport>,
     /// See [`ModelTraits::binds_thoughts`].
     pub binds_thoughts: Option<bool>,
-    /// Whether the model is asked to think by a number of tokens, in place of an effort or a level. Only of vendors
-    /// that have both.
+    /// True if reasoning is requested as a number of tokens, and not as an effort. Only for vendors that have both.
     pub by_budget: Option<bool>,
 }
 
 impl ModelTraits {
-    /// With what the configuration says.
+    /// The traits with these overrides applied.
     #[must_use]
     pub fn with(self, overrides: Option<&TraitOverrides>) -> Self {
         let Some(overrides) = overrides else { return self };

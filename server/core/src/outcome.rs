@@ -1,46 +1,46 @@
-//! How a try of a tool call ends: the words that runs and hosts share.
+//! End of an attempt of a tool call, in types that runs and hosts share.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::Image;
 use crate::time::Millis;
 
-/// Whether a try may have had effects. Only [`Ran::No`] may be tried again blindly.
+/// Knowledge of whether an attempt ran. Only after [`Ran::No`] is another attempt safe for every tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ran {
-    /// Certainly not.
+    /// It certainly did not run.
     No,
-    /// Nobody knows.
+    /// It may have run.
     Maybe,
-    /// Certainly.
+    /// It certainly ran.
     Yes,
 }
 
-/// A host's answer to a call.
+/// Outcome of an attempt, as the host reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// It ran.
+    /// The tool ran and returned a result.
     Succeeded {
-        /// What the model reads.
+        /// The output for the model.
         output: String,
-        /// Pictures beside it.
+        /// Pictures that belong to the output.
         images: Vec<Image>,
     },
-    /// It failed.
+    /// The tool failed.
     Failed {
-        /// What the model reads, unless it is tried again.
+        /// The error. The model reads it unless there is another attempt.
         message: String,
-        /// Whether another try may help.
+        /// True if another attempt may succeed.
         retryable: bool,
-        /// Not before this.
+        /// Least wait before another attempt.
         delay: Millis,
-        /// What is known of its effects.
+        /// Whether the attempt may have had effects.
         ran: Ran,
     },
-    /// The host does not take it, and no host will: the model is told.
+    /// The host does not run the call, and no other host would. The model is told.
     Rejected {
-        /// What the model reads.
+        /// The reason for the model.
         message: String,
     },
 }

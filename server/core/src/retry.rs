@@ -1,14 +1,16 @@
-//! Whether, and after how long, what failed is tried again.
+//! Backoff: the wait before a failed model call is retried.
 
 use crate::agent::RetryPolicy;
 use crate::error::ErrorClass;
 use crate::time::Millis;
 
-/// A provider's Retry-After beyond this is not waited for.
+/// Longest Retry-After of a provider that is honoured.
 const RETRY_AFTER_MAX: Millis = Millis::secs(300);
 
-/// The wait before another try after the `failures`th failure in a row (from 1); `None` where there is none, because
-/// trying again changes nothing, something else has to be done first, or the retries are used up.
+/// The wait before the next attempt, after `failures` consecutive failures.
+///
+/// `None` means no retry: it would not help, the context must be compacted first, or the retries are used up. `chance` is
+/// the random number for the jitter.
 #[must_use]
 pub fn after_failure(
     policy: &RetryPolicy,
@@ -23,10 +25,10 @@ pub fn after_failure(
     }
 }
 
-/// The wait after the `failures`th failure in a row (from 1), or `None` when the retries are used up.
+/// The wait after `failures` consecutive failures, or `None` if the retries are used up.
 ///
-/// Exponential, doubled from the policy's first bound to its cap; with jitter, drawn evenly between zero and the bound
-/// by `chance`. What the provider asks for is the least that is waited.
+/// The bound doubles from the policy's initial backoff to its highest. With jitter, the wait is drawn evenly between zero
+/// and the bound. It is never shorter than the provider asks for.
 fn backoff(policy: &RetryPolicy, failures: u32, retry_after: Option<Millis>, chance: u64) -> Option<Millis> {
     if failures > policy.max_retries {
         return None;
@@ -37,10 +39,10 @@ fn backoff(policy: &RetryPolicy, failures: u32, retry_after: Option<Millis>, cha
     Some(Millis(wait.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX).0)))
 }
 
-/// Chance for the `attempt`th try of the `model_call`th model call of a run: the same on every replay.
+/// The random number for the jitter of one attempt of a model call: the same on every replay.
 #[must_use]
 pub fn chance(seed: u64, model_call: u32, attempt: u32) -> u64 {
-    // SplitMix64 (Steele, Lea, Flood 2014): a full-period mixer is all that jitter needs.
+    // SplitMix64 (Steele, Lea, Flood 2014): good enough for jitter.
     let mut mixed = seed
         .wrapping_add(u64::from(model_call) << 32 | u64::from(attempt))
         .wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -58,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_get_better_is_tried_again() {
+    fn only_retryable_failures_are_retried() {
         let wait = |class, failures| after_failure(&policy(false), class, failures, None, 0);
         assert_eq!(wait(ErrorClass::Retryable, 1), Some(Millis::secs(1)));
         assert_eq!(wait(ErrorClass::Retryable, 6), None, "the retries are used up");

@@ -1,13 +1,13 @@
-//! What a tool call is called where people read of it: its tool's template, filled in with its arguments.
+//! Titles of tool calls for people: the template of the tool, filled with the arguments of the call.
 
 use serde_json::Value;
 
 use crate::limits::{TOOL_TITLE_BYTES_MAX, TOOL_TITLE_CHARS_MAX};
 
-/// Whether a declaration may have this template.
+/// Checks the template of a declaration.
 ///
 /// # Errors
-/// What is wrong with it, for the host's author.
+/// The fault, for the host's author.
 pub fn check(template: &str) -> Result<(), String> {
     if template.len() > TOOL_TITLE_BYTES_MAX || template.contains(char::is_control) {
         return Err(format!("the title must be one line of at most {TOOL_TITLE_BYTES_MAX} bytes"));
@@ -15,8 +15,8 @@ pub fn check(template: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The title of a call: each `{name}` of the template stands for that argument, a text as it is and anything else as
-/// JSON; one that the call does not have stands for nothing. One line, and no longer than people read.
+/// The title of a call. Each `{name}` in the template is replaced by that argument: a string as it is, anything else as
+/// JSON, a missing one by nothing. The title is one line of at most [`TOOL_TITLE_CHARS_MAX`] characters.
 #[must_use]
 pub fn title(template: &str, arguments: &str) -> String {
     if template.is_empty() {
@@ -41,7 +41,7 @@ fn push(whole: &mut String, argument: Option<&Value>) {
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     };
-    // A longer one is cut anyway.
+    // More characters than this are cut later anyway.
     whole.extend(text.chars().take(TOOL_TITLE_CHARS_MAX + 1));
 }
 

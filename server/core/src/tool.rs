@@ -1,4 +1,4 @@
-//! What a tool declares of itself.
+//! Declarations of tools, runtimes, and digests.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -6,23 +6,23 @@ use sha2::{Digest as _, Sha256};
 use crate::id::RuntimeId;
 use crate::time::Millis;
 
-/// What it means to run a call of this tool twice. Decides what happens when a host is lost with a call in flight.
+/// Effect of running a call twice. It decides what happens to a call whose host is lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectClass {
-    /// Changes nothing; run it as often as you like.
+    /// The call changes nothing.
     ReadOnly,
-    /// Twice is the same as once.
+    /// Running it twice has the same effect as running it once.
     Idempotent,
-    /// The host sees to it that one idempotency key takes effect once.
+    /// The host makes sure that a call with the same idempotency key takes effect only once.
     Keyed,
-    /// Twice is wrong. Never run again without a human's word.
+    /// Running it twice does harm. It is never run again without a person's decision.
     #[default]
     Unsafe,
 }
 
 impl EffectClass {
-    /// Whether a call that may have run can be given to another host.
+    /// True if a call that may have run can go to another host.
     #[must_use]
     pub fn repeatable(self) -> bool {
         match self {
@@ -35,70 +35,70 @@ impl EffectClass {
 /// A tool as its host declares it. Hosts that serve the same tool must declare the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolDeclaration {
-    /// `[A-Za-z0-9_-]`, at most 64 bytes.
+    /// Name of the tool: `[A-Za-z0-9_-]`, at most 64 bytes.
     pub name: String,
-    /// What the model reads to decide when to call it.
+    /// Description by which the model decides when to call the tool.
     pub description: String,
-    /// JSON schema of the arguments, an object; JSON text.
+    /// JSON schema of the arguments, as JSON text. The arguments are an object.
     pub input_schema: String,
-    /// What running twice means.
+    /// Effect of running a call twice.
     #[serde(default)]
     pub effect: EffectClass,
-    /// Whether a human must approve each call.
+    /// True if a person must approve each call.
     #[serde(default)]
     pub requires_approval: bool,
-    /// Whether calls need a runtime that was opened for the run.
+    /// True if calls need a runtime that is opened for the run.
     #[serde(default)]
     pub requires_runtime: bool,
-    /// From the offer of each try to its result; absent means the server's default.
+    /// Longest time from the offer of an attempt to its result; absent means the server's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
-    /// Calls of this tool in flight on one host; absent means as many as the host's credit.
+    /// Calls of it that may run on one host at the same time; absent leaves the host's credit as the only bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrency: Option<u32>,
-    /// Whether it sends output while it runs.
+    /// True if the tool sends output while it runs.
     #[serde(default)]
     pub streams_output: bool,
-    /// What a call is called where people read of it: see [`crate::title`]. Empty: nothing but the tool's name.
+    /// Template for the titles of calls: see [`crate::title`]. Without one, people read the tool's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
 }
 
 impl ToolDeclaration {
-    /// Digest of everything declared: equal digests are the same tool.
+    /// Digest of the whole declaration. Equal digests mean equal declarations.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of(&[&serde_json::to_vec(self).expect("plain data serialises")])
     }
 }
 
-/// What a tool with [`ToolDeclaration::requires_runtime`] runs in, such as a browser or a sandbox: one per run and
-/// host.
+/// A runtime: what a tool with [`ToolDeclaration::requires_runtime`] runs in, such as a browser or a sandbox. A run has
+/// one at a time, on one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runtime {
-    /// Names it.
+    /// Id of the runtime, with its run.
     pub id: RuntimeId,
-    /// From the run's request: a JSON object, or empty.
+    /// Initial data from the run's request: a JSON object, or empty.
     pub init_data: String,
-    /// Advice from the run's request: a JSON object, or empty.
+    /// Hints from the run's request: a JSON object, or empty.
     pub hints: String,
 }
 
 impl Runtime {
-    /// Roughly its bytes on the wire.
+    /// Approximate size on the wire, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.init_data.len() + self.hints.len()
     }
 }
 
-/// The first 16 bytes of a SHA-256, in hex.
+/// A digest: the first 16 bytes of a SHA-256 hash, in hex.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Digest(String);
 
 impl Digest {
-    /// Of these pieces, each preceded by its length, so that moving a boundary changes the digest.
+    /// The digest of these pieces. The length of each is hashed too, so that moving a boundary changes the digest.
     #[must_use]
     pub fn of(pieces: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
@@ -110,13 +110,13 @@ impl Digest {
         Self(hash.finalize().iter().take(16).flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect())
     }
 
-    /// A digest that someone claims; equal to a real one only if it is that one.
+    /// A digest from outside, to be compared with a computed one.
     #[must_use]
     pub fn claimed(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// As text.
+    /// The digest as lower-case hex digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

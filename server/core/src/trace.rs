@@ -1,7 +1,7 @@
-//! Trace context, as the W3C defines it: which trace a run belongs to, and the ids of the spans that it is shown as.
+//! Trace context of the W3C: the trace that a run belongs to, and the ids of its spans.
 //!
-//! All ids follow from the first event of the journal, so a restart continues the trace that was begun, and a tool host
-//! can be told of a span before that span is over.
+//! All ids are computed from the first event of the journal. So a restart continues the same trace, and a tool host can get
+//! the id of a span before that span has ended.
 
 use std::fmt::{self, Write as _};
 
@@ -11,24 +11,24 @@ use sha2::{Digest as _, Sha256};
 use crate::id::{CallSlot, RunId};
 use crate::time::Timestamp;
 
-/// Of a `traceparent` of version 00; later versions may have more behind it.
+/// Length of a `traceparent` of version 00. Later versions may be longer.
 const TEXT_BYTES: usize = 55;
-/// The longest header that is looked at.
+/// Longest header that is read.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// A span of another process or of this one, as a `traceparent` header names it.
+/// A span of any process, as a `traceparent` header names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The trace; not all zero.
+    /// Id of the trace; never all zero.
     pub trace: [u8; 16],
-    /// The span; not all zero.
+    /// Id of the span; never all zero.
     pub span: [u8; 8],
-    /// Whether whoever began the trace records it.
+    /// True if the trace is recorded by its first process.
     pub sampled: bool,
 }
 
 impl TraceParent {
-    /// Reads a header. What cannot be read counts as absent, as the recommendation asks.
+    /// Reads a header. An unreadable header counts as absent, as the recommendation demands.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > TEXT_BYTES_MAX || !text.is_ascii() {
@@ -46,7 +46,7 @@ impl TraceParent {
     }
 }
 
-/// Lower-case digits, and exactly as many as there is room for.
+/// Reads lower-case hex digits: exactly two for each byte.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -86,39 +86,37 @@ impl<'de> Deserialize<'de> for TraceParent {
     }
 }
 
-/// What a span of a run is about.
+/// A span of a run, by the work that it covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunSpan<'a> {
-    /// All of it.
+    /// The run as a whole.
     Run,
-    /// A try of a model call.
+    /// One attempt of a model call.
     Model {
-        /// Which model call.
+        /// Number of the model call, from 1.
         call: u32,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
     },
-    /// A tool call, with all its tries.
+    /// A tool call with all its attempts.
     Call(CallSlot),
-    /// A question to a human, by its id.
+    /// A question to people, by its id.
     Question(&'a str),
-    /// A compaction.
+    /// A compaction, by its number.
     Compaction(u32),
 }
 
-/// The trace of a run.
+/// The trace that a run belongs to, and the ids of the run's spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunTrace {
-    /// The run.
     run: RunId,
-    /// The trace: the caller's, or one of its own.
+    /// The caller's trace, or one that only this run has.
     trace: [u8; 16],
-    /// The caller's span.
     parent: Option<TraceParent>,
 }
 
 impl RunTrace {
-    /// The trace of a run that started then, for a caller who may have a trace already.
+    /// The trace of a run. It is the caller's trace, if there is one.
     #[must_use]
     pub fn new(run: RunId, started: Timestamp, parent: Option<TraceParent>) -> Self {
         let own = || first(&digest(&[b"trace", run.as_str().as_bytes(), &started.0.to_be_bytes()]));
@@ -126,25 +124,25 @@ impl RunTrace {
         Self { run, trace, parent }
     }
 
-    /// The trace's id.
+    /// Id of the trace.
     #[must_use]
     pub fn trace(&self) -> [u8; 16] {
         self.trace
     }
 
-    /// The caller's span, above that of the run.
+    /// The caller's span, which is the parent of the run's.
     #[must_use]
     pub fn parent(&self) -> Option<TraceParent> {
         self.parent
     }
 
-    /// Whether the spans are recorded: unless the caller records none.
+    /// True if the spans are recorded. False only if the caller's trace is not recorded.
     #[must_use]
     pub fn sampled(&self) -> bool {
         self.parent.is_none_or(|parent| parent.sampled)
     }
 
-    /// The id of one of the run's spans.
+    /// Id of one of the run's spans.
     #[must_use]
     pub fn span(&self, of: RunSpan<'_>) -> [u8; 8] {
         let name = match of {
@@ -157,7 +155,7 @@ impl RunTrace {
         first(&digest(&[b"span", &self.trace, self.run.as_str().as_bytes(), name.as_bytes()]))
     }
 
-    /// What whoever does a part of the run's work is told of the span that is about it.
+    /// The parent span for work that another process does for this span.
     #[must_use]
     pub fn parent_of(&self, of: RunSpan<'_>) -> TraceParent {
         TraceParent { trace: self.trace, span: self.span(of), sampled: self.sampled() }
@@ -173,7 +171,7 @@ fn digest(pieces: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// The first bytes; never all zero, which would mean that there is no id.
+/// The first bytes of a digest. Never all zero, which would mean "no id".
 fn first<const N: usize>(digest: &[u8; 32]) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&digest[..N]);
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_absent() {
+    fn an_unreadable_header_is_absent() {
         for text in [
             String::new(),
             "00".to_owned(),

@@ -1,7 +1,6 @@
-//! Deltas to one finished message.
+//! Assembling a model's deltas into one message.
 //!
-//! Pure, so that the server that calls the model, a subscriber that replays the stream and a test all end with the
-//! same message from the same deltas, however the provider cut them.
+//! **Invariant:** the message depends on the content of the deltas alone, and not on how the provider cut them.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,53 +13,53 @@ use crate::limits::{
 };
 use crate::message::{FinishReason, Message, Part, ProviderState, Reasoning, Role, ToolCall, Usage};
 
-/// Puts a model's deltas together.
+/// Assembles the deltas of one attempt of a model call.
 #[derive(Debug, Clone)]
 pub struct Assembler {
     model_call: u32,
     last_seq: Option<u64>,
     parts: Vec<Part>,
-    /// From a delta's index to the place of its tool call in `parts`.
+    /// Index of each tool call in `parts`, by the index in its deltas.
     calls: BTreeMap<u32, usize>,
     provider_ids: BTreeSet<String>,
-    /// The reasoning that still waits for its end, by its place in `parts`.
+    /// Index in `parts` of the reasoning that is not complete yet.
     open_reasoning: Option<usize>,
-    /// Whether the text that stands last is complete, so that more text begins a part of its own.
+    /// True if the last part is a complete text, so that more text begins a new part.
     text_is_complete: bool,
     bytes: usize,
     usage: Usage,
     finish: Option<FinishReason>,
 }
 
-/// What a model call came to.
+/// The finished message of a model call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AssembledMessage {
-    /// The whole answer.
+    /// The message of the model.
     pub message: Message,
-    /// Why it ended. [`FinishReason::ToolCalls`] if and only if it ended well and asks for tools.
+    /// Reason of its end: [`FinishReason::ToolCalls`] if and only if it ended normally and has tool calls.
     pub finish_reason: FinishReason,
-    /// As the provider last reported it.
+    /// Tokens, as the provider last reported them.
     pub usage: Usage,
 }
 
-/// Why deltas make no message.
+/// Reasons why deltas cannot be assembled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AssembleError {
-    /// One of our bounds was passed.
+    /// The message is larger than a bound of this server.
     #[error("the answer has more than {max} {unit}")]
     TooLarge {
-        /// The bound.
+        /// The bound that was passed.
         max: usize,
-        /// What it counts.
+        /// Unit of the bound, in the plural.
         unit: &'static str,
     },
-    /// The deltas contradict each other.
+    /// The deltas contradict each other. The text names the fault.
     #[error("{0}")]
     Malformed(&'static str),
 }
 
 impl AssembleError {
-    /// The same in the terms of a failed model call.
+    /// The kind of model error that this is.
     #[must_use]
     pub fn kind(self) -> ModelErrorKind {
         match self {
@@ -71,7 +70,7 @@ impl AssembleError {
 }
 
 impl Assembler {
-    /// For the `model_call`th call of a run, from 1.
+    /// An assembler for this model call of a run, counted from 1.
     #[must_use]
     pub fn new(model_call: u32) -> Self {
         Self {
@@ -88,10 +87,10 @@ impl Assembler {
         }
     }
 
-    /// Takes the next delta. `false` when `seq` is not later than one seen before; it is then ignored.
+    /// Takes the next delta. A delta whose `seq` is not higher than all before is ignored, and `false` is returned.
     ///
     /// # Errors
-    /// When the answer passes a bound or the delta contradicts an earlier one. The assembler is of no use afterwards.
+    /// If the message passes a bound or the delta contradicts an earlier one. The assembler must not be used afterwards.
     pub fn consume(&mut self, seq: u64, delta: impl Borrow<Delta>) -> Result<bool, AssembleError> {
         if self.last_seq.is_some_and(|last| seq <= last) {
             return Ok(false);
@@ -110,7 +109,7 @@ impl Assembler {
     /// The finished message.
     ///
     /// # Errors
-    /// When the model never said that it was done.
+    /// If no delta ended the response.
     pub fn finish(mut self) -> Result<AssembledMessage, AssembleError> {
         let reason =
             self.finish.take().ok_or(AssembleError::Malformed("the answer ends before it is finished"))?;
@@ -185,7 +184,7 @@ impl Assembler {
                 Some(Part::Text { state: of_text, .. }) if !self.text_is_complete => {
                     *of_text = Some(state.clone());
                 }
-                // Some providers sign an answer with a text of nothing.
+                // Some providers send their signature with an empty text.
                 _ => self.push(Part::Text { text: String::new(), state: Some(state.clone()) })?,
             }
         }
@@ -225,7 +224,7 @@ impl Assembler {
                 Ok(())
             }
             _ if signature.is_none() && redacted.is_none() && state.is_none() => Ok(()),
-            // Providers that hide their reasoning send nothing but what they need to see again.
+            // Providers that hide their reasoning send only its state.
             _ => self.push(Part::Reasoning(Reasoning { text: String::new(), signature, redacted, state })),
         }
     }
@@ -270,8 +269,8 @@ impl Assembler {
         Ok(())
     }
 
-    /// What the provider gave if nothing before it has the same, else something made up that nothing else has.
-    /// The same deltas always make up the same.
+    /// The provider's id if no earlier call has it, or else a generated one that no other call has. The same deltas always
+    /// lead to the same id.
     fn unique_id(&mut self, given: Option<String>, position: u32) -> String {
         let base = given
             .filter(|id| !id.trim().is_empty())

@@ -1,5 +1,7 @@
-//! History to request: what the model reads. A function of the history alone, so that the same history reads the
-//! same, and a longer one begins like the shorter.
+//! History to request: the messages that are sent to a model.
+//!
+//! **Invariant:** a function of the history alone. The request of a longer history begins with that of a shorter one, so
+//! that provider caches stay valid.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use crate::id::CallSlot;
 use crate::limits::TOOL_RESULT_SHOWN_BYTES_MAX;
 use crate::message::{Message, Part, Role, SharedMessage, ToolCall, ToolResult, ToolStatus};
 
-/// What of an entry the model is shown: a tool's output beyond [`TOOL_RESULT_SHOWN_BYTES_MAX`] is cut, and says so.
+/// The message as the model reads it: tool output beyond [`TOOL_RESULT_SHOWN_BYTES_MAX`] is cut, with a notice.
 #[must_use]
 pub fn shown(message: &SharedMessage) -> SharedMessage {
     if !message.parts.iter().any(is_too_long) {
@@ -18,7 +20,7 @@ pub fn shown(message: &SharedMessage) -> SharedMessage {
     Arc::new(Message { role: message.role, parts })
 }
 
-/// Whether [`shown`] cuts this message.
+/// True if [`shown`] cuts this message.
 #[must_use]
 pub fn is_cut(message: &Message) -> bool {
     message.parts.iter().any(is_too_long)
@@ -41,8 +43,9 @@ fn cut(part: Part) -> Part {
     }
 }
 
-/// The messages to send: the history, with every tool call directly followed by its result and no result without its
-/// call. A history that the loop wrote has this already, and is passed on as it is.
+/// The messages to send: every tool call is directly followed by its result, and every result has its call.
+///
+/// A history that the loop wrote has this form already and is returned unchanged. Histories that callers bring may not.
 #[must_use]
 pub fn messages(history: &[SharedMessage]) -> Vec<SharedMessage> {
     let mut paired = PairedHistory::default();
@@ -51,21 +54,21 @@ pub fn messages(history: &[SharedMessage]) -> Vec<SharedMessage> {
     paired.out
 }
 
-/// The [`messages`] of a history that grows: each is looked at once, however often they are sent. What was sent once is
-/// the same shared message the next time.
+/// The [`messages`] of a growing history. Each message is processed once, however often they are sent, and keeps the same
+/// shared message.
 #[derive(Debug, Clone, Default)]
 pub struct PairedHistory {
     out: Vec<SharedMessage>,
-    /// Calls of the last message that have no result yet.
+    /// Calls of the last assistant message that have no result yet.
     open: Vec<ToolCall>,
 }
 
 impl PairedHistory {
-    /// Adds the history's next message.
+    /// Adds the next message of the history.
     pub fn add(&mut self, message: &SharedMessage) {
         match message.role {
             Role::Tool => {
-                let kept = answers(message, &mut self.open);
+                let kept = matching_results(message, &mut self.open);
                 self.out.extend(kept);
             }
             Role::System | Role::User | Role::Assistant => {
@@ -76,7 +79,7 @@ impl PairedHistory {
         }
     }
 
-    /// The messages to send, as [`messages`] gives them for all that was added.
+    /// The messages to send: the same as [`messages`] of everything that was added.
     #[must_use]
     pub fn messages(&self) -> Vec<SharedMessage> {
         let mut out = Vec::with_capacity(self.out.len() + self.open.len());
@@ -92,8 +95,8 @@ impl<'a> Extend<&'a SharedMessage> for PairedHistory {
     }
 }
 
-/// The message without results that nobody asked for; `None` if nothing is left.
-fn answers(message: &SharedMessage, open: &mut Vec<ToolCall>) -> Option<SharedMessage> {
+/// The tool message without results that have no open call. `None` if nothing is left.
+fn matching_results(message: &SharedMessage, open: &mut Vec<ToolCall>) -> Option<SharedMessage> {
     let mut answered = BTreeSet::new();
     let fits = |part: &Part| match part {
         Part::ToolResult(result) => open.iter().any(|call| call.slot == result.slot),
@@ -126,7 +129,7 @@ fn slot(part: &Part) -> Option<CallSlot> {
     }
 }
 
-/// Gives calls that never got a result one that says so.
+/// Adds a result that says "not completed" for every call without one.
 fn close(out: &mut Vec<SharedMessage>, open: Vec<ToolCall>) {
     for call in open {
         let result = ToolResult {

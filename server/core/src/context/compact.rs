@@ -1,4 +1,5 @@
-//! How a context is made smaller. Every strategy is a function of the entries, but for the words of a summary.
+//! Compaction strategies: truncate, extract, summarize, trim. Each is a function of the entries, except for the text of a
+//! summary, which a model writes.
 //!
 //! **Invariant:** a tool call and its result are shown or hidden together.
 
@@ -7,25 +8,25 @@ use crate::entry::{Compaction, Cut, Entry};
 use crate::id::EntryNo;
 use crate::message::{Message, Part, Role, SharedMessage};
 
-/// Of older tool outputs, what `extract` keeps, in bytes.
+/// Bytes that `extract` keeps of an older tool output.
 const EXTRACTED_OUTPUT_BYTES: u32 = 512;
-/// Of the user's last words, what a notice repeats, in bytes.
+/// Most bytes of the user's last message that a notice quotes.
 const QUOTED_BYTES_MAX: usize = 4 * 1024;
-/// How often a context is made smaller still before that is given up.
+/// Number of trim levels. After the last one a context that is still too large stays so.
 pub const TRIM_LEVELS: u32 = 10;
 
-/// What a compaction is to achieve.
+/// The size that a compaction is to reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactionGoal {
-    /// Messages at the end that are kept as they are, where that can be.
+    /// Messages at the end to keep unchanged, if the bounds allow it.
     pub keep_recent: u32,
-    /// Messages in all; absent means no bound.
+    /// Most messages in all; absent means no bound.
     pub messages: Option<u32>,
-    /// Tokens in all; absent means no bound.
+    /// Most tokens in all; absent means no bound.
     pub tokens: Option<u64>,
 }
 
-/// Leaves the oldest messages out.
+/// Hides the oldest messages.
 #[must_use]
 pub fn truncate(entries: &[Entry], keep_recent: u32) -> Compaction {
     let strategy = "truncate".to_owned();
@@ -37,13 +38,13 @@ pub fn truncate(entries: &[Entry], keep_recent: u32) -> Compaction {
     Compaction { strategy, up_to, summary: notice(entries, up_to), keep_system: true, cut: before.cut }
 }
 
-/// Cuts older tool outputs and what is stale; everything that was said stays.
+/// Cuts older tool outputs and drops stale ones. All other texts stay.
 #[must_use]
 pub fn extract(entries: &[Entry], keep_recent: u32) -> Compaction {
     let before = last_compaction(entries).cloned().unwrap_or_default();
     let up_to = boundary(entries, keep_recent).max(before.up_to);
     let cut = match &before.cut {
-        // What was cut stays cut.
+        // Earlier cuts stay.
         Some(cut) => Cut {
             up_to: up_to.max(cut.up_to),
             output_bytes: cut.output_bytes.min(EXTRACTED_OUTPUT_BYTES),
@@ -54,8 +55,7 @@ pub fn extract(entries: &[Entry], keep_recent: u32) -> Compaction {
     Compaction { strategy: "extract".to_owned(), cut: Some(cut), ..before }
 }
 
-/// What a summary is to be written of: the last entry that it stands for, and the messages; `None` where there is
-/// nothing to sum up.
+/// The part of a session to summarize: its last entry, and its messages. `None` if there is nothing to summarize.
 #[must_use]
 pub fn to_summarize(entries: &[Entry], keep_recent: u32) -> Option<(EntryNo, Vec<SharedMessage>)> {
     let up_to = boundary(entries, keep_recent);
@@ -67,7 +67,7 @@ pub fn to_summarize(entries: &[Entry], keep_recent: u32) -> Option<(EntryNo, Vec
     Some((up_to, compacted(&entries[..end], &before)))
 }
 
-/// A summary in place of the entries that it stands for.
+/// The compaction that shows a summary in place of the entries up to `up_to`.
 #[must_use]
 pub fn summarized(entries: &[Entry], up_to: EntryNo, summary: &str) -> Compaction {
     Compaction {
@@ -79,7 +79,7 @@ pub fn summarized(entries: &[Entry], up_to: EntryNo, summary: &str) -> Compactio
     }
 }
 
-/// Makes a compaction as hard as its goal demands, and no harder; the hardest there is where nothing achieves it.
+/// Trims a compaction level by level until it reaches the goal. If no level reaches it, returns the last one.
 #[must_use]
 pub fn fit(
     entries: &[Entry],
@@ -103,14 +103,14 @@ pub fn fit(
     candidate
 }
 
-/// The deterministic last resort: keeps less of everything with each level.
+/// The deterministic last resort, for example after a failed summary: keeps less of everything with each level.
 #[must_use]
 pub fn trim(entries: &[Entry], goal: CompactionGoal, tokens: impl Fn(&Message) -> u64) -> Compaction {
     let first = Compaction { strategy: "trim".to_owned(), ..truncate(entries, goal.keep_recent) };
     fit(entries, first, goal, tokens)
 }
 
-/// A compaction with fewer messages, shorter outputs and, from the fourth level on, shorter texts.
+/// The compaction at a trim level: fewer messages, shorter outputs and, from level 4 on, shorter texts.
 fn trimmed(entries: &[Entry], base: &Compaction, keep_recent: u32, level: u32) -> Compaction {
     let keep = keep_recent.checked_shr(level.saturating_sub(1)).unwrap_or(0).max(1);
     let up_to = boundary(entries, keep).max(base.up_to);
@@ -136,16 +136,16 @@ fn trimmed(entries: &[Entry], base: &Compaction, keep_recent: u32, level: u32) -
         strategy: base.strategy.clone(),
         up_to,
         summary,
-        // System messages are kept as long as they fit.
+        // System messages are hidden from level 6 on.
         keep_system: base.keep_system && level < 6,
         cut: Some(cut),
     }
 }
 
-/// The last entry to hide so that about `keep_recent` messages stay: what stays never begins with a tool's result.
+/// The last entry to hide, so that about `keep_recent` messages stay. The first message that stays is never a tool result.
 fn boundary(entries: &[Entry], keep_recent: u32) -> EntryNo {
-    let begun = last_compaction(entries).map_or(EntryNo(0), |compaction| compaction.up_to);
-    let first = usize::try_from(begun.0).unwrap_or(usize::MAX).min(entries.len());
+    let already_hidden = last_compaction(entries).map_or(EntryNo(0), |compaction| compaction.up_to);
+    let first = usize::try_from(already_hidden.0).unwrap_or(usize::MAX).min(entries.len());
     let messages: Vec<(usize, &SharedMessage)> = entries
         .iter()
         .enumerate()
@@ -153,33 +153,34 @@ fn boundary(entries: &[Entry], keep_recent: u32) -> EntryNo {
         .filter_map(|(at, entry)| entry.message().map(|message| (at, message)))
         .collect();
     let keep = usize::try_from(keep_recent).unwrap_or(usize::MAX).max(1);
-    let Some(wanted) = messages.len().checked_sub(keep).filter(|wanted| *wanted > 0) else { return begun };
+    let Some(wanted) = messages.len().checked_sub(keep).filter(|wanted| *wanted > 0) else {
+        return already_hidden;
+    };
     let may_begin = |at: usize| messages[at].1.role != Role::Tool;
-    // What stays may begin a little earlier; where that hides nothing, a little later.
+    // Keep a little more than asked for; if that would hide nothing, keep a little less.
     let begin = (1..=wanted)
         .rev()
         .find(|at| may_begin(*at))
         .or_else(|| (wanted..messages.len()).find(|at| may_begin(*at)));
-    // The place of an entry is one more than its index: what is before index `at` ends with entry `at`.
-    begin.map_or(begun, |at| EntryNo(messages[at].0 as u64))
+    // Entry numbers are one more than indexes: the entries before index `at` end with entry number `at`.
+    begin.map_or(already_hidden, |at| EntryNo(messages[at].0 as u64))
 }
 
-/// What the model reads in place of hidden entries: that they are hidden, and what the user wanted last, if that is
-/// among them.
+/// The notice that the model reads in place of hidden entries. If no user message is left, it quotes the last one.
 fn notice(entries: &[Entry], up_to: EntryNo) -> String {
     if up_to.0 == 0 {
         return String::new();
     }
     let end = usize::try_from(up_to.0).unwrap_or(usize::MAX).min(entries.len());
     let (hidden, shown) = entries.split_at(end);
-    let said = |entry: &Entry| {
+    let user_text = |entry: &Entry| {
         entry.message().filter(|message| message.role == Role::User).map(|message| text_of(message))
     };
     let notice = "[Earlier messages of this conversation are left out.]".to_owned();
-    if shown.iter().any(|entry| said(entry).is_some()) {
+    if shown.iter().any(|entry| user_text(entry).is_some()) {
         return notice;
     }
-    match hidden.iter().rev().find_map(said).filter(|text| !text.is_empty()) {
+    match hidden.iter().rev().find_map(user_text).filter(|text| !text.is_empty()) {
         Some(text) => {
             format!("{notice}\nThe user's last message was:\n{}", beginning(&text, QUOTED_BYTES_MAX))
         }

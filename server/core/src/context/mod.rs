@@ -1,4 +1,4 @@
-//! What the model reads and what it wrote: history to request, deltas to message.
+//! The context of a model call: from a session's entries to a request, and from deltas to the finished message.
 
 pub mod assemble;
 pub mod build;

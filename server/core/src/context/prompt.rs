@@ -1,44 +1,44 @@
-//! The system prompt: the agent's own words, then facts about where the caller works, then instruction files; or all of
-//! it as a template says.
+//! The system prompt: the agent's prompt, then the caller's environment, then instruction files; or in the order of a
+//! template.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A file with instructions for the agent.
+/// A file with instructions for the model, such as `AGENTS.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstructionFile {
-    /// Where it stands, for the model to read.
+    /// Path of the file, as the model reads it.
     pub path: String,
-    /// The text.
+    /// Text of the file.
     pub content: String,
 }
 
-/// What a provider's system prompts are put into.
+/// Templates for the system prompts of a provider's models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PromptTemplates {
-    /// Of every model that has none of its own.
+    /// Template of every model without its own.
     pub provider: Option<String>,
-    /// By the provider's own names for its models.
+    /// Templates by model, under the provider's names for its models.
     pub models: BTreeMap<String, String>,
 }
 
 impl PromptTemplates {
-    /// That of a model.
+    /// The template of a model. `None` if there is none.
     #[must_use]
     pub fn of(&self, model: &str) -> Option<&str> {
         self.models.get(model).or(self.provider.as_ref()).map(String::as_str)
     }
 }
 
-/// Where the agent's own words go in a template.
+/// Placeholder of the agent's prompt in a template.
 pub const SYSTEM_PROMPT: &str = "{{system_prompt}}";
-/// Where the environment goes in a prompt or template that names it; otherwise it follows the prompt.
+/// Placeholder of the environment in a prompt or template. Without it, the environment follows the prompt.
 pub const ENVIRONMENT: &str = "{{environment}}";
-/// Where instruction files go in a prompt or template that names them; otherwise they follow the environment.
+/// Placeholder of the instruction files in a prompt or template. Without it, they follow the environment.
 pub const INSTRUCTIONS: &str = "{{instructions}}";
 
-/// The whole system prompt: the template with the agent's own words in it, or these alone where there is no template.
-/// What is not given leaves no trace, so that an agent without files reads its own prompt.
+/// The whole system prompt: the filled template, or the agent's prompt if there is no template. Empty sections add
+/// nothing.
 #[must_use]
 pub fn assemble(
     template: Option<&str>,
@@ -46,20 +46,21 @@ pub fn assemble(
     environment: &BTreeMap<String, String>,
     instructions: &[InstructionFile],
 ) -> String {
-    let sections = [(ENVIRONMENT, facts(environment)), (INSTRUCTIONS, files(instructions))];
+    let sections =
+        [(ENVIRONMENT, environment_section(environment)), (INSTRUCTIONS, instructions_section(instructions))];
     match template {
-        // Nothing but the template's white space would be no prompt, and some providers refuse it.
+        // Some providers refuse a prompt of white space alone, which an empty template leaves.
         Some(template) => fill(&template.replacen(SYSTEM_PROMPT, prompt, 1), sections).trim().to_owned(),
         None => fill(prompt, sections),
     }
 }
 
-/// Puts each section where the text first names it, or at the end. What a section says is not looked at again: a file
-/// that speaks of a place has nothing put there.
+/// Puts each section at its first placeholder, or at the end. Placeholders inside a section are left alone, so that a file
+/// cannot inject another section.
 fn fill<const N: usize>(text: &str, sections: [(&str, String); N]) -> String {
     let mut sections = sections.map(|(name, section)| (name, Some(section)));
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
-    while let Some((at, section)) = next_place(rest, &mut sections) {
+    while let Some((at, section)) = next_placeholder(rest, &mut sections) {
         out.push_str(&rest[..at]);
         out.push_str(&section.1.take().unwrap_or_default());
         rest = &rest[at + section.0.len()..];
@@ -74,8 +75,8 @@ fn fill<const N: usize>(text: &str, sections: [(&str, String); N]) -> String {
     out
 }
 
-/// The first place that the text names, and the section that goes there.
-fn next_place<'a, 'b, T>(
+/// The first placeholder in the text, and its section.
+fn next_placeholder<'a, 'b, T>(
     text: &str,
     sections: &'a mut [(&'b str, T)],
 ) -> Option<(usize, &'a mut (&'b str, T))> {
@@ -83,7 +84,7 @@ fn next_place<'a, 'b, T>(
     places.min_by_key(|(at, _)| *at)
 }
 
-fn facts(environment: &BTreeMap<String, String>) -> String {
+fn environment_section(environment: &BTreeMap<String, String>) -> String {
     if environment.is_empty() {
         return String::new();
     }
@@ -94,7 +95,7 @@ fn facts(environment: &BTreeMap<String, String>) -> String {
     out + "</environment>"
 }
 
-fn files(instructions: &[InstructionFile]) -> String {
+fn instructions_section(instructions: &[InstructionFile]) -> String {
     let sections: Vec<String> = instructions
         .iter()
         .map(|file| {
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_has_the_prompt_and_everything_else_where_it_says() {
+    fn a_template_places_the_prompt_and_the_sections() {
         let environment = BTreeMap::from([("os".to_owned(), "linux".to_owned())]);
         let facts = "<environment>\nos: linux\n</environment>";
         for (template, prompt, expected) in [
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_is_not_looked_at_again() {
+    fn placeholders_inside_sections_are_left_alone() {
         let environment = BTreeMap::from([("os".to_owned(), INSTRUCTIONS.to_owned())]);
         let prompt = assemble(None, "A", &environment, &[file("f", ENVIRONMENT)]);
         assert!(prompt.contains("os: {{instructions}}\n"), "{prompt}");
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_says_where_they_go() {
+    fn a_prompt_may_place_the_sections() {
         let files = [file("AGENTS.md", "text")];
         let prompt = assemble(None, "Read {{instructions}} first.", &BTreeMap::new(), &files);
         assert_eq!(prompt, "Read <instructions path=\"AGENTS.md\">\ntext\n</instructions> first.");

@@ -1,5 +1,7 @@
-//! What the model is shown of a session: its messages as its last compaction says. A function of the entries alone, so
-//! that the same entries read the same; between two compactions a longer session begins like a shorter one.
+//! The messages of a session that the model reads, with its last compaction applied.
+//!
+//! **Invariant:** a function of the entries alone. Between two compactions, the view of a longer session begins with the
+//! view of a shorter one, so that provider caches stay valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,10 +11,10 @@ use crate::id::{CallSlot, EntryNo};
 use crate::message::{Message, Part, Role, SharedMessage, ToolResult};
 use crate::tool::Digest;
 
-/// Put in place of a result whose call was made again later.
+/// Replaces a result whose call was repeated later.
 const STALE: &str = "[left out: the same call was made again later]";
 
-/// The messages to show, oldest first.
+/// The messages that the model reads, oldest first.
 #[must_use]
 pub fn view(entries: &[Entry]) -> Vec<SharedMessage> {
     match last_compaction(entries) {
@@ -21,7 +23,7 @@ pub fn view(entries: &[Entry]) -> Vec<SharedMessage> {
     }
 }
 
-/// The compaction that counts.
+/// The last compaction, which is the only one that applies.
 #[must_use]
 pub fn last_compaction(entries: &[Entry]) -> Option<&Compaction> {
     entries.iter().rev().find_map(|entry| match entry {
@@ -30,7 +32,7 @@ pub fn last_compaction(entries: &[Entry]) -> Option<&Compaction> {
     })
 }
 
-/// The messages as this compaction shows them, whichever compactions are among the entries.
+/// The messages with this compaction applied. Compactions among the entries are ignored.
 #[must_use]
 pub fn compacted(entries: &[Entry], compaction: &Compaction) -> Vec<SharedMessage> {
     let (hidden, shown) = entries.split_at(index_after(entries, compaction.up_to));
@@ -43,13 +45,14 @@ pub fn compacted(entries: &[Entry], compaction: &Compaction) -> Vec<SharedMessag
     match &compaction.cut {
         None => out.extend(shown.iter().filter_map(Entry::message).cloned()),
         Some(cut) => {
-            let whole = index_after(entries, cut.up_to).saturating_sub(hidden.len()).min(shown.len());
-            let (old, recent) = shown.split_at(whole);
-            // What comes later must not change how the past reads.
+            let cut_count = index_after(entries, cut.up_to).saturating_sub(hidden.len()).min(shown.len());
+            let (old, recent) = shown.split_at(cut_count);
+            // Only old entries are looked at: a later entry must not change how earlier ones read.
             let stale = stale_results(old);
             out.extend(old.iter().enumerate().filter_map(|(at, entry)| {
-                let message = shortened(entry.message()?, cut, |part| stale.contains(&(at, part)));
-                // A message of nothing but old thoughts says nothing.
+                let message =
+                    shortened(entry.message()?, cut, |part| stale.contains(&PartPlace { entry: at, part }));
+                // A message that had only reasoning is empty now.
                 (!message.parts.is_empty()).then_some(message)
             }));
             out.extend(recent.iter().filter_map(Entry::message).cloned());
@@ -58,31 +61,40 @@ pub fn compacted(entries: &[Entry], compaction: &Compaction) -> Vec<SharedMessag
     out
 }
 
-/// How many entries there are up to this one.
+/// Number of entries up to this one, and so the index of the entry after it.
 fn index_after(entries: &[Entry], entry: EntryNo) -> usize {
     usize::try_from(entry.0).unwrap_or(usize::MAX).min(entries.len())
 }
 
-/// The places (entry, part) of results whose call was made again later with the same arguments.
-fn stale_results(entries: &[Entry]) -> BTreeSet<(usize, usize)> {
+/// The place of a part among some entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PartPlace {
+    /// Index of the entry.
+    entry: usize,
+    /// Index of the part in the entry's message.
+    part: usize,
+}
+
+/// Results whose call was repeated later with the same arguments.
+fn stale_results(entries: &[Entry]) -> BTreeSet<PartPlace> {
     let mut open: BTreeMap<CallSlot, Digest> = BTreeMap::new();
-    let mut last: BTreeMap<Digest, (usize, usize)> = BTreeMap::new();
+    let mut last: BTreeMap<Digest, PartPlace> = BTreeMap::new();
     let mut stale = BTreeSet::new();
     let messages =
-        entries.iter().enumerate().filter_map(|(at, entry)| entry.message().map(|said| (at, said)));
+        entries.iter().enumerate().filter_map(|(at, entry)| entry.message().map(|message| (at, message)));
     for (at, message) in messages {
         if message.role != Role::Tool {
-            // Slots are of one run; those of an earlier one mean other calls.
+            // The same slot in another run is another call.
             open = message
                 .tool_calls()
                 .map(|call| (call.slot, Digest::of(&[call.name.as_bytes(), call.arguments.as_bytes()])))
                 .collect();
         }
-        for (part_at, part) in message.parts.iter().enumerate() {
+        for (at_part, part) in message.parts.iter().enumerate() {
             if let Part::ToolResult(result) = part
                 && let Some(call) = open.get(&result.slot)
             {
-                stale.extend(last.insert(call.clone(), (at, part_at)));
+                stale.extend(last.insert(call.clone(), PartPlace { entry: at, part: at_part }));
             }
         }
     }
@@ -95,8 +107,9 @@ fn shortened(message: &SharedMessage, cut: &Cut, is_stale: impl Fn(usize) -> boo
     Arc::new(Message { role: message.role, parts })
 }
 
-/// The part, cut; `None` for what the model can do without: old thoughts, and what only a provider reads. A text loses
-/// its provider's state, which is about the text as it was; a call is not changed and keeps it.
+/// The part with its texts cut. `None` for reasoning and for parts that only a provider reads.
+///
+/// A text loses its provider's state, which belongs to the uncut text. A call is not changed and keeps its state.
 fn shorter(part: &Part, cut: &Cut, is_stale: bool) -> Option<Part> {
     Some(match part {
         Part::Reasoning(_) | Part::Opaque(_) => return None,
@@ -112,12 +125,12 @@ fn shorter(part: &Part, cut: &Cut, is_stale: bool) -> Option<Part> {
     })
 }
 
-/// The beginning of a text, with a word on what is missing.
+/// The beginning of a text, with a notice of the cut.
 fn short(text: &str, bytes: Option<u32>) -> String {
     let Some(bytes) = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)) else {
         return text.to_owned();
     };
-    // Cutting must make it shorter, the word on it included.
+    // The cut text must be shorter, with its notice, than the whole one.
     const NOTICE: usize = 48;
     if text.len() <= bytes.saturating_add(NOTICE) {
         return text.to_owned();

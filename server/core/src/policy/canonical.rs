@@ -1,4 +1,4 @@
-//! One text for equal values: compact JSON with sorted keys.
+//! Canonical JSON: equal values have the same text, compact and with sorted keys.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn write(value: &Value, to: &mut String) {
             to.push(']');
         }
         Value::Object(members) => {
-            // Whether the library's map is sorted depends on features that any crate of the build can turn on.
+            // Any crate of the build can turn on a feature of serde_json that keeps its maps unsorted.
             let mut members: Vec<_> = members.iter().collect();
             members.sort_unstable_by_key(|(key, _)| *key);
             to.push('{');
@@ -35,7 +35,7 @@ fn write(value: &Value, to: &mut String) {
     }
 }
 
-/// Whether equal texts mean that the values were equal: whole numbers beyond 64 bits are rounded.
+/// True if parsing the JSON rounds no number. Whole numbers beyond 64 bits are rounded, so different ones look equal.
 pub(super) fn is_exact(json: &str) -> bool {
     let mut rest = json;
     while let Some(at) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
@@ -55,7 +55,7 @@ pub(super) fn is_exact(json: &str) -> bool {
     true
 }
 
-/// What follows the string at the beginning.
+/// The rest of the JSON after the string that it begins with.
 fn after_string(json: &str) -> &str {
     let mut letters = json.char_indices().skip(1);
     while let Some((at, letter)) = letters.next() {

@@ -1,16 +1,16 @@
-//! `*` for any run of characters, `?` for one, `\` before either or before itself for the character.
+//! Glob patterns: `*` matches any characters, `?` one character. A `\` before `*`, `?` or `\` makes it literal.
 //!
-//! The pieces between the stars are looked for one after the other, each at its first place: there is no need to come
-//! back to an earlier one, so the time is bounded by the text's length times that of the longest piece.
+//! The pieces between the stars are found one after the other, each at its first match. No backtracking is needed, so the
+//! time is at most the length of the text times that of the longest piece.
 
-/// What stands for one character.
+/// Matches one character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Any,
     This(char),
 }
 
-/// Whether the whole text is as the pattern says.
+/// True if the pattern matches the whole text.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let pieces = pieces(pattern);
     let [first, middle @ .., last] = pieces.as_slice() else {
@@ -26,7 +26,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
     ends_with(last, rest)
 }
 
-/// A pattern that matches this text and nothing else.
+/// The pattern that matches only this text.
 pub(super) fn literal(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for character in text.chars() {
@@ -38,7 +38,7 @@ pub(super) fn literal(text: &str) -> String {
     pattern
 }
 
-/// What stands between the stars: one piece more than there are stars.
+/// The pieces between the stars: always one more than there are stars.
 fn pieces(pattern: &str) -> Vec<Vec<Unit>> {
     let mut pieces = vec![Vec::new()];
     let mut characters = pattern.chars().peekable();
@@ -57,7 +57,7 @@ fn pieces(pattern: &str) -> Vec<Vec<Unit>> {
     pieces
 }
 
-/// What follows the piece at the text's beginning.
+/// The rest of the text after the piece, if the text begins with it.
 fn after<'t>(piece: &[Unit], text: &'t str) -> Option<&'t str> {
     let mut characters = text.chars();
     let fits = piece.iter().all(|unit| match (characters.next(), unit) {
@@ -68,7 +68,7 @@ fn after<'t>(piece: &[Unit], text: &'t str) -> Option<&'t str> {
     fits.then_some(characters.as_str())
 }
 
-/// What follows the first place of the piece in the text.
+/// The rest of the text after the first match of the piece.
 fn after_first<'t>(piece: &[Unit], text: &'t str) -> Option<&'t str> {
     let plain: Option<String> = piece
         .iter()
@@ -78,7 +78,7 @@ fn after_first<'t>(piece: &[Unit], text: &'t str) -> Option<&'t str> {
         })
         .collect();
     match plain {
-        // The library's search takes linear time whatever is looked for.
+        // The standard library's search takes linear time for every text.
         Some(plain) => text.split_once(plain.as_str()).map(|(_, behind)| behind),
         None => text.char_indices().find_map(|(at, _)| after(piece, &text[at..])),
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backslash_takes_the_meaning_away() {
+    fn a_backslash_makes_a_character_literal() {
         check(r"a\*", &["a*"], &["ab", r"a\b", r"a\*"]);
         check(r"\?", &["?"], &["a"]);
         check(r"\\*", &[r"\", r"\a"], &["a"]);

@@ -1,4 +1,4 @@
-//! Rules about which tool calls may run.
+//! Policy rules: which tool calls run, need approval, or are denied.
 
 mod canonical;
 mod glob;
@@ -13,51 +13,51 @@ use crate::limits::{
     POLICY_RULE_BYTES_MAX,
 };
 
-/// Says what becomes of the calls that it matches. A matching deny wins over everything; of the others, the last that
-/// matches counts.
+/// A policy rule: an action for the calls that match it.
+///
+/// A matching rule that denies wins over all others. Of the rest, the last one that matches decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRule {
-    /// For people, and named where it fires; may be empty.
+    /// Name for people, shown when the rule denies a call. May be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What becomes of a call that it matches.
+    /// Action for a call that matches.
     pub action: PolicyAction,
-    /// The tool's name; `*` stands for any run of characters, `?` for one. Empty means every tool.
+    /// Pattern of the tool's name: `*` matches any characters, `?` one character. Empty matches every tool.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool: String,
-    /// What the arguments must be like: all of these.
+    /// Patterns of the arguments. All of them must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<ArgumentPattern>,
-    /// Where it comes from.
+    /// Source of the rule.
     #[serde(default, skip_serializing_if = "RuleOrigin::is_agent")]
     pub origin: RuleOrigin,
 }
 
-/// What becomes of a call.
+/// Action for a matching call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyAction {
-    /// It runs without asking, also where its tool declares that it needs approval.
+    /// The call runs without approval, even if its tool declares that it needs one.
     Allow,
-    /// A human is asked.
+    /// A person must approve the call.
     Ask,
-    /// It does not run; the model reads why.
+    /// The call does not run. The model reads the reason.
     Deny,
 }
 
-/// What one argument must be like.
+/// A pattern that one argument must match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArgumentPattern {
-    /// A JSON Pointer (RFC 6901) into the arguments; empty means the arguments as a whole.
+    /// JSON Pointer (RFC 6901) to a value in the arguments. Empty points to the arguments as a whole.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pointer: String,
-    /// `*` stands for any run of characters, `?` for one; after `\`, these and `\` stand for themselves. Matched
-    /// against the value: a string as it is, anything else as compact JSON with sorted keys. A value that is not there
-    /// does not match.
+    /// The pattern: `*` matches any characters, `?` one character. A `\` before `*`, `?` or `\` makes it literal. A string
+    /// is matched as it is, anything else as compact JSON with sorted keys. A missing value does not match.
     pub pattern: String,
 }
 
-/// Where a rule comes from.
+/// Sources of policy rules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleOrigin {
@@ -66,13 +66,13 @@ pub enum RuleOrigin {
     Agent,
     /// The run's request.
     Request,
-    /// Remembered for the run.
+    /// A decision that was remembered for the run.
     Run,
-    /// Remembered for the session.
+    /// A decision that was remembered for the session.
     Session,
-    /// Remembered for every run.
+    /// A decision that was remembered for every run.
     Remembered,
-    /// Of a dry run.
+    /// A rule that is only tried out, by `CheckPolicy`.
     Candidate,
 }
 
@@ -82,7 +82,7 @@ impl RuleOrigin {
         *self == Self::Agent
     }
 
-    /// Whether a human's decision made the rule.
+    /// True if the rule was made by a person's decision.
     #[must_use]
     pub fn is_remembered(self) -> bool {
         match self {
@@ -92,25 +92,25 @@ impl RuleOrigin {
     }
 }
 
-/// Why a rule is not one.
+/// Faults of a rule from outside.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRule {
-    /// Its name is too long.
+    /// The name is too long.
     #[error("name: must be at most {POLICY_NAME_BYTES_MAX} bytes")]
     NameTooLong,
-    /// The pattern of its tool is too long.
+    /// The pattern of the tool's name is too long.
     #[error("tool: must be at most {POLICY_PATTERN_BYTES_MAX} bytes")]
     ToolTooLong,
-    /// It has too many patterns.
+    /// There are too many argument patterns.
     #[error("arguments: must be at most {POLICY_ARGUMENTS_MAX}")]
     TooManyArguments,
-    /// All its texts together are too long.
+    /// All argument patterns and pointers together are too long.
     #[error("arguments: must be at most {POLICY_RULE_BYTES_MAX} bytes together")]
     TooLong,
-    /// This one's pattern is too long.
+    /// The argument at this index has a pattern that is too long.
     #[error("arguments[{0}].pattern: must be at most {POLICY_PATTERN_BYTES_MAX} bytes")]
     PatternTooLong(usize),
-    /// This one's pointer is none.
+    /// The argument at this index has an invalid pointer.
     #[error(
         "arguments[{0}].pointer: must be empty or a JSON Pointer, such as /path, of at most {POLICY_POINTER_BYTES_MAX} bytes"
     )]
@@ -121,7 +121,7 @@ impl PolicyRule {
     /// Checks a rule from outside.
     ///
     /// # Errors
-    /// What is wrong with it; the message begins with the field.
+    /// The first fault that is found; the message begins with the field.
     pub fn check(&self) -> Result<(), BadRule> {
         if self.name.len() > POLICY_NAME_BYTES_MAX {
             return Err(BadRule::NameTooLong);
@@ -145,8 +145,9 @@ impl PolicyRule {
         if bytes > POLICY_RULE_BYTES_MAX { Err(BadRule::TooLong) } else { Ok(()) }
     }
 
-    /// The rule for calls of exactly this tool with exactly these arguments; `None` where they are too long for one, or
-    /// have a number that is not told apart from others.
+    /// The rule that matches only calls of this tool with exactly these arguments.
+    ///
+    /// `None` if the arguments are too long for a rule, or have a number that JSON parsing rounds.
     #[must_use]
     pub fn for_exact_call(
         action: PolicyAction,
@@ -158,22 +159,23 @@ impl PolicyRule {
         if !call.is_exact {
             return None;
         }
-        let pattern = ArgumentPattern { pointer: String::new(), pattern: literal(&call.whole()) };
+        let pattern = ArgumentPattern { pointer: String::new(), pattern: literal(&call.arguments_text()) };
         let rule =
             Self { name: String::new(), action, tool: literal(tool), arguments: vec![pattern], origin };
         rule.check().ok().map(|()| rule)
     }
 
-    /// Whether the rule matches this call. An ALLOW rule on arguments does not match if a number in them was rounded.
+    /// True if the rule matches this call. A rule that allows by arguments does not match if one of their numbers was
+    /// rounded: the rounded value may hide a different one.
     #[must_use]
     pub fn matches(&self, call: &PolicyCall) -> bool {
-        let is_lax = self.action == PolicyAction::Allow && !self.arguments.is_empty() && !call.is_exact;
-        !is_lax
+        let is_unsafe = self.action == PolicyAction::Allow && !self.arguments.is_empty() && !call.is_exact;
+        !is_unsafe
             && (self.tool.is_empty() || glob::matches(&self.tool, &call.tool))
             && self.arguments.iter().all(|argument| argument.matches(call))
     }
 
-    /// As the model and people read it: by its name, or by what it is about.
+    /// Title of the rule for people and the model: its name, or the tool that it is about.
     #[must_use]
     pub fn title(&self) -> String {
         match (self.name.as_str(), self.tool.as_str()) {
@@ -194,7 +196,7 @@ impl ArgumentPattern {
     }
 }
 
-/// A tool call, as rules look at it.
+/// A tool call in the form that rules are matched against.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyCall {
     tool: String,
@@ -203,7 +205,7 @@ pub struct PolicyCall {
 }
 
 impl PolicyCall {
-    /// Arguments that are no JSON are looked at as a text: they are not run anyway.
+    /// Reads the arguments as JSON. Invalid JSON is matched as a string; such a call never runs anyway.
     #[must_use]
     pub fn new(tool: &str, arguments: &str) -> Self {
         let text = || Value::String(arguments.to_owned());
@@ -214,8 +216,8 @@ impl PolicyCall {
         }
     }
 
-    /// The arguments as a pattern without a pointer sees them.
-    fn whole(&self) -> String {
+    /// The text that a pattern with an empty pointer is matched against.
+    fn arguments_text(&self) -> String {
         match &self.arguments {
             Value::String(text) => text.clone(),
             other => canonical::text(other),
@@ -223,7 +225,7 @@ impl PolicyCall {
     }
 }
 
-/// The rule that decides about a call: the first deny that matches, else the last rule that does.
+/// The rule that decides about a call: the first matching rule that denies, or else the last matching rule.
 #[must_use]
 pub fn deciding_rule<'a>(
     rules: impl IntoIterator<Item = &'a PolicyRule>,
