@@ -1,15 +1,15 @@
-//! Events of a stream that are alike but for one text, as nearly all of an answer's are.
+//! Reads events by template: nearly all events of an answer are equal except for one text.
 //!
-//! What stands around the text in one event is remembered. An event with the same around its own text says the same
-//! but for the text, so nothing else of it has to be read.
+//! The text before and after it in one event is the template. An event that equals the template around its own
+//! text has the same content except for that text, so only the text is read.
 
 use std::borrow::Cow;
 
 use crate::model::response::fields::{self, Fields};
 
-/// What is remembered of an event.
+/// Maximum length of a template. Longer events are read in full.
 const BYTES_MAX: usize = 4 * 1024;
-/// OpenAI adds a text of chance to each event, so that its length does not tell that of what is said:
+/// Random padding that OpenAI adds to each event, so that an observer cannot tell the length of the text:
 /// <https://platform.openai.com/docs/api-reference/chat/create>, `stream_options.include_obfuscation`.
 const PADDING: &str = r#""obfuscation":""#;
 
@@ -25,16 +25,16 @@ pub(in crate::model) trait TextEvent<'a>: Fields<'a> {
     fn with_text(kind: Self::Kind, text: Cow<'a, str>) -> Self;
 }
 
-/// What stands around a text, and what such an event says with it.
+/// The text around the single text of an event, and the kind of that text.
 #[derive(Debug)]
 pub(in crate::model) struct Template<S> {
-    /// `None` before any is known.
+    /// Kind of the single text; `None` before a template is learned.
     says: Option<S>,
-    /// Up to the text, without its quotation mark.
+    /// Event up to the text, without the text's opening quotation mark.
     before: String,
-    /// From the text's second quotation mark on.
+    /// Event from the text's closing quotation mark on, up to the padding if there is one.
     behind: String,
-    /// What follows on a padding behind that, from the padding's second quotation mark on.
+    /// Event from the padding's closing quotation mark on, if there is padding.
     end: Option<String>,
 }
 
@@ -63,7 +63,7 @@ impl<S: Copy> Template<S> {
         Ok(read)
     }
 
-    /// Remembers what stands in an event around a text that is a string of it.
+    /// Learns the template of an event. `text` must be a slice of `event`.
     fn learn(&mut self, event: &str, text: &str, says: S) {
         self.says = None;
         let Some((before, behind)) = around(event, text) else { return };
@@ -77,7 +77,7 @@ impl<S: Copy> Template<S> {
         self.says = Some(says);
     }
 
-    /// What an event says, and its text, where it is like the one that was learned from.
+    /// Returns the kind and the text of an event that matches the template.
     fn matches<'a>(&self, event: &'a str) -> Option<(S, Cow<'a, str>)> {
         let says = self.says?;
         let rest = event.strip_prefix(self.before.as_str())?;
@@ -85,14 +85,14 @@ impl<S: Copy> Template<S> {
             Some(end) => unpadded(rest.strip_suffix(end.as_str())?)?,
             None => rest,
         };
-        // With its first quotation mark, and without the second.
+        // The text with its opening quotation mark, without the closing one.
         let open = rest.strip_suffix(self.behind.as_str())?;
         let text = fields::text(rest.get(..=open.len())?)?;
         Some((says, text)).filter(|(_, text)| !text.is_empty())
     }
 }
 
-/// What stands before the quotation mark that begins the text, and what from the one on that ends it.
+/// Returns the event before the text's opening quotation mark, and from its closing one on.
 fn around<'e>(event: &'e str, text: &str) -> Option<(&'e str, &'e str)> {
     let at = text.as_ptr().addr().checked_sub(event.as_ptr().addr())?;
     let (before, rest) = event.split_at_checked(at)?;
@@ -101,14 +101,14 @@ fn around<'e>(event: &'e str, text: &str) -> Option<(&'e str, &'e str)> {
     Some((before.strip_suffix('"')?, behind)).filter(|_| small && behind.starts_with('"'))
 }
 
-/// What stands before a padding and what from the quotation mark on that ends it, where there is one.
+/// Splits at a padding: returns the part before it, and the part from its closing quotation mark on.
 fn padded(behind: &str) -> Option<(&str, &str)> {
     let (before, padding) = behind.split_at(behind.find(PADDING)? + PADDING.len());
     let end = padding.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric());
     end.starts_with('"').then_some((before, end))
 }
 
-/// What stands before the padding that ends it, where it does.
+/// Removes a padding at the end.
 fn unpadded(padded: &str) -> Option<&str> {
     let before = padded.trim_end_matches(|letter: char| letter.is_ascii_alphanumeric());
     before.ends_with('"').then_some(before)

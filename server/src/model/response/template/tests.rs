@@ -8,7 +8,7 @@ use serde::de::MapAccess;
 use super::*;
 use crate::model::response::fields::FieldValue;
 
-/// What stands in strings, and where it should not.
+/// Pieces to insert, both into strings and at other places.
 const SNIPPETS: &[&str] = &[
     "",
     "word",
@@ -32,8 +32,7 @@ const SNIPPETS: &[&str] = &[
     r#"\"obfuscation\":\"a"#,
 ];
 
-/// Holds what is read by template against what is read without, over what is made of each of these events, which say
-/// one thing, by small changes.
+/// Changes each of these single-text events at random, and compares reading by template with reading in full.
 pub(in crate::model) fn check<S>(events: &[&'static str])
 where
     S: TextEvent<'static> + Debug + PartialEq,
@@ -61,7 +60,7 @@ where
     }
 }
 
-/// With another string, or another piece, somewhere.
+/// Replaces a string, or a piece at a random place.
 fn changed(event: &str, chance: &mut SmallRng) -> String {
     let snippet = SNIPPETS[chance.random_range(0..SNIPPETS.len())];
     let places: Vec<usize> = event.char_indices().map(|(at, _)| at).collect();
@@ -76,7 +75,7 @@ fn changed(event: &str, chance: &mut SmallRng) -> String {
     [&event[..begin], snippet, &event[end..]].concat()
 }
 
-/// A text beside a number that has a meaning of its own.
+/// An event with a text and a number. The number is part of the template.
 #[derive(Debug, Default, PartialEq)]
 struct Note<'a> {
     text: Cow<'a, str>,
@@ -109,7 +108,7 @@ impl<'a> TextEvent<'a> for Note<'a> {
     }
 }
 
-/// What a template says that has learnt from the first, if it says anything.
+/// Checks the result of matching `event` with a template learned from `learnt`.
 #[track_caller]
 fn read(learnt: &str, event: &str, said: Option<(u64, &str)>) {
     let mut template = Template::default();
