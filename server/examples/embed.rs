@@ -164,7 +164,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "{:?}: {}",
         view.state.status(),
-        view.state.last_message.map_or_else(String::new, |m| m.plain_text())
+        view.state.last_message().map_or_else(String::new, |m| m.plain_text())
     );
     server.shutdown().await;
     Ok(())

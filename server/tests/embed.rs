@@ -167,7 +167,7 @@ async fn every_port_can_be_ones_own() {
     let view = engine.wait(&TenantId::local(), &started.run).await.expect("an end");
 
     assert_eq!(view.state.status(), Some(RunStatus::Completed));
-    let answer = view.state.last_message.expect("an answer").plain_text();
+    let answer = view.state.last_message().expect("an answer").plain_text();
     assert_eq!(answer, "It said something.");
     assert_eq!(view.row.created_at, Timestamp(1_000), "the embedder's clock");
     let seen = seen.0.lock().expect("not poisoned").clone();

@@ -185,7 +185,7 @@ async fn run(engine: &Engine, agent: &str) -> String {
     let started = engine.start(request(agent, false)).await.expect("a run");
     let view = engine.wait(&TenantId::local(), &started.run).await.expect("an end");
     assert_eq!(view.state.status(), Some(RunStatus::Completed));
-    view.state.last_message.expect("an answer").plain_text()
+    view.state.last_message().expect("an answer").plain_text()
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn asked(decision: Option<Decision>) -> (Option<RunStatus>, Option<String>
             continue;
         }
         assert_eq!(Some(row.summary.status), view.state.status());
-        let last = view.state.last_message.as_ref().map(|message| message.plain_text());
+        let last = view.state.last_message().as_ref().map(|message| message.plain_text());
         return (view.state.status(), last);
     }
 }
@@ -279,7 +279,7 @@ async fn cut(class: EffectClass) -> (Option<RunStatus>, Option<String>) {
     drop(first);
     let second = started_over(store, class, with(tools(Does::Says("second"))));
     let view = second.wait(&tenant, &started.run).await.expect("a stop");
-    (view.state.status(), view.state.last_message.map(|message| message.plain_text()))
+    (view.state.status(), view.state.last_message().map(|message| message.plain_text()))
 }
 
 #[tokio::test]

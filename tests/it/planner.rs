@@ -123,7 +123,7 @@ async fn it_asks_a_human_about_what_policy_would_let_run() {
     assert_eq!(seen[1].calls.len(), 1);
     assert_eq!((seen[1].calls[0].name.as_str(), seen[1].messages.len()), ("weather", 2));
     assert_eq!(seen[2].messages.last().map(|message| message.role), Some(Role::Tool));
-    assert_eq!(seen[3].run.state.iterations, 2);
+    assert_eq!(seen[3].run.state.iterations(), 2);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The error of the engine's methods.
 
-use agentloop_core::error::Refusal;
 use agentloop_core::id::{RunId, Seq};
+use agentloop_core::run::refusal::Refusal;
 
 use crate::store::StoreError;
 

@@ -17,11 +17,11 @@ mod session;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use agentloop_core::error::Refusal;
 use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{AbortCause, Input};
-use agentloop_core::run::state::State;
+use agentloop_core::run::refusal::Refusal;
+use agentloop_core::run::state::RunState;
 use futures_util::Stream;
 
 pub use self::after::recall::Recall;
@@ -241,7 +241,7 @@ impl Engine {
     }
 
     /// A run's durable state, from its task or else from its journal. Does not start a task.
-    async fn state_of(&self, key: &RunKey) -> Result<Box<State>, EngineError> {
+    async fn state_of(&self, key: &RunKey) -> Result<Box<RunState>, EngineError> {
         if let Some(mailbox) = self.0.live_runs.live(key)
             && let Some(state) = mailbox.state().await
         {

@@ -19,7 +19,7 @@ use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::run::human::{Decision, Question};
 use agentloop_core::run::input::Input;
-use agentloop_core::run::state::State;
+use agentloop_core::run::state::RunState;
 use agentloop_core::time::Millis;
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
@@ -91,7 +91,7 @@ pub type Compactors = BTreeMap<String, Arc<dyn Compactor>>;
 #[async_trait]
 pub trait JobExecutor: Send + Sync + 'static {
     /// The jobs to do after this run, whose end is about to be written. Must not block: the write waits for it.
-    fn wanted(&self, tenant: &TenantId, ended: &State) -> Vec<JobKind>;
+    fn wanted(&self, tenant: &TenantId, ended: &RunState) -> Vec<JobKind>;
 
     /// True if this executor does jobs of this kind.
     fn takes(&self, kind: &JobKind) -> bool;

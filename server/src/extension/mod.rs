@@ -12,7 +12,7 @@ mod source;
 use std::sync::Arc;
 
 use agentloop_core::id::TenantId;
-use agentloop_core::run::state::State;
+use agentloop_core::run::state::RunState;
 use async_trait::async_trait;
 
 pub use hook::{Hook, HookRequest, HookVerdict, Occasion};
@@ -26,7 +26,7 @@ pub struct RunContext {
     /// The tenant that owns the run.
     pub tenant: TenantId,
     /// The run's state at the time of the call.
-    pub state: Arc<State>,
+    pub state: Arc<RunState>,
 }
 
 /// Finds extensions by name. The engine calls this; hosts and embedders register extensions.

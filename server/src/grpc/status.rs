@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use agentloop_core::error::Refusal;
 use agentloop_core::run::human::{BadAnswer, CannotRemember};
+use agentloop_core::run::refusal::Refusal;
 use agentloop_proto::v1::ErrorReason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};

@@ -69,7 +69,7 @@ fn row(tables: &Tables, id: &RunId) -> Option<String> {
     let run = tables.run(&tenant(), id)?;
     let state = replay(id, &run.records, |_| Ok(())).state;
     let told = (run.row.last_seq, Some(run.row.summary.status), run.row.summary.usage, run.row.queue_no);
-    let folded = (state.seq, state.status(), state.usage, None);
+    let folded = (state.seq(), state.status(), state.usage(), None);
     (told != folded).then(|| format!("its row says {told:?}, its journal {folded:?}"))
 }
 

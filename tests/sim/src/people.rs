@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::agent::{BackgroundPolicy, ContextPolicy, LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
-use agentloop_core::error::Refusal;
 use agentloop_core::id::{RunId, SessionId};
 use agentloop_core::message::{Message, Role};
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::AbortCause;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;

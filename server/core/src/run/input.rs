@@ -220,7 +220,16 @@ pub struct Prepared {
     /// Put in place of the caller's messages.
     pub messages: Option<Vec<SharedMessage>>,
     /// What enters the session before them, with the name of its source.
-    pub context: Vec<(String, SharedMessage)>,
+    pub context: Vec<SourcedMessage>,
+}
+
+/// A message of a context source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourcedMessage {
+    /// Name of the source.
+    pub source: String,
+    /// The message that enters the session.
+    pub message: SharedMessage,
 }
 
 /// A model's finished message and what is known about it.

@@ -1,6 +1,5 @@
 //! What a run is: its status, its journal, what happens to it and what it asks for.
 
-pub mod apply;
 pub mod ask_human;
 pub mod effect;
 pub mod event;
@@ -8,6 +7,7 @@ pub mod human;
 pub mod input;
 pub mod machine;
 pub mod plan;
+pub mod refusal;
 pub mod replay;
 pub mod state;
 pub mod status;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::id::{RunId, Seq};
 use crate::run::event::Record;
-use crate::run::state::State;
+use crate::run::state::RunState;
 use crate::tool::Digest;
 
 /// What came of folding a journal.
@@ -14,7 +14,7 @@ pub struct Replayed {
     /// Events that fitted.
     pub events: u64,
     /// The state after those.
-    pub state: State,
+    pub state: RunState,
     /// The first event that does not fit, and how.
     pub difference: Option<String>,
 }
@@ -25,9 +25,9 @@ pub struct Replayed {
 pub fn replay(
     run: &RunId,
     records: &[Record],
-    mut visit: impl FnMut(&State) -> Result<(), String>,
+    mut visit: impl FnMut(&RunState) -> Result<(), String>,
 ) -> Replayed {
-    let mut done = Replayed { events: 0, state: State::new(run.clone()), difference: None };
+    let mut done = Replayed { events: 0, state: RunState::new(run.clone()), difference: None };
     for record in records {
         match next(&done.state, record).and_then(|state| visit(&state).map(|()| state)) {
             Ok(state) => {
@@ -45,7 +45,7 @@ pub fn replay(
 }
 
 /// The state after one more event.
-fn next(state: &State, record: &Record) -> Result<State, String> {
+fn next(state: &RunState, record: &Record) -> Result<RunState, String> {
     let mut after = state.clone();
     // What the fold asserts is what a journal must be; of the copy nothing is used after a panic.
     catch_unwind(AssertUnwindSafe(|| after.apply(record))).map_err(|panic| words(&*panic))?;
@@ -62,7 +62,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it does not fit".to_owned())
 }
 
-impl State {
+impl RunState {
     /// Of everything that is known of the run: equal journals give equal digests, as one version of this program
     /// folds them.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use crate::id::RunId;
 use crate::run::event::Record;
-use crate::run::state::State;
+use crate::run::state::RunState;
 
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,14 +20,14 @@ pub struct Stepped<'a> {
 /// When the records are not a journal that a machine wrote.
 #[must_use]
 pub fn step_of<'a>(run: &RunId, records: &'a [Record], request: &str) -> Option<Stepped<'a>> {
-    let mut state = State::new(run.clone());
+    let mut state = RunState::new(run.clone());
     let mut from = None;
     for (at, record) in records.iter().enumerate() {
         state.apply(record);
-        if from.is_none() && state.steps.contains_key(request) {
+        if from.is_none() && state.steps().contains_key(request) {
             from = Some(at);
         }
-        if let Some(from) = from.filter(|_| state.rests()) {
+        if let Some(from) = from.filter(|_| state.is_at_rest()) {
             return Some(Stepped { records: &records[from..=at], over: true });
         }
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::SessionId;
 use crate::run::event::Event;
 use crate::run::human::Question;
-use crate::run::state::{Call, CallState, Phase, State};
+use crate::run::state::{CallState, Phase, RoundCall, RunState};
 use crate::run::status::{RunError, RunStatus};
 use crate::time::Timestamp;
 
@@ -137,7 +137,7 @@ pub enum WaitKind {
     Extension,
 }
 
-impl State {
+impl RunState {
     /// What the run waits for; `None` when it is over or has not begun.
     #[must_use]
     pub fn waiting_on(&self) -> Option<WaitingOn> {
@@ -147,7 +147,7 @@ impl State {
             what,
             attempt,
             next_at,
-            last_error: self.last_error.clone(),
+            last_error: self.last_error().cloned(),
         };
         if self.situation().is_some() {
             return self.waiting_on_decision();
@@ -156,23 +156,23 @@ impl State {
             let (since, next_at) = (question.asked_at, question.expires_at);
             return Some(base(WaitKind::Human, since, question.request.to_string(), 0, next_at));
         }
-        match &self.phase {
+        match self.phase() {
             Phase::Preparing if self.is_unprepared() => {
-                let names = self.spec.hooks.iter().chain(&self.spec.context_sources);
+                let names = self.spec().hooks.iter().chain(&self.spec().context_sources);
                 let what = names.map(String::as_str).collect::<Vec<_>>().join(", ");
-                Some(base(WaitKind::Extension, self.updated_at, what, 0, None))
+                Some(base(WaitKind::Extension, self.updated_at(), what, 0, None))
             }
             Phase::New | Phase::Preparing | Phase::Observed { .. } | Phase::Finished { .. } => None,
             Phase::Queued => {
-                let session = self.session.as_ref().map(SessionId::to_string).unwrap_or_default();
-                Some(base(WaitKind::Session, self.started_at, session, 0, None))
+                let session = self.session().map(SessionId::to_string).unwrap_or_default();
+                Some(base(WaitKind::Session, self.started_at(), session, 0, None))
             }
             Phase::ModelRunning(call) => {
-                Some(base(WaitKind::Model, call.since, self.spec.model.clone(), call.attempt, None))
+                Some(base(WaitKind::Model, call.since, self.spec().model.clone(), call.attempt, None))
             }
             Phase::BackingOff { call, until } => {
-                let what = self.spec.model.clone();
-                Some(base(WaitKind::Backoff, self.updated_at, what, call.attempt, Some(*until)))
+                let what = self.spec().model.clone();
+                Some(base(WaitKind::Backoff, self.updated_at(), what, call.attempt, Some(*until)))
             }
             Phase::Compacting(compaction) => {
                 let what = format!("the context is made smaller ({})", compaction.strategy);
@@ -194,20 +194,20 @@ impl State {
 
     /// Only a run that is directed stands still.
     fn waiting_on_decision(&self) -> Option<WaitingOn> {
-        let (kind, what) = match &self.spec.planner {
-            _ if self.spec.stepped => (WaitKind::Step, "Step".to_owned()),
+        let (kind, what) = match &self.spec().planner {
+            _ if self.spec().stepped => (WaitKind::Step, "Step".to_owned()),
             Some(planner) => (WaitKind::Extension, planner.clone()),
             None => return None,
         };
-        let last_error = self.last_error.clone();
-        Some(WaitingOn { kind, since: self.updated_at, what, attempt: 0, next_at: None, last_error })
+        let last_error = self.last_error().cloned();
+        Some(WaitingOn { kind, since: self.updated_at(), what, attempt: 0, next_at: None, last_error })
     }
 
-    fn describe(&self, kind: WaitKind, call: &Call) -> (String, Option<Timestamp>) {
+    fn describe(&self, kind: WaitKind, call: &RoundCall) -> (String, Option<Timestamp>) {
         let id = self.call_id(call.slot);
         let name = match call.title.as_str() {
-            "" => call.wanted.name.clone(),
-            title => format!("{}: {title}", call.wanted.name),
+            "" => call.requested.name.clone(),
+            title => format!("{}: {title}", call.requested.name),
         };
         if let Some(question) = self.asked_about(call).filter(|_| kind == WaitKind::Human) {
             return (format!("{} ({name})", question.request), question.expires_at);
@@ -219,13 +219,15 @@ impl State {
     }
 
     /// A call that waits for its turn waits for the calls before it, which are named themselves.
-    fn wait_of(&self, call: &Call) -> Option<(WaitKind, Timestamp)> {
+    fn wait_of(&self, call: &RoundCall) -> Option<(WaitKind, Timestamp)> {
         match call.state {
-            CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
+            CallState::Proposed | CallState::AwaitingInstruction { .. } | CallState::Settled => None,
             CallState::AwaitingApproval { .. }
             | CallState::AwaitingInput { .. }
             | CallState::InDoubt { .. } => Some((WaitKind::Human, self.asked_about(call)?.asked_at)),
-            CallState::Ready { since, .. } => (self.room() > 0).then_some((WaitKind::ToolHost, since)),
+            CallState::Ready { since, .. } => {
+                (self.free_call_slots() > 0).then_some((WaitKind::ToolHost, since))
+            }
             CallState::Offered { at } | CallState::Accepted { at } => {
                 let asked = self.question_of(call).map(|question| (WaitKind::Human, question.asked_at));
                 Some(asked.unwrap_or((WaitKind::Tool, at)))
@@ -234,18 +236,18 @@ impl State {
     }
 
     /// What a call waits for a human's answer to.
-    fn asked_about(&self, call: &Call) -> Option<&Question> {
-        let asked = request_of(call).and_then(|request| self.questions.get(request));
+    fn asked_about(&self, call: &RoundCall) -> Option<&Question> {
+        let asked = request_of(call).and_then(|request| self.question(request));
         asked.map(|asked| &asked.question).or_else(|| self.question_of(call))
     }
 }
 
-fn not_before(call: &Call) -> Option<Timestamp> {
+fn not_before(call: &RoundCall) -> Option<Timestamp> {
     match call.state {
         CallState::Ready { not_before, .. } => not_before,
         CallState::Proposed
         | CallState::AwaitingApproval { .. }
-        | CallState::Held { .. }
+        | CallState::AwaitingInstruction { .. }
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
@@ -254,13 +256,13 @@ fn not_before(call: &Call) -> Option<Timestamp> {
     }
 }
 
-fn request_of(call: &Call) -> Option<&crate::id::RequestId> {
+fn request_of(call: &RoundCall) -> Option<&crate::id::RequestId> {
     match &call.state {
         CallState::AwaitingApproval { request }
         | CallState::AwaitingInput { request }
         | CallState::InDoubt { request, .. } => request.as_ref(),
         CallState::Proposed
-        | CallState::Held { .. }
+        | CallState::AwaitingInstruction { .. }
         | CallState::Ready { .. }
         | CallState::Offered { .. }
         | CallState::Accepted { .. }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::context::build::messages;
-use agentloop_core::error::{ModelErrorKind, Refusal};
+use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{CallSlot, EntryNo};
 use agentloop_core::message::{Role, SharedMessage, ToolStatus};
 use agentloop_core::run::effect::Effect;
@@ -12,6 +12,7 @@ use agentloop_core::run::event::{Event, Outcome, Ran, Record};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::machine::Machine;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::Phase;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::Millis;
@@ -153,15 +154,17 @@ fn between_steps(machine: &Machine) -> bool {
             | CallState::InDoubt { request: None, .. } => true,
             CallState::AwaitingApproval { request: Some(request) }
             | CallState::AwaitingInput { request: Some(request) }
-            | CallState::InDoubt { request: Some(request), .. } => state.questions[request].answer.is_some(),
+            | CallState::InDoubt { request: Some(request), .. } => {
+                state.questions()[request].answer.is_some()
+            }
             CallState::Ready { .. }
             | CallState::Offered { .. }
             | CallState::Accepted { .. }
-            | CallState::Held { .. }
+            | CallState::AwaitingInstruction { .. }
             | CallState::Settled => false,
         }
     });
-    !settling && !matches!(state.phase, Phase::Preparing | Phase::Observed { .. })
+    !settling && !matches!(state.phase(), Phase::Preparing | Phase::Observed { .. })
 }
 
 fn stop_of(effect: &Effect) -> Effect {
@@ -259,7 +262,7 @@ fn an_abort_withdraws_what_was_asked() {
     let mut script = given_round(spec(), [tool("pay").approval()]);
     let question = script.question(A).expect("it is asked");
     script.aborts();
-    let answer = script.state().questions[&question.request].answer.clone().expect("it is settled");
+    let answer = script.state().questions()[&question.request].answer.clone().expect("it is settled");
     assert_eq!((answer.decision, answer.by.as_str()), (Decision::Withdrawn, ""));
     let refusal = script.refuses(script.decision(A, Decision::Approve));
     assert!(matches!(refusal, Refusal::AlreadyResolved(answer) if answer.decision == Decision::Withdrawn));
@@ -283,7 +286,7 @@ fn an_abort_is_kept_with_its_reason() {
     script.does(Input::Abort { cause: AbortCause::Disconnect, reason: "the client left".to_owned() });
     let error = script.end().expect("a reason");
     assert_eq!((error.code, error.message.as_str()), (RunErrorCode::AbortedByDisconnect, "the client left"));
-    assert_eq!(script.state().last_error, Some(error));
+    assert_eq!(script.state().last_error(), Some(&error));
     let refusal = script.refuses(abort(AbortCause::Caller));
     assert_eq!(refusal, Refusal::WrongPhase(Some(RunStatus::Aborted)));
 }

@@ -1,13 +1,13 @@
 //! Humans are asked before a call runs.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::Refusal;
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Event;
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::Input;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::CallState;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::Millis;
@@ -27,7 +27,7 @@ fn expiring() -> Script {
 /// What was decided about a call, as it is kept.
 #[track_caller]
 fn kept(script: &Script, slot: CallSlot) -> (Decision, String) {
-    let asked = script.state().questions.values().find(|asked| asked.question.slot == Some(slot));
+    let asked = script.state().questions().values().find(|asked| asked.question.slot == Some(slot));
     let answer = asked.expect("it was asked").answer.clone().expect("it is answered");
     (answer.decision, answer.by)
 }

@@ -3,13 +3,14 @@
 use agentloop_core::agent::{ContextPolicy, LoopLimits, RunSpec};
 use agentloop_core::context::compact::TRIM_LEVELS;
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::error::{ModelErrorKind, Refusal};
+use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Observation};
 use agentloop_core::run::input::{Compacted, Input};
 use agentloop_core::run::machine::Machine;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::Phase;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 
@@ -92,11 +93,11 @@ fn a_failed_strategy_is_followed_by_trimming() {
     let step = script.does(compaction_failed(1));
     assert_eq!(kinds(&step.records), "compaction_failed compaction_started");
     assert_eq!(step.effects.last(), Some(&compact(2, "trim", CompactionReason::Overflow, 1, 1)));
-    assert_eq!(script.state().last_error.as_ref().map(|error| error.message.as_str()), Some("no summary"));
+    assert_eq!(script.state().last_error().as_ref().map(|error| error.message.as_str()), Some("no summary"));
     let step = script.does(compacted(2));
     let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(2), checked: false };
     assert_eq!(step.effects.last(), Some(&call));
-    assert_eq!(script.state().last_error, None);
+    assert_eq!(script.state().last_error(), None);
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn each_overflow_is_trimmed_harder_and_there_is_an_end_to_it() {
     let mut levels = Vec::new();
     while script.state().is_live() {
         script.model_fails(ModelErrorKind::ContextOverflow);
-        if let Phase::Compacting(compaction) = &script.state().phase {
+        if let Phase::Compacting(compaction) = &script.state().phase() {
             levels.push(compaction.level);
             let number = compaction.number;
             script.does(compacted(number));
@@ -167,7 +168,7 @@ fn the_tokens_of_a_summary_count() {
     let mut script = given(with_strategy("summarize"));
     script.model_fails(ModelErrorKind::ContextOverflow);
     script.does(compacted(1));
-    assert_eq!((script.state().usage.input_tokens, script.state().usage.output_tokens), (50, 5));
+    assert_eq!((script.state().usage().input_tokens, script.state().usage().output_tokens), (50, 5));
 }
 
 #[test]
@@ -212,8 +213,8 @@ fn an_overflow_that_nothing_helps_ends_the_run_at_once() {
     assert_eq!(kinds(&step.records), "compaction_failed finished");
     let code = script.end().map(|error| error.code);
     assert_eq!(code, Some(RunErrorCode::Model(ModelErrorKind::ContextOverflow)));
-    assert_eq!(script.state().usage.output_tokens, 5, "what a summary took counts all the same");
-    assert_eq!((script.state().iterations, script.state().compactions), (1, 1));
+    assert_eq!(script.state().usage().output_tokens, 5, "what a summary took counts all the same");
+    assert_eq!((script.state().iterations(), script.state().compactions()), (1, 1));
 }
 
 #[test]
@@ -243,7 +244,7 @@ fn an_answer_that_ends_before_it_begins_is_an_overflow() {
     script.does(empty(2));
     let step = script.does(in_vain(2));
     assert_eq!(kinds(&step.records), "compaction_failed finished");
-    assert_eq!(script.state().last_message, None, "nothing was said");
+    assert_eq!(script.state().last_message(), None, "nothing was said");
 }
 
 #[test]
@@ -252,10 +253,10 @@ fn calls_after_an_overflow_count_and_retries_do_not() {
     let mut script = given(RunSpec { limits, ..with_strategy("truncate") });
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();
-    assert_eq!((script.model_call(), script.state().iterations), ((1, 2), 1));
+    assert_eq!((script.model_call(), script.state().iterations()), ((1, 2), 1));
     script.model_fails(ModelErrorKind::ContextOverflow);
     script.does(compacted(1));
-    assert_eq!((script.model_call(), script.state().iterations), ((2, 1), 2));
+    assert_eq!((script.model_call(), script.state().iterations()), ((2, 1), 2));
     script.model_fails(ModelErrorKind::ContextOverflow);
     script.does(compacted(2));
     assert_eq!(script.end().map(|error| error.code), Some(RunErrorCode::LimitIterations));
@@ -268,11 +269,11 @@ fn a_call_that_was_never_sent_counts_with_the_one_after_it() {
     script.does(too_large(1, 1));
     script.does(compaction_failed(1));
     script.does(compacted(2));
-    assert_eq!((script.model_call(), script.state().iterations), ((2, 1), 1));
+    assert_eq!((script.model_call(), script.state().iterations()), ((2, 1), 1));
     script.restarts();
-    assert_eq!((script.model_call(), script.state().iterations), ((2, 2), 1));
+    assert_eq!((script.model_call(), script.state().iterations()), ((2, 2), 1));
     script.says("done");
-    assert_eq!((script.state().status(), script.state().iterations), (Some(RunStatus::Completed), 1));
+    assert_eq!((script.state().status(), script.state().iterations()), (Some(RunStatus::Completed), 1));
 }
 
 /// In journals of earlier versions the call after a compaction is another try of the one before it.
@@ -292,9 +293,9 @@ fn older_journals_count_as_they_did() {
         };
         (*model_call, *attempt, *first_counted) = (1, 2, 2);
         let mut machine = Machine::replay(run_id(), &journal);
-        assert_eq!((machine.state().iterations, machine.state().model_calls), (1, 1));
+        assert_eq!((machine.state().iterations(), machine.state().model_calls()), (1, 1));
         let asks = model_asks(1, 2, &[tool("ask_human")], FinishReason::ToolCalls);
         machine.handle(asks, script.now).expect("it goes on");
-        assert_eq!(machine.state().iterations, 1);
+        assert_eq!(machine.state().iterations(), 1);
     }
 }

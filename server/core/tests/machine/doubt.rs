@@ -1,11 +1,11 @@
 //! A call that may or may not have run: a human, a late result or time settles it.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::Refusal;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::Input;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::EffectClass;
@@ -84,7 +84,7 @@ fn each_answer_to_a_doubt_settles_it() {
     let mut script = in_doubt();
     script.decides(A, deny_and_stop());
     assert_eq!(script.end().map(|error| error.code), Some(RunErrorCode::AbortedByDenial));
-    let asked = script.state().questions.values().next().expect("it was asked");
+    let asked = script.state().questions().values().next().expect("it was asked");
     assert_eq!(asked.answer.as_ref().map(|answer| &answer.decision), Some(&deny_and_stop()));
 }
 

@@ -133,7 +133,7 @@ impl Graph {
         let next = self.before.len();
         let number = *self.numbers.entry(hash(&shown)).or_insert(next);
         if number == next {
-            if matches!(node.script.state().phase, Phase::Finished { .. }) {
+            if matches!(node.script.state().phase(), Phase::Finished { .. }) {
                 self.ends.push(number);
             }
             self.before.push(Vec::new());
@@ -159,9 +159,9 @@ impl Graph {
 fn shown(node: &Node) -> String {
     let (script, state) = (&node.script, node.script.state());
     let parts: [&dyn Debug; 8] = [
-        &state.phase,
-        &state.questions,
-        &state.settled,
+        &state.phase(),
+        &state.questions(),
+        &state.settled_calls(),
         &script.now,
         &script.machine.deadline(),
         &script.watch.owed(),
@@ -278,7 +278,7 @@ fn answers(script: &Script, owed: Owed, moves: &mut Vec<Move>) {
             moves.push(Move::Good(accepted(slot, attempt)));
             moves.push(Move::Good(script.finished(slot, attempt, ok("done"))));
             moves.push(Move::Stray(script.finished(slot, attempt, lasting(Ran::Yes))));
-            if script.call(slot).wanted.name == "consult" {
+            if script.call(slot).requested.name == "consult" {
                 moves.push(Move::Good(needs(slot, attempt, "q")));
             }
             moves.push(Move::Bad(script.finished(slot, attempt, passing(Ran::No, Millis::secs(1)))));

@@ -72,7 +72,7 @@ fn explore(seed: u64) -> Script {
     let spec = random_spec(&mut random);
     script.does(if random.one_in(4) { start_queued(spec) } else { start(spec) });
     for _ in 0..STEPS {
-        if let Phase::Finished { .. } = script.state().phase {
+        if let Phase::Finished { .. } = script.state().phase() {
             break;
         }
         happen(&mut random, &mut script);
@@ -142,7 +142,7 @@ fn random_spec(random: &mut Random) -> RunSpec {
 
 /// Something happens, now or later; the machine takes it or not.
 fn happen(random: &mut Random, script: &mut Script) {
-    if script.state().phase == Phase::Queued && random.one_in(4) {
+    if *script.state().phase() == Phase::Queued && random.one_in(4) {
         script.does(enter(script));
     }
     match random.below(100) {
@@ -150,7 +150,7 @@ fn happen(random: &mut Random, script: &mut Script) {
             let id = random.pick(&["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"]);
             let _ = script.step(steer(id, random.pick(&["quick", "slow"])));
         }
-        0..50 if script.state().awaits_step() && !script.machine.is_stepping() => {
+        0..50 if script.state().awaits_step() && !script.machine.has_pending_step() => {
             step_somehow(random, script);
         }
         0..50 => {
@@ -248,7 +248,7 @@ fn random_preparation(random: &mut Random) -> Prepared {
         applied: vec![applied("noted")],
         failure,
         messages: random.maybe(vec![user("another question")]),
-        context: random.maybe(("memory".to_owned(), user("remember"))).into_iter().collect(),
+        context: random.maybe(from_memory("remember")).into_iter().collect(),
     }
 }
 
@@ -295,7 +295,7 @@ fn planner_answers(random: &mut Random, decision: u32) -> Input {
 
 /// A step, sometimes one that was called for before, sometimes by way of a question.
 fn step_somehow(random: &mut Random, script: &mut Script) {
-    let request = format!("step {}", script.state().steps.len() as u64 + random.below(2));
+    let request = format!("step {}", script.state().steps().len() as u64 + random.below(2));
     let open: Vec<_> = script.state().open_questions().map(|question| question.request.clone()).collect();
     let input = if open.is_empty() || random.one_in(2) {
         step_on(&request)

@@ -1,11 +1,11 @@
 //! Hosts are lost, turn calls away, and fail at them.
 
-use agentloop_core::error::Refusal;
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{AfterAttempt, Event, Ran};
-use agentloop_core::run::machine::Step;
+use agentloop_core::run::machine::Transition;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::CallState;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
@@ -162,7 +162,7 @@ fn a_failure_told_twice_is_recorded_once_and_puts_nothing_off() {
     script.answers(A, passing(Ran::Yes, Millis::secs(7)));
     script.later(Millis::secs(5));
     let again = script.answers(A, passing(Ran::Yes, Millis::secs(7)));
-    assert_eq!(again, Step::default());
+    assert_eq!(again, Transition::default());
     assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(7))));
 }
 

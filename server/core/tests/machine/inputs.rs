@@ -1,11 +1,11 @@
 //! The model asks a human for text or a choice: the answer is the call's result.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::Refusal;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::human::{BadAnswer, Decision, QuestionKind};
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::CallState;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::WaitKind;

@@ -1,9 +1,9 @@
 //! Leases, and results that come late, twice, or from nowhere.
 
-use agentloop_core::error::Refusal;
 use agentloop_core::id::CallSlot;
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::input::Input;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
 

@@ -25,7 +25,7 @@ fn assert_limit(script: &Script, code: RunErrorCode) {
 fn round(script: &mut Script, arguments: &str) {
     script.asks([tool("a").with(arguments)]);
     if script.state().is_live() {
-        let slot = CallSlot(script.state().iterations, 0);
+        let slot = CallSlot(script.state().iterations(), 0);
         script.runs(slot, "1");
     }
 }
@@ -53,7 +53,7 @@ fn retries_of_a_model_call_are_not_further_ones() {
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();
     script.restarts();
-    assert_eq!((script.state().iterations, script.running().attempt), (1, 3));
+    assert_eq!((script.state().iterations(), script.running().attempt), (1, 3));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn tool_calls() {
     script.asks([tool("c"), tool("d")]);
     assert_limit(&script, RunErrorCode::LimitToolCalls);
     assert_eq!(results(&script.journal).len(), 4, "none of the message's calls ran, each has a result");
-    assert_eq!(script.state().tool_calls, 2);
+    assert_eq!(script.state().tool_calls(), 2);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn failures_in_a_row() {
     script.asks([bad_tool("x"), bad_tool("y")]);
     script.asks([tool("a"), bad_tool("z")]);
     script.runs(CallSlot(2, 0), "a success starts the count again");
-    assert_eq!((script.status(), script.state().failures_in_a_row), (RunStatus::ModelRunning, 0));
+    assert_eq!((script.status(), script.state().failures_in_a_row()), (RunStatus::ModelRunning, 0));
     script.asks([bad_tool("x"), bad_tool("y"), bad_tool("z")]);
     assert_limit(&script, RunErrorCode::LimitConsecutiveFailures);
 }
@@ -257,7 +257,7 @@ fn a_limit_withdraws_what_was_asked() {
     );
     let step = script.wakes();
     assert_eq!(kinds(&step.records), "human_resolved call_settled finished");
-    let asked = script.state().questions.values().next().expect("it was asked");
+    let asked = script.state().questions().values().next().expect("it was asked");
     assert_eq!(asked.answer.as_ref().map(|answer| &answer.decision), Some(&Decision::Withdrawn));
 }
 

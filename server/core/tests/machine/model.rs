@@ -1,13 +1,14 @@
 //! The model answers, fails, is tried again, or is waited for by an operator.
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
-use agentloop_core::error::{ErrorClass, ModelErrorKind, Refusal};
+use agentloop_core::error::{ErrorClass, ModelErrorKind};
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::FinishReason;
 use agentloop_core::retry::chance;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Observation};
 use agentloop_core::run::input::Input;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::Phase;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::{Millis, Timestamp};
@@ -24,7 +25,7 @@ fn pausing(max_retries: u32) -> RunSpec {
 
 /// When the next try is due, from now.
 fn wait(script: &Script) -> Option<Millis> {
-    match script.state().phase {
+    match script.state().phase() {
         Phase::BackingOff { until, .. } => Some(until.since(script.now)),
         _ => None,
     }
@@ -37,8 +38,8 @@ fn an_answer_ends_the_run() {
     let mut script = script;
     script.says("sunny");
     assert_eq!((script.status(), script.end()), (RunStatus::Completed, None));
-    assert_eq!(script.state().last_message.as_ref().map(|m| m.plain_text()), Some("sunny".to_owned()));
-    assert_eq!(script.state().usage.input_tokens, 100);
+    assert_eq!(script.state().last_message().as_ref().map(|m| m.plain_text()), Some("sunny".to_owned()));
+    assert_eq!(script.state().usage().input_tokens, 100);
 }
 
 #[test]
@@ -53,8 +54,8 @@ fn a_start_takes_the_messages_in_and_calls_the_model() {
     );
     let statuses: Vec<RunStatus> = step.records.iter().map(|record| record.status).collect();
     assert_eq!(statuses, [RunStatus::Preparing, RunStatus::Preparing, RunStatus::ModelRunning]);
-    assert_eq!(script.state().started_at, T0);
-    assert_eq!(script.state().session, Some(session_id()));
+    assert_eq!(script.state().started_at(), T0);
+    assert_eq!(script.state().session(), Some(&session_id()));
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn what_cannot_run_goes_back_to_the_model_in_the_same_step() {
     let step = script.asks([bad_tool("wether"), bad_tool("pey")]);
     assert_eq!(kinds(&step.records), "assistant_message call_settled call_settled model_call_started");
     assert_eq!(script.result(A).1, "no tool named wether");
-    assert_eq!(script.state().tool_calls, 0, "none was taken up");
+    assert_eq!(script.state().tool_calls(), 0, "none was taken up");
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn the_provider_may_ask_for_a_longer_wait() {
         failure.retry_after = Some(Millis::secs(seconds));
         failure.status = Some(429);
         script.model_fails_with(failure);
-        let error = script.state().last_error.clone().expect("it is kept");
+        let error = script.state().last_error().clone().expect("it is kept");
         assert_eq!(error.http_status, Some(429));
         wait(&script)
     };
@@ -218,7 +219,7 @@ fn a_success_gives_the_next_call_fresh_retries() {
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();
     script.asks([bad_tool("x")]);
-    assert_eq!(script.state().last_error, None, "what went wrong is over");
+    assert_eq!(script.state().last_error(), None, "what went wrong is over");
     assert_eq!((script.running().number, script.running().attempt), (2, 1));
     script.model_fails(ModelErrorKind::Timeout);
     assert_eq!(wait(&script), Some(Millis::secs(1)));
@@ -266,7 +267,7 @@ fn an_unreachable_model_pauses_the_run_where_asked() {
     assert_eq!(script.status(), RunStatus::Paused);
     assert_eq!(script.machine.deadline(), None);
     assert_eq!(
-        script.state().last_error.as_ref().map(|e| e.code),
+        script.state().last_error().as_ref().map(|e| e.code),
         Some(RunErrorCode::Model(ModelErrorKind::Timeout))
     );
 }
@@ -285,7 +286,7 @@ fn resuming_is_idempotent_and_gives_fresh_retries() {
     let step = script.resumes("r1");
     assert_eq!(kinds(&step.records), "resumed model_call_started");
     assert_eq!((script.running().number, script.running().attempt), (1, 2));
-    assert_eq!(script.resumes("r1"), agentloop_core::run::machine::Step::default());
+    assert_eq!(script.resumes("r1"), agentloop_core::run::machine::Transition::default());
     assert_eq!(script.refuses(resume("r2")), Refusal::WrongPhase(Some(RunStatus::ModelRunning)));
     script.model_fails(ModelErrorKind::Timeout);
     assert_eq!(script.status(), RunStatus::Paused, "no retry is allowed at all");

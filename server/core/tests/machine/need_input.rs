@@ -1,6 +1,5 @@
 //! A running call asks a human.
 
-use agentloop_core::error::Refusal;
 use agentloop_core::limits::INPUTS_PER_CALL_MAX;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::question::InputAnswer;
@@ -8,7 +7,8 @@ use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::Input;
-use agentloop_core::run::machine::Step;
+use agentloop_core::run::machine::Transition;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::WaitKind;
 use agentloop_core::time::Millis;
@@ -17,7 +17,7 @@ use agentloop_core::tool::EffectClass;
 use crate::support::*;
 
 /// What the host hears in this step: of which question, and what.
-fn heard<'a>(step: &'a Step) -> Vec<(&'a str, InputAnswer)> {
+fn heard<'a>(step: &'a Transition) -> Vec<(&'a str, InputAnswer)> {
     let heard = |effect: &'a Effect| match effect {
         Effect::AnswerInput { input, answer, .. } => Some((input.as_str(), answer.clone())),
         _ => None,

@@ -1,11 +1,11 @@
 //! Which calls are given to hosts, and when: in order, and no more at once than the run allows.
 
-use agentloop_core::error::Refusal;
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
-use agentloop_core::run::machine::Step;
+use agentloop_core::run::machine::Transition;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::CallState;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
@@ -16,7 +16,7 @@ use crate::support::*;
 const D: CallSlot = CallSlot(1, 3);
 
 /// The calls that a step seeks a host for, in order.
-fn sought(step: &Step) -> Vec<CallSlot> {
+fn sought(step: &Transition) -> Vec<CallSlot> {
     let seek = |effect: &Effect| match effect {
         Effect::SeekHost { slot, .. } => Some(*slot),
         _ => None,
@@ -24,7 +24,7 @@ fn sought(step: &Step) -> Vec<CallSlot> {
     step.effects.iter().filter_map(seek).collect()
 }
 
-fn four(max_parallel: u32) -> (Script, Step) {
+fn four(max_parallel: u32) -> (Script, Transition) {
     let mut script = given(parallel(max_parallel));
     let step = script.asks([tool("a"), tool("b"), tool("c"), tool("d")]);
     (script, step)

@@ -2,7 +2,7 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::error::{ModelErrorKind, Refusal};
+use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::EntryNo;
 use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
 use agentloop_core::message::{FinishReason, ToolStatus};
@@ -11,6 +11,7 @@ use agentloop_core::run::event::{Event, Observation, Totals};
 use agentloop_core::run::human::{BadAnswer, Decision, QuestionKind};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::plan::{Instruction, SelectOption, Situation};
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::run::view::WaitKind;
 use agentloop_core::time::Millis;
@@ -202,7 +203,7 @@ fn a_model_call_is_retried_without_it() {
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();
     script.says("done");
-    assert_eq!(script.state().decisions, 1);
+    assert_eq!(script.state().decisions(), 1);
 }
 
 // ---- questions of its own
@@ -255,7 +256,7 @@ fn a_human_answers_its_question_and_the_session_has_it() {
     assert_eq!(answered.effects, [Effect::Plan { decision: 2, situation: Situation::HumanAnswered }]);
     assert_eq!(last_words(&script), "tomorrow");
     assert_eq!(script.plans(Instruction::CallModel), "planned model_call_started");
-    assert_eq!(script.state().news, None);
+    assert_eq!(script.state().instruction_result(), None);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Rules decide which calls run, which are asked about, and which do not.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::Refusal;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::Input;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::CallState;
 use agentloop_core::run::status::RunStatus;
 

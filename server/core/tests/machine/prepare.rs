@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use agentloop_core::error::Refusal;
 use agentloop_core::extension::ExtensionCall;
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::{Message, Role, ToolStatus};
@@ -10,6 +9,7 @@ use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Event;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, Hooked, Input, Prepared};
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::Phase;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::run::view::WaitKind;
@@ -24,17 +24,16 @@ fn messages_wait_until_everybody_was_asked() {
     assert_eq!(kinds(&step.records), "started input_held");
     assert_eq!(step.effects, [Effect::Prepare]);
     assert_eq!(script.status(), RunStatus::Preparing);
-    assert_eq!(script.state().last_entry, EntryNo(0));
+    assert_eq!(script.state().last_entry(), EntryNo(0));
     let waiting = script.state().waiting_on().expect("it waits");
     assert_eq!((waiting.kind, waiting.what.as_str()), (WaitKind::Extension, "audit, memory"));
 
-    let remembered = Arc::new(Message::text(Role::User, "they like it short"));
     let step = script.does(prepared(Prepared {
         applied: vec![
             applied("noted"),
             ExtensionCall { system_prompt: "Be kind.".to_owned(), ..applied("") },
         ],
-        context: vec![("memory".to_owned(), remembered)],
+        context: vec![from_memory("they like it short")],
         ..Prepared::default()
     }));
     let expected = "extension_applied extension_applied context_added input_entered model_call_started";
@@ -53,7 +52,7 @@ fn without_hooks_and_sources_nothing_is_held() {
     let mut script = unstarted();
     let step = script.does(start(spec()));
     assert_eq!(kinds(&step.records), "started input_added model_call_started");
-    assert_eq!(script.state().system_prompt(), script.state().spec.system_prompt);
+    assert_eq!(script.state().system_prompt(), script.state().spec().system_prompt);
 }
 
 #[test]
@@ -62,7 +61,7 @@ fn what_a_hook_puts_in_their_place_enters_and_the_callers_messages_do_not() {
     let other = Arc::new(Message::text(Role::User, "the weather, please"));
     let step = script.does(prepared(Prepared { messages: Some(vec![other.clone()]), ..Prepared::default() }));
     assert_eq!(kinds(&step.records), "input_added model_call_started");
-    assert!(script.state().held.is_empty());
+    assert!(!script.state().has_waiting_messages());
     let Event::InputAdded { message, .. } = &step.records[0].event else { panic!("the other message") };
     assert_eq!(*message, other);
 }
@@ -78,7 +77,7 @@ fn a_veto_fails_the_run_and_lets_nothing_into_the_session() {
     let error = script.end().expect("an error");
     assert_eq!(error.code, RunErrorCode::ExtensionFailed);
     assert!(error.message.contains("not today"));
-    assert_eq!(script.state().last_entry, EntryNo(3));
+    assert_eq!(script.state().last_entry(), EntryNo(3));
 }
 
 #[test]
@@ -86,7 +85,7 @@ fn a_run_that_ends_while_it_is_prepared_asks_nobody_any_more() {
     let mut script = given(hooked());
     let step = script.does(abort(AbortCause::Caller));
     assert_eq!((kinds(&step.records).as_str(), step.effects), ("finished", vec![Effect::StopPreparing]));
-    assert_eq!(script.state().last_entry, EntryNo(0));
+    assert_eq!(script.state().last_entry(), EntryNo(0));
     assert!(script.step(prepared(Prepared::default())).is_err());
 }
 
@@ -97,7 +96,7 @@ fn after_a_restart_everybody_is_asked_again() {
     assert_eq!((step.records.len(), step.effects), (0, vec![Effect::Prepare]));
     script.does(prepared(Prepared::default()));
     script.says("sunny");
-    assert!(matches!(script.state().phase, Phase::Finished { .. }));
+    assert!(matches!(script.state().phase(), Phase::Finished { .. }));
 }
 
 #[test]
@@ -109,7 +108,7 @@ fn a_planner_is_asked_after_them() {
 }
 
 /// The model asks for one call, of which a hook made this.
-fn with_hook(hooked: Hooked, tool: Tool) -> (Script, agentloop_core::run::machine::Step) {
+fn with_hook(hooked: Hooked, tool: Tool) -> (Script, agentloop_core::run::machine::Transition) {
     let mut script = given(spec());
     let Input::ModelFinished(mut done) =
         model_asks(1, 1, &[tool], agentloop_core::message::FinishReason::ToolCalls)
@@ -177,7 +176,7 @@ fn a_queued_run_is_prepared_when_its_turn_comes() {
 fn what_is_said_meanwhile_follows_what_a_hook_put_in_place() {
     let mut script = given(hooked());
     script.does(steer("more", "and in Ulm?"));
-    let brought: Vec<_> = script.state().brought().map(|message| message.plain_text()).collect();
+    let brought: Vec<_> = script.state().initial_messages().map(|message| message.plain_text()).collect();
     assert_eq!(brought, ["what is the weather?"], "hooks judge what the run was started with");
     let other = Arc::new(Message::text(Role::User, "the weather, please"));
     let step = script.does(prepared(Prepared { messages: Some(vec![other]), ..Prepared::default() }));

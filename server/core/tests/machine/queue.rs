@@ -1,6 +1,5 @@
 //! Runs that wait for their session.
 
-use agentloop_core::error::Refusal;
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin};
@@ -8,7 +7,8 @@ use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Event;
 use agentloop_core::run::human::RememberScope;
 use agentloop_core::run::input::AbortCause;
-use agentloop_core::run::machine::Step;
+use agentloop_core::run::machine::Transition;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::WaitKind;
 use agentloop_core::time::Millis;
@@ -31,7 +31,7 @@ fn a_queued_run_asks_for_nothing_and_waits_for_its_session() {
     let waiting = script.state().waiting_on().expect("it waits");
     assert_eq!((waiting.kind, waiting.since, waiting.what), (WaitKind::Session, T0, "session-1".to_owned()));
     assert_eq!(history(&script.journal), [], "nothing of it is in the session");
-    assert_eq!(script.restarts(), Step::default());
+    assert_eq!(script.restarts(), Transition::default());
 }
 
 /// The entries that others added meanwhile are not known to this journal, so the watch is left out.
@@ -130,7 +130,7 @@ fn a_journal_that_enters_twice_is_not_read() {
     let mut script = queued(spec());
     script.does(enter(&script));
     let mut again = script.journal[2].clone();
-    again.seq = script.state().seq.next();
+    again.seq = script.state().seq().next();
     script.journal.push(again);
     let _ = agentloop_core::run::machine::Machine::replay(run_id(), &script.journal);
 }

@@ -1,6 +1,5 @@
 //! Decisions that are remembered: like calls are decided alike from then on.
 
-use agentloop_core::error::Refusal;
 use agentloop_core::id::CallSlot;
 use agentloop_core::limits::POLICY_RULES_MAX;
 use agentloop_core::message::ToolStatus;
@@ -10,6 +9,7 @@ use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::human::{CannotRemember, Decision, RememberScope};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::CallState;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
@@ -153,11 +153,11 @@ fn what_a_human_let_run_by_itself_runs() {
 fn what_a_remembered_rule_let_run_is_denied_all_the_same() {
     for spec in [parallel(1), stepped()] {
         let mut script = given(spec);
-        if script.state().spec.stepped {
+        if script.state().spec().stepped {
             script.steps("model");
         }
         script.asks([pay("5"), pay("6"), pay("70")]);
-        if script.state().spec.stepped {
+        if script.state().spec().stepped {
             script.steps("ask");
         }
         decides(&mut script, A, Decision::Approve, Some(rule("?")));
@@ -250,5 +250,5 @@ fn a_replay_remembers_the_same() {
     decides(&mut script, A, Decision::Approve, Some(rule("*")));
     let replayed = Machine::replay(run_id(), &script.journal);
     assert_eq!(replayed.state(), script.state());
-    assert_eq!(replayed.state().remembered.len(), 1);
+    assert_eq!(replayed.state().remembered_rules().len(), 1);
 }

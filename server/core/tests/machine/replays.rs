@@ -104,8 +104,8 @@ fn taken_over(journal: &str) -> Machine {
 fn a_compaction_that_was_followed_by_a_try_of_the_same_call_is_read_as_it_was() {
     let mut machine = taken_over(COMPACTED);
     let state = machine.state();
-    assert_eq!((state.iterations, state.model_calls, state.compactions), (2, 2, 2));
-    let Phase::ModelRunning(call) = state.phase else { panic!("{:?}", state.phase) };
+    assert_eq!((state.iterations(), state.model_calls(), state.compactions()), (2, 2, 2));
+    let Phase::ModelRunning(call) = state.phase() else { panic!("{:?}", state.phase()) };
     assert_eq!((call.number, call.attempt), (2, 3), "the try after the one that the restart cut");
     // It goes on as any other: the next compaction is followed by the next call.
     let now = Timestamp(2_000_001);
@@ -113,7 +113,7 @@ fn a_compaction_that_was_followed_by_a_try_of_the_same_call_is_read_as_it_was() 
     let failed = Input::ModelFailed { model_call: 2, attempt: 3, failure: overflow };
     machine.handle(failed, now).expect("it overflows");
     machine.handle(compacted(3), now).expect("it is smaller");
-    assert_eq!((machine.state().iterations, machine.state().model_calls), (3, 3));
+    assert_eq!((machine.state().iterations(), machine.state().model_calls()), (3, 3));
     machine.handle(model_says(3, 1, "done"), now).expect("it answers");
     assert_eq!(machine.state().status(), Some(RunStatus::Completed));
 }
@@ -124,14 +124,14 @@ fn a_compaction_under_way_of_an_earlier_version_is_followed_by_the_next_call() {
     let now = Timestamp(2_000_001);
     let step = machine.handle(compacted(1), now).expect("it is smaller");
     assert_eq!(kinds(&step.records), "compacted model_call_started");
-    assert_eq!((machine.state().iterations, machine.state().model_calls), (2, 2));
+    assert_eq!((machine.state().iterations(), machine.state().model_calls()), (2, 2));
 }
 
 #[test]
 fn whoever_watches_may_object() {
     let whole = journal();
     let folded = replay(&run_id(), &whole, |state| {
-        if state.seq == Seq(4) { Err("its row says otherwise".to_owned()) } else { Ok(()) }
+        if state.seq() == Seq(4) { Err("its row says otherwise".to_owned()) } else { Ok(()) }
     });
     assert_eq!(folded.events, 3);
     assert!(folded.difference.is_some_and(|difference| difference.ends_with("its row says otherwise")));

@@ -1,13 +1,14 @@
 //! The server is killed, and another process takes the run over.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::{ModelErrorKind, Refusal};
+use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::input::Input;
-use agentloop_core::run::machine::{Machine, Step};
+use agentloop_core::run::machine::{Machine, Transition};
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::EffectClass;
@@ -57,7 +58,7 @@ fn a_backoff_goes_on() {
     let mut script = given(pausing());
     script.model_fails(ModelErrorKind::Timeout);
     let due = script.machine.deadline();
-    assert_eq!(script.restarts(), Step::default());
+    assert_eq!(script.restarts(), Transition::default());
     assert_eq!(script.machine.deadline(), due);
     script.later(Millis::secs(3_600));
     script.restarts();
@@ -74,7 +75,7 @@ fn a_paused_run_stays_paused() {
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();
     script.model_fails(ModelErrorKind::Timeout);
-    assert_eq!(script.restarts(), Step::default());
+    assert_eq!(script.restarts(), Transition::default());
     assert_eq!(script.status(), RunStatus::Paused);
 }
 
@@ -82,7 +83,7 @@ fn a_paused_run_stays_paused() {
 fn a_run_that_is_over_stays_over() {
     let mut script = given(spec());
     script.says("sunny");
-    assert_eq!(script.restarts(), Step::default());
+    assert_eq!(script.restarts(), Transition::default());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::HostId;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
-use agentloop_core::run::machine::Step;
+use agentloop_core::run::machine::Transition;
 use agentloop_core::tool::{EffectClass, Runtime};
 
 use crate::support::*;
@@ -18,7 +18,7 @@ fn host_id(name: &str) -> HostId {
 }
 
 /// What a step asks to be closed.
-fn closed(step: &Step) -> Vec<(String, HostId)> {
+fn closed(step: &Transition) -> Vec<(String, HostId)> {
     let closed = |effect: &Effect| match effect {
         Effect::CloseRuntime { host, runtime } => Some((runtime.to_string(), host.clone())),
         _ => None,
@@ -26,7 +26,7 @@ fn closed(step: &Step) -> Vec<(String, HostId)> {
     step.effects.iter().filter_map(closed).collect()
 }
 
-fn sought(step: &Step) -> Vec<Effect> {
+fn sought(step: &Transition) -> Vec<Effect> {
     step.effects.iter().filter(|effect| matches!(effect, Effect::SeekHost { .. })).cloned().collect()
 }
 
@@ -74,7 +74,7 @@ fn a_host_that_is_lost_takes_it_along_and_the_next_call_opens_another() {
     let step = script.does(granted_by(A, "h2"));
     assert_eq!(offer(&step).runtime.map(|runtime| runtime.id.number), Some(2));
     assert_eq!(closed(&step), [(run_id().to_string() + "/rt1", host_id("h1"))]);
-    assert!(script.state().uses_runtime(&script.state().runtime.clone().expect("one").0, &host_id("h2")));
+    assert!(script.state().uses_runtime(&script.state().runtime().expect("one").id, &host_id("h2")));
 }
 
 #[test]

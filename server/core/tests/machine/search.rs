@@ -58,7 +58,7 @@ fn round(max_parallel: u32) -> Script {
 /// The same, of a run that is directed: both calls are held.
 fn held_round(spec: RunSpec) -> Script {
     let mut script = given(spec);
-    if script.state().spec.stepped {
+    if script.state().spec().stepped {
         script.steps("model");
     } else {
         script.plans(Instruction::CallModel);
@@ -105,7 +105,7 @@ impl Tally {
     fn count(&mut self, script: &Script) {
         use agentloop_core::run::event::Outcome;
         self.states += 1;
-        match script.state().phase {
+        match script.state().phase() {
             Phase::Finished { outcome: Outcome::Completed } => self.completed += 1,
             Phase::Finished { outcome: Outcome::Aborted } => self.aborted += 1,
             Phase::Finished { outcome: Outcome::Failed } => self.failed += 1,
@@ -136,10 +136,10 @@ fn fingerprint(script: &Script) -> u64 {
     let state = script.state();
     let told = format!(
         "{:?} {:?} {:?} {:?} {:?} {:?} {}",
-        state.phase,
-        state.held,
-        state.questions,
-        state.settled,
+        state.phase(),
+        state.waiting_messages().collect::<Vec<_>>(),
+        state.questions(),
+        state.settled_calls(),
         script.now,
         script.watch.owed(),
         script.watch.fingerprint()
@@ -151,7 +151,7 @@ fn fingerprint(script: &Script) -> u64 {
 
 fn moves(script: &Script) -> Vec<Move> {
     let mut inputs = vec![abort(AbortCause::Caller)];
-    if script.state().spec.tool_policy.max_parallel == 1 {
+    if script.state().spec().tool_policy.max_parallel == 1 {
         // What is said meanwhile does not depend on how many calls run side by side.
         inputs.push(steer("more", "make haste"));
     }
@@ -171,8 +171,8 @@ fn moves(script: &Script) -> Vec<Move> {
         inputs.push(granted(slot));
         inputs.push(script.decision(slot, Decision::Approve));
     }
-    if script.state().spec.stepped {
-        inputs.push(step_on(&format!("step {}", script.state().steps.len())));
+    if script.state().spec().stepped {
+        inputs.push(step_on(&format!("step {}", script.state().steps().len())));
         let open = script.state().open_questions();
         inputs.extend(open.map(|question| step_by("by approval", question.request.clone())));
     }

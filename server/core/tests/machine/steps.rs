@@ -1,12 +1,13 @@
 //! A stepped run: nothing goes on before someone says so, and each step is one instruction.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::{ModelErrorKind, Refusal};
+use agentloop_core::error::ModelErrorKind;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::run::plan::Instruction;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::run::steps::step_of;
 use agentloop_core::run::view::WaitKind;
@@ -81,7 +82,7 @@ fn what_is_decided_is_what_the_built_in_loop_decides() {
         .collect();
     let names = ["call_model", "call_tools", "call_model", "finish"];
     assert_eq!(decided, names.map(|name| (name, "")));
-    assert_eq!(script.state().decisions, 4);
+    assert_eq!(script.state().decisions(), 4);
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn the_question_that_a_step_answers_is_checked() {
     check(&script, step_by("2", a.clone()), Err(Refusal::UnknownRequest));
     script.steps("ask");
     script.decides(B, deny());
-    let answered = script.state().questions[&b].answer.clone().unwrap();
+    let answered = script.state().questions()[&b].answer.clone().unwrap();
     check(&script, step_by("2", b), Err(Refusal::AlreadyResolved(Box::new(answered))));
     script.does(step_by("2", a.clone()));
     check(&script, step_by("2", a.clone()), Ok(""));
@@ -342,11 +343,11 @@ fn a_step_whose_planner_was_cut_off_is_called_for_again() {
     let mut script = given(RunSpec { stepped: true, ..directed() });
     script.does(step_on("1"));
     script.restarts();
-    assert_eq!((script.watch.owed(), script.machine.is_stepping()), (vec![], false));
+    assert_eq!((script.watch.owed(), script.machine.has_pending_step()), (vec![], false));
     script.does(step_on("1"));
     assert_eq!(script.watch.owed(), [Owed::Plan(1)]);
     script.plans(Instruction::CallModel);
-    assert_eq!(script.state().steps.len(), 1);
+    assert_eq!(script.state().steps().len(), 1);
 }
 
 #[test]

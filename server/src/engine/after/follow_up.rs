@@ -10,7 +10,7 @@ use agentloop_core::id::{Seq, TenantId};
 use agentloop_core::limits::EXTENSION_MESSAGES_BYTES_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::event::{Event, Record};
-use agentloop_core::run::state::State;
+use agentloop_core::run::state::RunState;
 use async_trait::async_trait;
 
 use crate::clock::Clock;
@@ -38,9 +38,9 @@ pub(in crate::engine) struct FollowUps {
 impl JobExecutor for FollowUps {
     /// A job for every hook and source that the run names. Their terms, which say if they want to be called, are known
     /// only once they are registered.
-    fn wanted(&self, _tenant: &TenantId, ended: &State) -> Vec<JobKind> {
-        let hooks = ended.spec.hooks.iter().map(|hook| JobKind::PostRun { hook: hook.clone() });
-        let sources = ended.spec.context_sources.iter();
+    fn wanted(&self, _tenant: &TenantId, ended: &RunState) -> Vec<JobKind> {
+        let hooks = ended.spec().hooks.iter().map(|hook| JobKind::PostRun { hook: hook.clone() });
+        let sources = ended.spec().context_sources.iter();
         hooks.chain(sources.map(|source| JobKind::Memory { source: source.clone() })).collect()
     }
 
@@ -85,7 +85,7 @@ async fn call_hook(extensions: &RunExtensions, hook: &str) -> Result<(), JobErro
         Some(why) if result.is_retryable => Err(JobError::Retryable { why, after: None }),
         Some(why) => Err(JobError::Fatal { why }),
         None => {
-            tracing::debug!(run.id = %extensions.run.state.run, hook, said = result.applied.outcome, "post_run hook called");
+            tracing::debug!(run.id = %extensions.run.state.run(), hook, said = result.applied.outcome, "post_run hook called");
             Ok(())
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::run::event::{Event, Record};
-use agentloop_core::run::state::State;
+use agentloop_core::run::state::RunState;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +39,7 @@ impl JobQueue {
     pub(in crate::engine) fn wanted(
         &self,
         tenant: &TenantId,
-        state: &State,
+        state: &RunState,
         records: &[Record],
     ) -> Vec<JobKind> {
         if !records.iter().any(|record| matches!(record.event, Event::Finished { .. })) {

@@ -40,7 +40,7 @@ impl ContextSource for Recall {
     }
 
     async fn context(&self, request: ContextRequest) -> Result<Vec<ContextItem>, ExtensionError> {
-        let filter = SearchFilter { session: None, not_session: request.run.state.session.clone() };
+        let filter = SearchFilter { session: None, not_session: request.run.state.session().cloned() };
         let found = self.store.search(&request.run.tenant, &request.query, filter, HITS_MAX).await;
         let hits = found.map_err(failure)?;
         let best = hits.first().map_or(0.0, |hit| hit.score);

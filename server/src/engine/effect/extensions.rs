@@ -51,12 +51,12 @@ pub(in crate::engine) struct SourceResult {
 impl RunExtensions {
     /// The names of the run's hooks, each once, in order.
     pub(in crate::engine) fn hook_names(&self) -> Vec<String> {
-        each_once(&self.run.state.spec.hooks)
+        each_once(&self.run.state.spec().hooks)
     }
 
     /// The names of the run's context sources, each once, in order.
     pub(in crate::engine) fn source_names(&self) -> Vec<String> {
-        each_once(&self.run.state.spec.context_sources)
+        each_once(&self.run.state.spec().context_sources)
     }
 
     /// Calls a hook. `None` if the hook is not registered for this point. A hook that is not registered at all counts as

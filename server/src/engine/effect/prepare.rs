@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agentloop_core::extension::ExtensionCall;
 use agentloop_core::limits::{CONTEXT_BYTES_MAX, CONTEXT_QUERY_BYTES_MAX, CONTEXT_TOTAL_BYTES_MAX};
 use agentloop_core::message::{Message, Role, SharedMessage};
-use agentloop_core::run::input::{Input, Prepared};
+use agentloop_core::run::input::{Input, Prepared, SourcedMessage};
 use futures_util::future::join_all;
 
 use crate::engine::effect::extensions::{RunExtensions, SourceResult};
@@ -14,7 +14,7 @@ use crate::extension::{ContextItem, Occasion};
 
 /// Calls all of the run's hooks and sources. The output is always [`Input::Prepared`].
 pub(in crate::engine) async fn prepare(extensions: RunExtensions) -> Input {
-    let messages = extensions.run.state.brought().cloned().collect();
+    let messages = extensions.run.state.initial_messages().cloned().collect();
     let mut prepared = call_hooks(&extensions, messages).await;
     if prepared.failure.is_none() {
         add_context(&extensions, &mut prepared).await;
@@ -49,7 +49,7 @@ async fn add_context(extensions: &RunExtensions, prepared: &mut Prepared) {
     let max_bytes = CONTEXT_BYTES_MAX.min(CONTEXT_TOTAL_BYTES_MAX / sources.len().max(1));
     let query = match &prepared.messages {
         Some(messages) => query_of(messages.iter()),
-        None => query_of(extensions.run.state.brought()),
+        None => query_of(extensions.run.state.initial_messages()),
     };
     let calls = sources.iter().map(|name| extensions.call_source(name, query.clone(), max_bytes));
     let results = join_all(calls).await;
@@ -57,7 +57,7 @@ async fn add_context(extensions: &RunExtensions, prepared: &mut Prepared) {
         prepared.applied.push(applied);
         if !items.is_empty() {
             let message = Arc::new(Message::text(Role::User, context_text(&name, &items)));
-            prepared.context.push((name, message));
+            prepared.context.push(SourcedMessage { source: name, message });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use agentloop_core::message::{Image, ToolCall, ToolResult, ToolStatus};
 use agentloop_core::run::input::{CallFacts, CallOutcome, Hooked, Input};
-use agentloop_core::run::state::Call;
+use agentloop_core::run::state::RoundCall;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
 
@@ -65,18 +65,18 @@ async fn before_tool(extensions: &RunExtensions, call: &ToolCall, facts: CallFac
 }
 
 fn facts_of(extensions: &RunExtensions, call: &ToolCall) -> CallFacts {
-    let facts = extensions.tools.facts(&extensions.run.tenant, &extensions.run.state.spec, &[call]);
+    let facts = extensions.tools.facts(&extensions.run.tenant, &extensions.run.state.spec(), &[call]);
     let missing = || CallFacts::Rejected { message: "the tool is not known".to_owned() };
     facts.into_iter().next().unwrap_or_else(missing)
 }
 
 /// Calls the `post_tool` hooks for a result before it is recorded. They may change its text. A hook that fails changes
 /// nothing.
-pub(in crate::engine) async fn after_tool(extensions: RunExtensions, call: Call, input: Input) -> Input {
+pub(in crate::engine) async fn after_tool(extensions: RunExtensions, call: RoundCall, input: Input) -> Input {
     let Input::CallFinished { slot, attempt, lease, host, mut outcome, mut applied } = input else {
         return input;
     };
-    let ran = ToolCall { arguments: call.arguments.clone(), ..call.wanted };
+    let ran = ToolCall { arguments: call.arguments.clone(), ..call.requested };
     for name in extensions.hook_names() {
         let occasion = Occasion::PostTool { call: ran.clone(), result: result_of(&ran, &outcome) };
         let Some(hooked) = extensions.call_hook(&name, occasion).await else { continue };

@@ -86,9 +86,8 @@ impl History {
     }
 
     /// Sets the messages that have not entered the session yet, from the state of a run that is taken over.
-    pub(in crate::engine) fn set_held(&mut self, held: &BTreeMap<Seq, SharedMessage>) {
-        self.held =
-            held.iter().map(|(seq, message)| (*seq, shown_only(Entry::Message(message.clone())))).collect();
+    pub(in crate::engine) fn set_held<'m>(&mut self, held: impl Iterator<Item = (Seq, &'m SharedMessage)>) {
+        self.held = held.map(|(seq, message)| (seq, shown_only(Entry::Message(message.clone())))).collect();
     }
 
     /// The number of the last entry.

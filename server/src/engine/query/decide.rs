@@ -1,11 +1,11 @@
 //! Decisions of humans about a run's questions, and the rules that are remembered with them.
 
-use agentloop_core::error::Refusal;
 use agentloop_core::id::{RequestId, RunKey, SessionId, TenantId};
 use agentloop_core::limits::POLICY_RULES_MAX;
 use agentloop_core::policy::PolicyRule;
 use agentloop_core::run::human::{CannotRemember, Decision, Remember, RememberScope};
 use agentloop_core::run::input::Input;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::tool::Digest;
 
 use crate::engine::Engine;

@@ -4,7 +4,7 @@ use agentloop_core::context::build;
 use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::replay::replay;
-use agentloop_core::run::state::State;
+use agentloop_core::run::state::RunState;
 use agentloop_core::tool::Digest;
 
 use crate::engine::Engine;
@@ -43,13 +43,13 @@ impl Engine {
         let folded = replay(run, &records, |state| {
             compare_with_row(state, &row)?;
             match &live {
-                Some(live) if live.seq == state.seq && **live != *state => {
+                Some(live) if live.seq() == state.seq() && **live != *state => {
                     Err("the state in memory differs from the journal's".to_owned())
                 }
                 Some(_) | None => Ok(()),
             }
         });
-        let short = (folded.difference.is_none() && folded.state.seq < row.last_seq).then(|| {
+        let short = (folded.difference.is_none() && folded.state.seq() < row.last_seq).then(|| {
             format!("the journal has {} events, but the run's row names {}", folded.events, row.last_seq.0)
         });
         Ok(ReplayReport {
@@ -65,7 +65,7 @@ impl Engine {
         &self,
         tenant: &TenantId,
         session: &SessionId,
-        state: &State,
+        state: &RunState,
         records: &[Record],
     ) -> Result<Option<Digest>, EngineError> {
         let last_read = records.iter().rev().find_map(|record| match record.event {
@@ -75,19 +75,19 @@ impl Engine {
         let Some(EntryNo(last)) = last_read else { return Ok(None) };
         let history = History::load(&**self.store(), tenant, session, EntryNo(last)).await?;
         let sent = serde_json::to_vec(&build::messages(history.view())).expect("plain data serialises");
-        Ok(Some(Digest::of(&[state.spec.system_prompt.as_bytes(), &sent])))
+        Ok(Some(Digest::of(&[state.spec().system_prompt.as_bytes(), &sent])))
     }
 }
 
 /// Compares the state with the run's row, if it is the state after the row's last event.
-fn compare_with_row(state: &State, row: &RunRow) -> Result<(), String> {
-    if state.seq != row.last_seq {
+fn compare_with_row(state: &RunState, row: &RunRow) -> Result<(), String> {
+    if state.seq() != row.last_seq {
         return Ok(());
     }
     let summary = &row.summary;
     let same = state.status() == Some(summary.status)
-        && state.session.as_ref() == Some(&row.session)
-        && (state.usage, state.iterations, state.tool_calls)
+        && state.session() == Some(&row.session)
+        && (state.usage(), state.iterations(), state.tool_calls())
             == (summary.usage, summary.iterations, summary.tool_calls);
     if same { Ok(()) } else { Err("the run's row differs from the journal".to_owned()) }
 }

@@ -1,7 +1,7 @@
 //! A run as callers see it, and the wait for its end.
 
 use agentloop_core::id::{RunId, RunKey, Seq, TenantId};
-use agentloop_core::run::state::State;
+use agentloop_core::run::state::RunState;
 use futures_util::StreamExt as _;
 
 use crate::engine::Engine;
@@ -15,7 +15,7 @@ pub struct RunView {
     /// The run's row in the store.
     pub row: RunRow,
     /// The run's durable state. It is at least as old as the row.
-    pub state: Box<State>,
+    pub state: Box<RunState>,
     /// The run's position in its session's queue, counted from 1. 0 if it is not queued.
     pub queue_position: u32,
 }

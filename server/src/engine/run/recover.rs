@@ -103,7 +103,7 @@ impl Engine {
             return Ok(());
         }
         let machine = fold(&run, &claimed.records)?;
-        if machine.state().phase == Phase::Queued {
+        if *machine.state().phase() == Phase::Queued {
             return self.enter_session(permit, &machine, &claimed).await;
         }
         let (mut task, mailbox) = self.task_from_claim(permit, machine, &claimed).await?;
@@ -124,9 +124,9 @@ impl Engine {
     ) -> Result<(RunTask, Mailbox), EngineError> {
         let deps = self.deps();
         let session = claimed.row.session.clone();
-        let last = machine.state().last_entry;
+        let last = machine.state().last_entry();
         let mut history = History::load(&*deps.store, &permit.key().tenant, &session, last).await?;
-        history.set_held(&machine.state().held);
+        history.set_held(machine.state().waiting_messages());
         let (mut task, mailbox) =
             self.new_task(permit, machine, claimed.epoch, session, history, &claimed.records);
         task.has_wake_time = claimed.row.summary.wake_at.is_some();

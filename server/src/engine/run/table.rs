@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agentloop_core::error::Refusal;
 use agentloop_core::id::RunKey;
 use agentloop_core::run::input::Input;
-use agentloop_core::run::state::State;
+use agentloop_core::run::refusal::Refusal;
+use agentloop_core::run::state::RunState;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +23,7 @@ pub(in crate::engine) enum Mail {
     /// An input whose sender waits until it is durable.
     InputWithReply(Input, Reply),
     /// A request for the durable state.
-    ReadState(oneshot::Sender<Box<State>>),
+    ReadState(oneshot::Sender<Box<RunState>>),
 }
 
 /// The sending end of a run's mailbox. It is closed once the task has ended.
@@ -44,7 +44,7 @@ impl Mailbox {
     }
 
     /// The run's durable state. `None` if the task has ended.
-    pub(in crate::engine) async fn state(&self) -> Option<Box<State>> {
+    pub(in crate::engine) async fn state(&self) -> Option<Box<RunState>> {
         let (reply, state) = oneshot::channel();
         self.0.send(Mail::ReadState(reply)).await.ok()?;
         state.await.ok()

@@ -3,12 +3,12 @@
 
 use std::sync::{Arc, Weak};
 
-use agentloop_core::error::Refusal;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, RunKey, RuntimeId, TenantId};
 use agentloop_core::question::QuestionContent;
 use agentloop_core::run::input::Input;
-use agentloop_core::run::state::{CallState, State};
+use agentloop_core::run::refusal::Refusal;
+use agentloop_core::run::state::{CallState, RunState};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
@@ -212,7 +212,7 @@ fn verdict(refusal: &Refusal) -> Verdict {
 }
 
 /// The instruction to a host that reconnects and names a call it is still running.
-fn disposition(state: &State, claim: &CallInHand) -> Disposition {
+fn disposition(state: &RunState, claim: &CallInHand) -> Disposition {
     let CallRef { call, attempt } = &claim.call;
     let attempt = *attempt;
     if state.lease(call.slot, attempt).as_str() != claim.lease {
@@ -225,12 +225,12 @@ fn disposition(state: &State, claim: &CallInHand) -> Disposition {
             CallState::Offered { .. } | CallState::Accepted { .. } | CallState::InDoubt { .. } => {
                 Disposition::Continue
             }
-            CallState::Ready { .. } | CallState::Held { .. } => Disposition::Continue,
+            CallState::Ready { .. } | CallState::AwaitingInstruction { .. } => Disposition::Continue,
             CallState::Proposed | CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } => {
                 Disposition::Stop
             }
         },
-        None if state.settled.get(&call.slot) == Some(&attempt) => Disposition::AlreadyRecorded,
+        None if state.settled_calls().get(&call.slot) == Some(&attempt) => Disposition::AlreadyRecorded,
         None => Disposition::Stop,
     }
 }

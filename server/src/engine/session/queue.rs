@@ -1,12 +1,12 @@
 //! Runs that wait for their session. A queued run has neither task nor memory. The queue is advanced when the session may
 //! have become free: after a live run's end, after the write that queued a run, and at the start of the server.
 
-use agentloop_core::error::Refusal;
 use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::limits::QUEUED_RUNS_PER_SESSION_MAX;
 use agentloop_core::run::event::Steer;
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::machine::Machine;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::Phase;
 use agentloop_core::run::status::RunStatus;
 use tokio::sync::oneshot;
@@ -97,7 +97,7 @@ impl Engine {
             let last_entry = row.last_entry;
             let rules = self.remembered_rules(&tenant, Some(session)).await?;
             let mut history = self.history(&tenant, session, last_entry).await?;
-            history.set_held(&queued.state().held);
+            history.set_held(queued.state().waiting_messages());
             let mut machine = queued.clone();
             let step = machine
                 .handle(Input::Enter { last_entry, rules }, deps.clock.now())
@@ -145,7 +145,7 @@ impl Engine {
         let RunKey { tenant, run } = permit.key().clone();
         let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
         let machine = fold(&run, &claimed.records)?;
-        if machine.state().phase != Phase::Queued {
+        if *machine.state().phase() != Phase::Queued {
             return Ok(None);
         }
         let (mut task, _mailbox) = self.task_from_claim(permit, machine, &claimed).await?;

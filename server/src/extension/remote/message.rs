@@ -72,7 +72,7 @@ impl ExtensionRequest {
     #[must_use]
     pub fn size(&self) -> usize {
         let labels: usize =
-            self.run.state.spec.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
+            self.run.state.spec().labels.iter().map(|(name, value)| name.len() + value.len()).sum();
         OVERHEAD_BYTES + labels + self.body.size()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentloop_core::extension::{HookDeclaration, HookPoint, SourceDeclaration};
 use agentloop_core::id::RunId;
-use agentloop_core::run::state::State as RunState;
+use agentloop_core::run::state::RunState;
 use agentloop_core::time::{Millis, Timestamp};
 use tokio::sync::mpsc;
 

@@ -9,7 +9,7 @@ use agentloop_core::limits::{
 };
 use agentloop_core::message::{SharedMessage, ToolCall};
 use agentloop_core::run::plan::Situation;
-use agentloop_core::run::state::State;
+use agentloop_core::run::state::RunState;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
@@ -162,7 +162,7 @@ pub(crate) fn ask(ask: &ExtensionRequest) -> wire::ExtensionRequest {
     }
 }
 
-fn plan_request(state: &State, view: &PlanView) -> wire::PlanRequest {
+fn plan_request(state: &RunState, view: &PlanView) -> wire::PlanRequest {
     wire::PlanRequest {
         situation: situation(&view.situation).into(),
         decision: view.decision,
@@ -196,7 +196,7 @@ fn hook_request(context: &RunContext, occasion: &Occasion) -> wire::HookRequest 
         }
         Occasion::PostTool { call, result } => wire::HookRequest {
             tool_call: Some(tool_call(state, call)),
-            tool_result: Some(tool_result(&state.run, result)),
+            tool_result: Some(tool_result(&state.run(), result)),
             ..request
         },
         Occasion::PostRun => {
@@ -205,13 +205,13 @@ fn hook_request(context: &RunContext, occasion: &Occasion) -> wire::HookRequest 
     }
 }
 
-fn messages(state: &State, messages: &[SharedMessage]) -> Vec<wire::Message> {
-    messages.iter().map(|each| message(&state.run, each)).collect()
+fn messages(state: &RunState, messages: &[SharedMessage]) -> Vec<wire::Message> {
+    messages.iter().map(|each| message(&state.run(), each)).collect()
 }
 
-fn tool_call(state: &State, call: &ToolCall) -> wire::ToolCall {
+fn tool_call(state: &RunState, call: &ToolCall) -> wire::ToolCall {
     wire::ToolCall {
-        call_id: call_id(&state.run, call.slot),
+        call_id: call_id(&state.run(), call.slot),
         name: call.name.clone(),
         arguments_json: call.arguments.clone(),
     }
@@ -222,26 +222,26 @@ fn run_view(context: &RunContext) -> Option<RunView> {
     let state = &context.state;
     let row = RunRow {
         queue_no: None,
-        run: state.run.clone(),
-        session: state.session.clone()?,
+        run: state.run().clone(),
+        session: state.session()?.clone(),
         request_digest: Digest::of(&[]),
-        agent: state.spec.agent.clone(),
-        model: state.spec.model.clone(),
-        labels: state.spec.labels.clone(),
-        created_at: state.started_at,
-        updated_at: state.updated_at,
-        last_seq: state.seq,
+        agent: state.spec().agent.clone(),
+        model: state.spec().model.clone(),
+        labels: state.spec().labels.clone(),
+        created_at: state.started_at(),
+        updated_at: state.updated_at(),
+        last_seq: state.seq(),
         summary: RunSummary {
             status: state.status().unwrap_or(RunStatus::Preparing),
             wake_at: None,
-            at_hosts: state.is_at_hosts(),
-            error: state.last_error.clone(),
-            usage: state.usage,
-            iterations: state.iterations,
-            tool_calls: state.tool_calls,
+            at_hosts: state.has_calls_in_flight(),
+            error: state.last_error().cloned(),
+            usage: state.usage(),
+            iterations: state.iterations(),
+            tool_calls: state.tool_calls(),
         },
     };
-    Some(RunView { row, state: Box::new(State::clone(state)), queue_position: 0 })
+    Some(RunView { row, state: Box::new(RunState::clone(state)), queue_position: 0 })
 }
 
 /// Parses a host's answer.

@@ -2,7 +2,7 @@
 
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{HostId, RunId};
-use agentloop_core::run::state::{Call, CallState, State};
+use agentloop_core::run::state::{CallState, RoundCall, RunState};
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
 use agentloop_core::run::view::{WaitKind, WaitingOn};
 use agentloop_core::time::Millis;
@@ -47,13 +47,13 @@ pub fn view(view: &RunView) -> wire::Run {
     if let Some(status) = state.status() {
         run.status = run_status(status).into();
     }
-    run.last_seq = run.last_seq.max(state.seq.0);
+    run.last_seq = run.last_seq.max(state.seq().0);
     run.final_assistant_message = final_message(state);
     run.waiting_on = state.waiting_on().as_ref().map(waiting_on);
     run.pending = pending(view);
     run.queue_position = view.queue_position;
     run.durations = Some(state_durations(state));
-    run.tool_calls_open = state.round().iter().map(|call| open_call(&state.run, call)).collect();
+    run.tool_calls_open = state.round().iter().map(|call| open_call(&state.run(), call)).collect();
     run
 }
 
@@ -67,16 +67,16 @@ pub fn result(view: &RunView) -> wire::RunResult {
         run_id: view.row.run.to_string(),
         status: state.status().map_or(wire::RunStatus::Unspecified, run_status).into(),
         final_assistant_message: final_message(state),
-        last_error: state.last_error.as_ref().filter(|_| failed).map(run_error),
-        usage: Some(usage(state.usage)),
+        last_error: state.last_error().filter(|_| failed).map(run_error),
+        usage: Some(usage(state.usage())),
         pending: pending(view),
-        last_seq: state.seq.0,
+        last_seq: state.seq().0,
         durations: Some(state_durations(state)),
     }
 }
 
-fn state_durations(state: &State) -> wire::RunDurations {
-    durations(state.updated_at.since(state.started_at), state.model_time, state.tool_time)
+fn state_durations(state: &RunState) -> wire::RunDurations {
+    durations(state.updated_at().since(state.started_at()), state.model_time(), state.tool_time())
 }
 
 /// Converts the run's total time and its shares of models and tools.
@@ -89,22 +89,24 @@ pub fn durations(total: Millis, model: Millis, tools: Millis) -> wire::RunDurati
     }
 }
 
-fn final_message(state: &State) -> Option<wire::Message> {
+fn final_message(state: &RunState) -> Option<wire::Message> {
     let done = state.status() == Some(RunStatus::Completed);
-    state.last_message.as_ref().filter(|_| done).map(|last| message(&state.run, last))
+    state.last_message().as_ref().filter(|_| done).map(|last| message(&state.run(), last))
 }
 
 fn pending(view: &RunView) -> Vec<wire::HumanRequest> {
     let state = &view.state;
     state
         .open_questions()
-        .map(|question| human::request(&state.run, &view.row.session, question, None))
+        .map(|question| human::request(&state.run(), &view.row.session, question, None))
         .collect()
 }
 
-fn open_call(run: &RunId, call: &Call) -> wire::ToolCallView {
+fn open_call(run: &RunId, call: &RoundCall) -> wire::ToolCallView {
     let state = match call.state {
-        CallState::Proposed | CallState::Held { .. } | CallState::Ready { .. } => wire::ToolCallState::Ready,
+        CallState::Proposed | CallState::AwaitingInstruction { .. } | CallState::Ready { .. } => {
+            wire::ToolCallState::Ready
+        }
         CallState::AwaitingApproval { .. } => wire::ToolCallState::AwaitingApproval,
         CallState::AwaitingInput { .. } => wire::ToolCallState::AwaitingInput,
         CallState::Offered { .. } => wire::ToolCallState::Offered,
@@ -114,7 +116,7 @@ fn open_call(run: &RunId, call: &Call) -> wire::ToolCallView {
     };
     wire::ToolCallView {
         call_id: call_id(run, call.slot),
-        tool: call.wanted.name.clone(),
+        tool: call.requested.name.clone(),
         state: state.into(),
         attempt: call.attempt,
         host_id: call.host.as_ref().map(HostId::to_string).unwrap_or_default(),

@@ -70,10 +70,10 @@ impl PolicyChecker<'_> {
     /// The run's settings with its remembered rules. For a queued run, as if it entered its session now.
     async fn of_run(&self, run: &RunId) -> Result<RunSpec, Status> {
         let state = self.engine.view(&self.tenant, run).await?.state;
-        let mut spec = RunSpec::clone(&state.spec);
+        let mut spec = RunSpec::clone(state.spec());
         spec.tool_policy.rules = state.rules().cloned().collect();
-        if state.phase == Phase::Queued {
-            let remembered = self.engine.remembered_rules(&self.tenant, state.session.as_ref()).await?;
+        if *state.phase() == Phase::Queued {
+            let remembered = self.engine.remembered_rules(&self.tenant, state.session()).await?;
             spec.tool_policy.rules.extend(remembered);
         }
         Ok(spec)

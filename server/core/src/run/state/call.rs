@@ -7,127 +7,127 @@ use crate::tool::{Digest, EffectClass};
 
 /// A tool call of the current round.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
-    /// The call's place in its run.
+pub struct RoundCall {
+    /// The slot of the call in its run.
     pub slot: CallSlot,
-    /// As the model asked.
-    pub wanted: ToolCall,
-    /// What to run it with: the model's arguments, a hook's, or a human's.
+    /// The call as the model asked for it.
+    pub requested: ToolCall,
+    /// Arguments that the call runs with: the model's, a hook's or a human's.
     pub arguments: String,
-    /// Whether a hook changed them last.
-    pub changed_by_hook: bool,
-    /// What running it twice means.
+    /// True if a hook was the last to change the arguments.
+    pub edited_by_hook: bool,
+    /// What it means to run the call twice.
     pub effect: EffectClass,
-    /// From offer to result.
+    /// Time allowed for one attempt, from offer to result.
     pub timeout: Millis,
-    /// Whether a human's answer is its result.
+    /// True if a human's answer is the result: no host runs the call.
     pub asks_human: bool,
-    /// Whether it needs a runtime.
+    /// True if the call needs a runtime.
     pub needs_runtime: bool,
-    /// What it is called where people read of it; empty where its tool says nothing.
+    /// The tool's title, for people; empty if the tool declares none.
     pub title: String,
-    /// The runtime of the last try.
+    /// The runtime of the last attempt.
     pub runtime: Option<RuntimeId>,
-    /// The last try; 0 before the first.
+    /// The last attempt; 0 before the first.
     pub attempt: u32,
-    /// The try whose answer settled it; 0 while it is open, and where something else settled it.
-    pub answered: u32,
-    /// The host of the last try.
+    /// The attempt whose answer settled the call; 0 while the call is open, or if something else settled it.
+    pub answered_attempt: u32,
+    /// The host of the last attempt.
     pub host: Option<HostId>,
-    /// When it was first offered.
+    /// The time of the first offer.
     pub first_offered: Option<Timestamp>,
-    /// What the last try saved.
+    /// The checkpoint that the last attempt saved.
     pub checkpoint: Option<Vec<u8>>,
-    /// Questions of the last try that wait for a human.
-    pub asking: u32,
-    /// Where it stands.
+    /// Open questions that the last attempt asks a human.
+    pub open_inputs: u32,
+    /// The state of the call.
     pub state: CallState,
 }
 
-/// Where a tool call stands.
+/// The state of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallState {
-    /// The model asked for it; nothing is known of it yet.
+    /// The model asked for the call; its tool has not been looked up yet.
     Proposed,
-    /// Waits for a human's leave.
+    /// A human must approve the call.
     AwaitingApproval {
-        /// The question; `None` until it is asked, in the same step.
+        /// The question; `None` until it is asked, by the same input.
         request: Option<RequestId>,
     },
-    /// Waits until it is decided what to do with it.
-    Held {
-        /// Whether a human has to say so too.
-        leave: Leave,
+    /// The run is directed, and no instruction has released the call yet.
+    AwaitingInstruction {
+        /// A human's approval, which the call may need beside the instruction.
+        approval: Approval,
     },
-    /// Waits for its turn, and for a host with room.
+    /// The call waits for the calls before it, or for a host with room.
     Ready {
-        /// Since when.
+        /// The time at which the call became ready.
         since: Timestamp,
-        /// Not before this.
+        /// The earliest time of the next attempt.
         not_before: Option<Timestamp>,
     },
-    /// Given to a host.
+    /// The call was given to a host.
     Offered {
-        /// When; or when the last question that it asked was settled.
+        /// The time of the offer, or of the last answer to a question of the call: the timeout runs from here.
         at: Timestamp,
     },
-    /// The host works on it.
+    /// A host runs the call.
     Accepted {
-        /// When it was offered, or when the last question that it asked was settled.
+        /// As for [`Self::Offered`].
         at: Timestamp,
     },
-    /// It may or may not have run.
+    /// The call may or may not have run.
     InDoubt {
-        /// The question; `None` until it is asked, in the same step.
+        /// The question; `None` until it is asked, by the same input.
         request: Option<RequestId>,
-        /// Since when.
+        /// The time at which the host was lost.
         since: Timestamp,
     },
-    /// A human's answer is its result.
+    /// A human's answer will be the result.
     AwaitingInput {
-        /// The question; `None` until it is asked, in the same step.
+        /// The question; `None` until it is asked, by the same input.
         request: Option<RequestId>,
     },
-    /// It has its one result.
+    /// The call has its one result.
     Settled,
 }
 
-/// Whether a human lets a call run.
+/// A human's approval of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leave {
+pub enum Approval {
     /// Nobody has to be asked.
     NotNeeded,
-    /// Somebody has to be.
+    /// A human must be asked.
     Needed,
-    /// Somebody said yes.
+    /// A human has approved.
     Given,
 }
 
-impl Call {
-    /// Whether a host has it.
+impl RoundCall {
+    /// True while a host has the call.
     #[must_use]
     pub fn in_flight(&self) -> bool {
         matches!(self.state, CallState::Offered { .. } | CallState::Accepted { .. })
     }
 
-    /// Whether a host has it and waits for a human's word.
+    /// True while a host has the call and waits for a human's answer.
     #[must_use]
-    pub fn asks(&self) -> bool {
-        self.in_flight() && self.asking > 0
+    pub fn awaits_input(&self) -> bool {
+        self.in_flight() && self.open_inputs > 0
     }
 
-    /// Whether a human is to move it.
+    /// True while the call waits for a human.
     #[must_use]
     pub fn awaits_human(&self) -> bool {
         matches!(
             self.state,
             CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } | CallState::InDoubt { .. }
-        ) || self.asks()
+        ) || self.awaits_input()
     }
 
-    /// Whether it goes on by itself, or is about to.
+    /// True while the call goes on without a human or an instruction, or is about to.
     #[must_use]
-    pub fn moves(&self) -> bool {
+    pub fn can_progress(&self) -> bool {
         match &self.state {
             CallState::Proposed
             | CallState::Ready { .. }
@@ -136,30 +136,30 @@ impl Call {
             CallState::AwaitingApproval { request }
             | CallState::AwaitingInput { request }
             | CallState::InDoubt { request, .. } => request.is_none(),
-            CallState::Held { .. } | CallState::Settled => false,
+            CallState::AwaitingInstruction { .. } | CallState::Settled => false,
         }
     }
 
-    /// Whether it has its result.
+    /// True once the call has its result.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.state == CallState::Settled
     }
 
-    /// When the current try is given up. Not while it waits for a human.
+    /// The time at which the attempt is given up; `None` while it waits for a human.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
-        if self.asks() { None } else { self.time_is_up() }
+        if self.awaits_input() { None } else { self.timeout_at() }
     }
 
-    /// When the current try would be given up if it did not wait for anybody.
+    /// The time at which the attempt is given up unless it waits for a human.
     #[must_use]
-    pub fn time_is_up(&self) -> Option<Timestamp> {
+    pub fn timeout_at(&self) -> Option<Timestamp> {
         match self.state {
             CallState::Offered { at } | CallState::Accepted { at } => Some(at.after(self.timeout)),
             CallState::Proposed
             | CallState::AwaitingApproval { .. }
-            | CallState::Held { .. }
+            | CallState::AwaitingInstruction { .. }
             | CallState::Ready { .. }
             | CallState::InDoubt { .. }
             | CallState::AwaitingInput { .. }
@@ -167,9 +167,16 @@ impl Call {
         }
     }
 
-    /// Of what a human approves.
+    /// Digest of the tool's name and the arguments: the content that a human approves.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        Digest::of(&[self.wanted.name.as_bytes(), self.arguments.as_bytes()])
+        Digest::of(&[self.requested.name.as_bytes(), self.arguments.as_bytes()])
+    }
+
+    /// True if only a human's answer to a running call can move this one: it asks itself, or all free slots are taken
+    /// by calls that ask.
+    pub(super) fn waits_for_input(&self, round: &[Self], free_slots: usize) -> bool {
+        let blocked = matches!(self.state, CallState::Ready { .. }) && free_slots == 0;
+        self.awaits_input() || (blocked && round.iter().all(|call| call.awaits_input() || !call.in_flight()))
     }
 }

@@ -1,87 +1,119 @@
-//! What a run is doing, with what it knows only while it does that.
+//! The phase of a run, with the facts that hold only in that phase.
 
 use crate::entry::CompactionReason;
 use crate::message::FinishReason;
 use crate::run::event::Outcome;
-use crate::run::state::Call;
+use crate::run::state::{RoundCall, RunState};
 use crate::time::Timestamp;
 
-/// What a run is doing.
+/// What a run is doing now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Phase {
-    /// Nothing: it does not exist yet.
+    /// The run does not exist yet.
     New,
-    /// Waiting for its session to be free.
+    /// The run waits until its session is free.
     Queued,
-    /// The caller's messages are being taken in.
+    /// The caller's messages enter the session, after hooks and context sources were asked.
     Preparing,
     /// The model is answering.
     ModelRunning(ModelCall),
-    /// A failed model call waits for its next try.
+    /// A failed model call waits for its next attempt.
     BackingOff {
-        /// The try that failed.
+        /// The attempt that failed.
         call: ModelCall,
-        /// When the next one is due.
+        /// The time of the next attempt.
         until: Timestamp,
     },
-    /// The context is being made smaller.
-    Compacting(CompactionInHand),
-    /// The model has spoken and wants nothing run.
+    /// The context is being compacted.
+    Compacting(RunningCompaction),
+    /// The model has answered and asks for no tool call.
     Observed {
-        /// Why it stopped.
+        /// Why the model stopped.
         finish: FinishReason,
     },
-    /// Tool calls of one message.
-    Tools(Vec<Call>),
+    /// A round: the tool calls of one message of the model.
+    Tools(Vec<RoundCall>),
     /// The model stayed unreachable; an operator must say when to go on.
     Paused {
-        /// The try that failed last.
+        /// The attempt that failed last.
         call: ModelCall,
-        /// Since when.
+        /// The time of the pause.
         since: Timestamp,
     },
-    /// It is over.
+    /// The run has ended.
     Finished {
-        /// How.
+        /// How the run ended.
         outcome: Outcome,
     },
 }
 
-/// One try of a model call.
+/// One attempt of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelCall {
-    /// Which model call, from 1.
+    /// Number of the model call in its run, counted from 1.
     pub number: u32,
-    /// Which try, from 1.
+    /// Attempt number, counted from 1.
     pub attempt: u32,
-    /// The first try that counts against the retries: a restart or an operator gives a fresh set.
+    /// The first attempt that counts against the retries. A restart or an operator gives a new set of retries.
     pub first_counted: u32,
-    /// Since when.
+    /// The time at which the attempt began.
     pub since: Timestamp,
 }
 
-/// The context is being made smaller.
+/// A compaction that is under way.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CompactionInHand {
-    /// Which of the run, from 1.
+pub struct RunningCompaction {
+    /// Number of the compaction in its run, counted from 1.
     pub number: u32,
-    /// How.
+    /// Name of the strategy.
     pub strategy: String,
-    /// Why the context is made smaller.
+    /// Why the context is compacted.
     pub reason: CompactionReason,
-    /// How hard.
+    /// Strength: 0 as the policy says, then one more each time that the last compaction did not help.
     pub level: u32,
-    /// Since when.
+    /// The time at which the compaction began.
     pub since: Timestamp,
-    /// What follows.
+    /// What follows the compaction.
     pub then: AfterCompaction,
 }
 
 /// What follows a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AfterCompaction {
-    /// A model call.
-    Call,
-    /// The planner, where the run stood before.
+    /// The next model call.
+    Call {
+        /// True if the last model call was too large to be sent. It then counts as one iteration with the next one.
+        unsent: bool,
+    },
+    /// The planner is asked again, in the phase that the compaction interrupted.
     Plan(Box<Phase>),
+}
+
+impl Phase {
+    /// The phase itself, or the phase that a planned compaction interrupts.
+    pub(super) fn interrupted(&self) -> &Self {
+        match self {
+            Self::Compacting(RunningCompaction { then: AfterCompaction::Plan(before), .. }) => before,
+            phase => phase,
+        }
+    }
+
+    /// [`Self::interrupted`], to be changed.
+    pub(super) fn interrupted_mut(&mut self) -> &mut Self {
+        match self {
+            Self::Compacting(RunningCompaction { then: AfterCompaction::Plan(before), .. }) => before,
+            phase => phase,
+        }
+    }
+}
+
+impl RunState {
+    /// True if the last model call was too large to be sent, and its context is being compacted.
+    #[must_use]
+    pub fn last_call_was_unsent(&self) -> bool {
+        matches!(
+            self.phase(),
+            Phase::Compacting(RunningCompaction { then: AfterCompaction::Call { unsent: true }, .. })
+        )
+    }
 }

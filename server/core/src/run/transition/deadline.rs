@@ -1,26 +1,31 @@
-//! Time passes.
+//! Input of time: deadlines, and what happens when one passes.
 
-use crate::error::Refusal;
+use crate::id::CallSlot;
+use crate::message::ToolStatus;
 use crate::run::human::Question;
-use crate::run::machine::Turn;
-use crate::run::state::{Call, CallState, Phase, State};
+use crate::run::refusal::Refusal;
+use crate::run::state::{CallState, Phase, RoundCall, RunState};
 use crate::run::status::{RunError, RunErrorCode};
-use crate::run::transition::plan::plan;
-use crate::run::transition::{finish, human, model, tool};
+use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::routine::{answer, calls, finish, model_call};
 use crate::time::{Millis, Timestamp};
 
-/// After a restart, hosts have this long to come back with the calls that they were given before it, even where a
-/// call's own time is up: its result may be waiting there.
-pub(crate) const RECLAIM_GRACE: Millis = Millis::secs(30);
+/// Time that hosts have after a restart to come back with calls of before it. It holds even if a call's own time is up:
+/// its result may be waiting at the host.
+const RECLAIM_GRACE: Millis = Millis::secs(30);
 
-/// The earliest time at which something falls due. The end of a call's wait that has been `seen` to pass is no
-/// longer due: the call waits for room.
-pub(crate) fn next(state: &State, seen: Timestamp, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
-    if !state.is_live() || state.phase == Phase::Queued {
+/// The earliest time at which something is due. `seen` is the latest time that the machine was told: a call's backoff
+/// that ended by then is no longer due, the call waits for a host.
+pub(in crate::run) fn next(
+    state: &RunState,
+    seen: Timestamp,
+    recovered_at: Option<Timestamp>,
+) -> Option<Timestamp> {
+    if !state.is_live() || *state.phase() == Phase::Queued {
         return None;
     }
-    let run = state.spec.limits.max_run_duration.map(|length| state.entered_at.after(length));
-    let backoff = match &state.phase {
+    let run = state.spec().limits.max_run_duration.map(|length| state.entered_at().after(length));
+    let backoff = match state.phase() {
         Phase::BackingOff { until, .. } => Some(*until),
         Phase::New
         | Phase::Queued
@@ -36,19 +41,19 @@ pub(crate) fn next(state: &State, seen: Timestamp, recovered_at: Option<Timestam
         CallState::Ready { not_before, .. } => not_before.filter(|at| *at > seen),
         CallState::Proposed
         | CallState::AwaitingApproval { .. }
-        | CallState::Held { .. }
+        | CallState::AwaitingInstruction { .. }
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
         | CallState::AwaitingInput { .. }
-        | CallState::Settled => given_up(call, recovered_at),
+        | CallState::Settled => given_up_at(call, recovered_at),
     });
     let questions = state.open_questions().filter_map(|question| question.expires_at);
     run.into_iter().chain(backoff).chain(calls).chain(questions).min()
 }
 
-/// When a call's try is given up.
-fn given_up(call: &Call, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
+/// The time at which the last attempt of a call is given up.
+fn given_up_at(call: &RoundCall, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
     let deadline = call.deadline()?;
     match (&call.state, recovered_at) {
         (CallState::Offered { at } | CallState::Accepted { at }, Some(recovered)) if *at <= recovered => {
@@ -58,50 +63,52 @@ fn given_up(call: &Call, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
     }
 }
 
-/// Does what has fallen due; nothing, if nothing has.
-pub(crate) fn passed(turn: &mut Turn<'_>) -> Result<(), Refusal> {
-    if !turn.state.is_live() {
-        return Err(Refusal::WrongPhase(turn.state.status()));
+/// Does everything that is due by now, which may be nothing.
+pub(super) fn passed(builder: &mut TransitionBuilder<'_>) -> Result<(), Refusal> {
+    let state = builder.state();
+    if !state.is_live() {
+        return Err(Refusal::WrongPhase(state.status()));
     }
-    if turn.state.phase == Phase::Queued {
+    if *state.phase() == Phase::Queued {
         return Ok(());
     }
-    let limit = turn.state.spec.limits.max_run_duration;
-    if let Some(limit) = limit.filter(|limit| turn.state.entered_at.after(*limit) <= turn.now) {
+    let limit = state.spec().limits.max_run_duration;
+    if let Some(limit) = limit.filter(|limit| state.entered_at().after(*limit) <= builder.now) {
         let message = format!("ran for longer than {} s", limit.0.div_ceil(1_000));
-        finish::fail(turn, RunError::new(RunErrorCode::LimitDuration, message));
+        finish::fail(builder, RunError::new(RunErrorCode::LimitDuration, message));
         return Ok(());
     }
-    if let Phase::BackingOff { call, until } = turn.state.phase
-        && until <= turn.now
+    if let Phase::BackingOff { call, until } = *state.phase()
+        && until <= builder.now
     {
-        model::retry(turn, call);
+        model_call::retry(builder, call);
         return Ok(());
     }
-    expire_questions(turn);
-    time_out_calls(turn);
-    plan(turn);
+    expire_questions(builder);
+    time_out_calls(builder);
     Ok(())
 }
 
-fn expire_questions(turn: &mut Turn<'_>) {
-    let due = |question: &&Question| question.expires_at.is_some_and(|at| at <= turn.now);
-    let expired: Vec<Question> = turn.state.open_questions().filter(due).cloned().collect();
+fn expire_questions(builder: &mut TransitionBuilder<'_>) {
+    let due = |question: &&Question| question.expires_at.is_some_and(|at| at <= builder.now);
+    let expired: Vec<Question> = builder.state().open_questions().filter(due).cloned().collect();
     for question in expired {
-        human::expire(turn, &question);
+        answer::expire(builder, &question);
     }
 }
 
-fn time_out_calls(turn: &mut Turn<'_>) {
-    let due = |at: Timestamp| at <= turn.now;
-    let late: Vec<_> = turn
-        .state
-        .round()
-        .iter()
-        .filter(|call| given_up(call, turn.recovered_at).is_some_and(due))
-        .map(|call| call.slot)
-        .collect();
+fn time_out_calls(builder: &mut TransitionBuilder<'_>) {
+    let due = |at: Timestamp| at <= builder.now;
+    let late = builder.state().round().iter();
+    let late = late.filter(|call| given_up_at(call, builder.recovered_at).is_some_and(due));
+    let late: Vec<CallSlot> = late.map(|call| call.slot).collect();
     for slot in late {
-        tool::time_out(turn, slot);
+        time_out(builder, slot);
     }
+}
+
+fn time_out(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
+    let call = builder.state().call(slot).expect("only an open call times out");
+    let output = format!("no answer within {} s{}", call.timeout.0.div_ceil(1_000), calls::doubt(call));
+    calls::settle(builder, slot, ToolStatus::TimedOut, output);
 }

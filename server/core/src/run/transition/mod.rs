@@ -1,15 +1,75 @@
-//! What each input leads to: one file per kind of stimulus.
+//! Decides what each input leads to: one file per kind of input, on top of the routines that several inputs share.
 
-pub(crate) mod compact;
-pub(crate) mod deadline;
-pub(crate) mod finish;
-pub(crate) mod human;
-pub(crate) mod model;
-pub(crate) mod need_input;
-pub(crate) mod plan;
-pub(crate) mod policy;
-pub(crate) mod prepare;
-pub(crate) mod queue;
-pub(crate) mod start;
-pub(crate) mod steer;
-pub(crate) mod tool;
+pub(super) mod builder;
+mod compaction;
+mod control;
+pub(super) mod deadline;
+mod decided;
+mod directed;
+mod host;
+mod messages;
+mod model;
+mod need_input;
+mod prepared;
+mod routine;
+mod start;
+
+use crate::run::input::Input;
+use crate::run::refusal::Refusal;
+
+use builder::TransitionBuilder;
+use decided::Submission;
+use host::HostResult;
+
+/// Decides on the events that an input leads to. A refused input has added none.
+pub(super) fn decide(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Refusal> {
+    dispatch(builder, input)?;
+    routine::plan::plan(builder);
+    Ok(())
+}
+
+/// One call per kind of input.
+fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Refusal> {
+    match input {
+        Input::Start(start) => start::start(builder, *start),
+        Input::Enter { last_entry, rules } => start::enter(builder, last_entry, rules),
+        Input::Prepared(prepared) => prepared::prepared(builder, *prepared),
+        Input::ModelFinished(finished) => model::finished(builder, *finished),
+        Input::ModelFailed { model_call, attempt, failure } => {
+            model::failed(builder, model_call, attempt, failure)
+        }
+        Input::ContextTooLarge { model_call, attempt, reason, tokens } => {
+            compaction::too_large(builder, model_call, attempt, reason, tokens)
+        }
+        Input::Compacted(done) => compaction::compacted(builder, *done),
+        Input::CompactionFailed { number, error } => compaction::failed(builder, number, error),
+        Input::SlotGranted { slot, host } => host::granted(builder, slot, host),
+        Input::SlotDenied { slot, message } => host::denied(builder, slot, message),
+        Input::CallAccepted { slot, attempt, host } => host::accepted(builder, slot, attempt, host),
+        Input::CallCheckpoint { slot, attempt, checkpoint } => {
+            host::checkpoint(builder, slot, attempt, checkpoint)
+        }
+        Input::InputNeeded { slot, attempt, ask, timeout } => {
+            need_input::needed(builder, slot, attempt, ask, timeout)
+        }
+        Input::CallFinished { slot, attempt, lease, host, outcome, applied } => {
+            host::finished(builder, slot, attempt, &lease, HostResult { host, outcome, applied })
+        }
+        Input::CallLost { slot, attempt, message, ran } => host::lost(builder, slot, attempt, message, ran),
+        Input::Decided { request, decision, digest, by, remember } => {
+            let remember = remember.as_deref();
+            decided::decided(
+                builder,
+                &request,
+                Submission { decision, digest: digest.as_ref(), by, remember },
+            )
+        }
+        Input::Steer { steer, messages } => messages::steer(builder, steer, messages),
+        Input::Abort { cause, reason } => control::abort(builder, cause, reason),
+        Input::Resume { request, by } => control::resume(builder, request, by),
+        Input::Planned { decision, result } => directed::planned(builder, decision, result),
+        Input::Step { request, approve, by } => directed::step(builder, request, approve.as_ref(), by),
+        Input::DeadlinePassed => deadline::passed(builder),
+        Input::Recovered => model::recovered(builder),
+    }
+}

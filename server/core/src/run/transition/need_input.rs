@@ -1,96 +1,86 @@
-//! A running call asks a human, by its host.
+//! Input of a running call that asks a human, by its host.
 
-use crate::error::Refusal;
 use crate::id::CallSlot;
 use crate::limits::INPUTS_PER_CALL_MAX;
 use crate::question::{InputAnswer, QuestionContent};
 use crate::run::event::Event;
-use crate::run::human::{Decision, Question};
-use crate::run::machine::Turn;
-use crate::run::state::Asked;
-use crate::run::transition::tool;
+use crate::run::human::Question;
+use crate::run::refusal::Refusal;
+use crate::run::state::AskedQuestion;
+use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::routine::answer::input_answer;
+use crate::run::transition::routine::calls;
 use crate::time::Millis;
 
-/// A call in flight asks. What was asked before is not asked again: its answer is told again, once there is one.
-pub(crate) fn needed(
-    turn: &mut Turn<'_>,
+/// What the run knows of a question that a call asks.
+enum Known {
+    /// Nothing: the question is new.
+    No,
+    /// The question is open.
+    Open,
+    /// The host can be told this at once.
+    Answered(InputAnswer),
+}
+
+/// A call in flight asks. A question that was asked before is not asked again: its answer is repeated, once there is
+/// one.
+pub(super) fn needed(
+    builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
     attempt: u32,
     ask: QuestionContent,
     timeout: Option<Millis>,
 ) -> Result<(), Refusal> {
-    let tool = tool::in_flight(turn, slot, attempt)?.wanted.name.clone();
+    let tool = calls::in_flight(builder, slot, attempt)?.requested.name.clone();
     let Some(input) = ask.input.clone() else { return Ok(()) };
-    if let Some(answer) = known(turn, slot, attempt, &ask) {
-        if let Some(answer) = answer {
-            turn.answer(slot, attempt, input, answer);
+    match known(builder, slot, attempt, &ask) {
+        Known::No => {}
+        Known::Open => return Ok(()),
+        Known::Answered(answer) => {
+            builder.answer(slot, attempt, input, answer);
+            return Ok(());
         }
-        return Ok(());
     }
-    let asked = asked_by(turn, slot, attempt).count();
+    let asked = asked_by(builder, slot, attempt).count();
     if asked >= INPUTS_PER_CALL_MAX {
         let refused = format!("a call may ask {INPUTS_PER_CALL_MAX} questions at most");
-        turn.answer(slot, attempt, input, InputAnswer::Refused(refused));
+        builder.answer(slot, attempt, input, InputAnswer::Refused(refused));
         return Ok(());
     }
     let number = u32::try_from(asked + 1).expect("they are few");
-    let request = turn.state.call_id(slot).input(attempt, number);
-    let timeout = timeout.or(turn.state.spec.approval_timeout);
-    let question = Question { slot: Some(slot), tool, ..Question::asking(request, ask, turn.now, timeout) };
-    turn.emit(Event::HumanRequested { question });
+    let request = builder.state().call_id(slot).input(attempt, number);
+    let timeout = timeout.or(builder.state().spec().approval_timeout);
+    let question = Question::asking(request, ask, builder.now, timeout);
+    let question = Question { slot: Some(slot), tool, ..question };
+    builder.emit(Event::HumanRequested { question });
     Ok(())
 }
 
-/// The question is settled: its host hears of it. Where the call is over, nobody waits for it.
-pub(crate) fn settled(turn: &mut Turn<'_>, slot: CallSlot, input: &str, decision: &Decision) {
-    let Some(attempt) = turn.state.call(slot).map(|call| call.attempt) else { return };
-    if let Some(answer) = answer(decision) {
-        turn.answer(slot, attempt, input.to_owned(), answer);
-    }
-}
-
-/// What is known of a question that was asked before: its answer, or that it still waits (`Some(None)`). What a human
-/// said to an earlier try counts, if that asked the same.
-fn known(
-    turn: &Turn<'_>,
-    slot: CallSlot,
-    attempt: u32,
-    ask: &QuestionContent,
-) -> Option<Option<InputAnswer>> {
-    if let Some(asked) =
-        asked_by(turn, slot, attempt).find(|asked| asked.question.input() == ask.input.as_deref())
-    {
+/// What is known of a question. The answer to an earlier attempt counts if that attempt asked the same.
+fn known(builder: &TransitionBuilder<'_>, slot: CallSlot, attempt: u32, ask: &QuestionContent) -> Known {
+    let same_input = |asked: &&AskedQuestion| asked.question.input() == ask.input.as_deref();
+    if let Some(asked) = asked_by(builder, slot, attempt).find(same_input) {
         if asked.question.digest != ask.digest() {
             let refused = "the input_id is that of another question of this call".to_owned();
-            return Some(Some(InputAnswer::Refused(refused)));
+            return Known::Answered(InputAnswer::Refused(refused));
         }
-        return Some(asked.answer.as_ref().and_then(|given| answer(&given.decision)));
+        let answer = asked.answer.as_ref().and_then(|answer| input_answer(&answer.decision));
+        return answer.map_or(Known::Open, Known::Answered);
     }
-    let earlier = (1..attempt).rev().flat_map(|attempt| asked_by(turn, slot, attempt));
-    let mut same = earlier.filter(|asked| {
-        asked.question.input() == ask.input.as_deref() && asked.question.digest == ask.digest()
-    });
-    let given = same.find_map(|asked| asked.answer.as_ref().filter(|given| given.decision.is_input()))?;
-    Some(answer(&given.decision))
+    let earlier = (1..attempt).rev().flat_map(|attempt| asked_by(builder, slot, attempt));
+    let mut same = earlier.filter(same_input).filter(|asked| asked.question.digest == ask.digest());
+    let answer = same.find_map(|asked| asked.answer.as_ref().filter(|answer| answer.decision.is_input()));
+    let answer = answer.and_then(|answer| input_answer(&answer.decision));
+    answer.map_or(Known::No, Known::Answered)
 }
 
-/// What this try has asked, in order.
-fn asked_by<'a>(turn: &'a Turn<'_>, slot: CallSlot, attempt: u32) -> impl Iterator<Item = &'a Asked> {
-    let call = turn.state.call_id(slot);
+/// The questions of an attempt, in the order in which they were asked.
+fn asked_by<'a>(
+    builder: &'a TransitionBuilder<'_>,
+    slot: CallSlot,
+    attempt: u32,
+) -> impl Iterator<Item = &'a AskedQuestion> {
+    let call = builder.state().call_id(slot);
     let number = 1..=u32::try_from(INPUTS_PER_CALL_MAX).expect("they are few");
-    number.map_while(move |number| turn.state.questions.get(&call.input(attempt, number)))
-}
-
-fn answer(decision: &Decision) -> Option<InputAnswer> {
-    match decision {
-        Decision::Text { text } => Some(InputAnswer::Text(text.clone())),
-        Decision::Selected { options } => Some(InputAnswer::Selected(options.clone())),
-        Decision::Expired => Some(InputAnswer::Refused("nobody answered in time".to_owned())),
-        Decision::Approve
-        | Decision::ApproveWithEdits { .. }
-        | Decision::Deny { .. }
-        | Decision::DenyAndStop { .. }
-        | Decision::AnswerInPlace { .. }
-        | Decision::Withdrawn => None,
-    }
+    number.map_while(move |number| builder.state().question(&call.input(attempt, number)))
 }

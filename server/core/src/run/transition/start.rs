@@ -1,19 +1,20 @@
-//! A run begins.
+//! Inputs that begin a run: its start, and the end of its wait for the session.
 
-use crate::error::Refusal;
+use crate::id::EntryNo;
+use crate::policy::PolicyRule;
 use crate::run::event::Event;
 use crate::run::input::Start;
-use crate::run::machine::Turn;
+use crate::run::refusal::Refusal;
 use crate::run::state::Phase;
-use crate::run::transition::plan::plan;
-use crate::run::transition::queue;
+use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::routine::waiting;
 
-/// Takes in what the caller brought, and asks the planner what to do first; a queued run keeps it until its turn comes.
-pub(crate) fn start(turn: &mut Turn<'_>, start: Start) -> Result<(), Refusal> {
-    if turn.state.phase != Phase::New || turn.state.run != start.run {
-        return Err(Refusal::WrongPhase(turn.state.status()));
+/// Starts the run. Its messages enter the session at once, unless the run is queued or hooks are asked first.
+pub(super) fn start(builder: &mut TransitionBuilder<'_>, start: Start) -> Result<(), Refusal> {
+    if *builder.state().phase() != Phase::New || *builder.state().run() != start.run {
+        return Err(Refusal::WrongPhase(builder.state().status()));
     }
-    turn.emit(Event::Started {
+    builder.emit(Event::Started {
         session: start.session,
         last_entry: start.last_entry,
         spec: start.spec,
@@ -21,18 +22,26 @@ pub(crate) fn start(turn: &mut Turn<'_>, start: Start) -> Result<(), Refusal> {
         queued: start.queued,
         traceparent: start.traceparent,
     });
-    if start.queued {
-        queue::hold(turn, start.messages, None);
-        return Ok(());
+    if start.queued || builder.state().spec().prepares() {
+        waiting::hold(builder, start.messages, None);
+    } else {
+        waiting::add(builder, start.messages);
     }
-    let prepares = turn.state.spec.prepares();
-    for message in start.messages {
-        if prepares {
-            turn.emit(Event::InputHeld { message, steer: None });
-            continue;
-        }
-        turn.emit(Event::InputAdded { entry: turn.state.last_entry.next(), message });
+    Ok(())
+}
+
+/// The session is free: a queued run enters it, with its messages unless hooks are asked first.
+pub(super) fn enter(
+    builder: &mut TransitionBuilder<'_>,
+    last_entry: EntryNo,
+    rules: Vec<PolicyRule>,
+) -> Result<(), Refusal> {
+    if *builder.state().phase() != Phase::Queued {
+        return Err(Refusal::WrongPhase(builder.state().status()));
     }
-    plan(turn);
+    builder.emit(Event::SessionEntered { last_entry, rules });
+    if !builder.state().is_unprepared() {
+        waiting::enter_all(builder);
+    }
     Ok(())
 }

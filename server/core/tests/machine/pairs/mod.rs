@@ -3,8 +3,8 @@
 mod situation;
 mod stimulus;
 
-use agentloop_core::error::Refusal;
 use agentloop_core::run::input::AbortCause;
+use agentloop_core::run::refusal::Refusal;
 
 use situation::{COLUMNS, Situation, in_situation, situation_of};
 use stimulus::{ROWS, Stimulus, rows_of};

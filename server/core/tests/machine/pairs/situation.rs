@@ -5,7 +5,7 @@ use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::CallSlot;
 use agentloop_core::run::event::{Outcome, Ran};
 use agentloop_core::run::human::Decision;
-use agentloop_core::run::state::{CallState, Phase, State};
+use agentloop_core::run::state::{CallState, Phase, RunState};
 use agentloop_core::time::Millis;
 
 use crate::support::*;
@@ -63,8 +63,8 @@ pub(super) const COLUMNS: [(Situation, &str); 17] = [
 ];
 
 /// Exhaustive, so that a new phase or call state has to find its column.
-pub(super) fn situation_of(state: &State) -> Option<Situation> {
-    match &state.phase {
+pub(super) fn situation_of(state: &RunState) -> Option<Situation> {
+    match &state.phase() {
         Phase::New => Some(Situation::New),
         Phase::Queued => Some(Situation::Queued),
         // Only a run that is directed rests there: see the tests of steps and planners.
@@ -80,10 +80,10 @@ pub(super) fn situation_of(state: &State) -> Option<Situation> {
             let mut open = calls.iter().filter(|call| !call.is_settled());
             let call = open.next()?;
             let situation = match call.state {
-                CallState::Offered { .. } | CallState::Accepted { .. } if call.asking > 0 => {
+                CallState::Offered { .. } | CallState::Accepted { .. } if call.open_inputs > 0 => {
                     Some(Situation::Asking)
                 }
-                CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
+                CallState::Proposed | CallState::AwaitingInstruction { .. } | CallState::Settled => None,
                 CallState::AwaitingApproval { .. } => Some(Situation::AwaitingApproval),
                 CallState::AwaitingInput { .. } => Some(Situation::AwaitingInput),
                 CallState::Ready { not_before: None, .. } => Some(Situation::Ready),

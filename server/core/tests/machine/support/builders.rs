@@ -14,7 +14,7 @@ use agentloop_core::run::event::{Ran, Steer};
 use agentloop_core::run::human::{Decision, Remember, RememberScope};
 use agentloop_core::run::input::{
     AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, PlanFailure, Prepared,
-    Start,
+    SourcedMessage, Start,
 };
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
@@ -88,7 +88,7 @@ pub(crate) fn start_queued(spec: RunSpec) -> Input {
 
 /// Its session is free, and nothing is remembered for it.
 pub(crate) fn enter(script: &Script) -> Input {
-    enter_after(script.state().last_entry.0, Vec::new())
+    enter_after(script.state().last_entry().0, Vec::new())
 }
 
 /// Its session is free, with so many entries by now, and these rules are remembered.
@@ -390,4 +390,9 @@ pub(crate) fn planned(decision: u32, instruction: Instruction) -> Input {
 
 pub(crate) fn planner_fails(decision: u32) -> Input {
     Input::Planned { decision, result: Err(PlanFailure { message: "no answer in 10 s".to_owned() }) }
+}
+
+/// A message of the context source `memory`.
+pub(crate) fn from_memory(text: &str) -> SourcedMessage {
+    SourcedMessage { source: "memory".to_owned(), message: user(text) }
 }

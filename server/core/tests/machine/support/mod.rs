@@ -5,16 +5,17 @@ mod journal;
 mod random;
 mod watch;
 
-use agentloop_core::error::{ModelErrorKind, Refusal};
+use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{CallSlot, RunId, SessionId};
 use agentloop_core::message::{FinishReason, ToolStatus};
 use agentloop_core::run::effect::{Effect, Offer};
 use agentloop_core::run::event::{Event, Ran, Record};
 use agentloop_core::run::human::{Decision, Question};
 use agentloop_core::run::input::{AbortCause, CallOutcome, Input, ModelFailure};
-use agentloop_core::run::machine::{Machine, Step};
+use agentloop_core::run::machine::{Machine, Transition};
 use agentloop_core::run::plan::Instruction;
-use agentloop_core::run::state::{Call, CallState, ModelCall, Phase, State};
+use agentloop_core::run::refusal::Refusal;
+use agentloop_core::run::state::{CallState, ModelCall, Phase, RoundCall, RunState};
 use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::EffectClass;
@@ -67,7 +68,7 @@ pub(crate) fn given_to_host(class: EffectClass) -> Script {
 
 /// The offer that a step makes.
 #[track_caller]
-pub(crate) fn offer(step: &Step) -> Offer {
+pub(crate) fn offer(step: &Transition) -> Offer {
     let mut offers = step.effects.iter().filter_map(|effect| match effect {
         Effect::OfferCall(offer) => Some(offer.clone()),
         _ => None,
@@ -100,7 +101,7 @@ pub(crate) fn check(given: &Script, when: Input, expect: Result<&str, Refusal>) 
 impl Script {
     /// Lets something happen, and checks what must hold whatever it was.
     #[track_caller]
-    pub(crate) fn step(&mut self, input: Input) -> Result<Step, Refusal> {
+    pub(crate) fn step(&mut self, input: Input) -> Result<Transition, Refusal> {
         let before = self.machine.clone();
         match self.machine.handle(input.clone(), self.now) {
             Ok(step) => {
@@ -117,7 +118,7 @@ impl Script {
 
     /// Something happens that must be taken.
     #[track_caller]
-    pub(crate) fn does(&mut self, input: Input) -> Step {
+    pub(crate) fn does(&mut self, input: Input) -> Transition {
         let shown = format!("{input:?}");
         match self.step(input) {
             Ok(step) => step,
@@ -137,7 +138,7 @@ impl Script {
 
     // ---- what is to be seen
 
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &RunState {
         self.machine.state()
     }
 
@@ -146,7 +147,7 @@ impl Script {
     }
 
     #[track_caller]
-    pub(crate) fn call(&self, slot: CallSlot) -> &Call {
+    pub(crate) fn call(&self, slot: CallSlot) -> &RoundCall {
         self.state().call(slot).expect("a call of this round")
     }
 
@@ -169,7 +170,7 @@ impl Script {
 
     #[track_caller]
     pub(crate) fn running(&self) -> ModelCall {
-        let Phase::ModelRunning(call) = self.state().phase else { panic!("{:?}", self.state().phase) };
+        let Phase::ModelRunning(call) = *self.state().phase() else { panic!("{:?}", self.state().phase()) };
         call
     }
 
@@ -182,7 +183,7 @@ impl Script {
     #[track_caller]
     pub(crate) fn end(&self) -> Option<RunError> {
         let Some(Event::Finished { error, .. }) = self.journal.last().map(|record| &record.event) else {
-            panic!("it is not over: {:?}", self.state().phase)
+            panic!("it is not over: {:?}", self.state().phase())
         };
         error.clone()
     }
@@ -196,24 +197,24 @@ impl Script {
     // ---- the model
 
     #[track_caller]
-    pub(crate) fn says(&mut self, text: &str) -> Step {
+    pub(crate) fn says(&mut self, text: &str) -> Transition {
         let (number, attempt) = self.model_call();
         self.does(model_says(number, attempt, text))
     }
 
     #[track_caller]
-    pub(crate) fn asks<const N: usize>(&mut self, tools: [Tool; N]) -> Step {
+    pub(crate) fn asks<const N: usize>(&mut self, tools: [Tool; N]) -> Transition {
         let (number, attempt) = self.model_call();
         self.does(model_asks(number, attempt, &tools, FinishReason::ToolCalls))
     }
 
     #[track_caller]
-    pub(crate) fn model_fails(&mut self, kind: ModelErrorKind) -> Step {
+    pub(crate) fn model_fails(&mut self, kind: ModelErrorKind) -> Transition {
         self.model_fails_with(failure(kind))
     }
 
     #[track_caller]
-    pub(crate) fn model_fails_with(&mut self, failure: ModelFailure) -> Step {
+    pub(crate) fn model_fails_with(&mut self, failure: ModelFailure) -> Transition {
         let (model_call, attempt) = self.model_call();
         self.does(Input::ModelFailed { model_call, attempt, failure })
     }
@@ -221,42 +222,42 @@ impl Script {
     // ---- hosts
 
     #[track_caller]
-    pub(crate) fn grants(&mut self, slot: CallSlot) -> Step {
+    pub(crate) fn grants(&mut self, slot: CallSlot) -> Transition {
         self.does(granted(slot))
     }
 
     #[track_caller]
-    pub(crate) fn accepts(&mut self, slot: CallSlot) -> Step {
+    pub(crate) fn accepts(&mut self, slot: CallSlot) -> Transition {
         let attempt = self.call(slot).attempt;
         self.does(accepted(slot, attempt))
     }
 
     #[track_caller]
-    pub(crate) fn saves(&mut self, slot: CallSlot, checkpoint: &[u8]) -> Step {
+    pub(crate) fn saves(&mut self, slot: CallSlot, checkpoint: &[u8]) -> Transition {
         let attempt = self.call(slot).attempt;
         self.does(Input::CallCheckpoint { slot, attempt, checkpoint: checkpoint.to_vec() })
     }
 
     #[track_caller]
-    pub(crate) fn finishes(&mut self, slot: CallSlot, output: &str) -> Step {
+    pub(crate) fn finishes(&mut self, slot: CallSlot, output: &str) -> Transition {
         self.answers(slot, ok(output))
     }
 
     #[track_caller]
-    pub(crate) fn answers(&mut self, slot: CallSlot, outcome: CallOutcome) -> Step {
+    pub(crate) fn answers(&mut self, slot: CallSlot, outcome: CallOutcome) -> Transition {
         let attempt = self.call(slot).attempt;
         self.does(self.finished(slot, attempt, outcome))
     }
 
     #[track_caller]
-    pub(crate) fn loses(&mut self, slot: CallSlot, ran: Ran) -> Step {
+    pub(crate) fn loses(&mut self, slot: CallSlot, ran: Ran) -> Transition {
         let attempt = self.call(slot).attempt;
         self.does(lost(slot, attempt, ran))
     }
 
     /// A host with room takes the call and answers.
     #[track_caller]
-    pub(crate) fn runs(&mut self, slot: CallSlot, output: &str) -> Step {
+    pub(crate) fn runs(&mut self, slot: CallSlot, output: &str) -> Transition {
         self.grants(slot);
         self.accepts(slot);
         self.finishes(slot, output)
@@ -271,7 +272,7 @@ impl Script {
     // ---- people
 
     #[track_caller]
-    pub(crate) fn decides(&mut self, slot: CallSlot, decision: Decision) -> Step {
+    pub(crate) fn decides(&mut self, slot: CallSlot, decision: Decision) -> Transition {
         let input = self.decision(slot, decision);
         self.does(input)
     }
@@ -284,12 +285,12 @@ impl Script {
     }
 
     #[track_caller]
-    pub(crate) fn aborts(&mut self) -> Step {
+    pub(crate) fn aborts(&mut self) -> Transition {
         self.does(abort(AbortCause::Caller))
     }
 
     #[track_caller]
-    pub(crate) fn resumes(&mut self, request: &str) -> Step {
+    pub(crate) fn resumes(&mut self, request: &str) -> Transition {
         self.does(resume(request))
     }
 
@@ -304,7 +305,7 @@ impl Script {
     /// The planner decides.
     #[track_caller]
     pub(crate) fn plans(&mut self, instruction: Instruction) -> String {
-        let decision = self.state().decisions + 1;
+        let decision = self.state().decisions() + 1;
         kinds(&self.does(planned(decision, instruction)).records)
     }
 
@@ -318,14 +319,14 @@ impl Script {
 
     /// The clock moves, and the machine is told.
     #[track_caller]
-    pub(crate) fn passes(&mut self, wait: Millis) -> Step {
+    pub(crate) fn passes(&mut self, wait: Millis) -> Transition {
         self.later(wait);
         self.does(Input::DeadlinePassed)
     }
 
     /// What is due next comes.
     #[track_caller]
-    pub(crate) fn wakes(&mut self) -> Step {
+    pub(crate) fn wakes(&mut self) -> Transition {
         let due = self.machine.deadline().expect("something is due");
         self.now = self.now.max(due);
         self.does(Input::DeadlinePassed)
@@ -333,7 +334,7 @@ impl Script {
 
     /// The server is killed, and another takes over.
     #[track_caller]
-    pub(crate) fn restarts(&mut self) -> Step {
+    pub(crate) fn restarts(&mut self) -> Transition {
         let replayed = Machine::replay(run_id(), &self.journal);
         assert_eq!(replayed.state(), self.machine.state(), "the journal tells all");
         self.machine = replayed;

@@ -13,8 +13,8 @@ use agentloop_core::run::effect::{Effect, Offer};
 use agentloop_core::run::event::{Added, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::Input;
-use agentloop_core::run::machine::{Machine, Step};
-use agentloop_core::run::state::{CallState, Leave, Phase, State};
+use agentloop_core::run::machine::{Machine, Transition};
+use agentloop_core::run::state::{Approval, CallState, Phase, RunState};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::WaitKind;
 use agentloop_core::time::Timestamp;
@@ -24,7 +24,7 @@ use agentloop_core::tool::EffectClass;
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
     /// The fold of every record so far, made beside the machine.
-    shadow: State,
+    shadow: RunState,
     /// What the driver was asked for and has neither answered nor been told to stop.
     owed: BTreeMap<Owed, Effect>,
     /// What waits to enter it.
@@ -63,7 +63,7 @@ pub(crate) enum Owed {
 impl Watch {
     pub(crate) fn new(run: RunId) -> Self {
         Self {
-            shadow: State::new(run),
+            shadow: RunState::new(run),
             owed: BTreeMap::new(),
             held: BTreeMap::new(),
             history: Vec::new(),
@@ -90,7 +90,7 @@ impl Watch {
 
     /// Takes in an accepted step.
     #[track_caller]
-    pub(crate) fn accepted(&mut self, machine: &Machine, input: &Input, step: &Step, now: Timestamp) {
+    pub(crate) fn accepted(&mut self, machine: &Machine, input: &Input, step: &Transition, now: Timestamp) {
         self.seen = if *input == Input::Recovered { now } else { now.max(self.seen) };
         for record in &step.records {
             assert_eq!(record.at, self.seen, "time does not go back");
@@ -107,14 +107,14 @@ impl Watch {
                 "a deadline that passed does not come back"
             );
         }
-        if let Phase::Finished { .. } = machine.state().phase {
+        if let Phase::Finished { .. } = machine.state().phase() {
             self.over(machine);
         }
     }
 
     #[track_caller]
     fn record(&mut self, record: &Record) {
-        assert_eq!(record.seq, self.shadow.seq.next(), "dense from 1");
+        assert_eq!(record.seq, self.shadow.seq().next(), "dense from 1");
         self.shadow.apply(record);
         assert_eq!(Some(record.status), self.shadow.status(), "a record says where the run stands after it");
         let content = record.event.content();
@@ -132,7 +132,7 @@ impl Watch {
         if let Event::InputAdded { .. } = record.event {
             // It may stand in the place of what the run brought.
             let shadow = &self.shadow;
-            self.held.retain(|seq, _| shadow.held.contains_key(seq));
+            self.held.retain(|seq, _| shadow.waiting_messages().any(|(waiting, _)| waiting == *seq));
         }
         if let Event::ModelCallStarted { .. } = record.event {
             assert!(self.held.is_empty(), "the model reads all that was said");
@@ -180,7 +180,7 @@ impl Watch {
                 }
             }
             Event::HumanResolved { request, slot, answer } => {
-                let kind = self.shadow.questions[request].question.kind;
+                let kind = self.shadow.questions()[request].question.kind;
                 let may = matches!(answer.decision, Decision::Approve | Decision::ApproveWithEdits { .. });
                 if let Some(slot) = slot.filter(|_| may && kind == QuestionKind::InDoubt) {
                     self.leave.insert(slot, true);
@@ -304,8 +304,8 @@ impl Watch {
             || state.awaits_step()
             || machine.deadline().is_some()
             || state.open_questions().next().is_some()
-            || matches!(state.phase, Phase::Paused { .. } | Phase::Queued);
-        assert!(waits, "nothing will ever move it: {:?}", state.phase);
+            || matches!(state.phase(), Phase::Paused { .. } | Phase::Queued);
+        assert!(waits, "nothing will ever move it: {:?}", state.phase());
     }
 
     /// A run that is over leaves nothing open, and a history that its session can go on with.
@@ -325,17 +325,17 @@ impl Watch {
 
 /// What a state looks like between two steps.
 #[track_caller]
-fn stands_well(state: &State) {
+fn stands_well(state: &RunState) {
     let in_flight = state.round().iter().filter(|call| call.in_flight()).count();
-    assert!(in_flight <= state.spec.tool_policy.max_parallel.max(1) as usize, "too many at once");
+    assert!(in_flight <= state.spec().tool_policy.max_parallel.max(1) as usize, "too many at once");
     let kind = state.waiting_on().map(|waiting| waiting.kind);
-    assert_eq!(state.beginning, None, "what is decided is begun in the same step");
+    assert_eq!(state.pending_instruction(), None, "what is decided is begun in the same step");
     if state.situation().is_some() {
-        assert!(state.spec.is_directed(), "the built-in loop does not stand still: {:?}", state.phase);
-        let wanted = if state.spec.stepped { WaitKind::Step } else { WaitKind::Extension };
+        assert!(state.spec().is_directed(), "the built-in loop does not stand still: {:?}", state.phase());
+        let wanted = if state.spec().stepped { WaitKind::Step } else { WaitKind::Extension };
         assert_eq!(kind, Some(wanted));
-        assert_eq!(state.status() == Some(RunStatus::Paused), state.spec.stepped);
-        assert!(state.rests());
+        assert_eq!(state.status() == Some(RunStatus::Paused), state.spec().stepped);
+        assert!(state.is_at_rest());
     } else {
         waits_well(state, kind);
     }
@@ -348,12 +348,12 @@ fn stands_well(state: &State) {
             | CallState::InDoubt { request, .. } => {
                 assert!(request.is_some() && open == 1, "{} waits for one answer", call.slot);
             }
-            CallState::Held { leave } => {
-                assert!(state.spec.is_directed() && open == 0, "{} waits for a decision", call.slot);
-                assert!(*leave != Leave::Given || state.spec.stepped, "with leave it runs");
+            CallState::AwaitingInstruction { approval } => {
+                assert!(state.spec().is_directed() && open == 0, "{} waits for a decision", call.slot);
+                assert!(*approval != Approval::Given || state.spec().stepped, "with leave it runs");
             }
             CallState::Offered { .. } | CallState::Accepted { .. } => {
-                assert_eq!(open, call.asking as usize, "{} waits for what it asked", call.slot);
+                assert_eq!(open, call.open_inputs as usize, "{} waits for what it asked", call.slot);
                 assert_eq!(call.deadline().is_none(), open > 0, "its time stands still meanwhile");
             }
             CallState::Ready { .. } | CallState::Settled => {
@@ -365,7 +365,7 @@ fn stands_well(state: &State) {
 
 /// What a run waits for that does not stand still.
 #[track_caller]
-fn waits_well(state: &State, kind: Option<WaitKind>) {
+fn waits_well(state: &RunState, kind: Option<WaitKind>) {
     match state.status() {
         Some(RunStatus::ModelRunning | RunStatus::Compacting) => assert_eq!(kind, Some(WaitKind::Model)),
         Some(RunStatus::BackingOff) => assert_eq!(kind, Some(WaitKind::Backoff)),

@@ -10,7 +10,7 @@ use agentloop_core::error::ErrorClass;
 use agentloop_core::id::{EntryNo, TenantId};
 use agentloop_core::message::Role;
 use agentloop_core::run::event::Outcome;
-use agentloop_core::run::state::{Phase, State};
+use agentloop_core::run::state::{Phase, RunState};
 use async_trait::async_trait;
 
 use crate::engine::after::notes::transcript::Transcript;
@@ -59,11 +59,11 @@ impl Notes {
 
 #[async_trait]
 impl JobExecutor for Notes {
-    fn wanted(&self, _tenant: &TenantId, ended: &State) -> Vec<JobKind> {
-        if !matches!(ended.phase, Phase::Finished { outcome: Outcome::Completed }) {
+    fn wanted(&self, _tenant: &TenantId, ended: &RunState) -> Vec<JobKind> {
+        if !matches!(ended.phase(), Phase::Finished { outcome: Outcome::Completed }) {
             return Vec::new();
         }
-        let policy = &ended.spec.background;
+        let policy = &ended.spec().background;
         let title = policy.title.then_some(JobKind::Title);
         title.into_iter().chain(policy.summary.then_some(JobKind::Summary)).collect()
     }

@@ -1,7 +1,7 @@
 //! Jobs that are done by a fake executor.
 
 use agentloop_core::id::TenantId;
-use agentloop_core::run::state::State;
+use agentloop_core::run::state::RunState;
 use agentloop_core::run::status::RunStatus;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
@@ -26,7 +26,7 @@ struct FakeExecutor {
 
 #[async_trait]
 impl JobExecutor for FakeExecutor {
-    fn wanted(&self, _tenant: &TenantId, _ended: &State) -> Vec<JobKind> {
+    fn wanted(&self, _tenant: &TenantId, _ended: &RunState) -> Vec<JobKind> {
         Vec::new()
     }
 

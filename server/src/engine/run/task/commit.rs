@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentloop_core::id::{EntryNo, RunKey, Seq};
 use agentloop_core::run::event::{Outcome, Record};
 use agentloop_core::run::machine::Machine;
-use agentloop_core::run::state::{Phase, State};
+use agentloop_core::run::state::{Phase, RunState};
 use tokio::time::Instant;
 
 use crate::engine::run::task::RunTask;
@@ -35,7 +35,7 @@ impl RunTask {
         let summary = summary(&self.machine, self.is_waiting());
         let has_wake_time = summary.wake_at.is_some();
         let began = Instant::now();
-        let is_over = matches!(self.machine.state().phase, Phase::Finished { .. });
+        let is_over = matches!(self.machine.state().phase(), Phase::Finished { .. });
         if is_over {
             self.hand_over_history(&records);
         }
@@ -99,15 +99,15 @@ impl RunTask {
 
 /// The columns of the run's row. Only a run that waits has a time to wake it at.
 fn summary(machine: &Machine, is_waiting: bool) -> RunSummary {
-    let state: &State = machine.state();
-    let completed = matches!(state.phase, Phase::Finished { outcome: Outcome::Completed });
+    let state: &RunState = machine.state();
+    let completed = matches!(state.phase(), Phase::Finished { outcome: Outcome::Completed });
     RunSummary {
         status: state.status().expect("a run that is written has started"),
         wake_at: if is_waiting { machine.deadline() } else { None },
-        at_hosts: state.is_at_hosts(),
-        error: if completed { None } else { state.last_error.clone() },
-        usage: state.usage,
-        iterations: state.iterations,
-        tool_calls: state.tool_calls,
+        at_hosts: state.has_calls_in_flight(),
+        error: if completed { None } else { state.last_error().cloned() },
+        usage: state.usage(),
+        iterations: state.iterations(),
+        tool_calls: state.tool_calls(),
     }
 }

@@ -4,7 +4,7 @@
 use agentloop_core::id::CallSlot;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::input::Input;
-use agentloop_core::run::machine::Step;
+use agentloop_core::run::machine::Transition;
 use agentloop_core::time::Timestamp;
 
 use crate::engine::effect::compact::CompactionEffect;
@@ -15,7 +15,7 @@ use crate::tool::Seek;
 
 impl RunTask {
     /// Seeks hosts before the step is durable. If a host has room at once, the call's offer is part of the same commit.
-    pub(in crate::engine) fn seek_hosts(&mut self, step: &mut Step, now: Timestamp) {
+    pub(in crate::engine) fn seek_hosts(&mut self, step: &mut Transition, now: Timestamp) {
         let mut at = 0;
         while at < step.effects.len() {
             let Effect::SeekHost { slot, tool, on } = &step.effects[at] else {
@@ -50,11 +50,11 @@ impl RunTask {
                     deps: self.deps.clone(),
                     feed: self.feed.clone(),
                     tenant: self.permit.key().tenant.clone(),
-                    spec: self.machine.state().spec.clone(),
+                    spec: self.machine.state().spec().clone(),
                     model_call,
                     attempt,
                     system_prompt: self.machine.state().system_prompt(),
-                    extensions: (!self.machine.state().spec.hooks.is_empty()).then(|| self.extensions()),
+                    extensions: (!self.machine.state().spec().hooks.is_empty()).then(|| self.extensions()),
                     checked,
                 };
                 self.running_effect = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
@@ -68,8 +68,8 @@ impl RunTask {
                 let state = self.machine.state();
                 let compacting = CompactionEffect {
                     deps: self.deps.clone(),
-                    spec: state.spec.clone(),
-                    seed: state.seed,
+                    spec: state.spec().clone(),
+                    seed: state.seed(),
                     number,
                     strategy,
                     reason,

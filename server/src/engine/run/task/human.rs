@@ -55,7 +55,7 @@ impl RunTask {
     }
 
     fn ask_human_executor(&mut self, question: Question) {
-        let agent = &self.machine.state().spec.agent;
+        let agent = &self.machine.state().spec().agent;
         let Some(executor) = self.deps.executors.of(agent, |executors| executors.human.as_ref()) else {
             return;
         };
@@ -74,7 +74,7 @@ impl RunTask {
     }
 
     fn notify_finish_executor(&self) {
-        let agent = &self.machine.state().spec.agent;
+        let agent = &self.machine.state().spec().agent;
         if let Some(executor) = self.deps.executors.of(agent, |executors| executors.finish.as_ref()) {
             let (executor, context) = (executor.clone(), self.run_context());
             drop(self.deps.tasks.spawn_contained("finish", async move { executor.finished(context).await }));

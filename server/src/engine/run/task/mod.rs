@@ -10,12 +10,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::error::Refusal;
 use agentloop_core::id::{CallId, CallSlot, Epoch, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
-use agentloop_core::run::state::Call;
+use agentloop_core::run::refusal::Refusal;
+use agentloop_core::run::state::RoundCall;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::trace::RunSpan;
 use futures_util::StreamExt as _;
@@ -203,10 +203,10 @@ impl RunTask {
 
     /// The call whose result `post_tool` hooks are to see before it is recorded. `None` if the run has no hooks, if the
     /// input is no result, or if the machine will refuse it: a wrong lease, another attempt, a settled call.
-    fn call_for_hooks(&self, input: &Input) -> Option<Call> {
+    fn call_for_hooks(&self, input: &Input) -> Option<RoundCall> {
         let state = self.machine.state();
         let Input::CallFinished { slot, attempt, lease, .. } = input else { return None };
-        if state.spec.hooks.is_empty() || state.lease(*slot, *attempt) != *lease {
+        if state.spec().hooks.is_empty() || state.lease(*slot, *attempt) != *lease {
             return None;
         }
         state.call(*slot).filter(|call| !call.is_settled() && call.attempt == *attempt).cloned()
@@ -261,7 +261,7 @@ impl RunTask {
             Some(request) => self.step_callers.extend(reply.map(|reply| StepCaller { request, reply })),
             None => send_reply(reply, Ok(())),
         }
-        if !self.machine.is_stepping() {
+        if !self.machine.has_pending_step() {
             self.reply_to_step_callers();
         }
         for effect in step.effects {
@@ -274,7 +274,7 @@ impl RunTask {
     fn reply_to_step_callers(&mut self) {
         let state = self.machine.state();
         for StepCaller { request, reply } in self.step_callers.drain(..) {
-            let has_begun = state.steps.contains_key(&request);
+            let has_begun = state.steps().contains_key(&request);
             let verdict = if has_begun { Ok(()) } else { Err(Refusal::WrongPhase(state.status())) };
             send_reply(Some(reply), verdict);
         }
@@ -288,7 +288,7 @@ impl RunTask {
         CallOwner {
             tenant: self.permit.key().tenant.clone(),
             session: self.session.clone(),
-            agent: self.machine.state().spec.agent.clone(),
+            agent: self.machine.state().spec().agent.clone(),
             traceparent: None,
         }
     }
@@ -298,7 +298,7 @@ impl RunTask {
         let state = self.machine.state();
         let traceparent = match self.deps.options.traced {
             true => Some(state.trace().parent_of(RunSpan::Call(slot))),
-            false => state.traceparent,
+            false => state.traceparent(),
         };
         CallOwner { traceparent, ..self.owner() }
     }

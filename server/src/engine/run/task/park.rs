@@ -10,7 +10,7 @@ use crate::store::StoreError;
 impl RunTask {
     /// The reason to end the task now, if there is one.
     pub(in crate::engine) fn check_end(&self) -> Option<TaskEnd> {
-        if matches!(self.machine.state().phase, Phase::Finished { .. }) {
+        if matches!(self.machine.state().phase(), Phase::Finished { .. }) {
             return Some(TaskEnd::Finished);
         }
         self.may_park().then_some(TaskEnd::Parked)
@@ -29,7 +29,7 @@ impl RunTask {
             return false;
         }
         let state = self.machine.state();
-        match &state.phase {
+        match state.phase() {
             Phase::Queued => true,
             Phase::BackingOff { until, .. } => {
                 until.since(self.deps.clock.now()) > self.deps.options.park_after
@@ -43,9 +43,9 @@ impl RunTask {
             | Phase::Paused { .. }
             | Phase::Finished { .. } => {
                 state.status().is_some_and(|status| status.is_interrupted())
-                    && !self.machine.is_stepping()
+                    && !self.machine.has_pending_step()
                     && self.pending_answers.is_empty()
-                    && !state.is_at_hosts()
+                    && !state.has_calls_in_flight()
             }
         }
     }

@@ -8,7 +8,7 @@ use agentloop_core::message::{SharedMessage, ToolCall};
 use agentloop_core::run::human::Answer;
 use agentloop_core::run::input::{Input, PlanFailure};
 use agentloop_core::run::plan::{Instruction, Situation};
-use agentloop_core::run::state::{CallState, State};
+use agentloop_core::run::state::{CallState, RunState};
 use futures_util::FutureExt as _;
 
 use crate::engine::deps::Deps;
@@ -26,7 +26,7 @@ const ATTEMPTS: u32 = 2;
 struct PlannerCall {
     deps: Arc<Deps>,
     tenant: TenantId,
-    state: Arc<State>,
+    state: Arc<RunState>,
     decision: u32,
     situation: Situation,
     messages: Vec<SharedMessage>,
@@ -58,7 +58,7 @@ impl RunTask {
 
 impl PlannerCall {
     async fn decide(&self) -> Result<Instruction, ExtensionError> {
-        let name = self.state.spec.planner.as_deref().unwrap_or_default();
+        let name = self.state.spec().planner.as_deref().unwrap_or_default();
         let mut tried = 0;
         loop {
             tried += 1;
@@ -110,14 +110,15 @@ fn is_retryable(error: &ExtensionError) -> bool {
 }
 
 /// The human's answer to the planner's last question. Questions about tool calls have a slot, those of planners none.
-fn last_answer(state: &State) -> Option<Answer> {
-    let planned = state.questions.values().filter(|asked| asked.question.slot.is_none());
+fn last_answer(state: &RunState) -> Option<Answer> {
+    let planned = state.questions().values().filter(|asked| asked.question.slot.is_none());
     planned.max_by_key(|asked| asked.question.asked_at).and_then(|asked| asked.answer.clone())
 }
 
-fn held_calls(state: &State) -> Vec<ToolCall> {
-    let held = state.round().iter().filter(|call| matches!(call.state, CallState::Held { .. }));
-    held.map(|call| call.wanted.clone()).collect()
+fn held_calls(state: &RunState) -> Vec<ToolCall> {
+    let held =
+        state.round().iter().filter(|call| matches!(call.state, CallState::AwaitingInstruction { .. }));
+    held.map(|call| call.requested.clone()).collect()
 }
 
 /// The last messages that fit into the bounds.

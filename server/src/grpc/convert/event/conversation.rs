@@ -1,7 +1,7 @@
 //! Events that change the session or its context: messages, answers of extensions, compactions.
 
 use agentloop_core::entry::{Compaction, CompactionReason};
-use agentloop_core::extension::Applied;
+use agentloop_core::extension::ExtensionCall;
 use agentloop_core::id::{CallSlot, EntryNo, Seq};
 use agentloop_core::message::{Message, Usage};
 use agentloop_core::run::event::Steer;
@@ -33,7 +33,7 @@ impl EventConverter {
         })
     }
 
-    pub(super) fn extension_applied(&self, slot: Option<CallSlot>, applied: &Applied) -> Wire {
+    pub(super) fn extension_applied(&self, slot: Option<CallSlot>, applied: &ExtensionCall) -> Wire {
         Wire::ExtensionApplied(wire::ExtensionApplied {
             name: applied.name.clone(),
             outcome: applied.outcome.clone(),

@@ -1,0 +1,58 @@
+//! Reasons of the machine to refuse an input.
+
+use crate::policy::PolicyRule;
+use crate::run::human::{Answer, BadAnswer, CannotRemember};
+use crate::run::status::RunStatus;
+
+/// Reasons of the machine to refuse an input. A refused input changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The run's phase does not allow the input.
+    #[error("not possible while the run is {0:?}")]
+    WrongPhase(Option<RunStatus>),
+    /// The input is about a model call that is not the current one.
+    #[error("not the current model call")]
+    StaleModelCall,
+    /// The run has no such tool call, or its lease is a different one.
+    #[error("no such tool call")]
+    UnknownCall,
+    /// The result of this attempt was recorded before.
+    #[error("the result is recorded")]
+    DuplicateResult,
+    /// The tool call ended otherwise, or a later attempt is under way.
+    #[error("the tool call has moved on")]
+    StaleAttempt,
+    /// The run has no open or answered question with this id.
+    #[error("no such question")]
+    UnknownRequest,
+    /// The decision is one that only the run itself makes: expired or withdrawn.
+    #[error("not a decision that anyone can make")]
+    NotADecision,
+    /// The answer does not fit the question.
+    #[error(transparent)]
+    BadAnswer(BadAnswer),
+    /// A rule denies the edited arguments.
+    #[error("{} denies these arguments", .0.title())]
+    DeniedByRule(Box<PolicyRule>),
+    /// The decision cannot be remembered as requested.
+    #[error(transparent)]
+    CannotRemember(CannotRemember),
+    /// The question already has a different answer.
+    #[error("answered before: {}", .0.decision.name())]
+    AlreadyResolved(Box<Answer>),
+    /// The request's id was used before with different content.
+    #[error("the id was used before, with other content")]
+    IdReused,
+    /// Too many messages wait for the run's next model call.
+    #[error("too many messages wait for the run's next model call")]
+    TooManyWaitingMessages,
+    /// The run was not started with `stepped`, so it takes no `Step`.
+    #[error("the run is not stepped")]
+    NotStepped,
+    /// The planner's instruction is not for the decision that is due.
+    #[error("not the decision that is due")]
+    StaleDecision,
+    /// The digest of the answer differs from the question's: the person saw something else.
+    #[error("the answer is about something else")]
+    DigestMismatch,
+}

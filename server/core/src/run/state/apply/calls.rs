@@ -1,0 +1,129 @@
+//! Events of tool calls.
+
+use crate::id::{CallSlot, HostId, RuntimeId};
+use crate::message::SharedMessage;
+use crate::run::event::AfterAttempt;
+use crate::run::state::{Approval, CallState, Phase, PlacedRuntime, RoundCall, RunState};
+use crate::time::Millis;
+use crate::tool::EffectClass;
+
+/// The fields of [`crate::run::event::Event::CallProposed`].
+pub(super) struct Proposed<'a> {
+    pub(super) effect: EffectClass,
+    pub(super) timeout: Millis,
+    pub(super) needs_approval: bool,
+    pub(super) asks_human: bool,
+    /// `Some` if a hook changed the model's arguments.
+    pub(super) arguments: Option<&'a String>,
+    pub(super) needs_runtime: bool,
+    pub(super) title: &'a str,
+}
+
+impl RunState {
+    pub(super) fn call_proposed(&mut self, slot: CallSlot, proposed: Proposed<'_>) {
+        self.counters.tool_calls += 1;
+        let (directed, since) = (self.spec.is_directed(), self.now());
+        let call = self.open_call_mut(slot);
+        assert_eq!(call.state, CallState::Proposed, "a call is proposed once");
+        call.effect = proposed.effect;
+        call.timeout = proposed.timeout;
+        call.needs_runtime = proposed.needs_runtime;
+        call.title = proposed.title.to_owned();
+        call.asks_human = proposed.asks_human;
+        call.state = if proposed.asks_human {
+            CallState::AwaitingInput { request: None }
+        } else if directed {
+            let approval = if proposed.needs_approval { Approval::Needed } else { Approval::NotNeeded };
+            CallState::AwaitingInstruction { approval }
+        } else if proposed.needs_approval {
+            CallState::AwaitingApproval { request: None }
+        } else {
+            CallState::Ready { since, not_before: None }
+        };
+        if let Some(arguments) = proposed.arguments {
+            call.arguments.clone_from(arguments);
+            call.edited_by_hook = true;
+        }
+    }
+
+    pub(super) fn call_offered(&mut self, slot: CallSlot, attempt: u32, host: &HostId) {
+        let at = self.now();
+        let call = self.open_call_mut(slot);
+        assert_eq!(attempt, call.attempt + 1, "attempts are dense");
+        call.attempt = attempt;
+        call.host = Some(host.clone());
+        call.first_offered.get_or_insert(at);
+        call.state = CallState::Offered { at };
+        if call.needs_runtime {
+            let runtime = self.place_runtime(host);
+            self.open_call_mut(slot).runtime = Some(runtime);
+        }
+    }
+
+    /// The runtime of the run on this host: the one that is there, or a new one with the next number.
+    fn place_runtime(&mut self, host: &HostId) -> RuntimeId {
+        let number = match &self.tools.runtime {
+            Some(placed) if placed.host == *host => return placed.id.clone(),
+            Some(placed) => placed.id.number + 1,
+            None => 1,
+        };
+        let id = RuntimeId { run: self.run().clone(), number };
+        self.tools.runtime = Some(PlacedRuntime { id: id.clone(), host: host.clone() });
+        id
+    }
+
+    pub(super) fn call_accepted(&mut self, slot: CallSlot) {
+        let call = self.open_call_mut(slot);
+        if let CallState::Offered { at } = call.state {
+            call.state = CallState::Accepted { at };
+        }
+    }
+
+    pub(super) fn call_checkpoint(&mut self, slot: CallSlot, checkpoint: &[u8]) {
+        self.open_call_mut(slot).checkpoint = Some(checkpoint.to_vec());
+    }
+
+    pub(super) fn call_attempt_failed(&mut self, slot: CallSlot, then: AfterAttempt) {
+        let since = self.now();
+        let call = self.open_call_mut(slot);
+        match then {
+            AfterAttempt::Retry { at: not_before } => call.state = CallState::Ready { since, not_before },
+            AfterAttempt::InDoubt => call.state = CallState::InDoubt { request: None, since },
+            AfterAttempt::Settle => {}
+        }
+    }
+
+    /// `by_host` is true if the answer of a host settles the call.
+    pub(super) fn call_settled(
+        &mut self,
+        slot: CallSlot,
+        attempt: u32,
+        by_host: bool,
+        message: &SharedMessage,
+        duration: Millis,
+    ) {
+        self.counters.tool_time = self.counters.tool_time.plus(duration);
+        let call = self.open_call_mut(slot);
+        assert_eq!(attempt, call.attempt, "the last attempt settles a call");
+        call.state = CallState::Settled;
+        call.answered_attempt = if by_host { attempt } else { 0 };
+        let failed = message.tool_result().is_some_and(|result| result.status.is_error());
+        self.tools.failures_in_a_row = if failed { self.tools.failures_in_a_row + 1 } else { 0 };
+    }
+
+    /// Keeps the result of each call of the round that ends, so that late results are told from unknown ones.
+    pub(super) fn remember_settled_calls(&mut self) {
+        if let Phase::Tools(calls) = &self.phase {
+            self.tools.settled.extend(calls.iter().map(|call| (call.slot, call.answered_attempt)));
+        }
+    }
+
+    pub(super) fn open_call_mut(&mut self, slot: CallSlot) -> &mut RoundCall {
+        let Phase::Tools(calls) = self.phase.interrupted_mut() else {
+            panic!("no round of tool calls is open")
+        };
+        let call = calls.iter_mut().find(|call| call.slot == slot).expect("the call is of this round");
+        assert!(!call.is_settled(), "a settled call does not move");
+        call
+    }
+}

@@ -1,0 +1,107 @@
+//! The fold: how each event changes the state. Nothing else changes it.
+
+mod calls;
+mod compaction;
+mod human;
+mod lifecycle;
+mod messages;
+mod model;
+mod planning;
+
+use crate::run::event::{Event, Record};
+use crate::run::state::RunState;
+use crate::time::Timestamp;
+
+use calls::Proposed;
+use lifecycle::Started;
+use model::Spent;
+
+impl RunState {
+    /// Applies the next event.
+    ///
+    /// # Panics
+    /// When the event is not the next one or does not fit the state. Then no machine wrote the journal, or there is a
+    /// bug. The caller treats that as a fault of this run alone.
+    pub fn apply(&mut self, record: &Record) {
+        assert_eq!(record.seq, self.position.seq.next(), "events are dense");
+        self.position.seq = record.seq;
+        self.times.updated = record.at;
+        if let Some((entry, _)) = record.event.entry() {
+            assert_eq!(entry, self.position.entry.next(), "entries are dense");
+            self.position.entry = entry;
+        }
+        self.begin_instruction(&record.event);
+        self.apply_event(&record.event);
+    }
+
+    /// One call per kind of event.
+    fn apply_event(&mut self, event: &Event) {
+        match event {
+            Event::Started { session, last_entry, spec, seed, queued, traceparent } => {
+                let (seed, traceparent, queued) = (*seed, *traceparent, *queued);
+                self.started(Started { session, last_entry: *last_entry, spec, seed, traceparent, queued });
+            }
+            Event::SessionEntered { last_entry, rules } => self.session_entered(*last_entry, rules),
+            Event::InputAdded { .. } => self.input_added(),
+            Event::ContextAdded { .. } => {}
+            Event::ExtensionApplied { applied, .. } => self.extension_applied(applied),
+            Event::InputHeld { message, steer } => self.input_held(message, steer.as_ref()),
+            Event::InputEntered { held, .. } => self.input_entered(*held),
+            Event::CompactionStarted { number, strategy, reason, level, .. } => {
+                self.compaction_started(*number, strategy, *reason, *level);
+            }
+            Event::CompactionFailed { error, usage, .. } => self.compaction_failed(error, *usage),
+            Event::Compacted { usage, .. } => self.compacted(*usage),
+            Event::ModelCallStarted { model_call, attempt, first_counted, .. } => {
+                self.model_call_started(*model_call, *attempt, *first_counted);
+            }
+            Event::ModelCallFailed { error, retry_at, .. } => self.model_call_failed(error, *retry_at),
+            Event::AssistantMessage { entry, message, finish, usage, duration, full, .. } => {
+                let spent = Spent { usage: *usage, time: *duration };
+                self.assistant_message(*entry, message, finish, spent, *full);
+            }
+            Event::Planned { instruction, step, approved, named, .. } => {
+                self.planned(instruction, step.as_deref(), approved.as_ref(), named.as_ref());
+            }
+            Event::CallProposed {
+                slot,
+                effect,
+                timeout,
+                needs_approval,
+                asks_human,
+                arguments,
+                needs_runtime,
+                title,
+                ..
+            } => self.call_proposed(
+                *slot,
+                Proposed {
+                    effect: *effect,
+                    timeout: *timeout,
+                    needs_approval: *needs_approval,
+                    asks_human: *asks_human,
+                    arguments: arguments.as_ref(),
+                    needs_runtime: *needs_runtime,
+                    title,
+                },
+            ),
+            Event::CallOffered { slot, attempt, host, .. } => self.call_offered(*slot, *attempt, host),
+            Event::CallAccepted { slot, .. } => self.call_accepted(*slot),
+            Event::CallCheckpoint { slot, checkpoint, .. } => self.call_checkpoint(*slot, checkpoint),
+            Event::CallAttemptFailed { slot, then, .. } => self.call_attempt_failed(*slot, *then),
+            Event::CallSettled { slot, attempt, host, message, duration, .. } => {
+                self.call_settled(*slot, *attempt, host.is_some(), message, *duration);
+            }
+            Event::HumanRequested { question } => self.human_requested(question),
+            Event::HumanResolved { request, slot, answer } => self.human_resolved(request, *slot, answer),
+            Event::Paused { error } => self.paused(error),
+            Event::Resumed { request, .. } => self.resumed(request),
+            Event::Finished { outcome, error, .. } => self.finished(*outcome, error.as_ref()),
+        }
+    }
+
+    /// The time of the event that is being applied.
+    fn now(&self) -> Timestamp {
+        self.times.updated
+    }
+}

@@ -1,0 +1,80 @@
+//! The ids of a run, and the secrets that follow from its seed.
+
+use crate::id::{CallId, CallSlot, RunId, SessionId};
+use crate::run::state::RunState;
+use crate::tool::Digest;
+use crate::trace::{RunTrace, TraceParent};
+
+/// Set when the run starts, and never changed after that.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Identity {
+    pub(super) run: RunId,
+    /// `None` until the run starts.
+    pub(super) session: Option<SessionId>,
+    /// The run's only source of chance, drawn once by the caller.
+    pub(super) seed: u64,
+    /// The span of the caller that started the run.
+    pub(super) traceparent: Option<TraceParent>,
+}
+
+impl Identity {
+    pub(super) fn new(run: RunId) -> Self {
+        Self { run, session: None, seed: 0, traceparent: None }
+    }
+}
+
+impl RunState {
+    /// The run's id.
+    #[must_use]
+    pub fn run(&self) -> &RunId {
+        &self.identity.run
+    }
+
+    /// The session that the run belongs to; `None` until the run starts.
+    #[must_use]
+    pub fn session(&self) -> Option<&SessionId> {
+        self.identity.session.as_ref()
+    }
+
+    /// The run's only source of chance: jitter, leases and idempotency keys follow from it.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.identity.seed
+    }
+
+    /// The span of the caller that started the run.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<TraceParent> {
+        self.identity.traceparent
+    }
+
+    /// The trace and span ids of the run.
+    #[must_use]
+    pub fn trace(&self) -> RunTrace {
+        RunTrace::new(self.run().clone(), self.started_at(), self.traceparent())
+    }
+
+    /// The full id of a tool call of this run.
+    #[must_use]
+    pub fn call_id(&self, slot: CallSlot) -> CallId {
+        CallId { run: self.run().clone(), slot }
+    }
+
+    /// The secret that proves that a host was given this attempt. It is derived, so a restart does not lose it.
+    #[must_use]
+    pub fn lease(&self, slot: CallSlot, attempt: u32) -> Digest {
+        Digest::of(&[
+            b"lease",
+            &self.seed().to_le_bytes(),
+            &slot.0.to_le_bytes(),
+            &slot.1.to_le_bytes(),
+            &attempt.to_le_bytes(),
+        ])
+    }
+
+    /// The key by which a tool recognises a repeated call: the same for every attempt.
+    #[must_use]
+    pub fn idempotency_key(&self, slot: CallSlot) -> String {
+        format!("{:016x}-{slot}", self.seed())
+    }
+}

@@ -1,0 +1,74 @@
+//! The questions that humans were asked, and the rules that they had remembered.
+
+use std::collections::BTreeMap;
+
+use crate::id::RequestId;
+use crate::policy::{PolicyCall, PolicyRule, deciding_rule};
+use crate::run::human::{Answer, Question};
+use crate::run::state::{RoundCall, RunState};
+
+/// Questions, answers and remembered rules of a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Questions {
+    pub(super) asked: BTreeMap<RequestId, AskedQuestion>,
+    /// In the order in which they were remembered.
+    pub(super) remembered: Vec<PolicyRule>,
+}
+
+/// A question that was asked, with its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskedQuestion {
+    /// The question as it was asked.
+    pub question: Question,
+    /// `None` while the question is open.
+    pub answer: Option<Answer>,
+}
+
+impl RunState {
+    /// Every question of the run, open or answered.
+    #[must_use]
+    pub fn questions(&self) -> &BTreeMap<RequestId, AskedQuestion> {
+        &self.questions.asked
+    }
+
+    /// The question with this id, if the run asked it.
+    #[must_use]
+    pub fn question(&self, request: &RequestId) -> Option<&AskedQuestion> {
+        self.questions.asked.get(request)
+    }
+
+    /// The questions that wait for an answer, ordered by their id.
+    pub fn open_questions(&self) -> impl Iterator<Item = &Question> {
+        self.questions.asked.values().filter(|asked| asked.answer.is_none()).map(|asked| &asked.question)
+    }
+
+    /// The open question of the planner, which is about no tool call.
+    #[must_use]
+    pub fn planned_question(&self) -> Option<&Question> {
+        self.open_questions().find(|question| question.slot.is_none())
+    }
+
+    /// The first open question that a running call asks.
+    #[must_use]
+    pub fn question_of(&self, call: &RoundCall) -> Option<&Question> {
+        let mut open = self.open_questions().filter(|_| call.awaits_input());
+        open.find(|question| question.slot == Some(call.slot) && question.input().is_some())
+    }
+
+    /// The rules that were remembered during the run, in order.
+    #[must_use]
+    pub fn remembered_rules(&self) -> &[PolicyRule] {
+        &self.questions.remembered
+    }
+
+    /// All rules about the run's tool calls, in order: those of its spec, then those remembered during the run.
+    pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
+        self.spec.tool_policy.rules.iter().chain(&self.questions.remembered)
+    }
+
+    /// The rule that decides about a call; `None` if no rule matches it.
+    #[must_use]
+    pub fn rule_for(&self, tool: &str, arguments: &str) -> Option<&PolicyRule> {
+        deciding_rule(self.rules(), &PolicyCall::new(tool, arguments))
+    }
+}

@@ -1,0 +1,89 @@
+//! Facts about the tool calls of earlier rounds, and the runtime that the tools use.
+
+use std::collections::BTreeMap;
+
+use crate::id::{CallSlot, HostId, RuntimeId};
+use crate::message::ToolCall;
+use crate::run::state::RunState;
+use crate::tool::Digest;
+
+/// Facts about tool calls that outlive their round.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct ToolHistory {
+    /// The calls of earlier rounds, each with [`crate::run::state::RoundCall::answered_attempt`].
+    pub(super) settled: BTreeMap<CallSlot, u32>,
+    pub(super) failures_in_a_row: u32,
+    pub(super) repetition: Option<Repetition>,
+    pub(super) runtime: Option<PlacedRuntime>,
+}
+
+/// The last tool call of the model, and how often it came in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repetition {
+    /// Digest of the tool's name and the arguments.
+    call: Digest,
+    times: u32,
+}
+
+impl Repetition {
+    /// The repetition after one more call.
+    #[must_use]
+    pub fn next(before: Option<&Self>, call: &ToolCall) -> Self {
+        let digest = Digest::of(&[call.name.as_bytes(), call.arguments.as_bytes()]);
+        let times = before.filter(|before| before.call == digest).map_or(0, |before| before.times);
+        Self { call: digest, times: times + 1 }
+    }
+
+    /// How often the call came in a row, counted from 1.
+    #[must_use]
+    pub fn times(&self) -> u32 {
+        self.times
+    }
+}
+
+/// A runtime and the host that has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedRuntime {
+    /// The runtime's id.
+    pub id: RuntimeId,
+    /// The host that opened it.
+    pub host: HostId,
+}
+
+impl RunState {
+    /// The calls of earlier rounds, each with the attempt whose answer settled it; 0 if something else settled it.
+    #[must_use]
+    pub fn settled_calls(&self) -> &BTreeMap<CallSlot, u32> {
+        &self.tools.settled
+    }
+
+    /// The attempt whose answer settled a call of an earlier round; `None` if the call was in no earlier round.
+    #[must_use]
+    pub fn settled_by(&self, slot: CallSlot) -> Option<u32> {
+        self.tools.settled.get(&slot).copied()
+    }
+
+    /// Tool calls in a row that ended in an error.
+    #[must_use]
+    pub fn failures_in_a_row(&self) -> u32 {
+        self.tools.failures_in_a_row
+    }
+
+    /// The last tool call and how often it came in a row; `None` before the first.
+    #[must_use]
+    pub fn repetition(&self) -> Option<&Repetition> {
+        self.tools.repetition.as_ref()
+    }
+
+    /// The runtime of the run's tools: the last one, if there were several.
+    #[must_use]
+    pub fn runtime(&self) -> Option<&PlacedRuntime> {
+        self.tools.runtime.as_ref()
+    }
+
+    /// True if the run is live and its tools use this runtime on this host.
+    #[must_use]
+    pub fn uses_runtime(&self, runtime: &RuntimeId, host: &HostId) -> bool {
+        self.is_live() && self.runtime().is_some_and(|placed| (&placed.id, &placed.host) == (runtime, host))
+    }
+}

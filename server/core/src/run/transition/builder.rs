@@ -1,0 +1,65 @@
+//! A transition while it is being decided: the state after the events so far, and these events.
+
+use crate::id::{CallSlot, RequestId};
+use crate::question::InputAnswer;
+use crate::run::effect::Effect;
+use crate::run::event::{Event, Record};
+use crate::run::state::RunState;
+use crate::run::status::RunStatus;
+use crate::time::Timestamp;
+
+/// Collects the events and answers that an input leads to.
+pub(in crate::run) struct TransitionBuilder<'a> {
+    state: &'a mut RunState,
+    /// The time of the input.
+    pub(super) now: Timestamp,
+    /// The time at which this owner took the run over; `None` if the run began here.
+    pub(super) recovered_at: Option<Timestamp>,
+    /// The call of `Step` that waits for its instruction.
+    pub(super) pending_step: &'a mut Option<PendingStep>,
+    records: Vec<Record>,
+    /// Answers for running calls, about their questions.
+    answers: Vec<Effect>,
+}
+
+/// A call of `Step` whose instruction is not decided yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::run) struct PendingStep {
+    pub(in crate::run) request: String,
+    pub(in crate::run) approve: Option<RequestId>,
+}
+
+impl<'a> TransitionBuilder<'a> {
+    pub(in crate::run) fn new(
+        state: &'a mut RunState,
+        pending_step: &'a mut Option<PendingStep>,
+        now: Timestamp,
+        recovered_at: Option<Timestamp>,
+    ) -> Self {
+        Self { state, now, recovered_at, pending_step, records: Vec::new(), answers: Vec::new() }
+    }
+
+    /// The state after the events so far.
+    pub(super) fn state(&self) -> &RunState {
+        self.state
+    }
+
+    /// Decides on an event. It is applied at once, so that later decisions see it.
+    pub(super) fn emit(&mut self, event: Event) {
+        let mut record =
+            Record { seq: self.state.seq().next(), at: self.now, status: RunStatus::Preparing, event };
+        self.state.apply(&record);
+        record.status = self.state.status().expect("a run with an event has a status");
+        self.records.push(record);
+    }
+
+    /// Tells a host the answer to a question of its call.
+    pub(super) fn answer(&mut self, slot: CallSlot, attempt: u32, input: String, answer: InputAnswer) {
+        self.answers.push(Effect::AnswerInput { slot, attempt, input, answer });
+    }
+
+    /// The events, and the answers that follow the other effects.
+    pub(in crate::run) fn finish(self) -> (Vec<Record>, Vec<Effect>) {
+        (self.records, self.answers)
+    }
+}

@@ -1,0 +1,110 @@
+//! Input of a human who answers a question.
+
+use crate::id::RequestId;
+use crate::limits::POLICY_RULES_MAX;
+use crate::policy::{PolicyAction, PolicyRule};
+use crate::run::human::{Answer, CannotRemember, Decision, Question, QuestionKind, Remember};
+use crate::run::refusal::Refusal;
+use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::routine::{answer, policy};
+use crate::time::Timestamp;
+use crate::tool::Digest;
+
+/// The answer that a human submits.
+#[derive(Debug)]
+pub(super) struct Submission<'a> {
+    pub(super) decision: Decision,
+    /// Digest of the content that the human was shown; `None` skips the check.
+    pub(super) digest: Option<&'a Digest>,
+    pub(super) by: String,
+    pub(super) remember: Option<&'a Remember>,
+}
+
+/// Records an answer. The first answer counts; the same answer again is confirmed.
+pub(super) fn decided(
+    builder: &mut TransitionBuilder<'_>,
+    request: &RequestId,
+    submission: Submission<'_>,
+) -> Result<(), Refusal> {
+    if matches!(submission.decision, Decision::Expired | Decision::Withdrawn) {
+        return Err(Refusal::NotADecision);
+    }
+    let asked = builder.state().question(request).ok_or(Refusal::UnknownRequest)?;
+    let decision = asked.question.settle(submission.decision).map_err(Refusal::BadAnswer)?;
+    if submission.digest.is_some_and(|digest| *digest != asked.question.digest) {
+        return Err(Refusal::DigestMismatch);
+    }
+    let remembered = submission.remember.map(|remember| asked.question.remembered(&decision, remember));
+    let remembered = remembered.transpose().map_err(Refusal::CannotRemember)?.map(Box::new);
+    if let Some(answer) = &asked.answer {
+        let same = answer.decision == decision && (remembered.is_none() || answer.remembered == remembered);
+        return if same { Ok(()) } else { Err(Refusal::AlreadyResolved(Box::new(answer.clone()))) };
+    }
+    if let Some(expired) = expired(&asked.question, builder.now) {
+        return Err(Refusal::AlreadyResolved(Box::new(expired)));
+    }
+    let question = asked.question.clone();
+    if let Decision::ApproveWithEdits { arguments } = &decision
+        && let Some(rule) = policy::denial(builder.state(), &question.tool, arguments)
+    {
+        return Err(Refusal::DeniedByRule(Box::new(rule.clone())));
+    }
+    if remembered.is_some() && builder.state().remembered_rules().len() >= POLICY_RULES_MAX {
+        return Err(Refusal::CannotRemember(CannotRemember::TooMany));
+    }
+    let answer =
+        Answer { remembered: remembered.clone(), ..Answer::new(decision, submission.by, builder.now) };
+    answer::resolve(builder, &question, answer.clone());
+    if let Some(remembered) = remembered {
+        follow_rule(builder, &remembered.rule, &answer);
+        if remembered.rule.action == PolicyAction::Deny {
+            policy::refuse_waiting(builder);
+        }
+    }
+    Ok(())
+}
+
+/// Answers the other open questions of this run that the new rule decides: the human meant those too.
+fn follow_rule(builder: &mut TransitionBuilder<'_>, rule: &PolicyRule, first: &Answer) {
+    let open = builder.state().open_questions().filter(|question| {
+        question.kind == QuestionKind::Approve
+            && question.expires_at.is_none_or(|at| at > builder.now)
+            && builder.state().rule_for(&question.tool, &question.arguments) == Some(rule)
+    });
+    let answer = Answer { remembered: None, followed: Some(Box::new(rule.clone())), ..first.clone() };
+    for question in open.cloned().collect::<Vec<_>>() {
+        answer::resolve(builder, &question, answer.clone());
+    }
+}
+
+/// The open question with this id, if an approval fits it; `None` if it was approved before.
+///
+/// # Errors
+/// A [`Refusal`] if the question is unknown, of another kind, answered otherwise or expired, or if a step is under way.
+pub(super) fn approvable(
+    builder: &TransitionBuilder<'_>,
+    request: &RequestId,
+) -> Result<Option<Question>, Refusal> {
+    let asked = builder.state().question(request).ok_or(Refusal::UnknownRequest)?;
+    asked.question.settle(Decision::Approve).map_err(Refusal::BadAnswer)?;
+    match &asked.answer {
+        Some(Answer { decision: Decision::Approve | Decision::ApproveWithEdits { .. }, .. }) => {
+            return Ok(None);
+        }
+        Some(answer) => return Err(Refusal::AlreadyResolved(Box::new(answer.clone()))),
+        None => {}
+    }
+    if let Some(expired) = expired(&asked.question, builder.now) {
+        return Err(Refusal::AlreadyResolved(Box::new(expired)));
+    }
+    if !builder.state().is_at_rest() {
+        return Err(Refusal::WrongPhase(builder.state().status()));
+    }
+    Ok(Some(asked.question.clone()))
+}
+
+/// The expiry of a question whose time is up but whose deadline was not handled yet: a late answer must not win.
+fn expired(question: &Question, now: Timestamp) -> Option<Answer> {
+    let at = question.expires_at.filter(|at| *at <= now)?;
+    Some(Answer::new(Decision::Expired, String::new(), at))
+}

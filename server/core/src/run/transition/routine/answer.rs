@@ -1,0 +1,133 @@
+//! Records an answer to a question and does what it says.
+
+use std::sync::Arc;
+
+use crate::id::CallSlot;
+use crate::message::{Message, Role, ToolStatus};
+use crate::question::InputAnswer;
+use crate::run::event::Event;
+use crate::run::human::{Answer, Decision, Question, QuestionKind};
+use crate::run::state::RoundCall;
+use crate::run::status::RunErrorCode;
+use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::routine::{calls, finish, waiting};
+
+const OUTCOME_UNKNOWN: &str =
+    "outcome unknown: the tool's host was lost during the call, which may or may not have taken effect.";
+
+/// Records an answer and does what it says.
+pub(in crate::run::transition) fn resolve(
+    builder: &mut TransitionBuilder<'_>,
+    question: &Question,
+    answer: Answer,
+) {
+    let decision = answer.decision.clone();
+    builder.emit(Event::HumanResolved { request: question.request.clone(), slot: question.slot, answer });
+    match question.slot {
+        None => tell_session(builder, question, &decision),
+        Some(slot) => match question.input() {
+            Some(input) => tell_host(builder, slot, input, &decision),
+            None => move_call(builder, slot, question, decision),
+        },
+    }
+}
+
+/// Records that nobody answered in time, which denies.
+pub(in crate::run::transition) fn expire(builder: &mut TransitionBuilder<'_>, question: &Question) {
+    resolve(builder, question, Answer::new(Decision::Expired, String::new(), builder.now));
+}
+
+/// The answer to the planner's question enters the session as a message, once no tool call is open.
+fn tell_session(builder: &mut TransitionBuilder<'_>, question: &Question, decision: &Decision) {
+    let Some(words) = question.words(decision) else { return };
+    let messages = vec![Arc::new(Message::text(Role::User, words))];
+    if builder.state().round().iter().all(RoundCall::is_settled) {
+        waiting::add(builder, messages);
+    } else {
+        waiting::hold(builder, messages, None);
+    }
+}
+
+/// The answer to a running call's question goes to its host. A call that is over waits for none.
+fn tell_host(builder: &mut TransitionBuilder<'_>, slot: CallSlot, input: &str, decision: &Decision) {
+    let Some(attempt) = builder.state().call(slot).map(|call| call.attempt) else { return };
+    if let Some(answer) = input_answer(decision) {
+        builder.answer(slot, attempt, input.to_owned(), answer);
+    }
+}
+
+/// An answer as the host of the call reads it; `None` if the host need not know.
+pub(in crate::run::transition) fn input_answer(decision: &Decision) -> Option<InputAnswer> {
+    match decision {
+        Decision::Text { text } => Some(InputAnswer::Text(text.clone())),
+        Decision::Selected { options } => Some(InputAnswer::Selected(options.clone())),
+        Decision::Expired => Some(InputAnswer::Refused("nobody answered in time".to_owned())),
+        Decision::Approve
+        | Decision::ApproveWithEdits { .. }
+        | Decision::Deny { .. }
+        | Decision::DenyAndStop { .. }
+        | Decision::AnswerInPlace { .. }
+        | Decision::Withdrawn => None,
+    }
+}
+
+/// Settles the call that the question is about, or stops the run. An approval does neither: the event has released the
+/// call.
+fn move_call(builder: &mut TransitionBuilder<'_>, slot: CallSlot, question: &Question, decision: Decision) {
+    if let Decision::DenyAndStop { message } = decision {
+        finish::stop(builder, RunErrorCode::AbortedByDenial, message);
+        return;
+    }
+    let result = match question.kind {
+        QuestionKind::Approve => result_of_approval(decision),
+        QuestionKind::InDoubt => result_of_doubt(decision),
+        QuestionKind::Prompt | QuestionKind::Select => result_of_input(question, &decision),
+    };
+    if let Some((status, output)) = result {
+        calls::settle(builder, slot, status, output);
+    }
+}
+
+/// The result of a call that waited for an approval; `None` if the call may run.
+fn result_of_approval(decision: Decision) -> Option<(ToolStatus, String)> {
+    match decision {
+        Decision::Deny { message } if message.is_empty() => {
+            Some((ToolStatus::Denied, "denied by a human".to_owned()))
+        }
+        Decision::Deny { message } => Some((ToolStatus::Denied, format!("denied by a human: {message}"))),
+        Decision::Expired => Some((ToolStatus::Denied, "denied: nobody answered in time".to_owned())),
+        Decision::AnswerInPlace { output } => Some((ToolStatus::Answered, output)),
+        Decision::Approve
+        | Decision::ApproveWithEdits { .. }
+        | Decision::DenyAndStop { .. }
+        | Decision::Text { .. }
+        | Decision::Selected { .. }
+        | Decision::Withdrawn => None,
+    }
+}
+
+/// The result of a call that waited for the answer itself.
+fn result_of_input(question: &Question, decision: &Decision) -> Option<(ToolStatus, String)> {
+    if *decision == Decision::Expired {
+        return Some((ToolStatus::Denied, "nobody answered in time".to_owned()));
+    }
+    question.words(decision).map(|words| (ToolStatus::Answered, words))
+}
+
+/// The result of a call in doubt; `None` if the call runs once more.
+fn result_of_doubt(decision: Decision) -> Option<(ToolStatus, String)> {
+    match decision {
+        Decision::Deny { message } => {
+            let output = format!("{OUTCOME_UNKNOWN} {message}").trim_end().to_owned();
+            Some((ToolStatus::OutcomeUnknown, output))
+        }
+        Decision::Expired => Some((ToolStatus::OutcomeUnknown, OUTCOME_UNKNOWN.to_owned())),
+        Decision::AnswerInPlace { output } => Some((ToolStatus::Answered, output)),
+        Decision::Approve
+        | Decision::ApproveWithEdits { .. }
+        | Decision::DenyAndStop { .. }
+        | Decision::Text { .. }
+        | Decision::Selected { .. }
+        | Decision::Withdrawn => None,
+    }
+}

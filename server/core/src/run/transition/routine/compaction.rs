@@ -1,0 +1,42 @@
+//! Begins compactions.
+
+use crate::context::compact::TRIM_LEVELS;
+use crate::entry::CompactionReason;
+use crate::run::event::Event;
+use crate::run::transition::builder::TransitionBuilder;
+
+/// The strategy that needs no model and cannot fail.
+pub(in crate::run::transition) const TRIM: &str = "trim";
+
+/// True if a stronger compaction than the last one exists.
+pub(in crate::run::transition) fn may_compact_again(builder: &TransitionBuilder<'_>) -> bool {
+    builder.state().compactions_since_message() <= TRIM_LEVELS
+}
+
+/// Compacts a context that is too large for the model call: first by the run's strategy, then by trimming, each time
+/// more strongly.
+pub(in crate::run::transition) fn begin_stronger(
+    builder: &mut TransitionBuilder<'_>,
+    reason: CompactionReason,
+    tokens: u64,
+) {
+    let strategy = (builder.state().compactions_since_message() > 0).then(|| TRIM.to_owned());
+    begin(builder, strategy, reason, tokens);
+}
+
+/// Begins a compaction by this strategy, or by the run's. `tokens` is the size before; 0 if it is unknown.
+pub(in crate::run::transition) fn begin(
+    builder: &mut TransitionBuilder<'_>,
+    strategy: Option<String>,
+    reason: CompactionReason,
+    tokens: u64,
+) {
+    let state = builder.state();
+    builder.emit(Event::CompactionStarted {
+        number: state.compactions() + 1,
+        strategy: strategy.unwrap_or_else(|| state.spec().context.strategy.clone()),
+        reason,
+        level: state.compactions_since_message(),
+        tokens,
+    });
+}

@@ -1,0 +1,82 @@
+//! The decision of the run's rules about a tool call.
+
+use crate::id::CallSlot;
+use crate::message::ToolStatus;
+use crate::policy::{PolicyAction, PolicyRule};
+use crate::run::state::{CallState, RoundCall, RunState};
+use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::routine::calls;
+
+/// What happens to a call before it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::run::transition) enum Ruling {
+    /// The call runs.
+    Run,
+    /// A human is asked first.
+    Ask,
+    /// The call does not run, by this rule.
+    Deny(PolicyRule),
+}
+
+/// Decides about a call: by the rules, else by its tool's declaration and the policy's default.
+pub(in crate::run::transition) fn ruling(
+    state: &RunState,
+    name: &str,
+    arguments: &str,
+    requires_approval: bool,
+) -> Ruling {
+    match state.rule_for(name, arguments) {
+        Some(rule) => match rule.action {
+            PolicyAction::Allow => Ruling::Run,
+            PolicyAction::Ask => Ruling::Ask,
+            PolicyAction::Deny => Ruling::Deny(rule.clone()),
+        },
+        None if requires_approval || state.spec().tool_policy.require_approval_by_default => Ruling::Ask,
+        None => Ruling::Run,
+    }
+}
+
+/// The rule that denies a call, if one does.
+pub(in crate::run::transition) fn denial<'s>(
+    state: &'s RunState,
+    name: &str,
+    arguments: &str,
+) -> Option<&'s PolicyRule> {
+    state.rule_for(name, arguments).filter(|rule| rule.action == PolicyAction::Deny)
+}
+
+/// After a deny was remembered: settles the calls that it matches and that no host was given yet.
+pub(in crate::run::transition) fn refuse_waiting(builder: &mut TransitionBuilder<'_>) {
+    let state = builder.state();
+    let waiting = state.round().iter().filter(|call| may_be_refused(state, call));
+    let denied: Vec<(CallSlot, PolicyRule)> = waiting
+        .filter_map(|call| Some((call.slot, denial(state, &call.requested.name, &call.arguments)?.clone())))
+        .collect();
+    for (slot, rule) in denied {
+        refuse(builder, slot, &rule);
+    }
+}
+
+/// True if no host was given the call, and no human approved this very call. An approval that followed a remembered
+/// rule is that rule's, and a deny is stronger than the rule.
+fn may_be_refused(state: &RunState, call: &RoundCall) -> bool {
+    let waits = matches!(call.state, CallState::Ready { .. } | CallState::AwaitingInstruction { .. });
+    let asked = state.question(&state.call_id(call.slot).request(0));
+    let answer = asked.and_then(|asked| asked.answer.as_ref());
+    call.attempt == 0 && waits && answer.is_none_or(|answer| answer.followed.is_some())
+}
+
+/// Settles a call that a rule denies. The model reads whether a human or the policy is behind the rule.
+pub(in crate::run::transition) fn refuse(
+    builder: &mut TransitionBuilder<'_>,
+    slot: CallSlot,
+    rule: &PolicyRule,
+) {
+    let title = rule.title();
+    let (status, output) = if rule.origin.is_remembered() {
+        (ToolStatus::Denied, format!("denied by a human, for calls like this one: {title}"))
+    } else {
+        (ToolStatus::Rejected, format!("not run: {title} denies it, and will deny it again"))
+    };
+    calls::settle(builder, slot, status, output);
+}

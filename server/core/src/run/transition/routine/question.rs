@@ -1,0 +1,97 @@
+//! Asks humans, and withdraws questions.
+
+use crate::id::CallSlot;
+use crate::message::ToolStatus;
+use crate::run::ask_human;
+use crate::run::event::Event;
+use crate::run::human::{Answer, Decision, Question, QuestionContent, QuestionKind};
+use crate::run::state::CallState;
+use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::routine::calls;
+use crate::time::Timestamp;
+
+/// Asks whether each call that needs an approval may run.
+pub(in crate::run::transition) fn ask_approvals(builder: &mut TransitionBuilder<'_>) {
+    let unasked = |state: &CallState| matches!(state, CallState::AwaitingApproval { request: None });
+    let calls = builder.state().round().iter().filter(|call| unasked(&call.state));
+    let slots: Vec<CallSlot> = calls.map(|call| call.slot).collect();
+    for slot in slots {
+        ask_approval(builder, slot);
+    }
+}
+
+/// Asks whether a call may run.
+pub(in crate::run::transition) fn ask_approval(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
+    let expires_at = builder.state().spec().approval_timeout.map(|wait| builder.now.after(wait));
+    ask_about(builder, slot, QuestionKind::Approve, expires_at);
+}
+
+/// Asks what became of a call in doubt.
+pub(in crate::run::transition) fn ask_in_doubt(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
+    let expires_at = builder.state().spec().in_doubt_timeout.map(|wait| builder.now.after(wait));
+    ask_about(builder, slot, QuestionKind::InDoubt, expires_at);
+}
+
+fn ask_about(
+    builder: &mut TransitionBuilder<'_>,
+    slot: CallSlot,
+    kind: QuestionKind,
+    expires_at: Option<Timestamp>,
+) {
+    let call = builder.state().call(slot).expect("only an open call is asked about");
+    let question = Question {
+        request: builder.state().call_id(slot).request(call.attempt),
+        kind,
+        slot: Some(slot),
+        tool: call.requested.name.clone(),
+        arguments: call.arguments.clone(),
+        digest: call.digest(),
+        ask: None,
+        asked_at: builder.now,
+        expires_at,
+    };
+    builder.emit(Event::HumanRequested { question });
+}
+
+/// Asks the question of a call whose result is a human's answer. Arguments that are no question settle the call.
+pub(in crate::run::transition) fn ask_input(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
+    let call = builder.state().call(slot).expect("only an open call asks");
+    let (tool, attempt) = (call.requested.name.clone(), call.attempt);
+    match ask_human::ask(&call.arguments) {
+        Ok(ask) => {
+            let timeout = builder.state().spec().approval_timeout;
+            let request = builder.state().call_id(slot).input(attempt, 1);
+            let question = Question::asking(request, ask, builder.now, timeout);
+            let question = Question { slot: Some(slot), tool, ..question };
+            builder.emit(Event::HumanRequested { question });
+        }
+        Err(problem) => calls::settle(builder, slot, ToolStatus::Rejected, problem),
+    }
+}
+
+/// Asks the planner's question.
+pub(in crate::run::transition) fn ask_planned(builder: &mut TransitionBuilder<'_>, ask: QuestionContent) {
+    let (state, now) = (builder.state(), builder.now);
+    let question = Question::planned(state.run(), state.decisions(), ask, now, state.spec().approval_timeout);
+    builder.emit(Event::HumanRequested { question });
+}
+
+/// Withdraws the planner's open question: the run ends.
+pub(in crate::run::transition) fn withdraw_planned(builder: &mut TransitionBuilder<'_>) {
+    withdraw_of(builder, None);
+}
+
+/// Withdraws the open questions of a call that is about to be settled otherwise.
+pub(in crate::run::transition) fn withdraw(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
+    withdraw_of(builder, Some(slot));
+}
+
+/// A withdrawal is recorded and leads to nothing else.
+fn withdraw_of(builder: &mut TransitionBuilder<'_>, slot: Option<CallSlot>) {
+    let open = builder.state().open_questions().filter(|question| question.slot == slot);
+    let requests: Vec<_> = open.map(|question| question.request.clone()).collect();
+    for request in requests {
+        let answer = Answer::new(Decision::Withdrawn, String::new(), builder.now);
+        builder.emit(Event::HumanResolved { request, slot, answer });
+    }
+}
