@@ -8,7 +8,7 @@ use std::{
 use agentloop_client::v1::{
     AbortRequest, AbortResponse, GetRunRequest, GetRunResponse, HumanAnswer, HumanRequest,
     ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ReplayRunRequest,
-    ReplayRunResponse, ResumeRunRequest, ResumeRunResponse, RunEvent, RunInput, RunRequest, RunResponse,
+    ReplayRunResponse, ResumeRunRequest, ResumeRunResponse, Run, RunEvent, RunInput, RunRequest, RunResponse,
     RunResult, RunStatus, RunStreamRequest, StepRequest, StepResponse, SubmitApprovalRequest,
     SubmitApprovalResponse, SubmitInputRequest, SubmitInputResponse, SubscribeRequest, abort_request,
     agent_loop_server::AgentLoop,
@@ -55,6 +55,8 @@ pub struct Script {
     calls: Arc<Mutex<Vec<ReceivedCall>>>,
     inputs: Arc<Mutex<Vec<RunInput>>>,
     decisions: Arc<Semaphore>,
+    /// Number of the last event of the run that `GetRun` shows.
+    last_seq: u64,
 }
 
 type Events = std::pin::Pin<Box<dyn Stream<Item = Result<EventFrame, Status>> + Send>>;
@@ -66,6 +68,7 @@ impl Default for Script {
             calls: Arc::default(),
             inputs: Arc::default(),
             decisions: Arc::new(Semaphore::new(0)),
+            last_seq: 0,
         }
     }
 }
@@ -74,6 +77,11 @@ impl Script {
     pub fn scene(self, events: Vec<RunEvent>, end: End) -> Self {
         self.scenes.lock().expect("no test panics with it").push_back(Scene { events, end });
         self
+    }
+
+    /// Sets the last event of the run that `GetRun` shows. 0 until then.
+    pub fn last_seq(self, last_seq: u64) -> Self {
+        Script { last_seq, ..self }
     }
 
     pub fn calls(&self) -> Vec<ReceivedCall> {
@@ -153,7 +161,13 @@ impl AgentLoop for Script {
     }
 
     async fn get_run(&self, _: Request<GetRunRequest>) -> Result<Response<GetRunResponse>, Status> {
-        self.answer(ReceivedCall::GetRun, GetRunResponse { run: Some(agentloop_client::v1::Run::default()) })
+        let run = Run { last_seq: self.last_seq, ..Run::default() };
+        let response = GetRunResponse { run: Some(run) };
+        if self.scenes.lock().expect("no test panics with it").is_empty() {
+            self.note(ReceivedCall::GetRun);
+            return Ok(Response::new(response));
+        }
+        self.answer(ReceivedCall::GetRun, response)
     }
 
     async fn abort(&self, request: Request<AbortRequest>) -> Result<Response<AbortResponse>, Status> {

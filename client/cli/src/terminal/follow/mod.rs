@@ -95,12 +95,24 @@ impl RunFollower {
                 self.handle_question(requested.request.clone().unwrap_or_default()).await?;
             }
             Some(Event::HumanResolved(resolved)) => self.question_resolved(&resolved.request_id)?,
-            Some(Event::RunPaused(_)) if !self.follow.wait => return self.leave_paused(event).map(Some),
+            Some(Event::RunPaused(_)) if !self.follow.wait && self.is_newest(event).await => {
+                return self.leave_paused(event).map(Some);
+            }
             Some(Event::RunFinished(finished)) => return Ok(Some(Exit::of(finished.status()))),
             _ => {}
         }
         let waits_for_others = event.status() == RunStatus::AwaitingHuman && !self.unanswered.is_empty();
-        if waits_for_others && !self.follow.wait { self.leave_waiting().map(Some) } else { Ok(None) }
+        if waits_for_others && !self.follow.wait && self.is_newest(event).await {
+            return self.leave_waiting().map(Some);
+        }
+        Ok(None)
+    }
+
+    /// True if the run has not moved on since this event. An event of the past says nothing about where the run stands:
+    /// its question may have been answered long ago. A server that cannot tell leaves it at what the event says.
+    async fn is_newest(&self, event: &RunEvent) -> bool {
+        let run = self.follow.client.get_run(self.stream.run_id()).await;
+        run.map_or(true, |run| run.last_seq <= event.seq)
     }
 
     async fn handle_question(&mut self, request: HumanRequest) -> Result<(), Failure> {

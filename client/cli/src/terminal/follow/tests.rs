@@ -99,6 +99,19 @@ async fn a_paused_run_is_left_waiting() {
 }
 
 #[tokio::test]
+async fn a_run_that_waited_once_and_went_on_is_followed_to_its_end() {
+    let events = vec![
+        started(),
+        event(2, RunStatus::Paused, Event::RunPaused(RunPaused::default())),
+        asked(3, HumanRequestKind::Approve),
+        resolved(4, 3),
+        finished(5, RunStatus::Completed),
+    ];
+    let script = Script::default().scene(events, End::Ok).last_seq(5);
+    assert_eq!(followed(&script, |_| ()).await.expect("followed"), Exit::Completed);
+}
+
+#[tokio::test]
 async fn a_watcher_sees_the_decisions_of_others() {
     let events = vec![
         started(),
