@@ -134,6 +134,7 @@ fn a_call_goes_through_its_states() {
         tool: "add".into(),
         attempt: 1,
         host_id: "h".into(),
+        ..ToolCallOffered::default()
     });
     let accepted =
         Event::ToolCallAccepted(ToolCallAccepted { call_id: "c".into(), attempt: 1, host_id: "h".into() });
