@@ -288,7 +288,7 @@ pub struct ModelOptions {
     /// Permission or duty of the model to call tools; absent leaves it to the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
-    /// How much the model reasons before it responds; absent leaves it to the model.
+    /// Effort of the model's reasoning; absent leaves it to the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<ReasoningEffort>,
     /// JSON schema that the response must follow.
@@ -303,7 +303,7 @@ pub struct ModelOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// The model decides.
+    /// The model decides if it calls tools.
     Auto,
     /// The model must not call tools.
     None,
@@ -313,7 +313,7 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// How much a model is to reason before it responds.
+/// Effort of a model's reasoning before its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningEffort {

@@ -10,7 +10,7 @@ use crate::message::{FinishReason, ProviderState, Usage};
 pub enum Delta {
     /// More text of the response.
     Text {
-        /// Text to append.
+        /// Text to append; may be cut anywhere between two characters.
         text: String,
     },
     /// The current text is complete: more text begins a new part. Providers that only send plain text never send this.
@@ -21,7 +21,7 @@ pub enum Delta {
     },
     /// More text of the model's reasoning.
     Reasoning {
-        /// Text to append.
+        /// Text to append; may be cut anywhere between two characters.
         text: String,
     },
     /// The current reasoning is complete.

@@ -56,7 +56,7 @@ impl CompactionReason {
     }
 }
 
-/// How the model reads the entries before this point. Only the last compaction of a session counts.
+/// A compacted view of the entries before this point. Only the last compaction of a session applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Compaction {

@@ -35,7 +35,7 @@ pub enum ModelErrorKind {
     TooLarge,
 }
 
-/// How to go on after a failed model call.
+/// Remedies for a failed model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
     /// The same request may succeed later.
@@ -63,7 +63,7 @@ impl ModelErrorKind {
         }
     }
 
-    /// How to go on after this failure.
+    /// The remedy for this failure.
     #[must_use]
     pub fn class(self) -> ErrorClass {
         match self {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Millis;
 
-/// Kinds of extensions.
+/// The three kinds of extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExtensionKind {

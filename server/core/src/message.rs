@@ -17,7 +17,7 @@ pub enum Role {
     System,
     /// The person or program that prompts.
     User,
-    /// The model.
+    /// The model: responses and tool calls.
     Assistant,
     /// A tool: results of calls.
     Tool,
@@ -36,7 +36,7 @@ pub struct Message {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
-    /// Plain text.
+    /// Text, without markup of any provider.
     Text {
         /// The text, of any length within the message's bound. Empty only together with a `state`.
         text: String,
@@ -222,7 +222,7 @@ pub struct ToolResult {
     pub provider_id: String,
     /// Name of the tool that was called.
     pub name: String,
-    /// Kind of end.
+    /// Success, or the reason why there is none.
     pub status: ToolStatus,
     /// The output, often JSON. Always whole, even if the model reads only its beginning.
     pub output: String,

@@ -17,7 +17,7 @@ pub struct ModelFacts {
     /// Most tokens of a response, reasoning included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
-    /// Prices of tokens.
+    /// Prices of its tokens; absent means that runs have no cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<Prices>,
 }

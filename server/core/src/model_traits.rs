@@ -8,15 +8,15 @@ use crate::agent::ReasoningEffort;
 /// Levels of reasoning effort, by the vendors' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
-    /// No reasoning.
+    /// No reasoning at all.
     None,
     /// The least reasoning above none.
     Minimal,
-    /// Little reasoning.
+    /// Less than [`Self::Medium`].
     Low,
     /// The middle level, the default of most vendors.
     Medium,
-    /// Much reasoning.
+    /// More than [`Self::Medium`].
     High,
     /// More than [`Self::High`].
     XHigh,

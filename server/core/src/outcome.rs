@@ -13,7 +13,7 @@ pub enum Ran {
     No,
     /// It may have run.
     Maybe,
-    /// It certainly ran.
+    /// It ran: the host said so.
     Yes,
 }
 
@@ -27,7 +27,7 @@ pub enum CallOutcome {
         /// Pictures that belong to the output.
         images: Vec<Image>,
     },
-    /// The tool failed.
+    /// The tool failed, or could not finish.
     Failed {
         /// The error. The model reads it unless there is another attempt.
         message: String,
@@ -35,7 +35,7 @@ pub enum CallOutcome {
         retryable: bool,
         /// Least wait before another attempt.
         delay: Millis,
-        /// Whether the attempt may have had effects.
+        /// Knowledge of whether the attempt had effects.
         ran: Ran,
     },
     /// The host does not run the call, and no other host would. The model is told.

@@ -27,7 +27,7 @@ impl Timestamp {
 }
 
 impl Millis {
-    /// This many seconds.
+    /// A length of this many seconds.
     #[must_use]
     pub const fn secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000))

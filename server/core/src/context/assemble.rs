@@ -106,7 +106,7 @@ impl Assembler {
         Message { role: Role::Assistant, parts: self.parts.clone() }
     }
 
-    /// The finished message.
+    /// Ends the response and returns its message. Empty arguments of tool calls become `{}`.
     ///
     /// # Errors
     /// If no delta ended the response.

@@ -3,7 +3,7 @@
 //! The pieces between the stars are found one after the other, each at its first match. No backtracking is needed, so the
 //! time is at most the length of the text times that of the longest piece.
 
-/// Matches one character.
+/// A piece of a pattern that matches exactly one character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Any,

@@ -11,22 +11,22 @@ pub enum Refusal {
     #[error("not possible while the run is {0:?}")]
     WrongPhase(Option<RunStatus>),
     /// The input is about a model call that is not the current one.
-    #[error("not the current model call")]
+    #[error("the input is about a model call that is over; ignore it")]
     StaleModelCall,
     /// The run has no such tool call, or its lease is a different one.
     #[error("no such tool call")]
     UnknownCall,
     /// The result of this attempt was recorded before.
-    #[error("the result is recorded")]
+    #[error("the result is already recorded; drop it")]
     DuplicateResult,
     /// The tool call ended otherwise, or a later attempt is under way.
-    #[error("the tool call has moved on")]
+    #[error("the tool call has ended or has a later attempt; drop the result")]
     StaleAttempt,
     /// The run has no open or answered question with this id.
     #[error("no such question")]
     UnknownRequest,
     /// The decision is one that only the run itself makes: expired or withdrawn.
-    #[error("not a decision that anyone can make")]
+    #[error("only the run itself can make this decision; send another one")]
     NotADecision,
     /// The answer does not fit the question.
     #[error(transparent)]
@@ -41,18 +41,18 @@ pub enum Refusal {
     #[error("answered before: {}", .0.decision.name())]
     AlreadyResolved(Box<Answer>),
     /// The request's id was used before with different content.
-    #[error("the id was used before, with other content")]
+    #[error("the id was used before, with other content; choose a new id")]
     IdReused,
     /// Too many messages wait for the run's next model call.
-    #[error("too many messages wait for the run's next model call")]
+    #[error("too many messages wait for the run's next model call; send more after it")]
     TooManyWaitingMessages,
     /// The run was not started with `stepped`, so it takes no `Step`.
-    #[error("the run is not stepped")]
+    #[error("the run is not moved by hand; start it with `stepped` to use Step")]
     NotStepped,
     /// The planner's instruction is not for the decision that is due.
-    #[error("not the decision that is due")]
+    #[error("the instruction is not for the decision that is due; drop it")]
     StaleDecision,
     /// The digest of the answer differs from the question's: the person saw something else.
-    #[error("the answer is about something else")]
+    #[error("the digest is not that of the question; read the question again before you answer")]
     DigestMismatch,
 }

@@ -1,4 +1,4 @@
-//! Frames from hosts.
+//! Frames from hosts: each kind has one method.
 //!
 //! A frame that does not fit the state is ignored and counted, since frames cross on the wire. A frame that no correct
 //! host sends closes the stream.
