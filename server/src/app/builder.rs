@@ -17,6 +17,7 @@ use crate::extension::remote::Remote;
 use crate::extension::{ContextSource, Hook, LocalExtensions, Planner};
 use crate::grpc::convert::input::Agents;
 use crate::ids::Ids;
+use crate::memory::default_live_bytes;
 use crate::model::Models;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
@@ -263,6 +264,10 @@ impl ServerBuilder {
         let Config { server, runs, telemetry, .. } = self.config;
         self.engine.options = EngineOptions {
             max_live_runs: server.max_live_runs,
+            live_bytes_max: match server.max_live_bytes {
+                0 => default_live_bytes(),
+                bytes => bytes,
+            },
             park_after: runs.park_after,
             subscriber_stall: runs.subscriber_stall,
             subscriber_buffer: runs.subscriber_buffer,

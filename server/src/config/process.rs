@@ -22,6 +22,8 @@ pub struct ServerOptions {
     pub listen: SocketAddr,
     /// Runs that may have a task at one time. Runs that wait for a human have none.
     pub max_live_runs: usize,
+    /// Bytes that all live runs together may hold in memory. 0 means half of what the machine or control group has.
+    pub max_live_bytes: usize,
     /// Largest gRPC message in either direction, in bytes.
     pub max_message_bytes: usize,
     /// Calls (HTTP/2 streams) that one connection may have open.
@@ -109,6 +111,7 @@ pub(super) fn server(section: &mut Section<'_, '_>) -> ServerOptions {
     let options = ServerOptions {
         listen: section.get_or("listen", default),
         max_live_runs: section.get_within("max_live_runs", 10_000, 1..=1_000_000),
+        max_live_bytes: section.get_within("max_live_bytes", 0, 0..=usize::MAX),
         max_message_bytes: section.get_within(
             "max_message_bytes",
             GRPC_MESSAGE_BYTES_MAX,

@@ -14,6 +14,7 @@ use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
+use crate::memory::default_live_bytes;
 use crate::model::Models;
 use crate::store::Store;
 use crate::tool::Tools;
@@ -23,6 +24,9 @@ use crate::tool::Tools;
 pub struct EngineOptions {
     /// The most live runs. Beyond it new runs are refused.
     pub max_live_runs: usize,
+    /// The most bytes that all live runs together may hold in memory. Beyond it new runs are refused, and live ones wait
+    /// before their next model call.
+    pub live_bytes_max: usize,
     /// A run that waits longer than this for its next model call is parked.
     pub park_after: Millis,
     /// A subscriber that is behind and has not read for this long is ended.
@@ -37,6 +41,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             max_live_runs: 10_000,
+            live_bytes_max: default_live_bytes(),
             park_after: Millis::secs(5),
             subscriber_stall: Millis::secs(30),
             subscriber_buffer: 1_024,

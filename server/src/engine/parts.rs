@@ -10,7 +10,7 @@ use crate::engine::after::notes::Notes;
 use crate::engine::after::runner;
 use crate::engine::deps::{Deps, EngineOptions};
 use crate::engine::feed::Feeds;
-use crate::engine::history::HistoryCache;
+use crate::engine::history::{HistoryCache, HistoryMemory};
 use crate::engine::ports::{Compactors, ExecutorTable, Executors, JobExecutor, Observer};
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::run::table::LiveRuns;
@@ -20,6 +20,7 @@ use crate::engine::{Engine, Inner};
 use crate::extension::{Extensions, LocalExtensions};
 use crate::ids::{Ids, RandomIds};
 use crate::lifecycle::Tasks;
+use crate::memory::MemoryLedger;
 use crate::model::Models;
 use crate::store::Store;
 use crate::tool::{InProcess, ToolExecutor, Tools};
@@ -86,6 +87,7 @@ impl EngineParts {
             tools: tools.clone(),
             clock: self.clock.clone(),
         }));
+        let ledger = MemoryLedger::new(self.options.live_bytes_max);
         let engine = Engine(Arc::new(Inner {
             deps: Arc::new(Deps {
                 store,
@@ -101,7 +103,7 @@ impl EngineParts {
                 tasks: self.tasks,
                 options: self.options,
                 feeds: Feeds::default(),
-                histories: HistoryCache::default(),
+                histories: HistoryCache::new(HistoryMemory::new(&ledger)),
                 jobs: JobQueue::new(job_executors),
                 panics: RunCounts::default(),
                 store_failures: RunCounts::default(),

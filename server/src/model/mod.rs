@@ -34,7 +34,7 @@ pub use self::provider::scripted::{Script, ScriptError, ScriptedModel};
 pub use self::recording::RecordingError;
 pub use self::registry::ProviderRegistry;
 pub(crate) use self::request::legacy_signatures::{has_legacy_signature, with_signature_owner};
-pub use self::request::prefix::EncodedPrefix;
+pub use self::request::prefix::{EncodedPool, EncodedPrefix};
 pub use self::transport::http::HttpOptions;
 
 /// One request to a language model, in the core's own terms.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::{EntryNo, SessionId, TenantId};
 
-use super::History;
+use super::{History, HistoryMemory};
 use crate::store::{Store, StoreError};
 
 /// The most histories in the cache.
@@ -15,8 +15,11 @@ const HISTORIES_MAX: usize = 1_024;
 const ENCODED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The cache. A run takes its session's history out of it and puts it back at its end.
-#[derive(Debug, Default)]
-pub(in crate::engine) struct HistoryCache(Mutex<CacheState>);
+#[derive(Debug)]
+pub(in crate::engine) struct HistoryCache {
+    memory: HistoryMemory,
+    state: Mutex<CacheState>,
+}
 
 #[derive(Debug, PartialEq, Eq, Hash, Clone)]
 struct SessionKey {
@@ -39,6 +42,16 @@ struct CachedHistory {
 }
 
 impl HistoryCache {
+    /// An empty cache.
+    pub(in crate::engine) fn new(memory: HistoryMemory) -> Self {
+        Self { memory, state: Mutex::default() }
+    }
+
+    /// The account of all histories, and what they share.
+    pub(in crate::engine) fn memory(&self) -> &HistoryMemory {
+        &self.memory
+    }
+
     /// The session's history up to exactly this entry, from the cache or the store.
     pub(in crate::engine) async fn take(
         &self,
@@ -50,7 +63,7 @@ impl HistoryCache {
         let cached = self.remove(tenant, session);
         match cached.filter(|history| history.last() == upto) {
             Some(history) => Ok(history),
-            None => History::load(store, tenant, session, upto).await,
+            None => History::load(&self.memory, store, tenant, session, upto).await,
         }
     }
 
@@ -68,7 +81,7 @@ impl HistoryCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,9 +127,10 @@ mod tests {
     use agentloop_core::message::{Message, Role};
 
     use super::*;
+    use crate::memory::MemoryLedger;
 
     fn history(bytes: usize) -> History {
-        let mut history = History::default();
+        let mut history = History::new(&HistoryMemory::new(&MemoryLedger::unbounded()));
         history.push(Entry::Message(Arc::new(Message::text(Role::User, "x".repeat(bytes)))));
         history.encoded().write(&history.messages());
         history

@@ -2,6 +2,7 @@
 //! and adds to it; the session's next run takes it from the cache.
 
 mod cache;
+mod memory;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ use agentloop_core::message::SharedMessage;
 use agentloop_core::run::event::{Added, Event, Record};
 
 pub(in crate::engine) use self::cache::HistoryCache;
+pub(in crate::engine) use self::memory::HistoryMemory;
+use self::memory::Holdings;
 use crate::model::{EncodedPrefix, estimate, has_legacy_signature, with_signature_owner};
 use crate::store::{EntryRow, Store, StoreError, StretchMax};
 
@@ -35,6 +38,7 @@ pub(in crate::engine) struct History {
     estimated: TokenCount,
     /// Messages of the live run that have not entered the session yet, by the seq of their event.
     held: BTreeMap<Seq, Entry>,
+    holdings: Holdings,
 }
 
 /// Tokens of the first messages of the view.
@@ -44,32 +48,33 @@ struct TokenCount {
     tokens: u64,
 }
 
-impl Default for History {
-    fn default() -> Self {
+impl History {
+    /// The history of an empty session.
+    pub(in crate::engine) fn new(memory: &HistoryMemory) -> Self {
         Self {
             entries: Vec::new(),
             view: Vec::new(),
             paired: PairedHistory::default(),
-            encoded: EncodedPrefix::caching(),
+            encoded: memory.encoded_prefix(),
             counted: None,
             estimated: TokenCount::default(),
             held: BTreeMap::new(),
+            holdings: Holdings::new(memory),
         }
     }
-}
 
-impl History {
     /// Reads a session up to this entry from the store.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] if the session has fewer entries; the store's.
     pub(in crate::engine) async fn load(
+        memory: &HistoryMemory,
         store: &dyn Store,
         tenant: &TenantId,
         session: &SessionId,
         upto: EntryNo,
     ) -> Result<Self, StoreError> {
-        let mut history = Self::default();
+        let mut history = Self::new(memory);
         while history.last() < upto {
             let page = store.entry_stretch(tenant, session, history.last(), PAGE).await?.rows;
             if page.is_empty() {
@@ -78,7 +83,9 @@ impl History {
             }
             let missing = usize::try_from(upto.0 - history.last().0).unwrap_or(usize::MAX);
             for row in page.into_iter().take(missing) {
-                history.entries.push(shown_only(with_owner(store, tenant, row).await?));
+                let entry = with_owner(store, tenant, row).await?;
+                let entry = history.hold(entry);
+                history.entries.push(entry);
             }
         }
         history.rebuild_view();
@@ -87,7 +94,8 @@ impl History {
 
     /// Sets the messages that have not entered the session yet, from the state of a run that is taken over.
     pub(in crate::engine) fn set_held<'m>(&mut self, held: impl Iterator<Item = (Seq, &'m SharedMessage)>) {
-        self.held = held.map(|(seq, message)| (seq, shown_only(Entry::Message(message.clone())))).collect();
+        self.held =
+            held.map(|(seq, message)| (seq, Entry::Message(self.holdings.add(shown(message))))).collect();
     }
 
     /// The number of the last entry.
@@ -98,7 +106,7 @@ impl History {
     /// Adds the entries that these events add to the session.
     pub(in crate::engine) fn extend<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) {
         for record in records {
-            let content = record.event.content().map(shown_only);
+            let content = record.event.content().map(|content| self.hold(content));
             let content = match record.event.entry() {
                 Some((_, Added::Own)) => content,
                 Some((_, Added::Held(seq))) => self.held.remove(&seq),
@@ -111,6 +119,17 @@ impl History {
             if let Event::AssistantMessage { usage, .. } = &record.event {
                 let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
                 self.counted = (tokens > 0).then_some(TokenCount { messages: self.view.len(), tokens });
+            }
+        }
+    }
+
+    /// The entry as it is held: without parts that the model is never shown, and shared with other histories.
+    fn hold(&mut self, entry: Entry) -> Entry {
+        match entry {
+            Entry::Message(message) => Entry::Message(self.holdings.add(shown(&message))),
+            Entry::Compaction(compaction) => {
+                self.holdings.grow(compaction.summary.len());
+                Entry::Compaction(compaction)
             }
         }
     }
@@ -161,7 +180,7 @@ impl History {
 
     /// Drops the encoding, to free its memory.
     fn forget_encoded(&mut self) {
-        self.encoded = EncodedPrefix::caching();
+        self.encoded = self.holdings.memory().encoded_prefix();
     }
 
     /// Estimated tokens of the next request. Starts from the provider's last count, which covers everything that is sent.
@@ -195,14 +214,6 @@ async fn with_owner(store: &dyn Store, tenant: &TenantId, row: EntryRow) -> Resu
     }
 }
 
-/// The entry without parts that the model is never shown, to save memory.
-fn shown_only(entry: Entry) -> Entry {
-    match entry {
-        Entry::Message(message) => Entry::Message(shown(&message)),
-        Entry::Compaction(compaction) => Entry::Compaction(compaction),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -211,6 +222,7 @@ mod tests {
     use agentloop_core::run::status::RunStatus;
 
     use super::*;
+    use crate::memory::MemoryLedger;
     use crate::store::conformance::fixture::{Owner, assistant, session, tenant};
     use crate::store::sqlite::SqliteStore;
 
@@ -234,7 +246,8 @@ mod tests {
         let run = store.run(&tenant(), &owner.run).await.unwrap().unwrap();
         let (provider, model) = run.model.split_once('/').unwrap();
 
-        let history = History::load(&*store, &tenant(), &session("s"), entry).await.unwrap();
+        let memory = HistoryMemory::new(&MemoryLedger::unbounded());
+        let history = History::load(&memory, &*store, &tenant(), &session("s"), entry).await.unwrap();
         let states = history.view().last().unwrap().parts.iter().filter_map(|part| match part {
             Part::Reasoning(Reasoning { signature: None, redacted: None, state, text }) => {
                 let state = state.clone().unwrap();

@@ -125,7 +125,7 @@ impl Engine {
         let deps = self.deps();
         let session = claimed.row.session.clone();
         let last = machine.state().last_entry();
-        let mut history = History::load(&*deps.store, &permit.key().tenant, &session, last).await?;
+        let mut history = History::load(deps.histories.memory(), &*deps.store, &permit.key().tenant, &session, last).await?;
         history.set_held(machine.state().waiting_messages());
         let (mut task, mailbox) =
             self.new_task(permit, machine, claimed.epoch, session, history, &claimed.records);

@@ -232,7 +232,7 @@ impl Engine {
         let RunKey { tenant, run } = permit.key().clone();
         let _lock = self.0.session_locks.shared(&tenant, session).await;
         let history = match last_entry {
-            EntryNo(0) => History::default(),
+            EntryNo(0) => History::new(deps.histories.memory()),
             last => self.history(&tenant, session, last).await?,
         };
         let mut machine = Machine::new(run.clone());

@@ -9,6 +9,7 @@ use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::{Phase, RunState};
 use tokio::time::Instant;
 
+use crate::engine::history::History;
 use crate::engine::run::task::RunTask;
 use crate::store::{Append, CreateRun, RunSummary, StoreError};
 
@@ -91,7 +92,7 @@ impl RunTask {
     /// Puts the session's history into the cache for the next run. This comes before the write that frees the session:
     /// a deletion that follows the write must find the history in the cache, to remove it.
     fn hand_over_history(&mut self, records: &[Record]) {
-        let mut history = std::mem::take(&mut self.history);
+        let mut history = std::mem::replace(&mut self.history, History::new(self.deps.histories.memory()));
         history.extend(records);
         self.deps.histories.put(self.tenant().clone(), self.session.clone(), history);
     }

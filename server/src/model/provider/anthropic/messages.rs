@@ -7,8 +7,9 @@ use super::blocks::{
     call_block, cited_block, image_block, result_block, text_block, thought_block, writes_call_unchanged,
 };
 use super::state::StateRules;
+use crate::model::request::encoded_text::{EncodedText, Piece};
 use crate::model::request::history::{CallIds, GO_ON, OPENING, element};
-use crate::model::request::prefix::{Encoder, trim};
+use crate::model::request::prefix::Encoder;
 
 const CALL_ID_BYTES_MAX: usize = 64;
 /// Cache mark of a block, inserted before its closing brace.
@@ -20,7 +21,7 @@ pub(super) struct Conversation {
     /// Blocks of system messages before the first turn, each followed by a comma.
     system: Vec<u8>,
     /// Complete turns, each followed by a comma.
-    text: Vec<u8>,
+    text: EncodedText,
     /// The last turn. The next message may still be added to it.
     last_turn: Option<Turn>,
     /// End of the last markable block in `text` before the model's last turn.
@@ -68,7 +69,7 @@ impl Conversation {
         Self {
             digest: rules.prompt_digest.clone(),
             system: Vec::new(),
-            text: Vec::new(),
+            text: EncodedText::default(),
             last_turn: None,
             mark_before_answer: None,
             mark_since_answer: None,
@@ -127,9 +128,15 @@ impl Conversation {
     }
 
     /// Returns the messages to send, in pieces.
-    pub(super) fn messages<'a>(&'a self, ending: &'a ConversationEnd) -> Vec<&'a [u8]> {
-        let mut pieces = with_marks(&self.text, ending.marks_in_text);
-        pieces.extend(with_marks(&ending.text, [ending.mark_in_last_turn]));
+    pub(super) fn messages<'a>(&'a self, ending: &'a ConversationEnd) -> Vec<Piece<'a>> {
+        let (mut pieces, mut done) = (Vec::new(), 0);
+        for mark in ending.marks_in_text.into_iter().flatten() {
+            pieces.extend(self.text.range(done..mark));
+            pieces.push(Piece::Copied(MARK));
+            done = mark;
+        }
+        pieces.extend(self.text.range(done..self.text.len()));
+        pieces.extend(with_mark(&ending.text, ending.mark_in_last_turn));
         pieces
     }
 
@@ -259,7 +266,8 @@ impl Conversation {
 
     fn close(&mut self) {
         if let Some(turn) = self.last_turn.take() {
-            self.mark_since_answer = turn.write(&mut self.text).or(self.mark_since_answer);
+            let mark = turn.write(self.text.writer());
+            self.mark_since_answer = mark.map(|mark| self.text.position(mark)).or(self.mark_since_answer);
         }
     }
 }
@@ -287,14 +295,14 @@ impl Encoder for Conversation {
         }
     }
 
-    fn trim(&mut self) {
-        trim(&mut self.text);
+    fn text_mut(&mut self) -> &mut EncodedText {
+        &mut self.text
     }
 
-    fn bytes(&self) -> usize {
+    fn own_bytes(&self) -> usize {
         let last_turn =
             self.last_turn.as_ref().map_or(0, |turn| turn.results.capacity() + turn.blocks.capacity());
-        self.system.capacity() + self.text.capacity() + last_turn + self.ids.bytes()
+        self.system.capacity() + self.text.own_bytes() + last_turn + self.ids.bytes()
     }
 }
 
@@ -330,18 +338,18 @@ fn last_end(blocks: &[u8]) -> Option<usize> {
     blocks.len().checked_sub(2)
 }
 
-/// Cuts the text at these ascending positions and inserts a mark at each.
-pub(super) fn with_marks(text: &[u8], places: impl IntoIterator<Item = Option<usize>>) -> Vec<&[u8]> {
-    let (mut pieces, mut done) = (Vec::new(), 0);
-    for place in places.into_iter().flatten() {
-        pieces.extend([&text[done..place], MARK]);
-        done = place;
+/// The text with a mark at this position.
+fn with_mark(text: &[u8], position: Option<usize>) -> Vec<Piece<'_>> {
+    match position {
+        Some(position) => {
+            let (before, after) = text.split_at(position);
+            [before, MARK, after].map(Piece::Copied).into()
+        }
+        None => vec![Piece::Copied(text)],
     }
-    pieces.push(&text[done..]);
-    pieces
 }
 
 /// Returns the blocks with a mark in the last one, if there is one.
-pub(super) fn with_mark_in_last(blocks: &[u8]) -> Vec<&[u8]> {
-    with_marks(blocks, [last_end(blocks)])
+pub(super) fn with_mark_in_last(blocks: &[u8]) -> Vec<Piece<'_>> {
+    with_mark(blocks, last_end(blocks))
 }

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 
 use super::state::StateRules;
+use crate::model::request::encoded_text::EncodedText;
 use crate::model::request::history::{GO_ON, OPENING, ObjectWriter, arguments_object, element, tool_name};
-use crate::model::request::prefix::{Encoder, trim};
+use crate::model::request::prefix::Encoder;
 
 /// Encoded conversation. Encoded text never changes.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub(super) struct Conversation {
     /// Parts of system messages, each followed by a comma.
     system: Vec<u8>,
     /// Complete contents, each followed by a comma.
-    text: Vec<u8>,
+    text: EncodedText,
     /// The last content. The next message may still be added to it.
     open: Option<(Speaker, Vec<u8>)>,
     /// Ids of the last answer's calls that were sent with their ids.
@@ -42,7 +43,7 @@ impl Speaker {
 impl Conversation {
     /// Creates the encoder of an empty conversation.
     pub(super) fn new(rules: StateRules) -> Self {
-        let (system, text) = (Vec::new(), Vec::new());
+        let (system, text) = (Vec::new(), EncodedText::default());
         Self { system, text, open: None, identified: HashSet::new(), rules }
     }
 
@@ -52,7 +53,7 @@ impl Conversation {
     }
 
     /// Returns the complete contents.
-    pub(super) fn text(&self) -> &[u8] {
+    pub(super) fn text(&self) -> &EncodedText {
         &self.text
     }
 
@@ -85,7 +86,7 @@ impl Conversation {
 
     fn close(&mut self) {
         if let Some((speaker, parts)) = self.open.take() {
-            content(&mut self.text, speaker, &parts);
+            content(self.text.writer(), speaker, &parts);
         }
     }
 
@@ -215,14 +216,14 @@ impl Encoder for Conversation {
         }
     }
 
-    fn trim(&mut self) {
-        trim(&mut self.text);
+    fn text_mut(&mut self) -> &mut EncodedText {
+        &mut self.text
     }
 
-    fn bytes(&self) -> usize {
+    fn own_bytes(&self) -> usize {
         let open = self.open.as_ref().map_or(0, |(_, parts)| parts.capacity());
         let ids: usize = self.identified.iter().map(|id| size_of::<String>() + id.len()).sum();
-        self.system.capacity() + self.text.capacity() + open + ids
+        self.system.capacity() + self.text.own_bytes() + open + ids
     }
 }
 

@@ -4,10 +4,11 @@ use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde::Serialize;
 
 use super::state::{SendReasoning, StateRules};
+use crate::model::request::encoded_text::EncodedText;
 use crate::model::request::history::{
     CallIds, JoinedText, arguments_text, element, image_url, result_text, tool_name,
 };
-use crate::model::request::prefix::{Encoder, trim};
+use crate::model::request::prefix::Encoder;
 
 /// Maximum length of a tool call id for OpenAI. Other servers accept longer ids, and some store state in them.
 const OPENAI_ID_BYTES_MAX: usize = 40;
@@ -15,7 +16,7 @@ const OPENAI_ID_BYTES_MAX: usize = 40;
 /// Encoded conversation. Encoded text never changes.
 pub(super) struct Conversation {
     /// Encoded messages, each followed by a comma.
-    text: Vec<u8>,
+    text: EncodedText,
     ids: CallIds,
     /// Encoded parts for the images of tool results. Tool messages hold text only and must be adjacent, so the
     /// images follow the last of them in a user message.
@@ -27,11 +28,11 @@ impl Conversation {
     /// Creates the encoder of an empty conversation.
     pub(super) fn new(official: bool, rules: StateRules) -> Self {
         let ids = if official { CallIds::plain(OPENAI_ID_BYTES_MAX) } else { CallIds::any() };
-        Self { text: Vec::new(), ids, pictures: Vec::new(), rules }
+        Self { text: EncodedText::default(), ids, pictures: Vec::new(), rules }
     }
 
     /// Returns the encoded messages.
-    pub(super) fn text(&self) -> &[u8] {
+    pub(super) fn text(&self) -> &EncodedText {
         &self.text
     }
 
@@ -43,7 +44,7 @@ impl Conversation {
     }
 
     fn user(&mut self, message: &Message) {
-        element(&mut self.text, |written| {
+        element(self.text.writer(), |written| {
             written.field("role", "user");
             // Without images the content is a plain string: many servers accept nothing else.
             if message.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
@@ -68,7 +69,7 @@ impl Conversation {
     fn assistant(&mut self, message: &Message) {
         let has_calls = message.tool_calls().next().is_some();
         let (ids, rules) = (&mut self.ids, &self.rules);
-        element(&mut self.text, |written| {
+        element(self.text.writer(), |written| {
             written.field("role", "assistant");
             let is_silent = |part: &Part| !matches!(part, Part::Text { text, .. } if !text.is_empty());
             if has_calls && message.parts.iter().all(is_silent) {
@@ -102,7 +103,7 @@ impl Conversation {
 
     fn result(&mut self, result: &ToolResult) {
         let id = self.ids.result(&result.provider_id);
-        element(&mut self.text, |written| {
+        element(self.text.writer(), |written| {
             written.field("role", "tool").field("tool_call_id", &*id).field("content", &result_text(result));
         });
         if !result.images.is_empty() {
@@ -120,10 +121,10 @@ impl Encoder for Conversation {
 
     fn add(&mut self, message: &Message) {
         if message.role != Role::Tool {
-            pictures(&mut self.text, &std::mem::take(&mut self.pictures));
+            pictures(self.text.writer(), &std::mem::take(&mut self.pictures));
         }
         match message.role {
-            Role::System => system(&mut self.text, &JoinedText(message, "\n\n")),
+            Role::System => system(self.text.writer(), &JoinedText(message, "\n\n")),
             Role::User => self.user(message),
             Role::Assistant => self.assistant(message),
             Role::Tool => message.parts.iter().for_each(|part| {
@@ -134,12 +135,12 @@ impl Encoder for Conversation {
         }
     }
 
-    fn trim(&mut self) {
-        trim(&mut self.text);
+    fn text_mut(&mut self) -> &mut EncodedText {
+        &mut self.text
     }
 
-    fn bytes(&self) -> usize {
-        self.text.capacity() + self.pictures.capacity() + self.ids.bytes()
+    fn own_bytes(&self) -> usize {
+        self.text.own_bytes() + self.pictures.capacity() + self.ids.bytes()
     }
 }
 

@@ -4,10 +4,11 @@ use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 use agentloop_core::tool::Digest;
 
 use super::state::{ItemState, StateRules, reasoning_digest};
+use crate::model::request::encoded_text::EncodedText;
 use crate::model::request::history::{
     CallIds, JoinedText, arguments_text, element, image_url, result_text, tool_name,
 };
-use crate::model::request::prefix::{Encoder, trim};
+use crate::model::request::prefix::Encoder;
 
 /// Maximum length of a call id.
 const CALL_ID_BYTES_MAX: usize = 64;
@@ -16,7 +17,7 @@ const CALL_ID_BYTES_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Conversation {
     /// Encoded items, each followed by a comma.
-    text: Vec<u8>,
+    text: EncodedText,
     ids: CallIds,
     rules: StateRules,
 }
@@ -38,17 +39,17 @@ impl<'a> PendingReasoning<'a> {
 impl Conversation {
     /// Creates the encoder of an empty conversation.
     pub(super) fn new(rules: StateRules) -> Self {
-        Self { text: Vec::new(), ids: CallIds::plain(CALL_ID_BYTES_MAX), rules }
+        Self { text: EncodedText::default(), ids: CallIds::plain(CALL_ID_BYTES_MAX), rules }
     }
 
     /// Returns the encoded items.
-    pub(super) fn text(&self) -> &[u8] {
+    pub(super) fn text(&self) -> &EncodedText {
         &self.text
     }
 
     fn user(&mut self, role: &str, message: &Message) {
         let has_images = message.parts.iter().any(|part| matches!(part, Part::Image { .. }));
-        element(&mut self.text, |item| {
+        element(self.text.writer(), |item| {
             item.field("role", role);
             // Without images the content is a plain string: some servers accept nothing else.
             if has_images {
@@ -72,7 +73,7 @@ impl Conversation {
                 Part::Opaque(state) => {
                     let items = std::mem::take(&mut pending).items;
                     if let Some(item) = self.rules.opaque(state) {
-                        items.into_iter().chain([item]).for_each(|item| raw(&mut self.text, item));
+                        items.into_iter().chain([item]).for_each(|item| raw(self.text.writer(), item));
                     }
                 }
                 Part::Text { text, .. } if text.is_empty() => {}
@@ -80,7 +81,7 @@ impl Conversation {
                     let state = self.rules.text(text, state.as_ref());
                     let (after, phase) = state.map(|state| (state.after, state.phase)).unwrap_or_default();
                     self.write_reasoning(std::mem::take(&mut pending), after.as_ref());
-                    element(&mut self.text, |item| {
+                    element(self.text.writer(), |item| {
                         item.field("role", "assistant").field("content", text).optional("phase", phase);
                     });
                 }
@@ -99,7 +100,7 @@ impl Conversation {
     /// Writes the pending reasoning before an item, if the item was preceded by exactly this reasoning.
     fn write_reasoning(&mut self, pending: PendingReasoning<'_>, after: Option<&Digest>) {
         if after.is_some() && pending.digest.as_ref() == after {
-            pending.items.into_iter().for_each(|item| raw(&mut self.text, item));
+            pending.items.into_iter().for_each(|item| raw(self.text.writer(), item));
         }
     }
 
@@ -112,7 +113,7 @@ impl Conversation {
     }
 
     fn call(&mut self, call: &ToolCall, id: &str) {
-        element(&mut self.text, |item| {
+        element(self.text.writer(), |item| {
             item.field("type", "function_call").field("call_id", id).field("name", &*tool_name(&call.name));
             item.field("arguments", &*arguments_text(&call.arguments));
         });
@@ -120,7 +121,7 @@ impl Conversation {
 
     fn result(&mut self, result: &ToolResult) {
         let id = self.ids.result(&result.provider_id);
-        element(&mut self.text, |item| {
+        element(self.text.writer(), |item| {
             item.field("type", "function_call_output").field("call_id", &*id);
             if result.images.is_empty() {
                 item.field("output", &*result_text(result));
@@ -152,12 +153,12 @@ impl Encoder for Conversation {
         }
     }
 
-    fn trim(&mut self) {
-        trim(&mut self.text);
+    fn text_mut(&mut self) -> &mut EncodedText {
+        &mut self.text
     }
 
-    fn bytes(&self) -> usize {
-        self.text.capacity() + self.ids.bytes()
+    fn own_bytes(&self) -> usize {
+        self.text.own_bytes() + self.ids.bytes()
     }
 }
 

@@ -2,23 +2,25 @@
 //! last. So the body of a longer conversation begins like that of a shorter one, which prompt caches need.
 
 use agentloop_core::agent::ModelOptions;
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::writer::list;
 use crate::model::ModelError;
+use crate::model::request::encoded_text::Piece;
+use crate::model::transport::http::RequestBody;
 
 /// A field of the request whose value is an encoded list.
 pub(in crate::model) struct ListField<'a> {
     /// Field name.
     pub(in crate::model) name: &'static str,
     /// Encoded elements, each followed by a comma. The pieces may be cut anywhere.
-    pub(in crate::model) elements: &'a [&'a [u8]],
+    pub(in crate::model) elements: Vec<Piece<'a>>,
 }
 
 impl ListField<'_> {
     /// True if the list is empty.
     pub(in crate::model) fn is_empty(&self) -> bool {
-        self.elements.iter().all(|piece| piece.is_empty())
+        self.elements.iter().all(|piece| piece.as_ref().is_empty())
     }
 }
 
@@ -54,16 +56,12 @@ impl RequestPatch {
 /// If the head is nested too deeply to be patched.
 pub(in crate::model) fn body(
     mut head: Vec<u8>,
-    fields: &[ListField<'_>],
+    mut fields: Vec<ListField<'_>>,
     RequestPatch(patch): RequestPatch,
-) -> Result<Vec<u8>, ModelError> {
+) -> Result<RequestBody, ModelError> {
     let Some(patch) = patch else { return Ok(joined(head, fields)) };
     // A merge patch removes or replaces a list as a whole.
-    let kept: Vec<ListField<'_>> = fields
-        .iter()
-        .filter(|field| !patch.contains_key(field.name))
-        .map(|field| ListField { ..*field })
-        .collect();
+    fields.retain(|field| !patch.contains_key(field.name));
     let mut patched: Value = serde_json::from_slice(&head)
         .map_err(|e| ModelError::bad_request(format!("provider_options cannot be merged: {e}")))?;
     // Some formats request streaming in the URL and have no such field.
@@ -76,25 +74,61 @@ pub(in crate::model) fn body(
     }
     head.clear();
     serde_json::to_writer(&mut head, &patched).expect("memory takes every byte");
-    Ok(joined(head, &kept))
+    Ok(joined(head, fields))
 }
 
-fn joined(head: Vec<u8>, fields: &[ListField<'_>]) -> Vec<u8> {
+fn joined(head: Vec<u8>, fields: Vec<ListField<'_>>) -> RequestBody {
     const AROUND: usize = 8;
-    let length = |field: &ListField<'_>| {
-        AROUND + field.name.len() + field.elements.iter().map(|piece| piece.len()).sum::<usize>()
+    let copied = |piece: &Piece<'_>| match piece {
+        Piece::Copied(bytes) => bytes.len(),
+        Piece::Shared(_) => 0,
     };
-    let mut out = head;
-    out.reserve_exact(fields.iter().map(length).sum());
-    out.pop();
+    let length =
+        |field: &ListField<'_>| AROUND + field.name.len() + field.elements.iter().map(copied).sum::<usize>();
+    let mut out = BodyWriter { complete: Vec::new(), last: head };
+    out.last.reserve_exact(fields.iter().map(length).sum());
+    out.last.pop();
     for field in fields {
-        out.extend_from_slice(b",\"");
-        out.extend_from_slice(field.name.as_bytes());
-        out.extend_from_slice(b"\":");
-        list(&mut out, |out| field.elements.iter().for_each(|piece| out.extend_from_slice(piece)));
+        out.last.extend_from_slice(b",\"");
+        out.last.extend_from_slice(field.name.as_bytes());
+        out.last.extend_from_slice(b"\":[");
+        field.elements.into_iter().for_each(|piece| out.add(piece));
+        out.remove_comma();
+        out.last.push(b']');
     }
-    out.push(b'}');
-    out
+    out.last.push(b'}');
+    out.complete.push(out.last.into());
+    RequestBody::new(out.complete)
+}
+
+/// Joins short pieces, and keeps shared ones as they are.
+struct BodyWriter {
+    complete: Vec<Bytes>,
+    last: Vec<u8>,
+}
+
+impl BodyWriter {
+    fn add(&mut self, piece: Piece<'_>) {
+        match piece {
+            Piece::Copied(bytes) => self.last.extend_from_slice(bytes),
+            Piece::Shared(bytes) => {
+                let before = std::mem::take(&mut self.last);
+                self.complete.extend([before.into(), bytes].into_iter().filter(|bytes| !bytes.is_empty()));
+            }
+        }
+    }
+
+    /// Removes the comma after the last element of a list.
+    fn remove_comma(&mut self) {
+        if self.last.last() == Some(&b',') {
+            self.last.pop();
+        } else if self.last.is_empty()
+            && let Some(piece) = self.complete.last_mut()
+            && piece.last() == Some(&b',')
+        {
+            piece.truncate(piece.len() - 1);
+        }
+    }
 }
 
 fn merge(target: &mut Value, patch: Value) {
@@ -121,12 +155,18 @@ mod tests {
     fn merged(patch: &str) -> Result<Value, String> {
         let options = ModelOptions { provider_options: Some(patch.to_owned()), ..ModelOptions::default() };
         let head = br#"{"model":"m","stream":true,"a":{"b":1,"c":2}}"#.to_vec();
-        let fields = [
-            ListField { name: "tools", elements: &[] },
-            ListField { name: "messages", elements: &[b"{\"x\":1},{\"y", b"\":[]},"] },
+        let fields = vec![
+            ListField { name: "tools", elements: vec![] },
+            ListField {
+                name: "messages",
+                elements: vec![
+                    Piece::Copied(b"{\"x\":1},{\"y"),
+                    Piece::Shared(Bytes::from_static(b"\":[]},")),
+                ],
+            },
         ];
-        let body = RequestPatch::of(&options).and_then(|patch| body(head, &fields, patch));
-        body.map(|body| serde_json::from_slice(&body).unwrap()).map_err(|e| e.message)
+        let body = RequestPatch::of(&options).and_then(|patch| body(head, fields, patch));
+        body.map(|body| serde_json::from_slice(&body.to_vec()).unwrap()).map_err(|e| e.message)
     }
 
     #[test]

@@ -6,22 +6,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::message::{Message, SharedMessage};
 
+use super::encoded_text::{EncodedText, PiecePool};
+use crate::memory::{Charge, MemoryLedger};
+
 /// Cached beginning of a conversation, in the wire format of one provider.
 ///
 /// The owner of the conversation passes it from one [`ModelRequest`](crate::model::ModelRequest) to the next,
 /// and the provider encodes only the messages that follow. The cache is used only if it matches the
 /// conversation, the format and the options, so a wrong one costs time and nothing else.
 ///
-/// The default caches nothing. Clones share one cache.
-#[derive(Clone, Default)]
-pub struct EncodedPrefix(Option<Arc<Mutex<Option<CachedPrefix>>>>);
+/// Large pieces are shared with other conversations that have the same messages. All of it is charged to a ledger.
+///
+/// The default caches nothing and charges nobody. Clones share one cache.
+#[derive(Clone)]
+pub struct EncodedPrefix {
+    cache: Option<Arc<Mutex<Option<CachedPrefix>>>>,
+    pool: EncodedPool,
+}
+
+/// Encoded pieces that conversations share, and the ledger that they are charged to. Clones are one pool.
+#[derive(Debug, Clone)]
+pub struct EncodedPool(PiecePool);
+
+/// A pool of its own, without a bound.
+impl Default for EncodedPool {
+    fn default() -> Self {
+        Self::new(&MemoryLedger::unbounded())
+    }
+}
+
+impl EncodedPool {
+    /// An empty pool.
+    #[must_use]
+    pub fn new(ledger: &MemoryLedger) -> Self {
+        Self(PiecePool::new(ledger))
+    }
+}
 
 struct CachedPrefix {
     /// The encoded messages, compared by address.
     messages: Vec<SharedMessage>,
     /// The provider's [`Encoder`] of these messages.
     encoder: Box<dyn Any + Send>,
+    /// Bytes that are encoded, shared ones included.
     bytes: usize,
+    /// For what is not shared.
+    _charge: Charge,
 }
 
 /// Encodes a conversation message by message in one wire format.
@@ -32,21 +62,26 @@ pub(in crate::model) trait Encoder: Send + 'static {
     /// Encodes one more message.
     fn add(&mut self, message: &Message);
 
-    /// Frees spare capacity.
-    fn trim(&mut self);
+    /// The encoded text.
+    fn text_mut(&mut self) -> &mut EncodedText;
 
-    /// Approximate memory use in bytes.
-    fn bytes(&self) -> usize;
+    /// Approximate memory use in bytes, without what is shared.
+    fn own_bytes(&self) -> usize;
 }
 
 impl EncodedPrefix {
     /// Creates an empty cache for one conversation.
     #[must_use]
-    pub fn caching() -> Self {
-        Self(Some(Arc::default()))
+    pub fn caching(pool: &EncodedPool) -> Self {
+        Self { cache: Some(Arc::default()), pool: pool.clone() }
     }
 
-    /// Approximate memory use in bytes.
+    /// The same without a cache, for a request that the next one does not continue.
+    pub(in crate::model) fn without_cache(&self) -> Self {
+        Self { cache: None, pool: self.pool.clone() }
+    }
+
+    /// Approximate bytes in the cache, shared ones included.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().and_then(|kept| kept.as_ref().map(|kept| kept.bytes)).unwrap_or(0)
     }
@@ -62,16 +97,26 @@ impl EncodedPrefix {
         let kept = self.take(&fresh, messages);
         let (mut written, mut encoder) = kept.unwrap_or_else(|| (Vec::new(), Box::new(fresh)));
         let new = &messages[written.len()..];
-        new.iter().for_each(|message| encoder.add(message));
-        if self.0.is_none() {
+        let EncodedPool(pool) = &self.pool;
+        for message in new {
+            encoder.add(message);
+            encoder.text_mut().close_piece(pool);
+        }
+        if self.cache.is_none() {
             return send(&encoder);
         }
-        encoder.trim();
+        encoder.text_mut().trim();
         let result = send(&encoder);
         written.extend_from_slice(new);
-        let bytes = encoder.bytes() + written.capacity() * size_of::<SharedMessage>();
+        let own_bytes = encoder.own_bytes() + written.capacity() * size_of::<SharedMessage>();
+        let bytes = own_bytes + encoder.text_mut().complete_bytes();
         if let Some(mut place) = self.lock() {
-            *place = Some(CachedPrefix { messages: written, encoder, bytes });
+            *place = Some(CachedPrefix {
+                messages: written,
+                encoder,
+                bytes,
+                _charge: pool.ledger().charge(own_bytes),
+            });
         }
         result
     }
@@ -91,7 +136,13 @@ impl EncodedPrefix {
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, Option<CachedPrefix>>> {
-        self.0.as_ref().map(|place| place.lock().unwrap_or_else(PoisonError::into_inner))
+        self.cache.as_ref().map(|place| place.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Default for EncodedPrefix {
+    fn default() -> Self {
+        Self { cache: None, pool: EncodedPool::default() }
     }
 }
 

@@ -11,12 +11,16 @@ thread_local! {
 /// Encodes messages as plain text. Encoders of different `kind` are incompatible.
 struct Plain {
     kind: char,
-    text: Vec<u8>,
+    text: EncodedText,
 }
 
 impl Plain {
+    fn written(&self) -> Vec<u8> {
+        self.text.all().iter().flat_map(AsRef::as_ref).copied().collect()
+    }
+
     fn new(kind: char) -> Self {
-        Self { kind, text: Vec::new() }
+        Self { kind, text: EncodedText::default() }
     }
 }
 
@@ -27,15 +31,15 @@ impl Encoder for Plain {
 
     fn add(&mut self, message: &Message) {
         ADDED.set(ADDED.get() + 1);
-        self.text.extend_from_slice(message.plain_text().as_bytes());
+        self.text.writer().extend_from_slice(message.plain_text().as_bytes());
     }
 
-    fn trim(&mut self) {
-        trim(&mut self.text);
+    fn text_mut(&mut self) -> &mut EncodedText {
+        &mut self.text
     }
 
-    fn bytes(&self) -> usize {
-        self.text.capacity()
+    fn own_bytes(&self) -> usize {
+        self.text.own_bytes()
     }
 }
 
@@ -51,12 +55,12 @@ impl Encoder for Other {
         self.0.add(message);
     }
 
-    fn trim(&mut self) {
-        self.0.trim();
+    fn text_mut(&mut self) -> &mut EncodedText {
+        self.0.text_mut()
     }
 
-    fn bytes(&self) -> usize {
-        self.0.bytes()
+    fn own_bytes(&self) -> usize {
+        self.0.own_bytes()
     }
 }
 
@@ -67,6 +71,10 @@ impl EncodedPrefix {
     }
 }
 
+fn caching() -> EncodedPrefix {
+    EncodedPrefix::caching(&EncodedPool::default())
+}
+
 fn said(texts: &[&str]) -> Vec<SharedMessage> {
     texts.iter().map(|text| Arc::new(user(text))).collect()
 }
@@ -74,13 +82,13 @@ fn said(texts: &[&str]) -> Vec<SharedMessage> {
 /// Returns the encoded text, and the number of messages that were encoded for it.
 fn written(place: &EncodedPrefix, messages: &[SharedMessage]) -> (String, usize) {
     ADDED.set(0);
-    let text = place.write_and_send(Plain::new('p'), messages, |plain| plain.text.clone());
+    let text = place.write_and_send(Plain::new('p'), messages, |plain| plain.written());
     (String::from_utf8(text).unwrap(), ADDED.get())
 }
 
 #[test]
 fn only_what_is_new_is_written() {
-    let (place, all) = (EncodedPrefix::caching(), said(&["a", "b", "c", "d"]));
+    let (place, all) = (caching(), said(&["a", "b", "c", "d"]));
     let [first, second] = [place.clone(), place.clone()];
     assert_eq!(written(&first, &all[..2]), ("ab".to_owned(), 2));
     assert_eq!(written(&second, &all), ("abcd".to_owned(), 2));
@@ -95,10 +103,10 @@ fn only_what_is_new_is_written() {
 fn what_is_no_beginning_is_not_used() {
     let all = said(&["a", "b", "c"]);
     let fresh = |first: &[SharedMessage], kind, then: &[SharedMessage]| {
-        let place = EncodedPrefix::caching();
+        let place = caching();
         place.write(first);
         ADDED.set(0);
-        let text = place.write_and_send(Plain::new(kind), then, |plain| plain.text.clone());
+        let text = place.write_and_send(Plain::new(kind), then, |plain| plain.written());
         assert_eq!(ADDED.get(), then.len());
         String::from_utf8(text).unwrap()
     };
@@ -106,38 +114,53 @@ fn what_is_no_beginning_is_not_used() {
     let summed_up = [said(&["s"]), all[1..].to_vec()].concat();
     assert_eq!(fresh(&all, 'p', &summed_up), "sbc", "as long, with the same end");
     assert_eq!(fresh(&all, 'q', &all), "abc", "other options");
-    let place = EncodedPrefix::caching();
+    let place = caching();
     place.write_and_send(Other(Plain::new('p')), &all, |_| ());
     assert_eq!(written(&place, &all), ("abc".to_owned(), 3), "another format");
 }
 
 #[test]
 fn who_comes_meanwhile_writes_all_of_it() {
-    let (place, all) = (EncodedPrefix::caching(), said(&["a", "b"]));
+    let (place, all) = (caching(), said(&["a", "b"]));
     place.write(&all);
     let within = place.write_and_send(Plain::new('p'), &all, |_| {
         assert_eq!(place.bytes(), 0);
-        place.write_and_send(Plain::new('p'), &all[..1], |plain| plain.text.clone())
+        place.write_and_send(Plain::new('p'), &all[..1], |plain| plain.written())
     });
     assert_eq!(within, b"a");
-    assert_eq!(place.write_and_send(Plain::new('p'), &all, |plain| plain.text.clone()), b"ab");
+    assert_eq!(place.write_and_send(Plain::new('p'), &all, |plain| plain.written()), b"ab");
 }
 
 #[test]
 fn a_panic_leaves_nothing_half_done() {
-    let (place, all) = (EncodedPrefix::caching(), said(&["a", "b"]));
+    let (place, all) = (caching(), said(&["a", "b"]));
     place.write(&all[..1]);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         place.write_and_send::<Plain, ()>(Plain::new('p'), &all, |_| panic!("while it is sent"));
     }));
     assert!(panicked.is_err());
     assert_eq!(place.bytes(), 0);
-    assert_eq!(place.write_and_send(Plain::new('p'), &all, |plain| plain.text.clone()), b"ab");
+    assert_eq!(place.write_and_send(Plain::new('p'), &all, |plain| plain.written()), b"ab");
+}
+
+#[test]
+fn conversations_with_the_same_messages_are_charged_once() {
+    let ledger = MemoryLedger::unbounded();
+    let pool = EncodedPool::new(&ledger);
+    let [first, second] = [(), ()].map(|()| EncodedPrefix::caching(&pool));
+    let large = "x".repeat(1_000_000);
+    first.write(&said(&["a", &large, "b"]));
+    let alone = ledger.used();
+    assert!((1_000_000..1_001_000).contains(&alone), "{alone}");
+    second.write(&said(&["a", &large, "c"]));
+    assert!(ledger.used() < alone + 1_000, "{}", ledger.used());
+    drop((first, second));
+    assert_eq!(ledger.used(), 0);
 }
 
 #[test]
 fn memory_is_that_of_the_text_and_an_eighth() {
-    let place = EncodedPrefix::caching();
+    let place = caching();
     let mut all = Vec::new();
     for at in 0..300 {
         all.push(Arc::new(user(&"x".repeat(at))));

@@ -1,5 +1,6 @@
 //! HTTP access to providers: shared clients, and the endpoint of each provider.
 
+mod body;
 mod deadlines;
 mod exchange;
 mod headers;
@@ -10,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::time::Millis;
-use bytes::Bytes;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request, Url};
 
+pub(crate) use self::body::RequestBody;
 pub(crate) use self::exchange::exchange;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::reader::AnswerReader;
@@ -131,7 +132,7 @@ pub(crate) fn with_suffix(base: &str, path: &str) -> String {
 #[derive(Debug, Clone)]
 pub(crate) struct Post {
     endpoint: Endpoint,
-    body: Bytes,
+    body: RequestBody,
 }
 
 /// Shows the host only, because the query of the URL may hold a key.
@@ -242,8 +243,8 @@ impl Endpoint {
     }
 
     /// Creates a request with this body.
-    pub(crate) fn post(&self, body: Vec<u8>) -> Post {
-        Post { endpoint: self.clone(), body: body.into() }
+    pub(crate) fn post(&self, body: RequestBody) -> Post {
+        Post { endpoint: self.clone(), body }
     }
 
     /// Returns the method and URL for error messages.

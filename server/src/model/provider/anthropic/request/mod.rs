@@ -12,11 +12,13 @@ use super::messages::{Conversation, with_mark_in_last};
 use super::state::StateRules;
 use super::thinking::plan;
 use super::traits::{Claude, claude};
+use crate::model::request::encoded_text::Piece;
 use crate::model::request::history::{
     self, ListField, ObjectWriter, RequestPatch, ToolListCache, element, object, response_schema, tool_schema,
 };
 use crate::model::request::origin::{Origin, StatePolicy};
-use crate::model::{EncodedPrefix, ModelError, ModelRequest};
+use crate::model::transport::http::RequestBody;
+use crate::model::{ModelError, ModelRequest};
 
 /// Decisions about one call that are not in its request.
 #[derive(Debug, Clone)]
@@ -30,7 +32,7 @@ pub(super) struct CallContext {
 /// A request as it is sent.
 #[derive(Debug)]
 pub(super) struct EncodedRequest {
-    pub(super) body: Vec<u8>,
+    pub(super) body: RequestBody,
     /// Digest of everything sent, if the model binds its thinking to it.
     pub(super) prefix: Option<Digest>,
 }
@@ -60,7 +62,7 @@ pub(super) fn body(
     // A request without state is a repetition, and one that continues an answer is no beginning of the next
     // request. Neither is cached.
     let is_usual = call.policy == StatePolicy::Keep && !call.continues;
-    let encoded = if is_usual { &request.encoded } else { &EncodedPrefix::default() };
+    let encoded = if is_usual { &request.encoded } else { &request.encoded.without_cache() };
     encoded.write_and_send(Conversation::new(rules), &request.messages, |conversation| {
         let cached = dialect.options.prompt_cache;
         // A request may have four marks. If the caller asks the provider to mark the end of the prompt, that
@@ -69,16 +71,16 @@ pub(super) fn body(
         let ending = conversation.ending(marked, !call.continues);
         let prefix = conversation.digest(&ending);
         let messages = conversation.messages(&ending);
-        let pieces = |blocks| if cached { with_mark_in_last(blocks) } else { vec![blocks] };
+        let pieces = |blocks| if cached { with_mark_in_last(blocks) } else { vec![Piece::Copied(blocks)] };
         let system = system(request, conversation);
         let system = pieces(&system);
         let tools = tools.as_deref().map(pieces);
         let mut fields = Vec::with_capacity(3);
-        fields.extend(tools.as_deref().map(|elements| ListField { name: "tools", elements }));
-        fields.push(ListField { name: "system", elements: &system });
+        fields.extend(tools.map(|elements| ListField { name: "tools", elements }));
+        fields.push(ListField { name: "system", elements: system });
         fields.retain(|field| !field.is_empty());
-        fields.push(ListField { name: "messages", elements: &messages });
-        Ok(EncodedRequest { body: history::body(head, &fields, patch)?, prefix })
+        fields.push(ListField { name: "messages", elements: messages });
+        Ok(EncodedRequest { body: history::body(head, fields, patch)?, prefix })
     })
 }
 

@@ -9,6 +9,7 @@ use crate::model::provider::anthropic::state::ThoughtState;
 use crate::model::testing::fixtures::{
     RandomConversation, assistant, call, link, origin, png, reasoning, request, result, text, tool, user,
 };
+use crate::model::{EncodedPool, EncodedPrefix};
 
 fn uncached() -> Dialect {
     let options = AnthropicOptions { prompt_cache: false, ..AnthropicOptions::default() };
@@ -22,7 +23,7 @@ fn cached() -> Dialect {
 fn written(request: &ModelRequest, dialect: &Dialect, policy: StatePolicy) -> (Value, Option<Digest>) {
     let call = CallContext { origin: Origin::new(&"p".into(), &request.model), policy, continues: false };
     let written = body(request, dialect, &ToolListCache::default(), &call).unwrap();
-    (serde_json::from_slice(&written.body).unwrap(), written.prefix)
+    (serde_json::from_slice(&written.body.to_vec()).unwrap(), written.prefix)
 }
 
 fn sent_with(request: &ModelRequest, dialect: &Dialect, policy: StatePolicy) -> Value {
@@ -354,7 +355,8 @@ fn thoughts_can_be_dropped() {
 #[test]
 fn what_is_kept_of_a_conversation_changes_no_byte() {
     for seed in 0..200 {
-        let (mut talk, encoded) = (RandomConversation::new(seed), EncodedPrefix::caching());
+        let (mut talk, encoded) =
+            (RandomConversation::new(seed), EncodedPrefix::caching(&EncodedPool::default()));
         for _ in 0..30 {
             let dialect = if talk.one_of(4) == 0 { uncached() } else { cached() };
             let policy = if talk.one_of(4) == 0 { StatePolicy::Drop } else { StatePolicy::Keep };
@@ -364,7 +366,10 @@ fn what_is_kept_of_a_conversation_changes_no_byte() {
                 let request = ModelRequest { messages, encoded, model, ..request(vec![]) };
                 let call = CallContext { origin: origin(), policy, continues: false };
                 let written = super::body(&request, &dialect, &ToolListCache::default(), &call).unwrap();
-                (String::from_utf8(written.body).unwrap(), written.prefix.expect("thoughts are bound"))
+                (
+                    String::from_utf8(written.body.to_vec()).unwrap(),
+                    written.prefix.expect("thoughts are bound"),
+                )
             };
             let messages = talk.next();
             assert_eq!(body(&encoded, &messages), body(&EncodedPrefix::default(), &messages), "seed {seed}");
@@ -532,7 +537,7 @@ fn an_answer_that_goes_on_is_sent_back_as_it_is() {
     let request = request(vec![user("a"), assistant(vec![text("b")])]);
     let call = CallContext { origin: origin(), policy: StatePolicy::Keep, continues: true };
     let written = body(&request, &cached(), &ToolListCache::default(), &call).unwrap();
-    let body: Value = serde_json::from_slice(&written.body).unwrap();
+    let body: Value = serde_json::from_slice(&written.body.to_vec()).unwrap();
     assert_eq!(body["messages"].as_array().unwrap().len(), 2);
 }
 

@@ -11,11 +11,13 @@ use super::contents::{Conversation, text_part};
 use super::schema::within_subset;
 use super::state::StateRules;
 use super::traits::{Gemini, gemini};
+use crate::model::request::encoded_text::Piece;
 use crate::model::request::history::{
     self, ListField, ObjectWriter, RequestPatch, ToolListCache, element, object, response_schema, tool_schema,
 };
 use crate::model::request::origin::{Origin, StatePolicy};
-use crate::model::{EncodedPrefix, ModelError, ModelRequest};
+use crate::model::transport::http::RequestBody;
+use crate::model::{ModelError, ModelRequest};
 
 /// Thinking tokens for each effort, for models that take a budget.
 const BUDGETS: [(Effort, i32); 4] =
@@ -31,7 +33,7 @@ pub(super) fn body(
     lists: &ToolListCache,
     origin: &Origin,
     policy: StatePolicy,
-) -> Result<Vec<u8>, ModelError> {
+) -> Result<RequestBody, ModelError> {
     let patch = RequestPatch::of(&request.options)?;
     let model = gemini(&request.model, dialect.traits.get(&request.model));
     let config = config(request, dialect, &model)?;
@@ -39,16 +41,20 @@ pub(super) fn body(
     let rules =
         StateRules { origin: origin.clone(), policy, signs: model.is_newer, shows_results: model.is_newer };
     // A request without state is a repetition. The next request has state again, so this one is not cached.
-    let encoded = if policy == StatePolicy::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    let encoded =
+        if policy == StatePolicy::Keep { &request.encoded } else { &request.encoded.without_cache() };
     encoded.write_and_send(Conversation::new(rules), &request.messages, |conversation| {
         let head = head(request, conversation, &config);
         let end = conversation.end();
-        let contents = ListField { name: "contents", elements: &[conversation.text(), &end] };
+        let mut contents = conversation.text().all();
+        contents.push(Piece::Copied(&end));
+        let contents = ListField { name: "contents", elements: contents };
         match declared.as_deref().and_then(|declared| declared.strip_suffix(b",")) {
-            None => history::body(head, &[contents], patch),
+            None => history::body(head, vec![contents], patch),
             Some(declared) => {
-                let elements = &[br#"{"functionDeclarations":["#.as_slice(), declared, b"]},"];
-                history::body(head, &[ListField { name: "tools", elements }, contents], patch)
+                let elements =
+                    [br#"{"functionDeclarations":["#.as_slice(), declared, b"]},"].map(Piece::Copied).into();
+                history::body(head, vec![ListField { name: "tools", elements }, contents], patch)
             }
         }
     })

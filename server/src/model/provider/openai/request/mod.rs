@@ -8,12 +8,14 @@ use agentloop_core::tool::ToolDeclaration;
 use super::Dialect;
 use super::messages::{Conversation, system};
 use super::state::StateRules;
+use crate::model::request::encoded_text::Piece;
 use crate::model::request::history::{
     self, ListField, ObjectWriter, RequestPatch, ToolListCache, cache_key, element, object, response_schema,
     tool_schema,
 };
 use crate::model::request::origin::{Origin, StatePolicy};
-use crate::model::{EncodedPrefix, ModelError, ModelRequest};
+use crate::model::transport::http::RequestBody;
+use crate::model::{ModelError, ModelRequest};
 
 /// Builds the body of a request.
 ///
@@ -25,7 +27,7 @@ pub(super) fn body(
     lists: &ToolListCache,
     origin: &Origin,
     policy: StatePolicy,
-) -> Result<Vec<u8>, ModelError> {
+) -> Result<RequestBody, ModelError> {
     let patch = RequestPatch::of(&request.options)?;
     let head = head(request, dialect)?;
     let mut prompt = Vec::new();
@@ -40,16 +42,22 @@ pub(super) fn body(
         signs: dialect.signs(&request.model),
     };
     // A request without state is a repetition. The next request has state again, so this one is not cached.
-    let encoded = if policy == StatePolicy::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    let encoded =
+        if policy == StatePolicy::Keep { &request.encoded } else { &request.encoded.without_cache() };
     let fresh = Conversation::new(dialect.official, rules);
     encoded.write_and_send(fresh, &request.messages, |conversation| {
         let end = conversation.end();
-        let messages = ListField { name: "messages", elements: &[&prompt, conversation.text(), &end] };
+        let mut elements = vec![Piece::Copied(&prompt)];
+        elements.extend(conversation.text().all());
+        elements.push(Piece::Copied(&end));
+        let messages = ListField { name: "messages", elements };
         match &tools {
-            None => history::body(head, &[messages], patch),
-            Some(tools) => {
-                history::body(head, &[ListField { name: "tools", elements: &[tools] }, messages], patch)
-            }
+            None => history::body(head, vec![messages], patch),
+            Some(tools) => history::body(
+                head,
+                vec![ListField { name: "tools", elements: vec![Piece::Copied(tools)] }, messages],
+                patch,
+            ),
         }
     })
 }

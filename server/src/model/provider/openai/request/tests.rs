@@ -4,16 +4,16 @@ use agentloop_core::message::{Message, Part, Reasoning, Role, SharedMessage, Too
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::EncodedPrefix;
 use crate::model::provider::openai::OpenAiOptions;
 use crate::model::provider::openai::state::SendReasoning;
 use crate::model::testing::fixtures::{
     RandomConversation, assistant, call, link, origin, png, reasoning, request, result, text, tool, user,
 };
+use crate::model::{EncodedPool, EncodedPrefix};
 
 fn sent(request: &ModelRequest, dialect: &Dialect) -> Result<Value, ModelError> {
     let body = body(request, dialect, &ToolListCache::default(), &origin(), StatePolicy::Keep)?;
-    Ok(serde_json::from_slice(&body).unwrap())
+    Ok(serde_json::from_slice(&body.to_vec()).unwrap())
 }
 
 fn local() -> Dialect {
@@ -294,12 +294,12 @@ fn openrouters_details_go_back_unchanged() {
     let lists = ToolListCache::default();
     let dropped =
         super::body(&request(history.clone()), &local(), &lists, &origin(), StatePolicy::Drop).unwrap();
-    assert!(!String::from_utf8(dropped).unwrap().contains("reasoning_details"));
+    assert!(!String::from_utf8(dropped.to_vec()).unwrap().contains("reasoning_details"));
     let mut other = request(history);
     other.model = "m-2".to_owned();
     let elsewhere = Origin::new(&"p".into(), "m-2");
     let body = super::body(&other, &local(), &lists, &elsewhere, StatePolicy::Keep).unwrap();
-    assert!(!String::from_utf8(body).unwrap().contains("reasoning_details"));
+    assert!(!String::from_utf8(body.to_vec()).unwrap().contains("reasoning_details"));
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn googles_signatures_go_back_where_they_came_from() {
         let mut request = request(history.clone());
         request.model = model.to_owned();
         let body = super::body(&request, dialect, &ToolListCache::default(), &origin(), policy).unwrap();
-        let body: Value = serde_json::from_slice(&body).unwrap();
+        let body: Value = serde_json::from_slice(&body.to_vec()).unwrap();
         let calls = body["messages"]
             .as_array()
             .unwrap()
@@ -415,7 +415,9 @@ fn a_longer_conversation_begins_like_a_shorter_one_byte_for_byte() {
         let mut request = request(history[..messages].to_vec());
         request.tools = [tool("f", "{}")].into();
         String::from_utf8(
-            super::body(&request, &local(), &ToolListCache::default(), &origin(), StatePolicy::Keep).unwrap(),
+            super::body(&request, &local(), &ToolListCache::default(), &origin(), StatePolicy::Keep)
+                .unwrap()
+                .to_vec(),
         )
         .unwrap()
     };
@@ -430,7 +432,8 @@ fn what_is_kept_of_a_conversation_changes_no_byte() {
     let asking = OpenAiOptions { send_reasoning: Some(true), ..OpenAiOptions::default() };
     let dialects = [local(), official(), Dialect { options: asking, ..local() }];
     for seed in 0..200 {
-        let (mut talk, encoded, mut kind) = (RandomConversation::new(seed), EncodedPrefix::caching(), 0);
+        let (mut talk, encoded, mut kind) =
+            (RandomConversation::new(seed), EncodedPrefix::caching(&EncodedPool::default()), 0);
         for _ in 0..30 {
             if talk.one_of(10) == 0 {
                 kind = talk.one_of(dialects.len());
@@ -441,7 +444,7 @@ fn what_is_kept_of_a_conversation_changes_no_byte() {
                 let lists = ToolListCache::default();
                 let body =
                     super::body(&request, &dialects[kind], &lists, &origin(), StatePolicy::Keep).unwrap();
-                String::from_utf8(body).unwrap()
+                String::from_utf8(body.to_vec()).unwrap()
             };
             let messages = talk.next();
             assert_eq!(body(&encoded, &messages), body(&EncodedPrefix::default(), &messages), "seed {seed}");

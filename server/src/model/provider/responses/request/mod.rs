@@ -10,12 +10,14 @@ use super::Dialect;
 use super::items::Conversation;
 use super::state::StateRules;
 use super::traits::gpt;
+use crate::model::request::encoded_text::Piece;
 use crate::model::request::history::{
     self, ListField, ObjectWriter, RequestPatch, ToolListCache, cache_key, element, object, response_schema,
     tool_schema,
 };
 use crate::model::request::origin::{Origin, StatePolicy};
-use crate::model::{EncodedPrefix, ModelError, ModelRequest};
+use crate::model::transport::http::RequestBody;
+use crate::model::{ModelError, ModelRequest};
 
 /// Decisions about one call that are not in its request.
 #[derive(Debug, Clone)]
@@ -35,20 +37,23 @@ pub(super) fn body(
     dialect: &Dialect,
     lists: &ToolListCache,
     call: &CallContext,
-) -> Result<Vec<u8>, ModelError> {
+) -> Result<RequestBody, ModelError> {
     let patch = RequestPatch::of(&request.options)?;
     let head = head(request, dialect, call)?;
     let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
     let rules = StateRules { origin: call.origin.clone(), policy: call.policy };
     // A request without state is a repetition. The next request has state again, so this one is not cached.
-    let encoded = if call.policy == StatePolicy::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    let encoded =
+        if call.policy == StatePolicy::Keep { &request.encoded } else { &request.encoded.without_cache() };
     encoded.write_and_send(Conversation::new(rules), &request.messages, |conversation| {
-        let input = ListField { name: "input", elements: &[conversation.text()] };
+        let input = ListField { name: "input", elements: conversation.text().all() };
         match &tools {
-            None => history::body(head, &[input], patch),
-            Some(tools) => {
-                history::body(head, &[ListField { name: "tools", elements: &[tools] }, input], patch)
-            }
+            None => history::body(head, vec![input], patch),
+            Some(tools) => history::body(
+                head,
+                vec![ListField { name: "tools", elements: vec![Piece::Copied(tools)] }, input],
+                patch,
+            ),
         }
     })
 }

@@ -20,7 +20,7 @@ fn call_of(request: &ModelRequest) -> CallContext {
 
 fn sent_by(request: &ModelRequest, dialect: &Dialect, call: &CallContext) -> Value {
     let body = body(request, dialect, &ToolListCache::default(), call).unwrap();
-    serde_json::from_slice(&body).unwrap()
+    serde_json::from_slice(&body.to_vec()).unwrap()
 }
 
 fn sent(request: &ModelRequest) -> Value {
@@ -296,7 +296,7 @@ fn items_of_the_provider_go_back_as_they_came() {
         vec![Part::Opaque(origin().state(search)), Part::Opaque(origin().state("7")), said("so", None)];
     let request = request(vec![user("hi"), assistant(parts)]);
     let body = body(&request, &Dialect::default(), &ToolListCache::default(), &call_of(&request)).unwrap();
-    assert!(String::from_utf8(body).unwrap().contains(search));
+    assert!(String::from_utf8(body.to_vec()).unwrap().contains(search));
     assert_eq!(sent(&request)["input"].as_array().unwrap().len(), 3);
 }
 

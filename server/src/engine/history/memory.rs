@@ -1,0 +1,136 @@
+//! The memory of histories: what it is charged to, and the messages that histories share.
+
+use std::sync::Arc;
+
+use agentloop_core::message::{Image, Message, Part, SharedMessage};
+
+use crate::memory::{Charge, Charged, MemoryLedger, Pool};
+use crate::model::{EncodedPool, EncodedPrefix};
+
+/// Messages of this size are shared: a session, its forks and other sessions with an equal message hold it once.
+const SHARED_BYTES_MIN: usize = 1024;
+/// What a history holds beside each message.
+const ENTRY_BYTES: usize = 128;
+
+/// The account of all histories, and what they share. Clones are the same.
+#[derive(Debug, Clone)]
+pub(in crate::engine) struct HistoryMemory {
+    ledger: MemoryLedger,
+    messages: Pool<SharedMessage>,
+    encoded: EncodedPool,
+}
+
+/// What one history holds.
+#[derive(Debug)]
+pub(super) struct Holdings {
+    memory: HistoryMemory,
+    /// For everything that is not shared.
+    own: Charge,
+    shared: Vec<Arc<Charged<SharedMessage>>>,
+    shared_bytes: usize,
+}
+
+impl HistoryMemory {
+    pub(in crate::engine) fn new(ledger: &MemoryLedger) -> Self {
+        Self { ledger: ledger.clone(), messages: Pool::new(ledger), encoded: EncodedPool::new(ledger) }
+    }
+
+    /// An empty encoding for one conversation.
+    pub(super) fn encoded_prefix(&self) -> EncodedPrefix {
+        EncodedPrefix::caching(&self.encoded)
+    }
+}
+
+impl Holdings {
+    pub(super) fn new(memory: &HistoryMemory) -> Self {
+        let own = memory.ledger.charge(0);
+        Self { memory: memory.clone(), own, shared: Vec::new(), shared_bytes: 0 }
+    }
+
+    pub(super) fn memory(&self) -> &HistoryMemory {
+        &self.memory
+    }
+
+    /// Charges a message. Returns the equal one that another history holds, if there is one.
+    pub(super) fn add(&mut self, message: SharedMessage) -> SharedMessage {
+        let bytes = message.size();
+        if bytes < SHARED_BYTES_MIN {
+            self.own.grow(bytes + ENTRY_BYTES);
+            return message;
+        }
+        self.own.grow(ENTRY_BYTES);
+        let shared = self.memory.messages.share(message, bytes, |message| longest_text(message));
+        let message = SharedMessage::clone(&shared);
+        self.shared.push(shared);
+        self.shared_bytes += bytes;
+        message
+    }
+
+    /// Charges bytes that no other history holds.
+    pub(super) fn grow(&mut self, bytes: usize) {
+        self.own.grow(bytes);
+    }
+
+    /// Bytes in all, shared ones included.
+    pub(super) fn bytes(&self) -> usize {
+        self.own.bytes() + self.shared_bytes
+    }
+}
+
+/// The longest text of a message, which tells it from others.
+fn longest_text(message: &Message) -> &[u8] {
+    let texts = message.parts.iter().flat_map(|part| match part {
+        Part::Text { text, .. } => vec![text],
+        Part::Reasoning(reasoning) => vec![&reasoning.text],
+        Part::Opaque(state) => vec![&state.data],
+        Part::Image { image } => vec![image_text(image)],
+        Part::ToolCall(call) => vec![&call.arguments],
+        Part::ToolResult(result) => {
+            result.images.iter().map(image_text).chain([&result.output]).collect::<Vec<_>>()
+        }
+    });
+    texts.max_by_key(|text| text.len()).map_or(&[], |text| text.as_bytes())
+}
+
+fn image_text(image: &Image) -> &String {
+    match image {
+        Image::Url { url } => url,
+        Image::Inline { base64, .. } => base64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::message::Role;
+
+    use super::*;
+
+    #[test]
+    fn equal_messages_of_several_histories_are_held_once() {
+        let ledger = MemoryLedger::unbounded();
+        let memory = HistoryMemory::new(&ledger);
+        let message = |text: &str| Arc::new(Message::text(Role::User, text.repeat(10_000)));
+        let [mut first, mut second] = [Holdings::new(&memory), Holdings::new(&memory)];
+        let kept = [first.add(message("x")), second.add(message("x"))];
+        assert!(Arc::ptr_eq(&kept[0], &kept[1]));
+        assert!((10_000..10_500).contains(&ledger.used()), "{}", ledger.used());
+        assert_eq!(first.bytes(), second.bytes());
+        let other = second.add(message("y"));
+        assert_eq!(other, message("y"));
+        assert!(ledger.used() > 20_000);
+        drop((first, second));
+        assert_eq!(ledger.used(), 0);
+    }
+
+    #[test]
+    fn small_messages_are_charged_to_each() {
+        let ledger = MemoryLedger::unbounded();
+        let memory = HistoryMemory::new(&ledger);
+        let mut holdings = [Holdings::new(&memory), Holdings::new(&memory)];
+        for holding in &mut holdings {
+            holding.add(Arc::new(Message::text(Role::User, "hi")));
+        }
+        assert_eq!(ledger.used(), holdings.iter().map(Holdings::bytes).sum::<usize>());
+        assert!(ledger.used() > 2 * ENTRY_BYTES);
+    }
+}

@@ -1,0 +1,288 @@
+//! The account of the memory that live runs hold. Each holder charges it, and what is charged is released by drop.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+
+/// The account of the memory that live runs hold. Clones are one account.
+///
+/// [`Charge`]s say what is held already and always succeed. [`Self::try_reserve`] and [`Self::reserve`] ask for room
+/// before something is made. So the sum passes the bound only by what is made without asking: it is small, or the next
+/// reservation of its holder waits for it.
+#[derive(Clone)]
+pub struct MemoryLedger(Arc<Account>);
+
+struct Account {
+    bytes_max: usize,
+    used: AtomicUsize,
+    /// Reservations that wait, the oldest first.
+    waiting: Mutex<VecDeque<Waiting>>,
+    /// The length of `waiting`, which is read without its lock.
+    waiting_len: AtomicUsize,
+    /// Notified when a reservation begins to wait: holders that can do without their memory give it back.
+    wanted: Notify,
+}
+
+struct Waiting {
+    bytes: usize,
+    granted: oneshot::Sender<Charge>,
+}
+
+/// Bytes that are charged to a ledger until this is dropped.
+pub struct Charge {
+    ledger: MemoryLedger,
+    bytes: usize,
+}
+
+impl MemoryLedger {
+    /// An account with this bound.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(Account {
+            bytes_max,
+            used: AtomicUsize::new(0),
+            waiting: Mutex::default(),
+            waiting_len: AtomicUsize::new(0),
+            wanted: Notify::new(),
+        }))
+    }
+
+    /// An account without a bound.
+    #[must_use]
+    pub fn unbounded() -> Self {
+        Self::new(usize::MAX)
+    }
+
+    /// The bound.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        self.0.bytes_max
+    }
+
+    /// Bytes that are charged now.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that may still be reserved.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.0.bytes_max.saturating_sub(self.used())
+    }
+
+    /// True if a reservation waits.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.0.waiting_len.load(Ordering::Relaxed) > 0
+    }
+
+    /// Waits until a reservation begins to wait.
+    pub async fn wanted(&self) {
+        self.0.wanted.notified().await;
+    }
+
+    /// Charges bytes that are held already, whether or not there is room.
+    #[must_use]
+    pub fn charge(&self, bytes: usize) -> Charge {
+        self.0.used.fetch_add(bytes, Ordering::Relaxed);
+        Charge { ledger: self.clone(), bytes }
+    }
+
+    /// Charges these bytes if there is room and nobody waits for it.
+    #[must_use]
+    pub fn try_reserve(&self, bytes: usize) -> Option<Charge> {
+        if self.is_wanted() { None } else { self.take(bytes) }
+    }
+
+    /// Charges these bytes as soon as there is room. Reservations are granted in the order in which they were made.
+    /// More than the bound is granted when nothing else is held: whoever asks for that must refuse it first.
+    pub async fn reserve(&self, bytes: usize) -> Charge {
+        let granted = {
+            let mut waiting = self.waiting();
+            if waiting.is_empty()
+                && let Some(charge) = self.take(bytes)
+            {
+                return charge;
+            }
+            let (sender, granted) = oneshot::channel();
+            waiting.push_back(Waiting { bytes, granted: sender });
+            self.0.waiting_len.store(waiting.len(), Ordering::Relaxed);
+            granted
+        };
+        // What was freed before this waited has woken nobody.
+        self.grant();
+        self.0.wanted.notify_waiters();
+        granted.await.expect("a reservation waits until it is granted or dropped")
+    }
+
+    /// Charges the bytes if there is room, or if nothing is charged.
+    fn take(&self, bytes: usize) -> Option<Charge> {
+        let room = |used: usize| {
+            let after = used.saturating_add(bytes);
+            (after <= self.0.bytes_max || used == 0).then_some(after)
+        };
+        self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        Some(Charge { ledger: self.clone(), bytes })
+    }
+
+    /// Grants the oldest reservations that fit.
+    fn grant(&self) {
+        // A charge that nobody takes is released after the lock.
+        let mut refused = Vec::new();
+        let mut waiting = self.waiting();
+        while let Some(first) = waiting.front() {
+            if first.granted.is_closed() {
+                waiting.pop_front();
+                continue;
+            }
+            let Some(charge) = self.take(first.bytes) else { break };
+            if let Some(first) = waiting.pop_front()
+                && let Err(charge) = first.granted.send(charge)
+            {
+                refused.push(charge);
+                break;
+            }
+        }
+        self.0.waiting_len.store(waiting.len(), Ordering::Relaxed);
+        drop(waiting);
+        drop(refused);
+    }
+
+    fn release(&self, bytes: usize) {
+        self.0.used.fetch_sub(bytes, Ordering::Relaxed);
+        if bytes > 0 && self.is_wanted() {
+            self.grant();
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Charge {
+    /// Bytes that are charged.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Charges more, whether or not there is room.
+    pub fn grow(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.ledger.0.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Charges this much in place of what was charged.
+    pub fn set(&mut self, bytes: usize) {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        if bytes >= before {
+            self.ledger.0.used.fetch_add(bytes - before, Ordering::Relaxed);
+        } else {
+            self.ledger.release(before - bytes);
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.ledger.release(self.bytes);
+    }
+}
+
+impl fmt::Debug for MemoryLedger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (used, bytes_max) = (self.used(), self.0.bytes_max);
+        f.debug_struct("MemoryLedger")
+            .field("used", &used)
+            .field("bytes_max", &bytes_max)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_is_released() {
+        let ledger = MemoryLedger::new(100);
+        let mut held = ledger.charge(70);
+        assert!(ledger.try_reserve(31).is_none());
+        let more = ledger.try_reserve(30).unwrap();
+        assert_eq!((ledger.used(), ledger.free(), more.bytes()), (100, 0, 30));
+        held.grow(10);
+        assert_eq!(ledger.used(), 110, "what is held already is charged past the bound");
+        held.set(5);
+        drop(more);
+        assert_eq!(ledger.used(), 5);
+        drop(held);
+        assert_eq!(ledger.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn reservations_are_granted_in_their_order() {
+        let ledger = MemoryLedger::new(100);
+        let mut held = ledger.charge(90);
+        let mut large = Box::pin(ledger.reserve(60));
+        let mut small = Box::pin(ledger.reserve(5));
+        assert!(poll!(large.as_mut()).is_pending() && poll!(small.as_mut()).is_pending());
+        assert!(ledger.try_reserve(1).is_none(), "nobody passes those that wait");
+        held.set(30);
+        let large = large.await;
+        assert_eq!(ledger.used(), 95);
+        let small = small.await;
+        assert_eq!(ledger.used(), 100);
+        assert!(!ledger.is_wanted());
+        drop((large, small, held));
+        assert_eq!(ledger.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_reservation_that_is_given_up_holds_nobody_back() {
+        let ledger = MemoryLedger::new(100);
+        let held = ledger.charge(50);
+        let mut first = Box::pin(ledger.reserve(80));
+        let mut second = Box::pin(ledger.reserve(40));
+        assert!(poll!(first.as_mut()).is_pending() && poll!(second.as_mut()).is_pending());
+        drop(first);
+        drop(held);
+        assert_eq!(second.await.bytes(), 40);
+        assert_eq!(ledger.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn more_than_the_bound_waits_for_everything_else() {
+        let ledger = MemoryLedger::new(100);
+        let held = ledger.charge(1);
+        let mut waiting = Box::pin(ledger.reserve(200));
+        assert!(poll!(waiting.as_mut()).is_pending());
+        drop(held);
+        assert_eq!(waiting.await.bytes(), 200);
+    }
+
+    #[tokio::test]
+    async fn holders_hear_that_memory_is_wanted() {
+        let ledger = MemoryLedger::new(100);
+        let held = ledger.charge(100);
+        let mut wanted = Box::pin(ledger.wanted());
+        assert!(poll!(wanted.as_mut()).is_pending());
+        let mut waiting = Box::pin(ledger.reserve(1));
+        assert!(poll!(waiting.as_mut()).is_pending());
+        wanted.await;
+        drop(held);
+        assert_eq!(waiting.await.bytes(), 1);
+    }
+}
