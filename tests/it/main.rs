@@ -13,6 +13,7 @@ mod forks;
 mod idempotency;
 mod large;
 mod lost_host;
+mod memory;
 mod metrics;
 mod need_input;
 mod overload;

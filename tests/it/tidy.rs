@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 7] = [
     &["engine"],
     &["model", "tool", "store"],
     &["extension"],
-    &["alarm", "clock", "config", "ids", "lifecycle", "secret", "telemetry"],
+    &["alarm", "clock", "config", "ids", "lifecycle", "memory", "secret", "telemetry"],
 ];
 /// Index of the lowest row, whose modules may import each other.
 const BASE: usize = LAYERS.len() - 1;

@@ -9,12 +9,13 @@ use crate::clock::Clock;
 use crate::engine::after::job_queue::JobQueue;
 use crate::engine::feed::Feeds;
 use crate::engine::history::HistoryCache;
+use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Observer};
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
-use crate::memory::default_live_bytes;
+use crate::memory::{Charge, MemoryLedger, default_live_bytes};
 use crate::model::Models;
 use crate::store::Store;
 use crate::tool::Tools;
@@ -65,6 +66,8 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) options: EngineOptions,
     pub(in crate::engine) feeds: Feeds,
     pub(in crate::engine) histories: HistoryCache,
+    pub(in crate::engine) memory_waits: MemoryWaits,
+    pub(in crate::engine) journal_gate: JournalGate,
     pub(in crate::engine) jobs: JobQueue,
     /// Number of subscribers that were ended because they did not read.
     pub(in crate::engine) slow_subscribers: Arc<AtomicU64>,
@@ -74,4 +77,19 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) store_failures: RunCounts,
     /// Runs that are retried until the store is back.
     pub(in crate::engine) retries: RunRetries,
+}
+
+impl Deps {
+    /// The account of everything that live runs hold.
+    pub(in crate::engine) fn ledger(&self) -> &MemoryLedger {
+        self.histories.memory().ledger()
+    }
+
+    /// Reserves memory. Idle histories make room for it. `None` if there is none, or if others wait for it.
+    pub(in crate::engine) fn try_reserve(&self, bytes: usize) -> Option<Charge> {
+        if self.ledger().free() < bytes {
+            self.histories.make_room(bytes);
+        }
+        self.ledger().try_reserve(bytes)
+    }
 }

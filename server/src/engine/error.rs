@@ -38,6 +38,17 @@ pub enum EngineError {
     /// The server has its maximum of live runs.
     #[error("the server has its maximum of live runs; try again later")]
     TooManyRuns,
+    /// Live runs hold as much memory as they may.
+    #[error("live runs hold as much memory as they may; try again when one of them has ended")]
+    MemoryExhausted,
+    /// A request that would need more memory than all live runs may have.
+    #[error("the request needs about {bytes} bytes of memory, and all live runs may have {max}")]
+    RequestTooLarge {
+        /// About what it needs.
+        bytes: usize,
+        /// `server.max_live_bytes`.
+        max: usize,
+    },
     /// A subscriber asked for events after one that does not exist.
     #[error("the run's last event is {last}", last = .last.0)]
     SeqAhead {

@@ -8,6 +8,7 @@ pub mod feed;
 mod fold;
 mod history;
 mod log;
+mod memory;
 mod parts;
 mod ports;
 mod query;
@@ -92,6 +93,13 @@ impl Engine {
     #[must_use]
     pub fn live_runs(&self) -> usize {
         self.0.live_runs.len()
+    }
+
+    /// Bytes that live runs hold in memory, and the most that they may hold.
+    #[must_use]
+    pub fn live_bytes(&self) -> (usize, usize) {
+        let ledger = self.0.deps.ledger();
+        (ledger.used(), ledger.bytes_max())
     }
 
     /// Number of subscribers that were ended since the start because they did not read.

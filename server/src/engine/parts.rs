@@ -11,6 +11,7 @@ use crate::engine::after::runner;
 use crate::engine::deps::{Deps, EngineOptions};
 use crate::engine::feed::Feeds;
 use crate::engine::history::{HistoryCache, HistoryMemory};
+use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Executors, JobExecutor, Observer};
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::run::table::LiveRuns;
@@ -104,6 +105,8 @@ impl EngineParts {
                 options: self.options,
                 feeds: Feeds::default(),
                 histories: HistoryCache::new(HistoryMemory::new(&ledger)),
+                memory_waits: MemoryWaits::default(),
+                journal_gate: JournalGate::default(),
                 jobs: JobQueue::new(job_executors),
                 panics: RunCounts::default(),
                 store_failures: RunCounts::default(),

@@ -112,6 +112,12 @@ impl From<EngineError> for Status {
             }
             EngineError::QueueFull => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
             EngineError::TooManyRuns => retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, message),
+            EngineError::MemoryExhausted => {
+                retryable(Code::ResourceExhausted, ErrorReason::MemoryExhausted, message)
+            }
+            EngineError::RequestTooLarge { .. } => {
+                status(Code::ResourceExhausted, ErrorReason::MemoryExhausted, message, [])
+            }
             EngineError::SeqAhead { last } => {
                 let metadata = [("last_seq", last.0.to_string())];
                 status(Code::OutOfRange, ErrorReason::SeqAhead, message, metadata)

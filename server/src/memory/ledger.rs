@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
 /// The account of the memory that live runs hold. Clones are one account.
@@ -12,12 +13,17 @@ use tokio::sync::{Notify, oneshot};
 /// [`Charge`]s say what is held already and always succeed. [`Self::try_reserve`] and [`Self::reserve`] ask for room
 /// before something is made. So the sum passes the bound only by what is made without asking: it is small, or the next
 /// reservation of its holder waits for it.
+///
+/// A holder that waits for a reservation holds nothing but standing charges. So the oldest reservation is always granted
+/// in the end: at the latest when nothing but standing charges is left.
 #[derive(Clone)]
 pub struct MemoryLedger(Arc<Account>);
 
 struct Account {
     bytes_max: usize,
     used: AtomicUsize,
+    /// Bytes of standing charges, which are part of `used`.
+    standing: AtomicUsize,
     /// Reservations that wait, the oldest first.
     waiting: Mutex<VecDeque<Waiting>>,
     /// The length of `waiting`, which is read without its lock.
@@ -35,6 +41,7 @@ struct Waiting {
 pub struct Charge {
     ledger: MemoryLedger,
     bytes: usize,
+    is_standing: bool,
 }
 
 impl MemoryLedger {
@@ -44,6 +51,7 @@ impl MemoryLedger {
         Self(Arc::new(Account {
             bytes_max,
             used: AtomicUsize::new(0),
+            standing: AtomicUsize::new(0),
             waiting: Mutex::default(),
             waiting_len: AtomicUsize::new(0),
             wanted: Notify::new(),
@@ -80,16 +88,24 @@ impl MemoryLedger {
         self.0.waiting_len.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits until a reservation begins to wait.
-    pub async fn wanted(&self) {
-        self.0.wanted.notified().await;
+    /// Completes when a reservation begins to wait after this call.
+    pub fn wanted(&self) -> Notified<'_> {
+        self.0.wanted.notified()
     }
 
     /// Charges bytes that are held already, whether or not there is room.
     #[must_use]
     pub fn charge(&self, bytes: usize) -> Charge {
         self.0.used.fetch_add(bytes, Ordering::Relaxed);
-        Charge { ledger: self.clone(), bytes }
+        Charge { ledger: self.clone(), bytes, is_standing: false }
+    }
+
+    /// As [`Self::charge`], for bytes that their holder keeps while it waits for a reservation.
+    #[must_use]
+    pub fn charge_standing(&self, bytes: usize) -> Charge {
+        self.0.used.fetch_add(bytes, Ordering::Relaxed);
+        self.0.standing.fetch_add(bytes, Ordering::Relaxed);
+        Charge { ledger: self.clone(), bytes, is_standing: true }
     }
 
     /// Charges these bytes if there is room and nobody waits for it.
@@ -99,7 +115,7 @@ impl MemoryLedger {
     }
 
     /// Charges these bytes as soon as there is room. Reservations are granted in the order in which they were made.
-    /// More than the bound is granted when nothing else is held: whoever asks for that must refuse it first.
+    /// More than the bound is granted when nothing else is held: whoever asks for it must refuse it first.
     pub async fn reserve(&self, bytes: usize) -> Charge {
         let granted = {
             let mut waiting = self.waiting();
@@ -119,14 +135,15 @@ impl MemoryLedger {
         granted.await.expect("a reservation waits until it is granted or dropped")
     }
 
-    /// Charges the bytes if there is room, or if nothing is charged.
+    /// Charges the bytes if there is room, or if nothing but standing charges is held.
     fn take(&self, bytes: usize) -> Option<Charge> {
+        let standing = self.0.standing.load(Ordering::Relaxed);
         let room = |used: usize| {
             let after = used.saturating_add(bytes);
-            (after <= self.0.bytes_max || used == 0).then_some(after)
+            (after <= self.0.bytes_max || used <= standing).then_some(after)
         };
         self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        Some(Charge { ledger: self.clone(), bytes })
+        Some(Charge { ledger: self.clone(), bytes, is_standing: false })
     }
 
     /// Grants the oldest reservations that fit.
@@ -152,13 +169,6 @@ impl MemoryLedger {
         drop(refused);
     }
 
-    fn release(&self, bytes: usize) {
-        self.0.used.fetch_sub(bytes, Ordering::Relaxed);
-        if bytes > 0 && self.is_wanted() {
-            self.grant();
-        }
-    }
-
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,8 +183,17 @@ impl Charge {
 
     /// Charges more, whether or not there is room.
     pub fn grow(&mut self, bytes: usize) {
-        self.bytes += bytes;
-        self.ledger.0.used.fetch_add(bytes, Ordering::Relaxed);
+        self.set(self.bytes + bytes);
+    }
+
+    fn release(&self, bytes: usize) {
+        if self.is_standing {
+            self.ledger.0.standing.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        self.ledger.0.used.fetch_sub(bytes, Ordering::Relaxed);
+        if bytes > 0 && self.ledger.is_wanted() {
+            self.ledger.grant();
+        }
     }
 
     /// Charges this much in place of what was charged.
@@ -182,15 +201,18 @@ impl Charge {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if bytes >= before {
             self.ledger.0.used.fetch_add(bytes - before, Ordering::Relaxed);
+            if self.is_standing {
+                self.ledger.0.standing.fetch_add(bytes - before, Ordering::Relaxed);
+            }
         } else {
-            self.ledger.release(before - bytes);
+            self.release(before - bytes);
         }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.ledger.release(self.bytes);
+        self.release(self.bytes);
     }
 }
 
@@ -212,6 +234,8 @@ impl fmt::Debug for Charge {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use futures_util::poll;
 
     use super::*;
@@ -244,7 +268,7 @@ mod tests {
         let large = large.await;
         assert_eq!(ledger.used(), 95);
         let small = small.await;
-        assert_eq!(ledger.used(), 100);
+        assert_eq!((large.bytes(), small.bytes()), (60, 5));
         assert!(!ledger.is_wanted());
         drop((large, small, held));
         assert_eq!(ledger.used(), 0);
@@ -271,6 +295,21 @@ mod tests {
         assert!(poll!(waiting.as_mut()).is_pending());
         drop(held);
         assert_eq!(waiting.await.bytes(), 200);
+    }
+
+    #[tokio::test]
+    async fn holders_that_all_wait_go_on_one_by_one() {
+        let ledger = MemoryLedger::new(100);
+        let standing = [(), ()].map(|()| ledger.charge_standing(45));
+        let mut waiting = [(), ()].map(|()| Box::pin(ledger.reserve(60)));
+        let [first, second] = &mut waiting;
+        let Poll::Ready(granted) = poll!(first.as_mut()) else { panic!("nothing else is held") };
+        assert!(poll!(second.as_mut()).is_pending(), "one at a time");
+        drop(granted);
+        drop(second.await);
+        drop(waiting);
+        drop(standing);
+        assert_eq!(ledger.used(), 0);
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@
 
 mod callers;
 mod connections;
+mod memory;
 mod model;
 mod overload;
 mod peer;
@@ -82,7 +83,8 @@ impl Siege {
     async fn end(self, what: &str, bound: usize) -> Server {
         self.serves("after").await;
         let growth = self.memory.growth();
-        println!("{what}: grew by {} MiB of {} MiB", growth / MIB, bound / MIB);
+        let kept = self.memory.kept();
+        println!("{what}: grew by {} MiB of {} MiB, keeps {}", growth / MIB, bound / MIB, kept / MIB);
         assert!(growth <= bound, "{what}: grew by {} MiB, more than {} MiB", growth / MIB, bound / MIB);
         self.health.abort();
         self.server

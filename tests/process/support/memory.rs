@@ -22,6 +22,11 @@ impl Memory {
     pub(crate) fn growth(&self) -> usize {
         bytes(self.pid, "VmHWM:").saturating_sub(self.before)
     }
+
+    /// Bytes that it holds now, beyond what it held then.
+    pub(crate) fn kept(&self) -> usize {
+        bytes(self.pid, "VmRSS:").saturating_sub(self.before)
+    }
 }
 
 fn bytes(pid: u32, field: &str) -> usize {

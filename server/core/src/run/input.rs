@@ -337,4 +337,6 @@ pub enum AbortCause {
     Disconnect,
     /// A fault of ours: the run ends as failed.
     Fault,
+    /// The run alone needs more memory than all live runs may have: it ends as failed.
+    Memory,
 }

@@ -147,6 +147,8 @@ pub enum RunErrorCode {
     LimitConsecutiveFailures,
     /// [`crate::agent::LoopLimits::max_repeated_calls`].
     LimitRepeatedCalls,
+    /// The run alone needs more memory than all live runs may have.
+    LimitMemory,
     /// By a call of `Abort`.
     AbortedByCaller,
     /// The client went away, and the run was told to end then.
@@ -177,6 +179,7 @@ impl RunErrorCode {
             Self::LimitCost => "limit_cost",
             Self::LimitConsecutiveFailures => "limit_consecutive_failures",
             Self::LimitRepeatedCalls => "limit_repeated_calls",
+            Self::LimitMemory => "limit_memory",
             Self::AbortedByCaller => "aborted_by_caller",
             Self::AbortedByDisconnect => "aborted_by_disconnect",
             Self::AbortedByDenial => "aborted_by_denial",

@@ -135,6 +135,8 @@ pub enum WaitKind {
     Step,
     /// An extension: the run's planner, its hooks, its context sources.
     Extension,
+    /// Memory: all live runs together hold as much as they may. The state does not know; who drives the machine does.
+    Memory,
 }
 
 impl RunState {

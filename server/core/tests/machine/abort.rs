@@ -111,7 +111,7 @@ fn the_conversation_has_every_kind_of_event_but_the_last() {
 fn after_each_event_a_run_can_be_aborted() {
     let script = long_conversation();
     for end in 1..=script.journal.len() {
-        for cause in [AbortCause::Caller, AbortCause::Disconnect, AbortCause::Fault] {
+        for cause in [AbortCause::Caller, AbortCause::Disconnect, AbortCause::Fault, AbortCause::Memory] {
             let mut journal = script.journal[..end].to_vec();
             let mut machine = Machine::replay(run_id(), &journal);
             let step = machine.handle(abort(cause), script.now).expect("a live run can be aborted");
@@ -188,6 +188,7 @@ fn assert_ended(machine: &Machine, journal: &[Record], cause: AbortCause) {
         AbortCause::Caller => (Outcome::Aborted, RunStatus::Aborted, RunErrorCode::AbortedByCaller),
         AbortCause::Disconnect => (Outcome::Aborted, RunStatus::Aborted, RunErrorCode::AbortedByDisconnect),
         AbortCause::Fault => (Outcome::Failed, RunStatus::Failed, RunErrorCode::Internal),
+        AbortCause::Memory => (Outcome::Failed, RunStatus::Failed, RunErrorCode::LimitMemory),
     };
     let last = journal.last().expect("a journal");
     assert_eq!(last.status, status);

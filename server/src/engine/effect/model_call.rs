@@ -19,6 +19,8 @@ use crate::engine::effect::extensions::RunExtensions;
 use crate::engine::effect::tool_hooks::before_tools;
 use crate::engine::feed::{Feed, ModelAttempt};
 use crate::engine::history::History;
+use crate::engine::memory::ANSWER_BYTES;
+use crate::memory::Charge;
 use crate::model::{EncodedPrefix, Model, ModelError, ModelRequest, estimate};
 use crate::tool::Offered;
 
@@ -35,12 +37,14 @@ pub(in crate::engine) struct ModelCall {
     pub(in crate::engine) extensions: Option<RunExtensions>,
     /// True if the context must be checked against the run's bounds before anything is sent.
     pub(in crate::engine) checked: bool,
+    /// For the request and the answer.
+    pub(in crate::engine) memory: Charge,
 }
 
 impl ModelCall {
     /// Reads everything that is to be sent from the history. The returned future makes the call.
     pub(in crate::engine) fn prepare(
-        self,
+        mut self,
         history: &mut History,
         last_entry: EntryNo,
     ) -> impl Future<Output = Input> + Send + 'static {
@@ -75,7 +79,7 @@ impl ModelCall {
     }
 
     async fn call(
-        &self,
+        &mut self,
         messages: Vec<agentloop_core::message::SharedMessage>,
         encoded: EncodedPrefix,
         offered: Offered,
@@ -91,13 +95,19 @@ impl ModelCall {
             options: self.spec.options.clone(),
             timeouts: self.spec.timeouts.clone(),
         });
+        // The request is charged as it was encoded. What is left is for the answer.
+        self.memory.set(ANSWER_BYTES);
+        let mut answer_bytes = 0;
         let mut deltas = DeltaCoalescer::new(deltas);
         let began = self.now();
         let mut first = None;
         self.feed.begin_answer(ModelAttempt { model_call: self.model_call, attempt: self.attempt });
         while let Some(delta) = deltas.next().await {
             first.get_or_insert_with(|| self.now());
-            self.feed.push_delta(self.now(), delta?)?;
+            let delta = delta?;
+            answer_bytes += delta.size();
+            self.memory.set(answer_bytes.max(ANSWER_BYTES));
+            self.feed.push_delta(self.now(), delta)?;
         }
         let ended = self.now();
         let assembler = self.feed.end_answer().expect("only this call ends the answer that it began");

@@ -14,6 +14,11 @@ const HISTORIES_MAX: usize = 1_024;
 /// it is needed.
 const ENCODED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Divides the memory of live runs: all histories in the cache together take at most this share of it.
+const IDLE_SHARE: usize = 4;
+/// A history of this size is loaded when its run begins, a larger one when there is room for it.
+const LOADED_AT_ONCE_BYTES: usize = 256 * 1024;
+
 /// The cache. A run takes its session's history out of it and puts it back at its end.
 #[derive(Debug)]
 pub(in crate::engine) struct HistoryCache {
@@ -30,8 +35,9 @@ struct SessionKey {
 #[derive(Debug, Default)]
 struct CacheState {
     histories: HashMap<SessionKey, CachedHistory>,
-    /// The sum over all histories.
+    /// The sums over all histories.
     encoded_bytes: usize,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -39,6 +45,8 @@ struct CachedHistory {
     history: History,
     /// Bytes of its encoded prefix.
     encoded_bytes: usize,
+    /// Bytes in all, when it was put here.
+    bytes: usize,
 }
 
 impl HistoryCache {
@@ -52,7 +60,8 @@ impl HistoryCache {
         &self.memory
     }
 
-    /// The session's history up to exactly this entry, from the cache or the store.
+    /// The session's history up to exactly this entry, from the cache or the store. A large one is not loaded whole: its
+    /// run loads it when there is room for it.
     pub(in crate::engine) async fn take(
         &self,
         store: &dyn Store,
@@ -61,16 +70,38 @@ impl HistoryCache {
         upto: EntryNo,
     ) -> Result<History, StoreError> {
         let cached = self.remove(tenant, session);
-        match cached.filter(|history| history.last() == upto) {
-            Some(history) => Ok(history),
-            None => History::load(&self.memory, store, tenant, session, upto).await,
+        if let Some(history) = cached.filter(|history| history.last() == upto) {
+            return Ok(history);
+        }
+        let mut history = History::unloaded(&self.memory, upto);
+        if let Some(_room) = self.memory.ledger().try_reserve(LOADED_AT_ONCE_BYTES) {
+            while !history.is_loaded() && history.bytes() < LOADED_AT_ONCE_BYTES {
+                history.load_more(store, tenant, session).await?;
+            }
+        }
+        Ok(history)
+    }
+
+    /// Drops histories until this many bytes are free, or none is left.
+    pub(in crate::engine) fn make_room(&self, bytes: usize) {
+        while self.memory.ledger().free() < bytes {
+            // It is dropped after the lock.
+            let Some(_history) = self.lock().remove_any() else { return };
         }
     }
 
     /// Caches a history for the session's next run, unless it is empty.
     pub(in crate::engine) fn put(&self, tenant: TenantId, session: SessionId, history: History) {
-        if history.last() == EntryNo(0) {
+        if history.last() == EntryNo(0) || !history.is_loaded() || self.memory.ledger().is_wanted() {
             return;
+        }
+        let bytes = history.bytes();
+        let idle_bytes_max = self.memory.ledger().bytes_max() / IDLE_SHARE;
+        if bytes > idle_bytes_max {
+            return;
+        }
+        while self.lock().bytes > idle_bytes_max - bytes {
+            let Some(_history) = self.lock().remove_any() else { break };
         }
         self.lock().insert(SessionKey { tenant, session }, history, ENCODED_BYTES_MAX);
     }
@@ -89,15 +120,19 @@ impl CacheState {
     fn remove(&mut self, key: &SessionKey) -> Option<History> {
         let cached = self.histories.remove(key)?;
         self.encoded_bytes -= cached.encoded_bytes;
+        self.bytes -= cached.bytes;
         Some(cached.history)
+    }
+
+    fn remove_any(&mut self) -> Option<History> {
+        let any = self.histories.keys().next().cloned()?;
+        self.remove(&any)
     }
 
     fn insert(&mut self, key: SessionKey, mut history: History, encoded_bytes_max: usize) {
         self.remove(&key);
-        if self.histories.len() >= HISTORIES_MAX
-            && let Some(any) = self.histories.keys().next().cloned()
-        {
-            self.remove(&any);
+        if self.histories.len() >= HISTORIES_MAX {
+            self.remove_any();
         }
         let mut encoded_bytes = history.encoded().bytes();
         if encoded_bytes > encoded_bytes_max {
@@ -115,7 +150,9 @@ impl CacheState {
             self.encoded_bytes -= std::mem::take(&mut cached.encoded_bytes);
         }
         self.encoded_bytes += encoded_bytes;
-        self.histories.insert(key, CachedHistory { history, encoded_bytes });
+        let bytes = history.bytes();
+        self.bytes += bytes;
+        self.histories.insert(key, CachedHistory { history, encoded_bytes, bytes });
     }
 }
 

@@ -28,11 +28,17 @@ pub(super) struct Holdings {
     own: Charge,
     shared: Vec<Arc<Charged<SharedMessage>>>,
     shared_bytes: usize,
+    /// For messages that stay in memory while the history is not loaded.
+    standing: Charge,
 }
 
 impl HistoryMemory {
     pub(in crate::engine) fn new(ledger: &MemoryLedger) -> Self {
         Self { ledger: ledger.clone(), messages: Pool::new(ledger), encoded: EncodedPool::new(ledger) }
+    }
+
+    pub(in crate::engine) fn ledger(&self) -> &MemoryLedger {
+        &self.ledger
     }
 
     /// An empty encoding for one conversation.
@@ -43,8 +49,8 @@ impl HistoryMemory {
 
 impl Holdings {
     pub(super) fn new(memory: &HistoryMemory) -> Self {
-        let own = memory.ledger.charge(0);
-        Self { memory: memory.clone(), own, shared: Vec::new(), shared_bytes: 0 }
+        let (own, standing) = (memory.ledger.charge(0), memory.ledger.charge_standing(0));
+        Self { memory: memory.clone(), own, shared: Vec::new(), shared_bytes: 0, standing }
     }
 
     pub(super) fn memory(&self) -> &HistoryMemory {
@@ -66,6 +72,11 @@ impl Holdings {
         message
     }
 
+    /// Charges messages that stay in memory while the history is not loaded.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        self.standing.grow(bytes);
+    }
+
     /// Charges bytes that no other history holds.
     pub(super) fn grow(&mut self, bytes: usize) {
         self.own.grow(bytes);
@@ -73,7 +84,7 @@ impl Holdings {
 
     /// Bytes in all, shared ones included.
     pub(super) fn bytes(&self) -> usize {
-        self.own.bytes() + self.shared_bytes
+        self.own.bytes() + self.shared_bytes + self.standing.bytes()
     }
 }
 

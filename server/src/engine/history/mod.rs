@@ -7,7 +7,7 @@ mod memory;
 use std::collections::BTreeMap;
 
 use agentloop_core::context::build::{PairedHistory, shown};
-use agentloop_core::context::view::view;
+use agentloop_core::context::view::{last_compaction, view};
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{EntryNo, Seq, SessionId, TenantId};
 use agentloop_core::message::SharedMessage;
@@ -20,14 +20,18 @@ use crate::model::{EncodedPrefix, estimate, has_legacy_signature, with_signature
 use crate::store::{EntryRow, Store, StoreError, StretchMax};
 
 /// The most that is read from the store at a time.
-const PAGE: StretchMax = StretchMax { records: 500, bytes: 1024 * 1024 };
+const PAGE: StretchMax = StretchMax { records: 500, bytes: 512 * 1024 };
 
 /// A session up to some entry, and what is derived from it for the next model call.
 #[derive(Debug)]
 pub(in crate::engine) struct History {
+    /// The last entry of the session.
+    last: EntryNo,
+    /// The first entries of the session: all of them, unless the history is still to be loaded.
     entries: Vec<Entry>,
     /// The messages that the model is shown of the entries.
     view: Vec<SharedMessage>,
+    view_bytes: usize,
     /// The view with each tool call beside its result, as it is sent.
     paired: PairedHistory,
     /// The provider's encoding of the first messages of `paired`.
@@ -52,8 +56,10 @@ impl History {
     /// The history of an empty session.
     pub(in crate::engine) fn new(memory: &HistoryMemory) -> Self {
         Self {
+            last: EntryNo(0),
             entries: Vec::new(),
             view: Vec::new(),
+            view_bytes: 0,
             paired: PairedHistory::default(),
             encoded: memory.encoded_prefix(),
             counted: None,
@@ -61,6 +67,11 @@ impl History {
             held: BTreeMap::new(),
             holdings: Holdings::new(memory),
         }
+    }
+
+    /// The history of a session up to this entry. Nothing is loaded yet.
+    pub(in crate::engine) fn unloaded(memory: &HistoryMemory, last: EntryNo) -> Self {
+        Self { last, ..Self::new(memory) }
     }
 
     /// Reads a session up to this entry from the store.
@@ -74,22 +85,68 @@ impl History {
         session: &SessionId,
         upto: EntryNo,
     ) -> Result<Self, StoreError> {
-        let mut history = Self::new(memory);
-        while history.last() < upto {
-            let page = store.entry_stretch(tenant, session, history.last(), PAGE).await?.rows;
-            if page.is_empty() {
-                let what = format!("session {session} ends before entry {}", upto.0);
-                return Err(StoreError::Corrupt { what });
-            }
-            let missing = usize::try_from(upto.0 - history.last().0).unwrap_or(usize::MAX);
-            for row in page.into_iter().take(missing) {
-                let entry = with_owner(store, tenant, row).await?;
-                let entry = history.hold(entry);
-                history.entries.push(entry);
-            }
+        let mut history = Self::unloaded(memory, upto);
+        while !history.is_loaded() {
+            history.load_more(store, tenant, session).await?;
         }
-        history.rebuild_view();
         Ok(history)
+    }
+
+    /// True if all entries are in memory. What is derived from the entries may be asked for only then.
+    pub(in crate::engine) fn is_loaded(&self) -> bool {
+        self.entries.len() as u64 == self.last.0
+    }
+
+    /// True if there are entries in memory.
+    pub(in crate::engine) fn has_entries(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
+    /// Reads the next entries from the store.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if there are none; the store's.
+    pub(in crate::engine) async fn load_more(
+        &mut self,
+        store: &dyn Store,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<(), StoreError> {
+        let loaded = EntryNo(self.entries.len() as u64);
+        let page = store.entry_stretch(tenant, session, loaded, PAGE).await?.rows;
+        if page.is_empty() {
+            let what = format!("session {session} ends before entry {}", self.last.0);
+            return Err(StoreError::Corrupt { what });
+        }
+        let missing = usize::try_from(self.last.0 - loaded.0).unwrap_or(usize::MAX);
+        for row in page.into_iter().take(missing) {
+            let entry = with_owner(store, tenant, row).await?;
+            let entry = self.hold(entry);
+            self.entries.push(entry);
+        }
+        if self.is_loaded() {
+            self.rebuild_view();
+        }
+        Ok(())
+    }
+
+    /// Gives the memory back. The entries are read from the store when they are needed again.
+    pub(in crate::engine) fn unload(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        *self = Self::unloaded(self.holdings.memory(), self.last);
+        let held_bytes = held.values().filter_map(Entry::message).map(|message| message.size()).sum();
+        self.holdings.keep(held_bytes);
+        self.held = held;
+    }
+
+    /// Bytes that it holds, shared ones included.
+    pub(in crate::engine) fn bytes(&self) -> usize {
+        self.holdings.bytes() + self.encoded.bytes()
+    }
+
+    /// About as many bytes as the next request encodes anew.
+    pub(in crate::engine) fn unencoded_bytes(&self) -> usize {
+        self.view_bytes.saturating_sub(self.encoded.bytes())
     }
 
     /// Sets the messages that have not entered the session yet, from the state of a run that is taken over.
@@ -98,15 +155,22 @@ impl History {
             held.map(|(seq, message)| (seq, Entry::Message(self.holdings.add(shown(message))))).collect();
     }
 
-    /// The number of the last entry.
+    /// The number of the session's last entry.
     pub(in crate::engine) fn last(&self) -> EntryNo {
-        EntryNo(self.entries.len() as u64)
+        self.last
     }
 
     /// Adds the entries that these events add to the session.
     pub(in crate::engine) fn extend<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) {
         for record in records {
-            let content = record.event.content().map(|content| self.hold(content));
+            let is_own = matches!(record.event.entry(), Some((_, Added::Own)));
+            let content = record.event.content();
+            // What enters the session at once is read from the store with the rest.
+            let content = if is_own && !self.is_loaded() {
+                content
+            } else {
+                content.map(|content| self.hold_new(content))
+            };
             let content = match record.event.entry() {
                 Some((_, Added::Own)) => content,
                 Some((_, Added::Held(seq))) => self.held.remove(&seq),
@@ -123,6 +187,21 @@ impl History {
         }
     }
 
+    /// As [`Self::hold`], for a message of the live run. It may have to wait here while the history is not loaded.
+    fn hold_new(&mut self, entry: Entry) -> Entry {
+        if self.is_loaded() {
+            return self.hold(entry);
+        }
+        match entry {
+            Entry::Message(message) => {
+                let message = shown(&message);
+                self.holdings.keep(message.size());
+                Entry::Message(message)
+            }
+            Entry::Compaction(_) => entry,
+        }
+    }
+
     /// The entry as it is held: without parts that the model is never shown, and shared with other histories.
     fn hold(&mut self, entry: Entry) -> Entry {
         match entry {
@@ -135,8 +214,15 @@ impl History {
     }
 
     fn push(&mut self, entry: Entry) {
+        let is_loaded = self.is_loaded();
+        self.last = self.last.next();
+        if !is_loaded {
+            // It is read from the store with the entries before it.
+            return;
+        }
         match &entry {
             Entry::Message(message) => {
+                self.view_bytes += message.size();
                 self.view.push(message.clone());
                 self.paired.add(message);
                 self.entries.push(entry);
@@ -151,6 +237,11 @@ impl History {
     /// Rebuilds the view, and drops everything that was derived from the old one.
     fn rebuild_view(&mut self) {
         self.view = view(&self.entries);
+        self.view_bytes = self.view.iter().map(|message| message.size()).sum();
+        if last_compaction(&self.entries).is_some_and(|compaction| compaction.cut.is_some()) {
+            // Messages that were cut are copies.
+            self.holdings.grow(self.view_bytes);
+        }
         self.paired = PairedHistory::default();
         self.paired.extend(&self.view);
         self.forget_encoded();

@@ -18,6 +18,8 @@ pub struct RunView {
     pub state: Box<RunState>,
     /// The run's position in its session's queue, counted from 1. 0 if it is not queued.
     pub queue_position: u32,
+    /// True if the run waits for memory before its next model call.
+    pub waits_for_memory: bool,
 }
 
 impl Engine {
@@ -33,7 +35,8 @@ impl Engine {
             Some(mine) => self.queue_position(tenant, &row.session, mine).await?,
             None => 0,
         };
-        Ok(RunView { row, state, queue_position })
+        let waits_for_memory = self.deps().memory_waits.contains(&key);
+        Ok(RunView { row, state, queue_position, waits_for_memory })
     }
 
     /// Waits until a run has ended, or waits for a human or an operator.

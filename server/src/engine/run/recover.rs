@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use agentloop_core::entry::Entry;
 use agentloop_core::id::RunKey;
 use agentloop_core::run::effect::Effect;
+use agentloop_core::run::event::Record;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::Phase;
@@ -13,7 +15,7 @@ use futures_util::StreamExt as _;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
-use crate::engine::history::History;
+use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES};
 use crate::engine::run::retries::RetryGuard;
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
@@ -53,6 +55,8 @@ impl Engine {
         let engine = &self;
         futures_util::stream::iter(runs)
             .for_each_concurrent(RECOVER_TOGETHER, |key| async move {
+                // Runs come up in their order, and only while there is memory.
+                let _room = engine.deps().ledger().reserve(RUN_BYTES + ANSWER_BYTES).await;
                 if let Err(error) = engine.ensure_live(&key).await {
                     tracing::error!(run.id = %key.run, %error, "cannot continue a run");
                 }
@@ -93,7 +97,11 @@ impl Engine {
     async fn claim_and_launch(&self, permit: StartPermit) -> Result<(), EngineError> {
         self.check_running()?;
         let RunKey { tenant, run } = permit.key().clone();
+        let _entered = self.deps().journal_gate.enter().await;
         let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        let bytes = journal_bytes(&claimed.records);
+        self.deps().journal_gate.note_size(bytes);
+        let _held = self.deps().ledger().charge(bytes);
         if let Some(last) = claimed.records.last() {
             self.deps().feeds.publish_last(permit.key(), &claimed.row.session, last);
         }
@@ -125,7 +133,7 @@ impl Engine {
         let deps = self.deps();
         let session = claimed.row.session.clone();
         let last = machine.state().last_entry();
-        let mut history = History::load(deps.histories.memory(), &*deps.store, &permit.key().tenant, &session, last).await?;
+        let mut history = deps.histories.take(&*deps.store, &permit.key().tenant, &session, last).await?;
         history.set_held(machine.state().waiting_messages());
         let (mut task, mailbox) =
             self.new_task(permit, machine, claimed.epoch, session, history, &claimed.records);
@@ -165,6 +173,16 @@ impl Engine {
         let sleep = tokio::time::sleep(wait);
         self.deps().tasks.soft().run_until_cancelled(sleep).await.is_none()
     }
+}
+
+/// Bytes of the messages in a journal.
+fn journal_bytes(records: &[Record]) -> usize {
+    let bytes = |record: &Record| match record.event.content() {
+        Some(Entry::Message(message)) => message.size(),
+        Some(Entry::Compaction(compaction)) => compaction.summary.len(),
+        None => 0,
+    };
+    records.iter().map(bytes).sum()
 }
 
 impl RunTask {

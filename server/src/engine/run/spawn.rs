@@ -16,6 +16,7 @@ use crate::engine::effect::tool_hooks::RunningHooks;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::history::History;
+use crate::engine::memory::RUN_BYTES;
 use crate::engine::ports::Observer;
 use crate::engine::run::table::{Lookup, Mailbox, StartPermit};
 use crate::engine::run::task::human::PendingAnswers;
@@ -38,6 +39,8 @@ impl Engine {
         let follow = |observer: &Arc<dyn Observer>| observer.follow(tenant, run, &session, past);
         let run_observers = deps.observers.iter().filter_map(follow).collect();
         let (mailbox, receiver) = Mailbox::new();
+        let base_charge =
+            deps.ledger().charge_standing(RUN_BYTES + machine.state().spec().system_prompt.len());
         let task = RunTask {
             feed: deps.feeds.get_or_create(permit.key(), &session, deps.options.subscriber_buffer),
             deps: deps.clone(),
@@ -51,6 +54,8 @@ impl Engine {
             step_callers: Vec::new(),
             pending_answers: PendingAnswers::default(),
             running_effect: None,
+            memory_wait: None,
+            _base_charge: base_charge,
             running_hooks: RunningHooks::default(),
             unwritten: Vec::new(),
             run_observers,

@@ -15,7 +15,9 @@ use agentloop_core::trace::TraceParent;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
+use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES};
 use crate::engine::run::table::{Lookup, StartPermit};
+use crate::memory::Charge;
 use crate::store::{CreateRun, RunRow, StoreError};
 
 /// Attempts of a start. Another attempt is made if the session changed between the check and the write.
@@ -78,7 +80,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownPlanner`], [`EngineError::IdReused`], [`EngineError::SessionNotFound`],
     /// [`EngineError::SessionBusy`], [`EngineError::QueueFull`], [`EngineError::TooManyRuns`],
-    /// [`EngineError::ShuttingDown`], or the store's.
+    /// [`EngineError::MemoryExhausted`], [`EngineError::RequestTooLarge`], [`EngineError::ShuttingDown`], or the store's.
     pub async fn start(&self, request: StartRequest) -> Result<Started, EngineError> {
         Ok(self.start_with(request, |_| ()).await?.0)
     }
@@ -140,6 +142,7 @@ impl Engine {
             if self.0.live_runs.len() > self.deps().options.max_live_runs {
                 return Err(EngineError::TooManyRuns);
             }
+            let _room = self.reserve_for_start(&request)?;
             match self.admit(permit, &request).await {
                 Err(error @ EngineError::Store(StoreError::Unavailable { .. })) => {
                     // The write may have reached the store. The retry starts the run then.
@@ -157,6 +160,19 @@ impl Engine {
             }
         }
         Err(EngineError::Store(StoreError::SessionMoved))
+    }
+
+    /// Room for the request's messages and what is made of them, until the run has been started and holds them itself.
+    fn reserve_for_start(&self, request: &StartRequest) -> Result<Charge, EngineError> {
+        let messages: usize = request.messages.iter().map(|message| message.size()).sum();
+        // Each message is in the history and in the request to the model.
+        let bytes = RUN_BYTES + ANSWER_BYTES + request.spec.system_prompt.len() + 2 * messages;
+        let deps = self.deps();
+        let max = deps.ledger().bytes_max();
+        if bytes > max {
+            return Err(EngineError::RequestTooLarge { bytes, max });
+        }
+        deps.try_reserve(bytes).ok_or(EngineError::MemoryExhausted)
     }
 
     fn check_planner(&self, request: &StartRequest) -> Result<(), EngineError> {

@@ -241,7 +241,7 @@ fn run_view(context: &RunContext) -> Option<RunView> {
             tool_calls: state.tool_calls(),
         },
     };
-    Some(RunView { row, state: Box::new(RunState::clone(state)), queue_position: 0 })
+    Some(RunView { row, state: Box::new(RunState::clone(state)), queue_position: 0, waits_for_memory: false })
 }
 
 /// Parses a host's answer.

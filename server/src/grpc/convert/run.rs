@@ -49,7 +49,13 @@ pub fn view(view: &RunView) -> wire::Run {
     }
     run.last_seq = run.last_seq.max(state.seq().0);
     run.final_assistant_message = final_message(state);
-    run.waiting_on = state.waiting_on().as_ref().map(waiting_on);
+    run.waiting_on = state.waiting_on().map(|mut waiting| {
+        if view.waits_for_memory {
+            waiting.kind = WaitKind::Memory;
+            waiting.what = "memory: live runs hold as much as they may".to_owned();
+        }
+        waiting_on(&waiting)
+    });
     run.pending = pending(view);
     run.queue_position = view.queue_position;
     run.durations = Some(state_durations(state));
@@ -135,6 +141,7 @@ fn waiting_on(waiting: &WaitingOn) -> wire::WaitingOn {
         WaitKind::Session => wire::WaitKind::Session,
         WaitKind::Step => wire::WaitKind::Step,
         WaitKind::Extension => wire::WaitKind::Extension,
+        WaitKind::Memory => wire::WaitKind::Memory,
     };
     wire::WaitingOn {
         kind: kind.into(),
@@ -206,6 +213,7 @@ fn code(code: RunErrorCode) -> wire::RunErrorCode {
         RunErrorCode::ExtensionFailed => Wire::ExtensionFailed,
         RunErrorCode::LimitConsecutiveFailures => Wire::LimitConsecutiveFailures,
         RunErrorCode::LimitRepeatedCalls => Wire::LimitRepeatedCalls,
+        RunErrorCode::LimitMemory => Wire::LimitMemory,
         RunErrorCode::AbortedByCaller => Wire::AbortedByCaller,
         RunErrorCode::AbortedByDisconnect => Wire::AbortedByDisconnect,
         RunErrorCode::AbortedByDenial => Wire::AbortedByDenial,

@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn a_range_is_the_same_however_the_text_is_cut() {
         let pool = PiecePool::new(&MemoryLedger::unbounded());
-        let messages: Vec<Vec<u8>> = (0..5).map(|at| vec![b'a' + at; 20_000 * usize::from(at + 1)]).collect();
+        let lengths = [20_000, 40_000, 60_000, 80_000, 100_000, 500];
+        let messages: Vec<Vec<u8>> = (b'a'..).zip(lengths).map(|(byte, length)| vec![byte; length]).collect();
         let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
         let (whole, text) = (messages.concat(), text(&messages, &pool));
         assert!(text.complete.len() > 1 && !text.last.is_empty());

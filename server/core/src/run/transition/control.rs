@@ -21,6 +21,7 @@ pub(super) fn abort(
         AbortCause::Caller => finish::stop(builder, RunErrorCode::AbortedByCaller, reason),
         AbortCause::Disconnect => finish::stop(builder, RunErrorCode::AbortedByDisconnect, reason),
         AbortCause::Fault => finish::fail(builder, RunError::new(RunErrorCode::Internal, reason)),
+        AbortCause::Memory => finish::fail(builder, RunError::new(RunErrorCode::LimitMemory, reason)),
     }
     Ok(())
 }

@@ -80,9 +80,10 @@ fn a_run_that_is_being_prepared_takes_what_any_live_one_takes() {
         let taken = match stimulus {
             Stimulus::Prepared => Some("input_entered model_call_started"),
             Stimulus::SayMore | Stimulus::SayMoreAgain | Stimulus::SayOtherByTheSameId => Some("input_held"),
-            Stimulus::AbortByCaller | Stimulus::AbortByDisconnect | Stimulus::AbortByFault => {
-                Some("finished")
-            }
+            Stimulus::AbortByCaller
+            | Stimulus::AbortByDisconnect
+            | Stimulus::AbortByFault
+            | Stimulus::AbortForMemory => Some("finished"),
             Stimulus::DeadlineTooEarly | Stimulus::DeadlineLongPast | Stimulus::Recovered => Some(""),
             _ => None,
         };

@@ -130,6 +130,7 @@ table! {
     AbortByCaller       "!ph Abo Abo Abo Abo !ph !ph !ph Abo Abo Abo Abo Abo Abo Abo Abo Abo"
     AbortByDisconnect   "!ph Abo Abo Abo Abo !ph !ph !ph Abo Abo Abo Abo Abo Abo Abo Abo Abo"
     AbortByFault        "!ph Fai Fai Fai Fai !ph !ph !ph Fai Fai Fai Fai Fai Fai Fai Fai Fai"
+    AbortForMemory      "!ph Fai Fai Fai Fai !ph !ph !ph Fai Fai Fai Fai Fai Fai Fai Fai Fai"
     Resume              "!ph !ph !ph !ph Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
     ResumeOnceMore      "!ph !ph =   =   =   =   =   =   =   =   =   =   =   =   =   =   =  "
     StepOn              "!ph !ns !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns !ns !ns !ns"
@@ -274,6 +275,7 @@ impl Stimulus {
             Self::AbortByCaller => abort(AbortCause::Caller),
             Self::AbortByDisconnect => abort(AbortCause::Disconnect),
             Self::AbortByFault => abort(AbortCause::Fault),
+            Self::AbortForMemory => abort(AbortCause::Memory),
             Self::Resume => resume("new"),
             Self::ResumeOnceMore => resume("old"),
             Self::StepOn => step_on("new"),
@@ -362,6 +364,7 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
             AbortCause::Caller => &[AbortByCaller],
             AbortCause::Disconnect => &[AbortByDisconnect],
             AbortCause::Fault => &[AbortByFault],
+            AbortCause::Memory => &[AbortForMemory],
         },
         Input::Resume { .. } => &[Resume, ResumeOnceMore],
         Input::Step { approve: None, .. } => &[StepOn],

@@ -46,43 +46,59 @@ impl RunTask {
         let tools = self.deps.tools.clone();
         match effect {
             Effect::CallModel { model_call, attempt, last_entry, checked } => {
-                let call = ModelCall {
-                    deps: self.deps.clone(),
-                    feed: self.feed.clone(),
-                    tenant: self.permit.key().tenant.clone(),
-                    spec: self.machine.state().spec().clone(),
-                    model_call,
-                    attempt,
-                    system_prompt: self.machine.state().system_prompt(),
-                    extensions: (!self.machine.state().spec().hooks.is_empty()).then(|| self.extensions()),
-                    checked,
-                };
-                self.running_effect = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
+                self.start_with_history(move |task, room| {
+                    let call = ModelCall {
+                        deps: task.deps.clone(),
+                        feed: task.feed.clone(),
+                        tenant: task.permit.key().tenant.clone(),
+                        spec: task.machine.state().spec().clone(),
+                        model_call,
+                        attempt,
+                        system_prompt: task.machine.state().system_prompt(),
+                        extensions: (!task.machine.state().spec().hooks.is_empty())
+                            .then(|| task.extensions()),
+                        checked,
+                        memory: room,
+                    };
+                    task.running_effect = Some(Box::pin(call.prepare(&mut task.history, last_entry)));
+                });
             }
             Effect::Plan { decision, situation } => {
-                self.running_effect = Some(Box::pin(self.ask_planner(decision, situation)));
+                self.start_with_history(move |task, room| {
+                    let asked = task.ask_planner(decision, situation);
+                    task.running_effect = Some(Box::pin(async move {
+                        let _room = room;
+                        asked.await
+                    }));
+                });
             }
             Effect::Prepare => self.running_effect = Some(Box::pin(prepare(self.extensions()))),
             Effect::Compact { number, strategy, reason, level, last_entry } => {
-                assert_eq!(self.history.last(), last_entry, "a context is all of its session");
-                let state = self.machine.state();
-                let compacting = CompactionEffect {
-                    deps: self.deps.clone(),
-                    spec: state.spec().clone(),
-                    seed: state.seed(),
-                    number,
-                    strategy,
-                    reason,
-                    level,
-                    entries: self.history.entries().to_vec(),
-                };
-                self.running_effect = Some(Box::pin(compacting.run()));
+                self.start_with_history(move |task, room| {
+                    assert_eq!(task.history.last(), last_entry, "a context is all of its session");
+                    let state = task.machine.state();
+                    let compacting = CompactionEffect {
+                        deps: task.deps.clone(),
+                        spec: state.spec().clone(),
+                        seed: state.seed(),
+                        number,
+                        strategy,
+                        reason,
+                        level,
+                        entries: task.history.entries().to_vec(),
+                    };
+                    task.running_effect = Some(Box::pin(async move {
+                        let _room = room;
+                        compacting.run().await
+                    }));
+                });
             }
             Effect::StopModel { .. }
             | Effect::StopPlanning { .. }
             | Effect::StopPreparing
             | Effect::StopCompacting { .. } => {
                 self.running_effect = None;
+                self.memory_wait = None;
             }
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is durable"),
             Effect::CloseRuntime { host, runtime } => {

@@ -3,6 +3,7 @@
 mod commit;
 mod effects;
 pub(in crate::engine) mod human;
+mod memory;
 mod park;
 mod plan;
 
@@ -32,11 +33,13 @@ use crate::engine::ports::RunObserver;
 use crate::engine::run::table::{Mail, Reply, StartPermit};
 use crate::engine::run::timers::WakeSignal;
 use crate::extension::RunContext;
+use crate::memory::Charge;
 use crate::store::StoreError;
 use crate::tool::CallOwner;
 
 use self::effects::granted_slot;
 use self::human::PendingAnswers;
+use self::memory::{MemoryWait, Room};
 
 /// The longest time that an event that may be written late waits for others to be written with it.
 const DELAYED_WRITE_MAX: Millis = Millis(200);
@@ -75,6 +78,10 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) pending_answers: PendingAnswers,
     /// The model call, planner call, preparation or compaction under way. A run has at most one.
     pub(in crate::engine) running_effect: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
+    /// An effect that waits for memory. Then there is no running effect.
+    pub(in crate::engine) memory_wait: Option<MemoryWait>,
+    /// For what the run holds beside its history.
+    pub(in crate::engine) _base_charge: Charge,
     /// Results of tool calls that `post_tool` hooks are looking at.
     pub(in crate::engine) running_hooks: RunningHooks,
     /// Events that the machine decided and that are not durable yet.
@@ -102,6 +109,10 @@ enum Wakeup {
     Mail(Option<Mail>),
     /// The running effect is done.
     EffectDone(Input),
+    /// The wait for memory is over.
+    Room(Room),
+    /// Other runs wait for memory.
+    MemoryWanted,
     /// The machine's deadline has passed, or unwritten events are due.
     Deadline,
     /// Hooks are done with the result of a tool call.
@@ -146,6 +157,11 @@ impl RunTask {
             Wakeup::Answered(input) => self.handle_input(input, None).await,
             Wakeup::NotAnswered => Ok(self.check_end()),
             Wakeup::Deadline => self.handle_input(Input::DeadlinePassed, None).await,
+            Wakeup::Room(room) => self.handle_room(room).await,
+            Wakeup::MemoryWanted => {
+                self.history.unload();
+                Ok(None)
+            }
             Wakeup::EffectDone(input) => {
                 self.running_effect = None;
                 self.handle_input(input, None).await
@@ -155,6 +171,11 @@ impl RunTask {
 
     async fn next_wakeup(&mut self, alarm: &mut Alarm) -> Wakeup {
         let may_park = self.may_park();
+        let can_unload = self.can_unload();
+        let memory_wanted = self.deps.ledger().wanted();
+        if can_unload && self.deps.ledger().is_wanted() {
+            return Wakeup::MemoryWanted;
+        }
         let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
         let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
         let effect = async {
@@ -163,16 +184,24 @@ impl RunTask {
                 None => std::future::pending().await,
             }
         };
+        let room = async {
+            match self.memory_wait.as_mut() {
+                Some(wait) => wait.room.as_mut().await,
+                None => std::future::pending().await,
+            }
+        };
         let pending_answers = &mut self.pending_answers;
         tokio::select! { biased;
             () = self.deps.tasks.soft().cancelled() => Wakeup::Stop,
             mail = self.mailbox.recv() => Wakeup::Mail(mail),
             input = effect => Wakeup::EffectDone(input),
+            room = room => Wakeup::Room(room),
             Some(hooked) = self.running_hooks.next() => Wakeup::HooksDone(hooked),
             input = pending_answers.next() => input.map_or(Wakeup::NotAnswered, Wakeup::Answered),
             () = alarm.wait_until(Instant::now() + wait.unwrap_or_default()), if wait.is_some() => {
                 Wakeup::Deadline
             }
+            () = memory_wanted, if can_unload => Wakeup::MemoryWanted,
             () = async { tokio::time::sleep(IDLE_PARK_WAIT).await }, if may_park => Wakeup::Idle,
         }
     }

@@ -18,7 +18,7 @@ use crate::memory::{Charge, MemoryLedger};
 /// Large pieces are shared with other conversations that have the same messages. All of it is charged to a ledger.
 ///
 /// The default caches nothing and charges nobody. Clones share one cache.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct EncodedPrefix {
     cache: Option<Arc<Mutex<Option<CachedPrefix>>>>,
     pool: EncodedPool,
@@ -137,12 +137,6 @@ impl EncodedPrefix {
 
     fn lock(&self) -> Option<MutexGuard<'_, Option<CachedPrefix>>> {
         self.cache.as_ref().map(|place| place.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Default for EncodedPrefix {
-    fn default() -> Self {
-        Self { cache: None, pool: EncodedPool::default() }
     }
 }
 

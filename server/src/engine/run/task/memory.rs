@@ -1,0 +1,165 @@
+//! Memory for effects that read the session's history. A run that finds no room gives up its history, waits its turn, and
+//! loads the history again.
+
+use std::future::ready;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use agentloop_core::id::RunKey;
+use agentloop_core::run::input::{AbortCause, Input};
+use futures_util::poll;
+
+use crate::engine::deps::Deps;
+use crate::engine::memory::{ANSWER_BYTES, ListedWait};
+use crate::engine::run::task::{RunTask, TaskEnd};
+use crate::memory::Charge;
+use crate::store::StoreError;
+
+/// Starts an effect, which holds the charge.
+type Start = Box<dyn FnOnce(&mut RunTask, Charge) + Send>;
+
+/// An effect that waits for memory, or for its history.
+pub(in crate::engine) struct MemoryWait {
+    start: Start,
+    pub(super) room: Pin<Box<dyn Future<Output = Room> + Send>>,
+    /// `None` if only the history is still to be loaded.
+    _listed: Option<ListedWait>,
+}
+
+/// The result of a wait.
+pub(super) enum Room {
+    Reserved(Charge),
+    /// The run alone needs more than all runs may have: this many bytes.
+    TooLarge(usize),
+}
+
+/// What came of loading the history.
+enum Loaded {
+    /// It is loaded, and this is reserved for the effect.
+    Ready(Charge),
+    /// There is no room. The run needs at least this many bytes.
+    Wait(usize),
+}
+
+/// Waits until there is room.
+async fn reserve(deps: Arc<Deps>, bytes: usize) -> Room {
+    let mut reserved = pin!(deps.ledger().reserve(bytes));
+    if let Poll::Ready(charge) = poll!(reserved.as_mut()) {
+        return Room::Reserved(charge);
+    }
+    // From here on no history becomes idle.
+    deps.histories.make_room(bytes);
+    Room::Reserved(reserved.await)
+}
+
+impl RunTask {
+    /// Starts an effect that reads the history, now or when there is room for it.
+    pub(super) fn start_with_history(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
+        if !self.history.is_loaded() {
+            let room = self.deps.try_reserve(ANSWER_BYTES);
+            self.wait_for_memory(Box::new(start), room, ANSWER_BYTES);
+            return;
+        }
+        let effect_bytes = self.effect_bytes();
+        let bytes = self.history.bytes() + effect_bytes;
+        let room = if bytes > self.bytes_max() { None } else { self.deps.try_reserve(effect_bytes) };
+        match room {
+            Some(room) => start(self, room),
+            None => self.wait_for_memory(Box::new(start), None, bytes),
+        }
+    }
+
+    /// True if the history can be given up: nothing that is under way reads it.
+    pub(super) fn can_unload(&self) -> bool {
+        self.running_effect.is_none() && self.memory_wait.is_none() && self.history.has_entries()
+    }
+
+    /// Goes on after the wait: loads the history and starts the effect, or waits again.
+    pub(super) async fn handle_room(&mut self, room: Room) -> Result<Option<TaskEnd>, StoreError> {
+        let Some(MemoryWait { start, .. }) = self.memory_wait.take() else { return Ok(None) };
+        let room = match room {
+            Room::Reserved(room) => room,
+            Room::TooLarge(bytes) => return self.fail_too_large(bytes).await,
+        };
+        match self.load_history(room).await {
+            Ok(Loaded::Ready(room)) => {
+                start(self, room);
+                Ok(self.check_end())
+            }
+            Ok(Loaded::Wait(bytes)) => {
+                self.wait_for_memory(start, None, bytes);
+                Ok(None)
+            }
+            Err(StoreError::Corrupt { what }) => {
+                tracing::error!(what, "the history of this run's session cannot be read; the run fails");
+                let reason = "stored data of the session cannot be read".to_owned();
+                self.handle_input(Input::Abort { cause: AbortCause::Fault, reason }, None).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn fail_too_large(&mut self, bytes: usize) -> Result<Option<TaskEnd>, StoreError> {
+        let max = self.bytes_max();
+        let reason = format!("the run needs about {bytes} bytes of memory; all live runs may have {max}");
+        self.handle_input(Input::Abort { cause: AbortCause::Memory, reason }, None).await
+    }
+
+    /// Gives the history up, and waits until this many bytes can be reserved, unless they are already.
+    fn wait_for_memory(&mut self, start: Start, reserved: Option<Charge>, bytes: usize) {
+        let (room, listed): (Pin<Box<dyn Future<Output = Room> + Send>>, _) = match reserved {
+            Some(reserved) => (Box::pin(ready(Room::Reserved(reserved))), None),
+            None if bytes > self.bytes_max() => (Box::pin(ready(Room::TooLarge(bytes))), None),
+            None => {
+                self.history.unload();
+                let listed = self.deps.memory_waits.add(self.permit.key());
+                (Box::pin(reserve(self.deps.clone(), bytes)), Some(listed))
+            }
+        };
+        self.memory_wait = Some(MemoryWait { start, room, _listed: listed });
+    }
+
+    /// Loads what is missing of the history. What is loaded counts against the reservation.
+    async fn load_history(&mut self, mut room: Charge) -> Result<Loaded, StoreError> {
+        let reserved = room.bytes();
+        let max = self.bytes_max();
+        while !self.history.is_loaded() {
+            // Few runs load at a time: how much a page brings is known only afterwards.
+            let _entered = self.deps.journal_gate.enter().await;
+            let RunKey { tenant, .. } = self.permit.key();
+            self.history.load_more(&*self.deps.store, tenant, &self.session).await?;
+            let loaded = self.history.bytes();
+            room.set(reserved.saturating_sub(loaded));
+            if loaded > reserved && self.is_without_room(loaded) {
+                // How much is left is unknown, so the next wait is for twice as much.
+                return Ok(Loaded::Wait(if loaded > max { loaded } else { (2 * loaded).min(max) }));
+            }
+        }
+        let effect_bytes = self.effect_bytes();
+        let bytes = self.history.bytes() + effect_bytes;
+        let missing = effect_bytes.saturating_sub(room.bytes());
+        if bytes > max || (missing > 0 && self.deps.ledger().free() < missing) {
+            return Ok(Loaded::Wait(bytes));
+        }
+        room.set(effect_bytes);
+        Ok(Loaded::Ready(room))
+    }
+
+    /// True if what is loaded has no room, although idle histories were dropped.
+    fn is_without_room(&self, loaded: usize) -> bool {
+        if self.deps.ledger().free() == 0 {
+            self.deps.histories.make_room(1);
+        }
+        loaded > self.bytes_max() || self.deps.ledger().free() == 0
+    }
+
+    /// What an effect makes of the history: an encoded request and an answer.
+    fn effect_bytes(&self) -> usize {
+        self.history.unencoded_bytes() + ANSWER_BYTES
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.deps.ledger().bytes_max()
+    }
+}
