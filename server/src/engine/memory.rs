@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agentloop_core::entry::Entry;
 use agentloop_core::id::RunKey;
+use agentloop_core::run::event::Record;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// A live run holds about this much beside its history.
@@ -46,6 +48,16 @@ impl JournalGate {
         let permits = if bytes <= SMALL_JOURNAL_BYTES { 1 } else { LARGE_JOURNAL };
         self.permits_each.store(permits, Ordering::Relaxed);
     }
+}
+
+/// Bytes of the messages in a journal.
+pub(in crate::engine) fn journal_bytes(records: &[Record]) -> usize {
+    let bytes = |record: &Record| match record.event.content() {
+        Some(Entry::Message(message)) => message.size(),
+        Some(Entry::Compaction(compaction)) => compaction.summary.len(),
+        None => 0,
+    };
+    records.iter().map(bytes).sum()
 }
 
 /// The runs that wait for memory before their next model call. Clones are one set.

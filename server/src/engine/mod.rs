@@ -44,6 +44,7 @@ use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
 use crate::engine::feed::{Feed, FeedItem, RunHead, SubscriptionDeps};
 use crate::engine::fold::fold;
+use crate::engine::memory::journal_bytes;
 use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
 use crate::engine::session::locks::SessionLocks;
@@ -242,6 +243,7 @@ impl Engine {
 
     /// Hands an input to a run that has ended. Its machine accepts a repetition of an earlier input and refuses others.
     async fn deliver_to_finished(&self, key: &RunKey, input: Input) -> Result<(), EngineError> {
+        let _entered = self.deps().journal_gate.enter().await;
         let mut machine = fold(&key.run, &self.journal(key).await?)?;
         let step = machine.handle(input, self.now())?;
         debug_assert!(step.records.is_empty(), "a run that has ended does not change");
@@ -255,6 +257,7 @@ impl Engine {
         {
             return Ok(state);
         }
+        let _entered = self.deps().journal_gate.enter().await;
         let records = self.journal(key).await?;
         if records.is_empty() {
             return Err(EngineError::RunNotFound);
@@ -263,7 +266,9 @@ impl Engine {
     }
 
     async fn journal(&self, key: &RunKey) -> Result<Vec<Record>, EngineError> {
-        Ok(self.store().records(&key.tenant, &key.run, Seq(0), u32::MAX).await?)
+        let records = self.store().records(&key.tenant, &key.run, Seq(0), u32::MAX).await?;
+        self.deps().journal_gate.note_size(journal_bytes(&records));
+        Ok(records)
     }
 
     /// Makes a run live: starts its task from the journal, unless it has one.

@@ -123,7 +123,7 @@ async fn prompts_beyond_the_bound_are_refused_early() {
 #[tokio::test]
 async fn a_restart_stays_within_the_bound() {
     const RUNS: usize = 24;
-    const GROWTH_MAX: usize = 128 * MIB;
+    const GROWTH_MAX: usize = 160 * MIB;
     let mut model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let client = server.client();

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use agentloop_core::entry::Entry;
 use agentloop_core::id::RunKey;
 use agentloop_core::run::effect::Effect;
-use agentloop_core::run::event::Record;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::Phase;
@@ -15,7 +13,7 @@ use futures_util::StreamExt as _;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
-use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES};
+use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES, journal_bytes};
 use crate::engine::run::retries::RetryGuard;
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
@@ -173,16 +171,6 @@ impl Engine {
         let sleep = tokio::time::sleep(wait);
         self.deps().tasks.soft().run_until_cancelled(sleep).await.is_none()
     }
-}
-
-/// Bytes of the messages in a journal.
-fn journal_bytes(records: &[Record]) -> usize {
-    let bytes = |record: &Record| match record.event.content() {
-        Some(Entry::Message(message)) => message.size(),
-        Some(Entry::Compaction(compaction)) => compaction.summary.len(),
-        None => 0,
-    };
-    records.iter().map(bytes).sum()
 }
 
 impl RunTask {
