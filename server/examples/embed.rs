@@ -75,6 +75,7 @@ fn dice() -> ToolDeclaration {
         effect: EffectClass::ReadOnly,
         requires_approval: false,
         requires_runtime: false,
+        deadline_is_outcome: false,
         timeout: Some(Millis::secs(5)),
         max_concurrency: None,
         streams_output: false,

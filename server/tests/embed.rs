@@ -10,7 +10,7 @@ use agentloop_core::delta::Delta;
 use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::id::{CallId, HostId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
-use agentloop_core::run::effect::Offer;
+use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::run::status::RunStatus;
@@ -70,6 +70,7 @@ impl Tools for LocalTools {
             effect: EffectClass::ReadOnly,
             requires_approval: false,
             requires_runtime: false,
+            deadline_is_outcome: false,
             timeout: None,
             max_concurrency: None,
             streams_output: false,
@@ -84,6 +85,7 @@ impl Tools for LocalTools {
             requires_approval: false,
             timeout: Millis::secs(60),
             requires_runtime: false,
+            deadline_is_outcome: false,
             title: String::new(),
         };
         vec![ready; calls.len()]
@@ -120,7 +122,7 @@ impl Tools for LocalTools {
         self.offer(owner, call, offer);
     }
 
-    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _reason: &str) {}
+    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
 
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }

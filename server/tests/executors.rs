@@ -6,7 +6,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{CallId, RunId, Seq, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
-use agentloop_core::run::effect::Offer;
+use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::human::{Decision, Question};
 use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::run::status::RunStatus;
@@ -71,6 +71,7 @@ impl Tools for NoHosts {
                 requires_approval,
                 timeout: Millis::secs(60),
                 requires_runtime: false,
+                deadline_is_outcome: false,
                 title: String::new(),
             };
             calls.len()
@@ -91,7 +92,7 @@ impl Tools for NoHosts {
 
     fn reclaim(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
 
-    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _reason: &str) {}
+    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
 
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }

@@ -11,7 +11,7 @@ use agentloop_core::id::{
     CallId, EntryNo, Epoch, HostId, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
 };
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
-use agentloop_core::run::effect::Offer;
+use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::{AbortCause, CallFacts};
 use agentloop_core::run::status::RunStatus;
@@ -340,6 +340,7 @@ impl Tools for Keeping {
             requires_approval: false,
             timeout: Millis(60_000),
             requires_runtime: false,
+            deadline_is_outcome: false,
             title: String::new(),
         };
         vec![ready; calls.len()]
@@ -358,7 +359,7 @@ impl Tools for Keeping {
         self.offers.lock().expect("nobody has panicked").push(call.clone());
     }
     fn reclaim(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
-    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _reason: &str) {}
+    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }
 

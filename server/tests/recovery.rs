@@ -7,7 +7,7 @@ use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
-use agentloop_core::run::effect::Offer;
+use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::input::CallFacts;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
@@ -68,6 +68,7 @@ impl Tools for Answers {
             requires_approval: false,
             timeout: Millis::secs(60),
             requires_runtime: false,
+            deadline_is_outcome: false,
             title: String::new(),
         };
         vec![ready; calls.len()]
@@ -91,7 +92,7 @@ impl Tools for Answers {
 
     fn reclaim(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
 
-    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _reason: &str) {}
+    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
 
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }

@@ -145,6 +145,13 @@ impl ToolBuilder {
         self
     }
 
+    /// Declares that a passed deadline is an outcome that the model reads, though the tool is UNSAFE. Without this, the
+    /// server asks a human what became of such a call.
+    pub fn deadline_is_outcome(mut self) -> Self {
+        self.declaration.deadline_is_outcome = true;
+        self
+    }
+
     /// Sets the number of calls of this tool that one host runs at a time. Default: the host's concurrency.
     pub fn max_concurrency(mut self, calls: u32) -> Self {
         self.declaration.max_concurrency = Some(calls);

@@ -17,6 +17,19 @@ pub enum Ran {
     Yes,
 }
 
+/// Why a host is told to stop a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelCause {
+    /// The run was aborted. The text beside it is the reason that was given.
+    Aborted,
+    /// The call's deadline passed.
+    Deadline,
+    /// The call has a result, or goes on elsewhere.
+    Settled,
+    /// The run ended for another reason.
+    RunEnded,
+}
+
 /// Outcome of an attempt, as the host reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallOutcome {

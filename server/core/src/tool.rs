@@ -62,6 +62,10 @@ pub struct ToolDeclaration {
     /// Template for the titles of calls: see [`crate::title`]. Without one, people read the tool's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
+    /// True if a passed deadline is an outcome that the model reads, though the tool is UNSAFE. Otherwise such a call is
+    /// in doubt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deadline_is_outcome: bool,
 }
 
 impl ToolDeclaration {

@@ -13,7 +13,7 @@ use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::outcome::Ran;
 use agentloop_core::question::InputAnswer;
-use agentloop_core::run::effect::Offer;
+use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::time::{Millis, Timestamp};
 use async_trait::async_trait;
@@ -144,7 +144,7 @@ impl InProcess {
     /// Reports an attempt as lost that ran in an earlier process.
     fn lose(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
         let (sink, tenant, call) = (self.sink(), tenant.clone(), call.clone());
-        let message = "the server stopped during the call".to_owned();
+        let message = "the tool ran in the server's process".to_owned();
         let lost = CallUpdate::Lost { attempt, message, ran: Ran::Maybe };
         drop(self.tasks.spawn_contained("tool", async move { sink.news(&tenant, &call, lost).await }));
     }
@@ -213,13 +213,13 @@ impl Tools for InProcess {
         }
     }
 
-    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str) {
+    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str) {
         let key = (tenant.clone(), call.clone());
         let mut running = lock(&self.running);
         match running.get(&key).map(|last| last.attempt == attempt) {
             Some(true) => running.remove(&key).into_iter().for_each(|last| last.abort.abort()),
             Some(false) => {}
-            None => self.hosted.cancel(tenant, call, attempt, reason),
+            None => self.hosted.cancel(tenant, call, attempt, cause, reason),
         }
     }
 

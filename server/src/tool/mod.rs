@@ -12,7 +12,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
-use agentloop_core::run::effect::Offer;
+use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use agentloop_core::trace::TraceParent;
@@ -103,7 +103,7 @@ pub trait Tools: Send + Sync + 'static {
 
     /// Tells the host at once to stop this attempt. If the attempt's result is being recorded, only forgets it. A later
     /// attempt that seeks a host is not affected.
-    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str);
+    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str);
 
     /// Sends a running call's host the answer to its question, if the host is connected.
     fn answer_input(

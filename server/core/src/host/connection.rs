@@ -21,8 +21,8 @@ pub(super) struct Connection {
     /// The host gets no new call before this time: it was busy, or did not confirm a call.
     pub(super) busy_until: Option<Timestamp>,
     pub(super) max_frame_bytes: usize,
-    /// Cancelled calls that the host still runs, with their tools. They take up room.
-    pub(super) stopping: BTreeMap<CallRef, Option<String>>,
+    /// Cancelled calls that the host still runs. They take up room.
+    pub(super) stopping: BTreeMap<CallRef, StoppingCall>,
     /// Results of cancelled calls that are not yet acknowledged to the host. Until then it still knows those calls.
     pub(super) unacknowledged: BTreeSet<CallRef>,
     /// Runtimes that the host has open, as it names them.
@@ -31,6 +31,17 @@ pub(super) struct Connection {
     pub(super) last_tool: String,
     /// Calls per tool that take up room.
     running: BTreeMap<String, u32>,
+}
+
+/// A cancelled call that its host still runs.
+#[derive(Debug, Clone)]
+pub(super) struct StoppingCall {
+    /// Its tool. `None` if its run never said.
+    pub(super) tool: Option<String>,
+    /// The lease of the attempt.
+    pub(super) lease: String,
+    /// True if its deadline was the reason: then its run waits for the host's word.
+    pub(super) overdue: bool,
 }
 
 /// A tool that a connection serves.
@@ -116,10 +127,10 @@ impl Connection {
         stopping.into_iter().chain(unacknowledged).any(|known| known.call == *call)
     }
 
-    /// Frees the room of a cancelled call that stopped. Returns false if there was no such call.
-    pub(super) fn stopped(&mut self, call: &CallRef) -> bool {
-        let Some(tool) = self.stopping.remove(call) else { return false };
-        self.vacate(tool.as_deref());
-        true
+    /// Frees the room of a cancelled call that stopped. Returns `None` if there was no such call.
+    pub(super) fn stopped(&mut self, call: &CallRef) -> Option<StoppingCall> {
+        let stopped = self.stopping.remove(call)?;
+        self.vacate(stopped.tool.as_deref());
+        Some(stopped)
     }
 }

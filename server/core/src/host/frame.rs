@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::extension::ExtensionDeclaration;
 use crate::id::{CallId, HostId, SessionId};
-pub use crate::outcome::{CallOutcome, Ran};
+pub use crate::outcome::{CallOutcome, CancelCause, Ran};
 pub use crate::question::{InputAnswer, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, Runtime, ToolDeclaration};
@@ -78,8 +78,8 @@ pub enum HostFrame {
     CancelAck {
         /// The attempt that was cancelled.
         call: CallRef,
-        /// True if the call cannot be stopped and still runs.
-        runs_on: bool,
+        /// The host's word on what became of it.
+        outcome: CancelOutcome,
     },
     /// The host accepts no more calls and finishes those that it has.
     Draining,
@@ -89,6 +89,19 @@ pub enum HostFrame {
     Pong,
     /// A kind of frame that this server does not know.
     Unknown,
+}
+
+/// What became of a call that was cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelOutcome {
+    /// The host does not run it any more, and sends no result. It may have had effects.
+    Stopped,
+    /// It was finished already. Its result was or will be sent.
+    Finished,
+    /// It cannot be stopped and still runs.
+    RunsOn,
+    /// It was not begun and will not be.
+    NotBegun,
 }
 
 /// Names one attempt of a call.
@@ -206,6 +219,8 @@ pub enum ServerFrame {
     Cancel {
         /// The attempt to stop.
         call: CallRef,
+        /// The reason, for programs.
+        cause: CancelCause,
         /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
         /// Time that the tool has to clean up.

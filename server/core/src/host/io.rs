@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::host::frame::{
-    CallInHand, CallRef, CallRequest, CallResult, Disposition, HostFrame, InputAnswer, QuestionContent, Ran,
-    ServerFrame,
+    CallInHand, CallRef, CallRequest, CallResult, CancelCause, Disposition, HostFrame, InputAnswer,
+    QuestionContent, Ran, ServerFrame,
 };
 use crate::id::{CallId, HostId, RunId, TenantId};
 use crate::time::Millis;
@@ -90,6 +90,8 @@ pub enum Input {
     Cancel {
         /// The attempt to stop.
         call: CallRef,
+        /// The reason, for programs.
+        cause: CancelCause,
         /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
     },
@@ -289,6 +291,16 @@ pub enum CallUpdate {
         message: String,
         /// Knowledge of whether the attempt ran.
         ran: Ran,
+    },
+    /// The host stopped an attempt that was cancelled. Reported where the attempt was not begun, or its deadline was the
+    /// reason of the cancel.
+    Stopped {
+        /// Attempt number, counted from 1.
+        attempt: u32,
+        /// The lease of the attempt. Another run may have the call's id by now.
+        lease: String,
+        /// False if the host is sure that it did not begin the attempt.
+        begun: bool,
     },
     /// Progress that the tool reports.
     Progress {

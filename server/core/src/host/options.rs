@@ -1,5 +1,6 @@
 //! Timeouts and bounds of a fleet, with their defaults.
 
+use crate::limits::CANCEL_GRACE_SECS;
 use crate::time::Millis;
 
 /// Timeouts and bounds of a fleet. The defaults suit hosts in other data centres and tools that take seconds to hours.
@@ -30,7 +31,7 @@ impl Default for FleetOptions {
             host_wait: Millis::secs(30),
             accept_timeout: Millis::secs(10),
             busy_pause: Millis::secs(1),
-            cancel_grace: Millis::secs(5),
+            cancel_grace: Millis::secs(CANCEL_GRACE_SECS),
             queue_per_tool_max: 1_024,
         }
     }

@@ -22,6 +22,7 @@ pub fn declaration() -> ToolDeclaration {
         effect: EffectClass::ReadOnly,
         requires_approval: false,
         requires_runtime: false,
+        deadline_is_outcome: false,
         timeout: None,
         max_concurrency: None,
         streams_output: false,

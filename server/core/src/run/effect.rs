@@ -2,6 +2,7 @@
 
 use crate::entry::CompactionReason;
 use crate::id::{CallSlot, EntryNo, HostId, RuntimeId};
+pub use crate::outcome::CancelCause;
 use crate::question::InputAnswer;
 use crate::run::plan::Situation;
 use crate::time::Timestamp;
@@ -106,14 +107,17 @@ pub enum Effect {
         /// What it hears.
         answer: InputAnswer,
     },
-    /// Tell the host to stop. Leads to nothing.
+    /// Tell the host to stop. Leads to [`super::input::Input::CallStopped`] if the host says that it did; a run that does
+    /// not wait for the call any more refuses that.
     CancelCall {
         /// The call.
         slot: CallSlot,
         /// The try, counted from 1.
         attempt: u32,
+        /// The reason, for programs.
+        cause: CancelCause,
         /// The reason, as people read it. Programs should not depend on its words.
-        reason: &'static str,
+        reason: String,
     },
 }
 

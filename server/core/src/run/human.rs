@@ -15,7 +15,7 @@ use crate::tool::Digest;
 pub enum QuestionKind {
     /// May this call run?
     Approve,
-    /// This call's host was lost: what became of it?
+    /// This call may or may not have taken effect: what became of it?
     InDoubt,
     /// Free text.
     Prompt,
@@ -55,6 +55,9 @@ pub struct Question {
     /// What is asked, of a prompt or a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<Box<QuestionContent>>,
+    /// Why it is asked, of a call in doubt; empty in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
     /// When it was asked.
     pub asked_at: Timestamp,
     /// When it is denied by itself.
@@ -240,6 +243,7 @@ impl Question {
             arguments: String::new(),
             digest: ask.digest(),
             ask: Some(Box::new(ask)),
+            why: String::new(),
             asked_at,
             expires_at: timeout.map(|timeout| asked_at.after(timeout)),
         }

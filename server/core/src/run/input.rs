@@ -126,6 +126,17 @@ pub enum Input {
         /// What is known of its effects.
         ran: Ran,
     },
+    /// A host stopped a call that was cancelled.
+    CallStopped {
+        /// The call.
+        slot: CallSlot,
+        /// The try, counted from 1.
+        attempt: u32,
+        /// What the host was given with the try.
+        lease: Digest,
+        /// False if the host is sure that it did not begin the call.
+        begun: bool,
+    },
     /// A human decided.
     Decided {
         /// The question.
@@ -298,6 +309,8 @@ pub enum CallFacts {
         requires_runtime: bool,
         /// What it is called where people read of it; empty where its tool says nothing.
         title: String,
+        /// Whether a passed deadline is its outcome, though it must not run twice.
+        deadline_is_outcome: bool,
     },
     /// A human answers it: see [`crate::run::ask_human`].
     AsksHuman,

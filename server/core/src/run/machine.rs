@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::id::{CallSlot, RunId, RuntimeId};
-use crate::run::effect::{Effect, Offer};
-use crate::run::event::Record;
+use crate::message::ToolStatus;
+use crate::run::effect::{CancelCause, Effect, Offer};
+use crate::run::event::{AfterAttempt, Event, Outcome, Record};
 use crate::run::input::Input;
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, Phase, PlacedRuntime, RoundCall, RunState};
-use crate::run::transition::builder::{PendingStep, TransitionBuilder};
+use crate::run::transition::builder::{DEADLINE_PASSED, PendingStep, TransitionBuilder};
 use crate::run::transition::{deadline, decide};
 use crate::time::Timestamp;
 use crate::tool::Runtime;
@@ -104,11 +105,12 @@ impl Machine {
         let recovered_at = if recovered { Some(now) } else { self.recovered_at };
         let runtime_before = self.state.runtime().filter(|_| self.state.is_live()).cloned();
         let mut builder = TransitionBuilder::new(&mut self.state, &mut self.pending_step, now, recovered_at);
-        decide(&mut builder, input)?;
+        decide(&mut builder, input, self.seen)?;
         let (records, answers) = builder.finish();
         self.seen = now;
         self.recovered_at = recovered_at;
-        let mut effects = if recovered { self.request_again(now) } else { self.request_changes(now) };
+        let mut effects =
+            if recovered { self.request_again(now, &records) } else { self.request_changes(now, &records) };
         effects.extend(answers);
         effects.extend(runtime_before.and_then(|runtime| self.close_unused(runtime)));
         Ok(Transition { records, effects })
@@ -139,21 +141,21 @@ impl Machine {
     }
 
     /// A new owner owes every effect anew.
-    fn request_again(&mut self, now: Timestamp) -> Vec<Effect> {
+    fn request_again(&mut self, now: Timestamp, records: &[Record]) -> Vec<Effect> {
         self.requested.clear();
         self.pending_step = None;
-        self.request_changes(now).into_iter().map(reclaim).collect()
+        self.request_changes(now, records).into_iter().map(reclaim).collect()
     }
 
     /// Compares the effects that are wanted with those requested so far: stops the obsolete ones, then requests the new
     /// ones.
-    fn request_changes(&mut self, now: Timestamp) -> Vec<Effect> {
+    fn request_changes(&mut self, now: Timestamp, records: &[Record]) -> Vec<Effect> {
         if self.state.situation().is_none() {
             self.pending_step = None;
         }
         let wanted = self.wanted(now);
         let obsolete = self.requested.keys().filter(|key| !wanted.contains_key(key));
-        let stops = obsolete.filter(|key| !has_found_host(key, &wanted)).map(stop);
+        let stops = obsolete.filter(|key| !has_found_host(key, &wanted)).map(|key| stop(key, records));
         let new = wanted.iter().filter(|(key, _)| !self.requested.contains_key(key));
         let effects = stops.chain(new.map(|(_, effect)| effect.clone())).collect();
         self.requested = wanted;
@@ -270,15 +272,48 @@ fn has_found_host(key: &EffectKey, wanted: &BTreeMap<EffectKey, Effect>) -> bool
 }
 
 /// The effect that stops an effect which was requested before.
-fn stop(key: &EffectKey) -> Effect {
+fn stop(key: &EffectKey, records: &[Record]) -> Effect {
     match *key {
         EffectKey::Prepare => Effect::StopPreparing,
         EffectKey::Model { number, attempt } => Effect::StopModel { model_call: number, attempt },
         EffectKey::Compact { number } => Effect::StopCompacting { number },
         EffectKey::Call { slot, attempt } => {
-            Effect::CancelCall { slot, attempt, reason: "the call is settled or given up" }
+            let (cause, reason) = cancel_cause(slot, records);
+            Effect::CancelCall { slot, attempt, cause, reason }
         }
         EffectKey::Seek { slot, .. } => Effect::StopSeeking { slot },
         EffectKey::Plan { decision } => Effect::StopPlanning { decision },
+    }
+}
+
+/// The reason why a host is not to go on with a call, from the events of the step. A host whose call is in doubt can only
+/// be there to hear it if the deadline was the reason.
+fn cancel_cause(slot: CallSlot, records: &[Record]) -> (CancelCause, String) {
+    let end = records.iter().find_map(|record| match &record.event {
+        Event::Finished { outcome, error, .. } => Some((*outcome, error)),
+        _ => None,
+    });
+    if let Some((outcome, error)) = end {
+        let given = error.as_ref().map(|error| error.message.clone()).filter(|message| !message.is_empty());
+        return match outcome {
+            Outcome::Aborted => {
+                (CancelCause::Aborted, given.unwrap_or_else(|| "the run was aborted".to_owned()))
+            }
+            Outcome::Completed | Outcome::Failed => {
+                (CancelCause::RunEnded, given.unwrap_or_else(|| "the run ended".to_owned()))
+            }
+        };
+    }
+    let deadline = records.iter().any(|record| match &record.event {
+        Event::CallSettled { message, .. } => message
+            .tool_result()
+            .is_some_and(|result| result.slot == slot && result.status == ToolStatus::TimedOut),
+        Event::CallAttemptFailed { slot: of, then: AfterAttempt::InDoubt, .. } => *of == slot,
+        _ => false,
+    });
+    if deadline {
+        (CancelCause::Deadline, DEADLINE_PASSED.to_owned())
+    } else {
+        (CancelCause::Settled, "the call is settled or given up".to_owned())
     }
 }

@@ -104,6 +104,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         arguments: Some(r#"{"city":"Bonn"}"#.to_owned()),
         needs_runtime: false,
         title: String::new(),
+        deadline_is_outcome: false,
     };
     let in_runtime = Event::CallProposed {
         asks_human: false,
@@ -115,6 +116,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         arguments: None,
         needs_runtime: true,
         title: String::new(),
+        deadline_is_outcome: false,
     };
     let titled = Event::CallProposed {
         asks_human: false,
@@ -125,6 +127,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_approval: false,
         arguments: None,
         needs_runtime: false,
+        deadline_is_outcome: false,
         title: "Read src/main.rs".to_owned(),
     };
     vec![
@@ -252,6 +255,7 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
     vec![
         ("call_proposed", proposed(EffectClass::Unsafe, true)),
         ("call_proposed.asks_human", asks_human()),
+        ("call_proposed.deadline_is_outcome", deadline_is_outcome()),
         ("call_proposed.read_only", proposed(EffectClass::ReadOnly, false)),
         (
             "call_offered",
@@ -285,6 +289,7 @@ fn questions() -> Vec<(&'static str, Event)> {
             ask: None,
             arguments: r#"{"city": "Köln"}"#.to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
+            why: String::new(),
             asked_at: Timestamp(1_790_000_003_000),
             expires_at,
         },
@@ -292,9 +297,27 @@ fn questions() -> Vec<(&'static str, Event)> {
     vec![
         ("human_requested", question(QuestionKind::Approve, Some(Timestamp(1_790_000_600_000)))),
         ("human_requested.in_doubt", question(QuestionKind::InDoubt, None)),
+        ("human_requested.in_doubt_why", doubted()),
         ("human_requested.prompt", prompted()),
         ("human_requested.select", selected()),
     ]
+}
+
+fn doubted() -> Event {
+    Event::HumanRequested {
+        question: Question {
+            request: request(),
+            kind: QuestionKind::InDoubt,
+            slot: Some(SLOT),
+            tool: "weather".to_owned(),
+            ask: None,
+            arguments: "{}".to_owned(),
+            digest: Digest::of(&[b"weather", b"{}"]),
+            why: "no answer within 30 s".to_owned(),
+            asked_at: Timestamp(1_790_000_003_000),
+            expires_at: None,
+        },
+    }
 }
 
 /// By the planner.
@@ -323,6 +346,7 @@ fn selected() -> Event {
             arguments: String::new(),
             digest: ask.digest(),
             ask: Some(Box::new(ask)),
+            why: String::new(),
             asked_at: Timestamp(1_790_000_003_000),
             expires_at: Some(Timestamp(1_790_000_600_000)),
         },
@@ -650,6 +674,14 @@ fn assistant(message: Message, finish: FinishReason, decision: Observation) -> E
     }
 }
 
+fn deadline_is_outcome() -> Event {
+    let mut event = proposed(EffectClass::Unsafe, false);
+    if let Event::CallProposed { deadline_is_outcome, .. } = &mut event {
+        *deadline_is_outcome = true;
+    }
+    event
+}
+
 fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
     Event::CallProposed {
         slot: SLOT,
@@ -661,6 +693,7 @@ fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
         arguments: None,
         needs_runtime: false,
         title: String::new(),
+        deadline_is_outcome: false,
     }
 }
 
@@ -675,6 +708,7 @@ fn asks_human() -> Event {
         arguments: None,
         needs_runtime: false,
         title: String::new(),
+        deadline_is_outcome: false,
     }
 }
 

@@ -7,7 +7,7 @@ use agentloop_core::context::build::messages;
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{CallSlot, EntryNo};
 use agentloop_core::message::{Role, SharedMessage, ToolStatus};
-use agentloop_core::run::effect::Effect;
+use agentloop_core::run::effect::{CancelCause, Effect};
 use agentloop_core::run::event::{Event, Outcome, Ran, Record};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, Input};
@@ -54,7 +54,7 @@ fn long_conversation() -> Script {
     script.wakes();
     script.runs(B, "paid");
     script.restarts();
-    script.asks([tool("ask").approval(), tool("slow"), tool("lost")]);
+    script.asks([tool("ask").approval(), tool("slow").deadline_is_outcome(), tool("lost")]);
     let (ask, slow, lost) = (CallSlot(2, 0), CallSlot(2, 1), CallSlot(2, 2));
     script.grants(slow);
     script.grants(lost);
@@ -173,11 +173,7 @@ fn stop_of(effect: &Effect) -> Effect {
             Effect::StopModel { model_call: *model_call, attempt: *attempt }
         }
         Effect::SeekHost { slot, .. } => Effect::StopSeeking { slot: *slot },
-        Effect::ReclaimCall(offer) => Effect::CancelCall {
-            slot: offer.slot,
-            attempt: offer.attempt,
-            reason: "the call is settled or given up",
-        },
+        Effect::ReclaimCall(offer) => cancelled(offer.slot, offer.attempt),
         other => panic!("not owed after a restart: {other:?}"),
     }
 }
@@ -258,6 +254,22 @@ fn an_aborted_call_says_what_is_known_of_it() {
     }
 }
 
+/// The host reads the reason that was given for the abort.
+fn cancelled(slot: CallSlot, attempt: u32) -> Effect {
+    Effect::CancelCall { slot, attempt, cause: CancelCause::Aborted, reason: "enough".to_owned() }
+}
+
+#[test]
+fn a_call_of_a_run_that_fails_is_told_that_the_run_ended() {
+    let mut script =
+        given_round(limited(|limits| limits.max_run_duration = Some(Millis::secs(9))), [tool("a")]);
+    script.grants(A);
+    let step = script.wakes();
+    let reason = "ran for longer than 9 s".to_owned();
+    let cancel = Effect::CancelCall { slot: A, attempt: 1, cause: CancelCause::RunEnded, reason };
+    assert_eq!(step.effects, [cancel]);
+}
+
 #[test]
 fn an_abort_withdraws_what_was_asked() {
     let mut script = given_round(spec(), [tool("pay").approval()]);
@@ -275,8 +287,7 @@ fn an_abort_hangs_up_at_once() {
     assert_eq!(script.aborts().effects, [Effect::StopModel { model_call: 1, attempt: 1 }]);
     let mut script = given_round(parallel(1), [tool("a"), tool("b")]);
     script.grants(A);
-    let cancel = Effect::CancelCall { slot: A, attempt: 1, reason: "the call is settled or given up" };
-    assert_eq!(script.aborts().effects, [cancel]);
+    assert_eq!(script.aborts().effects, [cancelled(A, 1)]);
     let mut script = given_round(parallel(1), [tool("a"), tool("b")]);
     assert_eq!(script.aborts().effects, [Effect::StopSeeking { slot: A }]);
 }

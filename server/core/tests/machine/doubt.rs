@@ -2,6 +2,7 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::message::ToolStatus;
+use agentloop_core::run::effect::{CancelCause, Effect};
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::Input;
@@ -68,8 +69,7 @@ fn a_call_that_was_approved_once_asks_again_when_in_doubt() {
 
 #[test]
 fn each_answer_to_a_doubt_settles_it() {
-    let unknown =
-        "outcome unknown: the tool's host was lost during the call, which may or may not have taken effect.";
+    let unknown = "outcome unknown: the host is gone; the call may or may not have taken effect.";
     let cases = [
         (deny(), ToolStatus::OutcomeUnknown, format!("{unknown} too dear")),
         (Decision::Deny { message: String::new() }, ToolStatus::OutcomeUnknown, unknown.to_owned()),
@@ -135,6 +135,93 @@ fn a_late_result_settles_a_doubt_and_withdraws_the_question() {
             matches!(refusal, Refusal::AlreadyResolved(answer) if answer.decision == Decision::Withdrawn)
         );
     }
+}
+
+/// An unsafe call whose deadline passed: its host is told to stop, and has a while to say whether it began.
+fn overdue() -> Script {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    let step = script.passes(Millis::secs(60));
+    assert_eq!(kinds(&step.records), "", "it is not settled yet");
+    let reason = "the call's deadline passed".to_owned();
+    let cancel = Effect::CancelCall { slot: A, attempt: 1, cause: CancelCause::Deadline, reason };
+    assert_eq!(step.effects, [cancel]);
+    assert_eq!(script.machine.deadline(), Some(script.now.after(Millis::secs(5))));
+    script
+}
+
+#[test]
+fn an_unsafe_call_is_in_doubt_after_its_deadline_and_a_late_result_settles_it() {
+    let mut script = overdue();
+    let step = script.wakes();
+    assert_eq!(kinds(&step.records), "call_attempt_failed human_requested");
+    let question = script.question(A).expect("it is asked");
+    assert_eq!((question.kind, question.why.as_str()), (QuestionKind::InDoubt, "no answer within 60 s"));
+    script.restarts();
+    script.finishes(A, "paid");
+    assert_eq!(script.result(A), (ToolStatus::Succeeded, "paid".to_owned()));
+}
+
+#[test]
+fn a_result_within_the_grace_of_the_cancel_counts() {
+    let mut script = overdue();
+    let step = script.finishes(A, "paid");
+    assert_eq!(kinds(&step.records), "call_settled model_call_started");
+    assert_eq!(script.result(A).0, ToolStatus::Succeeded);
+}
+
+#[test]
+fn only_a_host_that_did_not_begin_the_call_makes_it_time_out() {
+    let mut script = overdue();
+    let step = script.does(script.stopped(A, 1, false));
+    assert_eq!(kinds(&step.records), "call_attempt_failed call_settled model_call_started");
+    let output = "no answer within 60 s; the call did not begin".to_owned();
+    assert_eq!(script.result(A), (ToolStatus::TimedOut, output));
+    let mut script = overdue();
+    let step = script.does(script.stopped(A, 1, true));
+    assert_eq!(kinds(&step.records), "call_attempt_failed human_requested", "a stop proves nothing");
+    let step = script.does(script.stopped(A, 1, false));
+    let events = "human_resolved call_attempt_failed call_settled model_call_started";
+    assert_eq!(kinds(&step.records), events, "this does, later too");
+    assert_eq!(script.result(A).0, ToolStatus::TimedOut);
+}
+
+#[test]
+fn a_host_that_is_lost_after_the_deadline_leaves_the_same_doubt() {
+    let mut script = overdue();
+    script.loses(A, Ran::Maybe);
+    assert!(script.question(A).is_some());
+    let mut script = overdue();
+    script.loses(A, Ran::No);
+    assert_eq!(script.result(A).0, ToolStatus::TimedOut, "it did not begin");
+}
+
+#[test]
+fn a_deadline_that_is_an_outcome_is_one_for_unsafe_calls_too() {
+    let mut script = given_round(spec(), [tool("pay").deadline_is_outcome()]);
+    script.grants(A);
+    script.restarts();
+    let step = script.wakes();
+    assert_eq!(kinds(&step.records), "call_settled model_call_started");
+    let output = "no answer within 60 s; it may have taken effect all the same".to_owned();
+    assert_eq!(script.result(A), (ToolStatus::TimedOut, output));
+}
+
+#[test]
+fn a_call_in_doubt_that_was_not_begun_has_another_try() {
+    let mut script = in_doubt();
+    let step = script.does(script.stopped(A, 1, false));
+    assert_eq!(kinds(&step.records), "human_resolved call_attempt_failed");
+    script.wakes();
+    assert_eq!(offer(&script.grants(A)).attempt, 2);
+}
+
+#[test]
+fn a_restart_is_named_as_the_reason_of_a_doubt() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    script.restarts();
+    script.loses(A, Ran::Maybe);
+    let why = script.question(A).expect("it is asked").why;
+    assert_eq!(why, "the server restarted during the call: the host is gone");
 }
 
 #[test]

@@ -246,6 +246,7 @@ fn moves(node: &Node) -> Vec<Move> {
             moves.push(Move::Stray(script.finished(slot, attempt, ok("late"))));
             moves.push(Move::Stray(accepted(slot, attempt)));
             moves.push(Move::Stray(lost(slot, attempt.saturating_sub(1), Ran::Maybe)));
+            moves.extend([true, false].map(|begun| Move::Stray(script.stopped(slot, attempt, begun))));
         }
         moves.push(Move::Stray(granted(slot)));
     }

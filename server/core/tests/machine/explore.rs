@@ -381,6 +381,7 @@ fn stray(random: &mut Random, script: &Script) -> Input {
             outcome: ok("forged"),
             applied: Vec::new(),
         },
+        7 if random.one_in(2) => script.stopped(slot, attempt, random.one_in(2)),
         7 => lost(slot, attempt, random_ran(random)),
         _ => {
             let other_try = model_try + 1 + random.below(2) as u32;

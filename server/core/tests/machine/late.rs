@@ -70,6 +70,7 @@ fn a_result_of_a_call_that_was_settled_otherwise_is_stale() {
     let ends: [fn(&mut Script); 3] = [
         |script| {
             script.passes(Millis::secs(60));
+            script.does(script.stopped(A, 1, false));
         },
         |script| {
             script.aborts();
@@ -90,6 +91,7 @@ fn a_result_of_a_call_that_was_settled_otherwise_is_stale() {
     let mut script = given_round(spec(), [tool("a"), tool("b").approval()]);
     script.grants(A);
     script.passes(Millis::secs(60));
+    script.does(script.stopped(A, 1, false));
     assert_eq!(script.refuses(script.finished(A, 1, ok("paid"))), Refusal::StaleAttempt, "in the same round");
 }
 

@@ -9,6 +9,7 @@ use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Transition};
 use agentloop_core::run::refusal::Refusal;
+use agentloop_core::run::state::CallState;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::EffectClass;
@@ -164,8 +165,9 @@ fn hosts_have_a_while_to_come_back_with_calls_that_are_overdue() {
     script.finishes(A, "paid");
     assert_eq!(script.result(A).0, ToolStatus::Succeeded);
     let mut script = overdue();
+    assert_eq!(kinds(&script.wakes().records), "", "its host is told to stop");
     script.wakes();
-    assert_eq!(script.result(A).0, ToolStatus::TimedOut);
+    assert!(matches!(script.call_state(A), CallState::InDoubt { .. }));
 }
 
 #[test]

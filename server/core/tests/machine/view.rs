@@ -38,7 +38,11 @@ fn the_deadline_is_the_earliest_of_all() {
     let mut script = given(spec);
     let due = |script: &Script| script.machine.deadline().map(|at| at.since(T0).0 / 1_000);
     assert_eq!(due(&script), Some(100), "the run's own");
-    script.asks([tool("a").approval(), tool("b"), tool("c").within(Millis::secs(20))]);
+    script.asks([
+        tool("a").approval(),
+        tool("b"),
+        tool("c").class(EffectClass::ReadOnly).within(Millis::secs(20)),
+    ]);
     assert_eq!(due(&script), Some(40), "the question's");
     script.grants(B);
     assert_eq!(due(&script), Some(40), "a minute is longer");
@@ -58,7 +62,10 @@ fn the_deadline_is_the_earliest_of_all() {
 #[test]
 fn several_that_fall_due_together_are_done_together() {
     let spec = RunSpec { approval_timeout: Some(Millis::secs(60)), ..parallel(4) };
-    let mut script = given_round(spec, [tool("a").approval(), tool("b"), tool("c").approval()]);
+    let mut script = given_round(
+        spec,
+        [tool("a").approval(), tool("b").class(EffectClass::ReadOnly), tool("c").approval()],
+    );
     script.grants(B);
     let step = script.wakes();
     let events = "human_resolved call_settled human_resolved call_settled call_settled model_call_started";
@@ -82,7 +89,8 @@ fn a_call_that_is_given_up_is_told_to_stop() {
         (EffectClass::ReadOnly, "no answer within 2 s"),
         (EffectClass::Unsafe, "no answer within 2 s; it may have taken effect all the same"),
     ] {
-        let mut script = given_round(spec(), [tool("slow").class(class).within(Millis(1_500))]);
+        let mut script =
+            given_round(spec(), [tool("slow").class(class).deadline_is_outcome().within(Millis(1_500))]);
         script.grants(A);
         let step = script.wakes();
         assert_eq!(kinds(&step.records), "call_settled model_call_started");

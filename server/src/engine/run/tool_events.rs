@@ -34,6 +34,12 @@ impl CallSink for Engine {
                 return self.input_needed(&key, call, attempt, *question, timeout).await;
             }
             CallUpdate::Lost { attempt, message, ran } => Input::CallLost { slot, attempt, message, ran },
+            CallUpdate::Stopped { attempt, lease, begun: false } => {
+                return self.call_not_begun(&key, call, attempt, &lease).await;
+            }
+            CallUpdate::Stopped { attempt, lease, begun } => {
+                Input::CallStopped { slot, attempt, lease: Digest::claimed(lease), begun }
+            }
             CallUpdate::Progress { attempt, message, fraction } => {
                 return self.publish_progress(&key, Progress::Call { slot, attempt, message, fraction });
             }
@@ -177,6 +183,20 @@ impl Engine {
             Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
             Err(error) => {
                 tracing::warn!(call.id = %call, %error, "cannot record a call's question for input")
+            }
+        }
+    }
+
+    /// A host says that it did not begin a call that was cancelled. The run is made live for it: it may be parked with the
+    /// call in doubt, and the host says so once.
+    async fn call_not_begun(&self, key: &RunKey, call: &CallId, attempt: u32, lease: &str) {
+        let lease = Digest::claimed(lease);
+        let input = || Input::CallStopped { slot: call.slot, attempt, lease: lease.clone(), begun: false };
+        match self.deliver(key, input).await {
+            // Refused: the call is settled, or another run has its id.
+            Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
+            Err(error) => {
+                tracing::warn!(call.id = %call, %error, "cannot record that a call was not begun; it stays in doubt");
             }
         }
     }

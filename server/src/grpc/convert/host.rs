@@ -2,8 +2,8 @@
 
 use agentloop_core::extension::ExtensionDeclaration;
 use agentloop_core::host::frame::{
-    CallInHand, CallOutcome, CallRef, CallResult, Capability, Hello, HostFrame, QuestionContent, Ran,
-    RejectReason, SelectOption,
+    CallInHand, CallOutcome, CallRef, CallResult, CancelOutcome, Capability, Hello, HostFrame,
+    QuestionContent, Ran, RejectReason, SelectOption,
 };
 use agentloop_core::id::{CallId, HostId, IdError};
 use agentloop_core::limits::{
@@ -158,6 +158,7 @@ fn capability(capability: v1::Capability) -> Capability {
                 max_concurrency: tool.max_concurrency,
                 streams_output: tool.streams_output,
                 title: tool.title,
+                deadline_is_outcome: tool.deadline_is_outcome,
             })),
             Err(problem) => unreadable(tool.name, &format!("timeout: {problem}")),
         },
@@ -319,15 +320,16 @@ fn need_input(frame: v1::NeedInput) -> Parsed<HostFrame> {
 
 fn cancel_ack(frame: &v1::CancelAck) -> Parsed<HostFrame> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
-    let runs_on = match frame.outcome() {
-        v1::CancelOutcome::Cannot => true,
-        v1::CancelOutcome::Stopped
-        | v1::CancelOutcome::Finished
-        | v1::CancelOutcome::NotBegun
-        | v1::CancelOutcome::Unknown
-        | v1::CancelOutcome::Unspecified => false,
+    let outcome = match frame.outcome() {
+        v1::CancelOutcome::Cannot => CancelOutcome::RunsOn,
+        v1::CancelOutcome::Finished => CancelOutcome::Finished,
+        v1::CancelOutcome::NotBegun => CancelOutcome::NotBegun,
+        // A host that does not know the call may have forgotten that it began it.
+        v1::CancelOutcome::Stopped | v1::CancelOutcome::Unknown | v1::CancelOutcome::Unspecified => {
+            CancelOutcome::Stopped
+        }
     };
-    Ok(HostFrame::CancelAck { call, runs_on })
+    Ok(HostFrame::CancelAck { call, outcome })
 }
 
 fn millis(duration: prost_types::Duration) -> Result<Millis, String> {
@@ -500,7 +502,8 @@ mod tests {
         let Ok(HostFrame::Result(answer)) = read(Frame::CallFailed(failed)) else { panic!("an answer") };
         assert!(matches!(answer.outcome, CallOutcome::Failed { ran: Ran::Maybe, delay: Millis(0), .. }));
         let ack = v1::CancelAck { call_id: CALL.into(), attempt: 1, outcome: 0 };
-        assert_eq!(read(Frame::CancelAck(ack)), Ok(HostFrame::CancelAck { call: call(), runs_on: false }));
+        let stopped = HostFrame::CancelAck { call: call(), outcome: CancelOutcome::Stopped };
+        assert_eq!(read(Frame::CancelAck(ack)), Ok(stopped));
     }
 
     #[test]
@@ -525,6 +528,7 @@ mod tests {
             effect: 99,
             requires_approval: true,
             requires_runtime: false,
+            deadline_is_outcome: false,
             timeout: seconds(1, 500_000_000),
             max_concurrency: Some(3),
             streams_output: true,

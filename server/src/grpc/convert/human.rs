@@ -60,7 +60,11 @@ fn text(question: &Question) -> String {
     match question.kind {
         QuestionKind::Approve => format!("May {} run with these arguments?", question.tool),
         QuestionKind::InDoubt => {
-            format!("The host of {} was lost during this call. What became of it?", question.tool)
+            let why = if question.why.is_empty() { "its host was lost" } else { &question.why };
+            format!(
+                "This call of {} may or may not have taken effect: {why}. What became of it?",
+                question.tool
+            )
         }
         QuestionKind::Prompt | QuestionKind::Select => {
             question.ask.as_ref().map(|ask| ask.text.clone()).unwrap_or_default()

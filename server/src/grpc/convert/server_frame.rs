@@ -1,7 +1,8 @@
 //! Conversion of the server's frames to tool hosts.
 
 use agentloop_core::host::frame::{
-    CallRequest, CapabilityVerdict, Disposition, InputAnswer, ResultVerdict, ServerFrame, Welcome,
+    CallRequest, CancelCause, CapabilityVerdict, Disposition, InputAnswer, ResultVerdict, ServerFrame,
+    Welcome,
 };
 use agentloop_proto::v1::{self, connect_response::Frame, input_response};
 
@@ -26,12 +27,12 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
         ServerFrame::CloseRuntime { runtime } => {
             Frame::CloseRuntime(v1::CloseRuntime { runtime_id: runtime })
         }
-        ServerFrame::Cancel { call, reason, grace } => Frame::Cancel(v1::Cancel {
+        ServerFrame::Cancel { call, cause, reason, grace } => Frame::Cancel(v1::Cancel {
             call_id: call.call.to_string(),
             attempt: call.attempt,
             reason,
             grace_period: Some(duration(grace)),
-            ..v1::Cancel::default()
+            cause: cancel_cause(cause).into(),
         }),
         ServerFrame::ResultAck { call, verdict } => Frame::ResultAck(v1::ResultAck {
             call_id: call.call.to_string(),
@@ -117,6 +118,15 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
         traceparent: request.traceparent.map(|parent| parent.to_string()).unwrap_or_default(),
         runtime_id: request.runtime.map(|runtime| runtime.id.to_string()).unwrap_or_default(),
         ..v1::CallRequest::default()
+    }
+}
+
+fn cancel_cause(cause: CancelCause) -> v1::CancelCause {
+    match cause {
+        CancelCause::Aborted => v1::CancelCause::Aborted,
+        CancelCause::Deadline => v1::CancelCause::Deadline,
+        CancelCause::Settled => v1::CancelCause::Settled,
+        CancelCause::RunEnded => v1::CancelCause::RunEnded,
     }
 }
 

@@ -129,6 +129,7 @@ fn declaration(declared: &ToolDeclaration) -> v1::ToolDeclaration {
         max_concurrency: declared.max_concurrency,
         streams_output: declared.streams_output,
         title: declared.title.clone(),
+        deadline_is_outcome: declared.deadline_is_outcome,
         ..v1::ToolDeclaration::default()
     }
 }

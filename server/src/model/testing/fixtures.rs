@@ -90,6 +90,7 @@ pub(in crate::model) fn tool(name: &str, schema: &str) -> Arc<ToolDeclaration> {
         effect: EffectClass::ReadOnly,
         requires_approval: false,
         requires_runtime: false,
+        deadline_is_outcome: false,
         timeout: None,
         max_concurrency: None,
         streams_output: false,

@@ -210,6 +210,7 @@ impl Owner {
             ask: None,
             arguments: "{}".to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
+            why: String::new(),
             asked_at: self.now,
             expires_at: None,
         }

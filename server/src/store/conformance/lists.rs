@@ -118,6 +118,7 @@ pub async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
             effect: EffectClass::Keyed,
             requires_approval: true,
             requires_runtime: false,
+            deadline_is_outcome: false,
             timeout: None,
             max_concurrency: Some(2),
             streams_output: false,

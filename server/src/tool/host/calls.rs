@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::host::frame::CallRef;
+use agentloop_core::host::frame::{CallRef, CancelCause};
 use agentloop_core::host::{CallUpdate, Input, Output};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
@@ -64,9 +64,9 @@ impl Tools for RemoteTools {
         self.input(&owner.tenant, Input::Reclaim(translate::request(owner, call, offer)));
     }
 
-    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str) {
+    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str) {
         let call = CallRef { call: call.clone(), attempt };
-        self.input(tenant, Input::Cancel { call, reason: reason.to_owned() });
+        self.input(tenant, Input::Cancel { call, cause, reason: reason.to_owned() });
     }
 
     fn answer_input(&self, tenant: &TenantId, call: &CallId, attempt: u32, input: &str, answer: InputAnswer) {
@@ -127,6 +127,7 @@ impl RemoteTools {
             timeout: declared.timeout.unwrap_or(self.options().call_timeout),
             requires_runtime: declared.requires_runtime,
             title: title(&declared.title, arguments),
+            deadline_is_outcome: declared.deadline_is_outcome,
         }
     }
 

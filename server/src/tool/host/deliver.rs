@@ -116,7 +116,8 @@ fn droppable_size(news: &CallUpdate) -> usize {
         | CallUpdate::Denied { .. }
         | CallUpdate::Accepted { .. }
         | CallUpdate::InputNeeded { .. }
-        | CallUpdate::Lost { .. } => 0,
+        | CallUpdate::Lost { .. }
+        | CallUpdate::Stopped { .. } => 0,
     }
 }
 

@@ -48,6 +48,7 @@ async fn a_good_call_is_ready() {
         requires_approval,
         timeout,
         requires_runtime: false,
+        deadline_is_outcome: false,
         title: String::new(),
     };
     assert_eq!(

@@ -317,6 +317,7 @@ pub(crate) fn declaration(name: &str) -> ToolDeclaration {
         effect: EffectClass::Unsafe,
         requires_approval: false,
         requires_runtime: false,
+        deadline_is_outcome: false,
         timeout: None,
         max_concurrency: None,
         streams_output: false,

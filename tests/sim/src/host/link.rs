@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::frame::{
-    CallInHand, CallOutcome, CallRef, CallRequest, CallResult, Capability, Disposition, Hello, HostFrame,
-    RejectReason, ResultVerdict, ServerFrame,
+    CallInHand, CallOutcome, CallRef, CallRequest, CallResult, CancelOutcome, Capability, Disposition, Hello,
+    HostFrame, RejectReason, ResultVerdict, ServerFrame,
 };
 use agentloop_core::id::HostId;
 use agentloop_core::run::event::Event;
@@ -398,13 +398,14 @@ impl Host {
 
     fn cancels(&mut self, call: CallRef) {
         let Some(held) = self.held.get(&call) else {
-            return self.send(HostFrame::CancelAck { call, runs_on: false });
+            return self.send(HostFrame::CancelAck { call, outcome: CancelOutcome::Stopped });
         };
         let stops = !*held.done.borrow() && self.random.chance(700);
         if stops {
             self.forgets(&call);
         }
-        self.send(HostFrame::CancelAck { call, runs_on: !stops });
+        let outcome = if stops { CancelOutcome::Stopped } else { CancelOutcome::RunsOn };
+        self.send(HostFrame::CancelAck { call, outcome });
         self.credit();
     }
 

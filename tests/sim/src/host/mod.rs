@@ -38,6 +38,7 @@ pub(crate) fn tools() -> Vec<ToolDeclaration> {
         effect,
         requires_approval,
         requires_runtime: false,
+        deadline_is_outcome: false,
         timeout: Some(Millis::secs(30)),
         max_concurrency: None,
         streams_output: true,

@@ -183,7 +183,7 @@ fn a_failed_attempt_shows_its_reason() {
         })
     };
     check(&[asks_for_a_tool(), failed(ToolCallState::Ready)], &["call add {\"a\":1} pending: try 1: lost"]);
-    let in_doubt = ["call add {\"a\":1} in doubt: its host was lost"];
+    let in_doubt = ["call add {\"a\":1} in doubt: nobody knows if it took effect"];
     check(&[asks_for_a_tool(), failed(ToolCallState::InDoubt)], &in_doubt);
 }
 

@@ -36,7 +36,7 @@ pub(crate) enum CallState {
     AwaitingHuman,
     /// It runs on this host.
     Running { host: String, attempt: u32, since: Duration },
-    /// Its host was lost, and nobody knows if it took effect.
+    /// Nobody knows if it took effect: its host was lost, or its deadline passed.
     InDoubt,
     /// It has a result.
     Settled { status: ToolStatus, took: String, result: String },
@@ -90,7 +90,7 @@ impl CallBlock {
             CallState::Pending { why } if why.is_empty() => "pending".to_owned(),
             CallState::Pending { why } => format!("pending: {why}"),
             CallState::AwaitingHuman => "waits for approval".to_owned(),
-            CallState::InDoubt => "in doubt: its host was lost".to_owned(),
+            CallState::InDoubt => "in doubt: nobody knows if it took effect".to_owned(),
             CallState::Running { host, attempt, since } => {
                 let again = if *attempt > 1 { format!(", try {attempt}") } else { String::new() };
                 let seconds = now.saturating_sub(*since).as_secs();

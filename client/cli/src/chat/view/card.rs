@@ -57,7 +57,7 @@ pub(super) fn draw(card: &Card, frame: CardFrame, area: Rect, buf: &mut Buffer) 
 fn title(card: &Card, count: usize, has_keys: bool) -> String {
     let what = match card.request.kind() {
         HumanRequestKind::Approve => "may this run?",
-        HumanRequestKind::InDoubt => "did this take effect? Its host was lost",
+        HumanRequestKind::InDoubt => "did this take effect?",
         _ => "a question",
     };
     let more = if count > 1 { format!(" (1 of {count})") } else { String::new() };

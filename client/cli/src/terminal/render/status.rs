@@ -144,7 +144,6 @@ fn tool_result(style: Style, event: &ToolCallResult) -> Option<String> {
 /// A question for a human, with its call, options and id.
 pub(crate) fn question(style: Style, request: &HumanRequest) -> String {
     let asked = match request.kind() {
-        HumanRequestKind::InDoubt => "did this take effect? Its host was lost",
         HumanRequestKind::Approve => "may this run?",
         _ => request.question.as_str(),
     };

@@ -2,7 +2,8 @@
 
 use super::{Pool, Timer, first_of};
 use crate::host::call::{Assignment, CallState, TrackedCall};
-use crate::host::frame::{CallOutcome, CallRef, CallRequest, CallResult, Ran, ServerFrame};
+use crate::host::connection::StoppingCall;
+use crate::host::frame::{CallOutcome, CallRef, CallRequest, CallResult, CancelCause, Ran, ServerFrame};
 use crate::host::io::{CallUpdate, ConnectionId, Output};
 use crate::id::{CallId, HostId, RunId};
 
@@ -153,10 +154,10 @@ impl Pool {
 
     /// Cancels one attempt. A call that seeks a host, or was granted one, is already at its next attempt and is left
     /// alone: its run may seek a host before it gives up the failed attempt.
-    pub(super) fn cancel(&mut self, call: &CallRef, reason: String) {
+    pub(super) fn cancel(&mut self, call: &CallRef, cause: CancelCause, reason: String) {
         match self.calls.get(&call.call).map(|call| call.state.clone()) {
             Some(CallState::Assigned(assignment)) if assignment.is(call) => {
-                self.stop(call, &assignment, reason)
+                self.stop(call, &assignment, cause, reason)
             }
             Some(CallState::Recording(assignment)) if assignment.is(call) => {
                 self.remove(&call.call);
@@ -174,14 +175,22 @@ impl Pool {
     }
 
     /// Tells the host to stop the call. The call takes up room until the host has stopped it.
-    pub(super) fn stop(&mut self, call: &CallRef, assignment: &Assignment, reason: String) {
+    pub(super) fn stop(
+        &mut self,
+        call: &CallRef,
+        assignment: &Assignment,
+        cause: CancelCause,
+        reason: String,
+    ) {
         let tool = self.remove(&call.call).and_then(|call| call.tool);
         let Some(connection) = assignment.connection else { return };
         if let Some(stream) = self.stream(&assignment.host, connection) {
             stream.occupy(tool.as_deref());
-            stream.stopping.insert(call.clone(), tool);
+            let lease = assignment.lease.clone();
+            let overdue = cause == CancelCause::Deadline;
+            stream.stopping.insert(call.clone(), StoppingCall { tool, lease, overdue });
             let grace = self.options.cancel_grace;
-            self.send(connection, ServerFrame::Cancel { call: call.clone(), reason, grace });
+            self.send(connection, ServerFrame::Cancel { call: call.clone(), cause, reason, grace });
         }
     }
 

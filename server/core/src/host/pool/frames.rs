@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 
 use super::{Pool, Timer};
 use crate::host::call::CallState;
-use crate::host::frame::{CallOutcome, CallRef, CallResult, HostFrame, Ran, RejectReason, ServerFrame};
+use crate::host::frame::{
+    CallOutcome, CallRef, CallResult, CancelOutcome, HostFrame, Ran, RejectReason, ServerFrame,
+};
 use crate::host::io::{CallUpdate, CloseReason, ConnectionId, Output};
 use crate::id::HostId;
 use crate::limits::CALLS_PER_HOST_MAX;
@@ -39,7 +41,7 @@ impl Pool {
             HostFrame::NeedInput { call, question, timeout } => {
                 self.need_input(connection, &host, &call, question, timeout);
             }
-            HostFrame::CancelAck { call, runs_on } => self.cancel_ack(connection, &host, &call, runs_on),
+            HostFrame::CancelAck { call, outcome } => self.cancel_ack(connection, &host, &call, outcome),
             HostFrame::Draining => self.drain(connection),
             HostFrame::Goodbye => self.goodbye(connection),
             HostFrame::Pong => {}
@@ -134,7 +136,7 @@ impl Pool {
         let Some(assignment) =
             self.assignment(call).filter(|assignment| assignment.connection == Some(connection))
         else {
-            if self.stream(host, connection).is_some_and(|stream| stream.stopped(call)) {
+            if self.stream(host, connection).is_some_and(|stream| stream.stopped(call).is_some()) {
                 self.hosts_with_room.insert(host.clone());
             } else {
                 self.ignore(host);
@@ -295,13 +297,28 @@ impl Pool {
         self.out.push(Output::Result { tenant: self.tenant.clone(), connection, host, result });
     }
 
-    fn cancel_ack(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef, runs_on: bool) {
+    fn cancel_ack(
+        &mut self,
+        connection: ConnectionId,
+        host: &HostId,
+        call: &CallRef,
+        outcome: CancelOutcome,
+    ) {
         let Some(stream) = self.stream(host, connection) else { return };
         if !stream.stopping.contains_key(call) {
-            self.ignore(host);
-        } else if !runs_on && stream.stopped(call) {
-            self.hosts_with_room.insert(host.clone());
+            return self.ignore(host);
         }
+        if outcome == CancelOutcome::RunsOn {
+            return;
+        }
+        let Some(stopped) = stream.stopped(call) else { return };
+        self.hosts_with_room.insert(host.clone());
+        let begun = match outcome {
+            CancelOutcome::NotBegun => false,
+            CancelOutcome::Stopped if stopped.overdue => true,
+            CancelOutcome::Stopped | CancelOutcome::Finished | CancelOutcome::RunsOn => return,
+        };
+        self.tell(&call.call, CallUpdate::Stopped { attempt: call.attempt, lease: stopped.lease, begun });
     }
 
     /// Closes the stream of a host that was silent for too long; otherwise sets the next check.

@@ -89,7 +89,7 @@ impl Pool {
                     *running.entry(tool).or_default() += 1;
                 }
             }
-            for tool in stream.stopping.values().flatten() {
+            for tool in stream.stopping.values().filter_map(|stopping| stopping.tool.as_ref()) {
                 *running.entry(tool).or_default() += 1;
             }
             assert_eq!(stream.credit.reserved(), reserved);

@@ -105,7 +105,7 @@ impl Pool {
             Input::StopSeeking { call } => self.stop_seeking(&call),
             Input::Offer(request) => self.offer(*request),
             Input::Reclaim(request) => self.reclaim(&request),
-            Input::Cancel { call, reason } => self.cancel(&call, reason),
+            Input::Cancel { call, cause, reason } => self.cancel(&call, cause, reason),
             Input::AnswerInput { call, input, answer } => self.answer_input(call, input, answer),
             Input::CloseRuntime { host, runtime } => self.close_runtime(&host, runtime),
             Input::Release { run } => self.release(&run),

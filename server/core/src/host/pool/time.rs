@@ -2,7 +2,7 @@
 
 use super::{Pool, Timer};
 use crate::host::call::CallState;
-use crate::host::frame::{Ran, ServerFrame};
+use crate::host::frame::{CancelCause, Ran, ServerFrame};
 use crate::host::io::{CloseReason, ConnectionId, Output};
 use crate::id::{CallId, HostId};
 use crate::time::{Millis, Timestamp};
@@ -36,7 +36,7 @@ impl Pool {
                 let message = if assignment.connection.is_some() {
                     // A host that does not confirm one call would not confirm the next one either.
                     self.pause(&assignment.host, self.options.accept_timeout);
-                    self.stop(&call, &assignment, "not confirmed in time".to_owned());
+                    self.stop(&call, &assignment, CancelCause::Settled, "not confirmed in time".to_owned());
                     format!("host {} did not confirm the call in time", assignment.host)
                 } else {
                     format!("host {} did not come back in time", assignment.host)

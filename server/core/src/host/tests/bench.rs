@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::host::frame::{
-    CallInHand, CallOutcome, CallRef, CallRequest, CallResult, Disposition, HostFrame, InputAnswer,
-    RejectReason, ServerFrame,
+    CallInHand, CallOutcome, CallRef, CallRequest, CallResult, CancelCause, Disposition, HostFrame,
+    InputAnswer, RejectReason, ServerFrame,
 };
 use crate::host::{CallUpdate, ConnectionId, Fleet, FleetOptions, HostJoin, Input, Output, ServedTool};
 use crate::id::{CallId, HostId, RunId, SessionId, TenantId};
@@ -157,8 +157,12 @@ impl Bench {
         self.input(Input::Reclaim(request(text, host, tool)))
     }
 
+    pub(super) fn cancel_for(&mut self, text: &str, cause: CancelCause) -> Vec<String> {
+        self.input(Input::Cancel { call: call_ref(text), cause, reason: "why".into() })
+    }
+
     pub(super) fn cancel(&mut self, text: &str) -> Vec<String> {
-        self.input(Input::Cancel { call: call_ref(text), reason: "why".into() })
+        self.cancel_for(text, CancelCause::Settled)
     }
 
     pub(super) fn stop_seeking(&mut self, text: &str) -> Vec<String> {
@@ -297,6 +301,7 @@ fn show_update(update: &CallUpdate) -> String {
                 question.text
             )
         }
+        CallUpdate::Stopped { attempt, begun, .. } => format!("stopped #{attempt} begun {begun}"),
         CallUpdate::Lost { attempt, ran, .. } => format!("lost #{attempt} ran {ran:?}"),
         CallUpdate::Progress { attempt, message, .. } => format!("progress #{attempt} {message}"),
         CallUpdate::Output { attempt, chunk_seq, .. } => format!("output #{attempt} {chunk_seq}"),

@@ -1,7 +1,7 @@
 //! A call from its offer to its end.
 
 use super::bench::{Bench, call, call_ref, claim, joining, request};
-use crate::host::frame::{Disposition, RejectReason};
+use crate::host::frame::{CancelCause, CancelOutcome, Disposition, HostFrame, RejectReason};
 use crate::host::{HostJoin, Input};
 use crate::time::Millis;
 
@@ -154,12 +154,32 @@ fn cancel_is_pushed_and_the_room_stays_taken_until_the_call_stopped() {
     assert_eq!(bench.cancel("a/1.0#2"), [""; 0], "another attempt is not meant");
     assert_eq!(bench.cancel("a/1.0"), ["c1 <- cancel a/1.0#1"]);
     assert_eq!(bench.cancel("a/1.0"), [""; 0]);
-    let ack = |runs_on| crate::host::frame::HostFrame::CancelAck { call: call_ref("a/1.0"), runs_on };
-    assert_eq!(bench.frame(1, ack(true)), [""; 0], "it cannot be stopped");
+    let ack = |outcome| HostFrame::CancelAck { call: call_ref("a/1.0"), outcome };
+    assert_eq!(bench.frame(1, ack(CancelOutcome::RunsOn)), [""; 0], "it cannot be stopped");
     assert_eq!(bench.heartbeat(1, &["a/1.0"]), [""; 0]);
-    assert_eq!(bench.frame(1, ack(false)), ["b/1.0: granted h"]);
-    assert_eq!(bench.frame(1, ack(false)), [""; 0]);
+    assert_eq!(bench.frame(1, ack(CancelOutcome::Stopped)), ["b/1.0: granted h"]);
+    assert_eq!(bench.frame(1, ack(CancelOutcome::Stopped)), [""; 0]);
     assert_eq!(bench.ignored("h"), 1);
+}
+
+/// A run waits for the host's word where the deadline was the reason, and wants to know in any case that nothing happened.
+#[test]
+fn a_stop_is_reported_where_it_tells_the_run_something() {
+    let stopped = |begun| vec![format!("a/1.0: stopped #1 begun {begun}")];
+    for (cause, outcome, expected) in [
+        (CancelCause::Deadline, CancelOutcome::Stopped, stopped(true)),
+        (CancelCause::Deadline, CancelOutcome::NotBegun, stopped(false)),
+        (CancelCause::Deadline, CancelOutcome::Finished, vec![]),
+        (CancelCause::Deadline, CancelOutcome::RunsOn, vec![]),
+        (CancelCause::Settled, CancelOutcome::Stopped, vec![]),
+        (CancelCause::Settled, CancelOutcome::NotBegun, stopped(false)),
+    ] {
+        let mut bench = bench();
+        bench.running(1, "h", "a/1.0", "t");
+        assert_eq!(bench.cancel_for("a/1.0", cause), ["c1 <- cancel a/1.0#1"]);
+        let ack = HostFrame::CancelAck { call: call_ref("a/1.0"), outcome };
+        assert_eq!(bench.frame(1, ack), expected, "{cause:?} {outcome:?}");
+    }
 }
 
 #[test]

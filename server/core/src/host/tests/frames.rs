@@ -1,7 +1,7 @@
 //! Frames from hosts, expected and unexpected ones.
 
 use super::bench::{Bench, call_ref};
-use crate::host::frame::{Hello, HostFrame, InputAnswer, QuestionContent};
+use crate::host::frame::{CancelOutcome, Hello, HostFrame, InputAnswer, QuestionContent};
 use crate::limits::INPUT_FRAMES_PER_CALL_MAX;
 use crate::time::Millis;
 
@@ -172,7 +172,7 @@ fn frames_about_other_calls_are_ignored_and_counted() {
         (1, progress("a/1.0#7", "hm", None), lost("a/1.0#7", 1)),
         (2, output("a/1.0", 1), vec![]),
         (1, output("a/1.0#3", 1), vec![]),
-        (1, HostFrame::CancelAck { call: call_ref("a/1.0"), runs_on: false }, vec![]),
+        (1, HostFrame::CancelAck { call: call_ref("a/1.0"), outcome: CancelOutcome::Stopped }, vec![]),
         (1, HostFrame::Unknown, vec![]),
     ];
     let mut expected = [0, 0];

@@ -190,7 +190,14 @@ fn tenants_share_nothing() {
     let mut there = |input| bench.fleet.handle(&other, input, bench.now);
     let denied = there(Input::Seek { call: call("a/1.0"), tool: "t".into(), on: None });
     assert_eq!(denied.iter().map(super::bench::show).collect::<Vec<_>>(), ["a/1.0: denied serves"]);
-    assert_eq!(there(Input::Cancel { call: super::bench::call_ref("a/1.0"), reason: String::new() }), []);
+    assert_eq!(
+        there(Input::Cancel {
+            call: super::bench::call_ref("a/1.0"),
+            cause: crate::host::frame::CancelCause::Settled,
+            reason: String::new()
+        }),
+        []
+    );
     assert_eq!(there(Input::Release { run: call("a/1.0").run }), []);
     assert_eq!(bench.fleet.hosts(&other), []);
     assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);

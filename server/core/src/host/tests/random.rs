@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::bench::{Bench, call, call_ref, claim, host, joining};
-use crate::host::frame::{Disposition, HostFrame, RejectReason};
+use crate::host::frame::{CancelCause, CancelOutcome, Disposition, HostFrame, RejectReason};
 use crate::host::{ConnectionId, FleetOptions, HostJoin, Input};
 use crate::time::Millis;
 
@@ -264,7 +264,7 @@ impl World {
         match self.calls.remove(&id) {
             Some(CallView::Offered { attempt, .. }) => {
                 let call = call_ref(&format!("{id}#{attempt}"));
-                self.input(Input::Cancel { call, reason: String::new() })
+                self.input(Input::Cancel { call, cause: CancelCause::Deadline, reason: String::new() })
             }
             Some(CallView::Seeking | CallView::Granted(_)) => {
                 self.input(Input::StopSeeking { call: call(&id) })
@@ -320,7 +320,15 @@ impl World {
         let call = call_ref(&self.attempt(&id));
         let frame = match self.dice.roll(20) {
             0 => HostFrame::Draining,
-            1..=4 => HostFrame::CancelAck { call, runs_on: self.dice.roll(2) == 0 },
+            1..=4 => HostFrame::CancelAck {
+                call,
+                outcome: match self.dice.roll(4) {
+                    0 => CancelOutcome::RunsOn,
+                    1 => CancelOutcome::NotBegun,
+                    2 => CancelOutcome::Finished,
+                    _ => CancelOutcome::Stopped,
+                },
+            },
             5..=9 => {
                 HostFrame::Output { call, chunk_seq: self.dice.roll(9), stderr: false, data: Vec::new() }
             }

@@ -246,6 +246,9 @@ pub enum Event {
         /// What it is called where people read of it; empty where its tool says nothing.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         title: String,
+        /// Whether a passed deadline is its outcome, though it must not run twice.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        deadline_is_outcome: bool,
     },
     /// A tool call is given to a host.
     CallOffered {

@@ -20,6 +20,8 @@ pub struct RoundCall {
     pub effect: EffectClass,
     /// Time allowed for one attempt, from offer to result.
     pub timeout: Millis,
+    /// True if a passed deadline is the outcome of a call that must not run twice. Otherwise the call is in doubt then.
+    pub deadline_is_outcome: bool,
     /// True if a human's answer is the result: no host runs the call.
     pub asks_human: bool,
     /// True if the call needs a runtime.
@@ -80,8 +82,12 @@ pub enum CallState {
     InDoubt {
         /// The question; `None` until it is asked, by the same input.
         request: Option<RequestId>,
-        /// The time at which the host was lost.
+        /// The time at which the doubt began.
         since: Timestamp,
+        /// The deadline of the attempt.
+        due: Timestamp,
+        /// The reason of the doubt, for people.
+        why: String,
     },
     /// A human's answer will be the result.
     AwaitingInput {
@@ -165,6 +171,12 @@ impl RoundCall {
             | CallState::AwaitingInput { .. }
             | CallState::Settled => None,
         }
+    }
+
+    /// True if the call is in doubt when its deadline passes, because it must not run twice and may have run.
+    #[must_use]
+    pub fn is_doubtful_at_deadline(&self) -> bool {
+        !self.effect.repeatable() && !self.deadline_is_outcome
     }
 
     /// Digest of the tool's name and the arguments: the content that a human approves.

@@ -38,9 +38,12 @@
 //! Offered, Accepted    InputNeeded, Decided, expired     the same; the deadline stands still in between
 //!                      CallFinished                      Settled | Ready (next attempt)
 //!                      CallLost                          Ready (next attempt) | InDoubt | Settled
-//!                      its deadline                      Settled
+//!                      its deadline                      Settled; or the same for a while, then InDoubt, if the call
+//!                                                        must not run twice
+//!                      CallStopped, after its deadline   InDoubt | Settled (did not begin)
 //! InDoubt              Decided: approve                  Ready (next attempt) | AwaitingInstruction (stepped runs)
 //!                      CallFinished: has not run         Ready (next attempt)
+//!                      CallStopped: did not begin        Ready (next attempt) | Settled, after its deadline
 //!                      Decided: else | CallFinished | expired  Settled
 //! ```
 

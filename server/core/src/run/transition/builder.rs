@@ -2,11 +2,14 @@
 
 use crate::id::{CallSlot, RequestId};
 use crate::question::InputAnswer;
-use crate::run::effect::Effect;
+use crate::run::effect::{CancelCause, Effect};
 use crate::run::event::{Event, Record};
 use crate::run::state::RunState;
 use crate::run::status::RunStatus;
 use crate::time::Timestamp;
+
+/// What a host reads of a call whose deadline passed.
+pub(in crate::run) const DEADLINE_PASSED: &str = "the call's deadline passed";
 
 /// Collects the events and answers that an input leads to.
 pub(in crate::run) struct TransitionBuilder<'a> {
@@ -18,7 +21,7 @@ pub(in crate::run) struct TransitionBuilder<'a> {
     /// The call of `Step` that waits for its instruction.
     pub(super) pending_step: &'a mut Option<PendingStep>,
     records: Vec<Record>,
-    /// Answers for running calls, about their questions.
+    /// Messages for running calls: answers to their questions, or that their time is up.
     answers: Vec<Effect>,
 }
 
@@ -56,6 +59,12 @@ impl<'a> TransitionBuilder<'a> {
     /// Tells a host the answer to a question of its call.
     pub(super) fn answer(&mut self, slot: CallSlot, attempt: u32, input: String, answer: InputAnswer) {
         self.answers.push(Effect::AnswerInput { slot, attempt, input, answer });
+    }
+
+    /// Tells a host that the time of its call is up. The call still waits for the host's word on that.
+    pub(super) fn cancel_at_deadline(&mut self, slot: CallSlot, attempt: u32) {
+        let (cause, reason) = (CancelCause::Deadline, DEADLINE_PASSED.to_owned());
+        self.answers.push(Effect::CancelCall { slot, attempt, cause, reason });
     }
 
     /// The events, and the answers that follow the other effects.

@@ -1,7 +1,9 @@
 //! Input of time: deadlines, and what happens when one passes.
 
 use crate::id::CallSlot;
+use crate::limits::CANCEL_GRACE_SECS;
 use crate::message::ToolStatus;
+use crate::run::event::Ran;
 use crate::run::human::Question;
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, Phase, RoundCall, RunState};
@@ -13,6 +15,9 @@ use crate::time::{Millis, Timestamp};
 /// Time that hosts have after a restart to come back with calls of before it. It holds even if a call's own time is up:
 /// its result may be waiting at the host.
 const RECLAIM_GRACE: Millis = Millis::secs(30);
+
+/// Time that a host has after the deadline of a call that must not run twice, to stop it and to say whether it began.
+const CANCEL_GRACE: Millis = Millis::secs(CANCEL_GRACE_SECS);
 
 /// The earliest time at which something is due. `seen` is the latest time that the machine was told: a call's backoff
 /// that ended by then is no longer due, the call waits for a host.
@@ -46,20 +51,64 @@ pub(in crate::run) fn next(
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
         | CallState::AwaitingInput { .. }
-        | CallState::Settled => given_up_at(call, recovered_at),
+        | CallState::Settled => {
+            let times = [timeout_at(call, recovered_at), given_up_at(call, recovered_at)];
+            times.into_iter().flatten().find(|at| *at > seen).or(times[1])
+        }
     });
     let questions = state.open_questions().filter_map(|question| question.expires_at);
     run.into_iter().chain(backoff).chain(calls).chain(questions).min()
 }
 
-/// The time at which the last attempt of a call is given up.
+/// The time at which the last attempt of a call is given up: at the end of its time, or after its host had time to say
+/// whether it began.
 fn given_up_at(call: &RoundCall, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
+    let timeout = timeout_at(call, recovered_at)?;
+    Some(if call.is_doubtful_at_deadline() { timeout.after(CANCEL_GRACE) } else { timeout })
+}
+
+/// The end of the time of a call's last attempt.
+fn timeout_at(call: &RoundCall, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
     let deadline = call.deadline()?;
-    match (&call.state, recovered_at) {
-        (CallState::Offered { at } | CallState::Accepted { at }, Some(recovered)) if *at <= recovered => {
-            Some(deadline.max(recovered.after(RECLAIM_GRACE)))
+    match recovered_at.filter(|_| is_from_before_restart(call, recovered_at)) {
+        Some(recovered) => Some(deadline.max(recovered.after(RECLAIM_GRACE))),
+        None => Some(deadline),
+    }
+}
+
+/// True if a host was given the call before this owner took the run over.
+pub(super) fn is_from_before_restart(call: &RoundCall, recovered_at: Option<Timestamp>) -> bool {
+    match call.state {
+        CallState::Offered { at } | CallState::Accepted { at } => {
+            recovered_at.is_some_and(|recovered| at <= recovered)
         }
-        _ => Some(deadline),
+        CallState::Proposed
+        | CallState::AwaitingApproval { .. }
+        | CallState::AwaitingInstruction { .. }
+        | CallState::AwaitingInput { .. }
+        | CallState::Ready { .. }
+        | CallState::InDoubt { .. }
+        | CallState::Settled => false,
+    }
+}
+
+/// True if the time of a call is up, so that its host was told to stop.
+pub(super) fn is_overdue(builder: &TransitionBuilder<'_>, call: &RoundCall) -> bool {
+    timeout_at(call, builder.recovered_at).is_some_and(|timeout| timeout <= builder.now)
+}
+
+/// Tells hosts to stop the calls whose time is up since the machine was last told the time, and that are not given up
+/// at once.
+pub(super) fn cancel_overdue(builder: &mut TransitionBuilder<'_>, seen: Timestamp) {
+    let recovered_at = builder.recovered_at;
+    let is_due = |call: &&RoundCall| {
+        let timeout = timeout_at(call, recovered_at);
+        call.is_doubtful_at_deadline() && timeout.is_some_and(|at| seen < at && at <= builder.now)
+    };
+    let overdue = builder.state().round().iter().filter(is_due);
+    let overdue: Vec<(CallSlot, u32)> = overdue.map(|call| (call.slot, call.attempt)).collect();
+    for (slot, attempt) in overdue {
+        builder.cancel_at_deadline(slot, attempt);
     }
 }
 
@@ -109,6 +158,10 @@ fn time_out_calls(builder: &mut TransitionBuilder<'_>) {
 
 fn time_out(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
     let call = builder.state().call(slot).expect("only an open call times out");
-    let output = format!("no answer within {} s{}", call.timeout.0.div_ceil(1_000), calls::doubt(call));
+    if call.is_doubtful_at_deadline() {
+        let message = calls::no_answer(call);
+        return calls::put_in_doubt(builder, slot, message, Ran::Maybe);
+    }
+    let output = format!("{}{}", calls::no_answer(call), calls::doubt(call));
     calls::settle(builder, slot, ToolStatus::TimedOut, output);
 }

@@ -9,6 +9,7 @@ use crate::run::input::CallOutcome;
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, RoundCall};
 use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::deadline;
 use crate::run::transition::routine::{calls, extension, question};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
@@ -135,12 +136,77 @@ pub(super) fn lost(
     ran: Ran,
 ) -> Result<(), Refusal> {
     let call = calls::in_flight(builder, slot, attempt)?;
-    let (may_repeat, last) = (may_repeat(call, ran), call.attempt >= TOOL_ATTEMPTS_MAX);
+    if !may_repeat(call, ran) {
+        let message = if deadline::is_from_before_restart(call, builder.recovered_at) {
+            format!("the server restarted during the call: {message}")
+        } else {
+            message
+        };
+        calls::put_in_doubt(builder, slot, message, ran);
+    } else if call.is_doubtful_at_deadline() && deadline::is_overdue(builder, call) {
+        never_began(builder, slot, attempt);
+    } else {
+        try_again(builder, slot, attempt, message, ran);
+    }
+    Ok(())
+}
+
+/// A host stopped a call that was cancelled. This matters if the deadline was the reason, or if the call is in doubt and
+/// did not begin.
+pub(super) fn stopped(
+    builder: &mut TransitionBuilder<'_>,
+    slot: CallSlot,
+    attempt: u32,
+    lease: &Digest,
+    begun: bool,
+) -> Result<(), Refusal> {
+    if attempt == 0 || *lease != builder.state().lease(slot, attempt) {
+        return Err(Refusal::UnknownCall);
+    }
+    let call = calls::open(builder, slot)?;
+    if call.attempt != attempt {
+        return Err(Refusal::StaleAttempt);
+    }
+    let overdue = match call.state {
+        CallState::Offered { .. } | CallState::Accepted { .. } if deadline::is_overdue(builder, call) => true,
+        CallState::InDoubt { due, .. } if !begun => due <= builder.now,
+        CallState::Offered { .. }
+        | CallState::Accepted { .. }
+        | CallState::InDoubt { .. }
+        | CallState::Proposed
+        | CallState::AwaitingApproval { .. }
+        | CallState::AwaitingInput { .. }
+        | CallState::AwaitingInstruction { .. }
+        | CallState::Ready { .. }
+        | CallState::Settled => return Err(Refusal::StaleAttempt),
+    };
+    if begun {
+        let message = format!("{}, and its host stopped it", calls::no_answer(call));
+        calls::put_in_doubt(builder, slot, message, Ran::Maybe);
+    } else if overdue {
+        never_began(builder, slot, attempt);
+    } else {
+        try_again(builder, slot, attempt, NEVER_BEGAN.to_owned(), Ran::No);
+    }
+    Ok(())
+}
+
+const NEVER_BEGAN: &str = "the host did not begin the call";
+
+/// The time of a call is up, and its host did not begin it: there is nothing to doubt.
+fn never_began(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32) {
     question::withdraw(builder, slot);
-    if !may_repeat {
-        builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then: AfterAttempt::InDoubt });
-        question::ask_in_doubt(builder, slot);
-    } else if last {
+    let (message, then) = (NEVER_BEGAN.to_owned(), AfterAttempt::Settle);
+    builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran: Ran::No, then });
+    let call = builder.state().call(slot).expect("only an open call times out");
+    let output = format!("{}; the call did not begin", calls::no_answer(call));
+    calls::settle(builder, slot, ToolStatus::TimedOut, output);
+}
+
+/// Leads to another attempt after one without a result, as long as there may be one.
+fn try_again(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32, message: String, ran: Ran) {
+    question::withdraw(builder, slot);
+    if attempt >= TOOL_ATTEMPTS_MAX {
         let output = format!("given up after {attempt} tries: {message}");
         builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then: AfterAttempt::Settle });
         calls::settle(builder, slot, ToolStatus::Unavailable, output);
@@ -149,7 +215,6 @@ pub(super) fn lost(
         let then = AfterAttempt::Retry { at };
         builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then });
     }
-    Ok(())
 }
 
 fn may_repeat(call: &RoundCall, ran: Ran) -> bool {

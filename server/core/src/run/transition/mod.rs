@@ -16,15 +16,23 @@ mod start;
 
 use crate::run::input::Input;
 use crate::run::refusal::Refusal;
+use crate::time::Timestamp;
 
 use builder::TransitionBuilder;
 use decided::Submission;
 use host::HostResult;
 
 /// Decides on the events that an input leads to. A refused input has added none.
-pub(super) fn decide(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Refusal> {
+///
+/// `seen` is the latest time that the machine was told before.
+pub(super) fn decide(
+    builder: &mut TransitionBuilder<'_>,
+    input: Input,
+    seen: Timestamp,
+) -> Result<(), Refusal> {
     dispatch(builder, input)?;
     routine::plan::plan(builder);
+    deadline::cancel_overdue(builder, seen);
     Ok(())
 }
 
@@ -56,6 +64,9 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
             host::finished(builder, slot, attempt, &lease, HostResult { host, outcome, applied })
         }
         Input::CallLost { slot, attempt, message, ran } => host::lost(builder, slot, attempt, message, ran),
+        Input::CallStopped { slot, attempt, lease, begun } => {
+            host::stopped(builder, slot, attempt, &lease, begun)
+        }
         Input::Decided { request, decision, digest, by, remember } => {
             let remember = remember.as_deref();
             decided::decided(

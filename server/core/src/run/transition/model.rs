@@ -88,7 +88,14 @@ fn propose(
             calls::settle(builder, call.slot, ToolStatus::Rejected, message);
         }
         CallFacts::AsksHuman => propose_question(builder, call, arguments),
-        CallFacts::Ready { effect, requires_approval, timeout, requires_runtime, title } => {
+        CallFacts::Ready {
+            effect,
+            requires_approval,
+            timeout,
+            requires_runtime,
+            title,
+            deadline_is_outcome,
+        } => {
             let runs_with = arguments.as_deref().unwrap_or(&call.arguments);
             let ruling = policy::ruling(builder.state(), &call.name, runs_with, requires_approval);
             if let Ruling::Deny(rule) = ruling {
@@ -106,6 +113,7 @@ fn propose(
                 arguments,
                 needs_runtime: requires_runtime,
                 title,
+                deadline_is_outcome,
             });
             if needs_approval && !builder.state().spec().is_directed() {
                 question::ask_approval(builder, call.slot);
@@ -132,6 +140,7 @@ fn propose_question(builder: &mut TransitionBuilder<'_>, call: &ToolCall, argume
         arguments,
         needs_runtime: false,
         title: String::new(),
+        deadline_is_outcome: false,
     });
     question::ask_input(builder, call.slot);
 }

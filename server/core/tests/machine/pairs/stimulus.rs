@@ -110,6 +110,16 @@ table! {
     LoseY               "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc !st"
     LoseK               "!uc !uc !st !st !st !st !st !st !st !st !st !st !st !st !st !st !st"
     LoseNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    StopX               "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc !st"
+    StopXOverdue        "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st Dbt Dbt !st !uc !st"
+    StopXNotBegun       "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st Lat !uc !st"
+    StopXNeverBegun     "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st Mod Mod Mod !uc !st"
+    StopXOtherLease     "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    StopXNoTry          "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    StopXOtherTry       "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc !st"
+    StopY               "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc !st"
+    StopK               "!uc !uc !st !st !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    StopNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
 
     ApproveX            "!rq !rq !rq !rq !rq !rq !rq !rq Rdy !ba !rq !rq !rq !rq Rdy !rq !ba"
     ApproveXEdited      "!rq !rq !rq !rq !rq !rq !rq !rq Rdy !ba !rq !rq !rq !rq Rdy !rq !ba"
@@ -138,7 +148,7 @@ table! {
     PlannerDecides      "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
     PlannerFails        "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
     DeadlineTooEarly    "!ph =   =   =   =   !ph !ph !ph =   =   =   =   =   =   =   =   =  "
-    DeadlineLongPast    "!ph =   =   Mod =   !ph !ph !ph Mod Mod =   =   Mod Mod Mod =   Acc"
+    DeadlineLongPast    "!ph =   =   Mod =   !ph !ph !ph Mod Mod =   =   Dbt Dbt Mod =   Acc"
     Recovered           "!ph =   Mod =   =   =   =   =   =   =   =   =   =   =   =   =   =  "
 }
 
@@ -257,6 +267,17 @@ impl Stimulus {
             Self::LoseY => lost(Y, 1, Ran::No),
             Self::LoseK => lost(K, 1, Ran::No),
             Self::LoseNever => lost(NEVER, 1, Ran::No),
+            Self::StopX | Self::StopXOverdue => script.stopped(X, x_try, true),
+            Self::StopXNotBegun | Self::StopXNeverBegun => script.stopped(X, x_try, false),
+            Self::StopXOtherLease => {
+                let lease = script.state().lease(Y, x_try);
+                Input::CallStopped { slot: X, attempt: x_try, lease, begun: false }
+            }
+            Self::StopXNoTry => script.stopped(X, 0, false),
+            Self::StopXOtherTry => script.stopped(X, x_try + 1, false),
+            Self::StopY => script.stopped(Y, 1, false),
+            Self::StopK => script.stopped(K, 1, false),
+            Self::StopNever => script.stopped(NEVER, 1, false),
             Self::ApproveX => decides(Decision::Approve),
             Self::ApproveXEdited => decides(edits(r#"{"city":"Ulm"}"#)),
             Self::RefuseX => decides(deny()),
@@ -289,7 +310,10 @@ impl Stimulus {
 
     /// How much later it happens.
     pub(super) fn wait(self) -> Millis {
-        if self == Self::DeadlineLongPast { HOUR } else { Millis(0) }
+        match self {
+            Self::DeadlineLongPast | Self::StopXOverdue | Self::StopXNeverBegun => HOUR,
+            _ => Millis(0),
+        }
     }
 }
 
@@ -342,6 +366,17 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
             Ran::Maybe => &[LoseXMaybeRun],
             Ran::Yes => &[LoseXRun],
         },
+        Input::CallStopped { begun: true, .. } => &[StopX, StopXOverdue],
+        Input::CallStopped { begun: false, .. } => &[
+            StopXNotBegun,
+            StopXNeverBegun,
+            StopXOtherLease,
+            StopXNoTry,
+            StopXOtherTry,
+            StopY,
+            StopK,
+            StopNever,
+        ],
         Input::Decided { decision, .. } => match decision {
             Decision::Approve => &[
                 ApproveX,

@@ -151,6 +151,7 @@ pub(crate) fn tool(name: &'static str) -> Tool {
         requires_approval: false,
         timeout: Millis::secs(60),
         requires_runtime: false,
+        deadline_is_outcome: false,
         title: String::new(),
     };
     Tool { name, arguments: "{}".to_owned(), facts }
@@ -190,6 +191,13 @@ impl Tool {
     pub(crate) fn in_runtime(mut self) -> Self {
         if let CallFacts::Ready { requires_runtime, .. } = &mut self.facts {
             *requires_runtime = true;
+        }
+        self
+    }
+
+    pub(crate) fn deadline_is_outcome(mut self) -> Self {
+        if let CallFacts::Ready { deadline_is_outcome, .. } = &mut self.facts {
+            *deadline_is_outcome = true;
         }
         self
     }

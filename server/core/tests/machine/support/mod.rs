@@ -269,6 +269,11 @@ impl Script {
         Input::CallFinished { slot, attempt, lease, host: host(), outcome, applied: Vec::new() }
     }
 
+    /// A host's word, with the lease that this try was given, that it stopped a cancelled call.
+    pub(crate) fn stopped(&self, slot: CallSlot, attempt: u32, begun: bool) -> Input {
+        Input::CallStopped { slot, attempt, lease: self.state().lease(slot, attempt), begun }
+    }
+
     // ---- people
 
     #[track_caller]

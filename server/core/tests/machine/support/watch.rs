@@ -9,7 +9,7 @@ use agentloop_core::id::{CallSlot, EntryNo, RunId, RuntimeId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::policy::PolicyAction;
-use agentloop_core::run::effect::{Effect, Offer};
+use agentloop_core::run::effect::{CancelCause, Effect, Offer};
 use agentloop_core::run::event::{Added, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::Input;
@@ -217,6 +217,12 @@ impl Watch {
                 }
                 Effect::StopCompacting { number } => stops(Owed::Compact(*number), &mut self.owed),
                 Effect::Compact { number, .. } => self.owe(Owed::Compact(*number), effect),
+                // The call is owed until its host had time to say whether it began.
+                Effect::CancelCall { slot, attempt, cause: CancelCause::Deadline, .. }
+                    if self.shadow.call(*slot).is_some_and(|call| call.in_flight()) =>
+                {
+                    assert!(self.owed.contains_key(&Owed::Call(*slot, *attempt)), "nobody hears {effect:?}");
+                }
                 Effect::CancelCall { slot, attempt, .. } => {
                     stops(Owed::Call(*slot, *attempt), &mut self.owed)
                 }
@@ -389,9 +395,9 @@ fn answered(input: &Input) -> Option<Owed> {
         Input::ModelFailed { model_call, attempt, .. }
         | Input::ContextTooLarge { model_call, attempt, .. } => Some(Owed::Model(*model_call, *attempt)),
         Input::SlotGranted { slot, .. } | Input::SlotDenied { slot, .. } => Some(Owed::Seek(*slot)),
-        Input::CallFinished { slot, attempt, .. } | Input::CallLost { slot, attempt, .. } => {
-            Some(Owed::Call(*slot, *attempt))
-        }
+        Input::CallFinished { slot, attempt, .. }
+        | Input::CallLost { slot, attempt, .. }
+        | Input::CallStopped { slot, attempt, .. } => Some(Owed::Call(*slot, *attempt)),
         Input::Planned { decision, .. } => Some(Owed::Plan(*decision)),
         Input::Prepared(_) => Some(Owed::Prepare),
         Input::Start(_)

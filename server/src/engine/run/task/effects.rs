@@ -114,8 +114,8 @@ impl RunTask {
             Effect::AnswerInput { slot, attempt, input, answer } => {
                 tools.answer_input(self.tenant(), &self.call_id(slot), attempt, &input, answer);
             }
-            Effect::CancelCall { slot, attempt, reason } => {
-                tools.cancel(self.tenant(), &self.call_id(slot), attempt, reason);
+            Effect::CancelCall { slot, attempt, cause, reason } => {
+                tools.cancel(self.tenant(), &self.call_id(slot), attempt, cause, &reason);
             }
         }
     }

@@ -15,6 +15,7 @@ fn declaration(name: &str) -> ToolDeclaration {
         effect: agentloop_core::tool::EffectClass::ReadOnly,
         requires_approval: false,
         requires_runtime: false,
+        deadline_is_outcome: false,
         timeout: None,
         max_concurrency: None,
         streams_output: false,

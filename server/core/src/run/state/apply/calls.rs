@@ -17,6 +17,7 @@ pub(super) struct Proposed<'a> {
     pub(super) arguments: Option<&'a String>,
     pub(super) needs_runtime: bool,
     pub(super) title: &'a str,
+    pub(super) deadline_is_outcome: bool,
 }
 
 impl RunState {
@@ -29,6 +30,7 @@ impl RunState {
         call.timeout = proposed.timeout;
         call.needs_runtime = proposed.needs_runtime;
         call.title = proposed.title.to_owned();
+        call.deadline_is_outcome = proposed.deadline_is_outcome;
         call.asks_human = proposed.asks_human;
         call.state = if proposed.asks_human {
             CallState::AwaitingInput { request: None }
@@ -83,12 +85,15 @@ impl RunState {
         self.open_call_mut(slot).checkpoint = Some(checkpoint.to_vec());
     }
 
-    pub(super) fn call_attempt_failed(&mut self, slot: CallSlot, then: AfterAttempt) {
+    pub(super) fn call_attempt_failed(&mut self, slot: CallSlot, message: &str, then: AfterAttempt) {
         let since = self.now();
         let call = self.open_call_mut(slot);
         match then {
             AfterAttempt::Retry { at: not_before } => call.state = CallState::Ready { since, not_before },
-            AfterAttempt::InDoubt => call.state = CallState::InDoubt { request: None, since },
+            AfterAttempt::InDoubt => {
+                let (due, why) = (call.timeout_at().unwrap_or(since), message.to_owned());
+                call.state = CallState::InDoubt { request: None, since, due, why };
+            }
             AfterAttempt::Settle => {}
         }
     }

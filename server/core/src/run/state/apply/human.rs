@@ -15,13 +15,16 @@ impl RunState {
     }
 
     fn await_answer(&mut self, slot: CallSlot, question: &Question) {
-        let since = self.now();
         let call = self.open_call_mut(slot);
         let request = Some(question.request.clone());
         match question.kind {
             _ if question.input().is_some() => call.open_inputs += 1,
             QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
-            QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since },
+            QuestionKind::InDoubt => {
+                if let CallState::InDoubt { request: asked, .. } = &mut call.state {
+                    *asked = request;
+                }
+            }
             QuestionKind::Prompt | QuestionKind::Select => {
                 call.state = CallState::AwaitingInput { request };
             }

@@ -72,6 +72,7 @@ impl RunState {
                 arguments,
                 needs_runtime,
                 title,
+                deadline_is_outcome,
                 ..
             } => self.call_proposed(
                 *slot,
@@ -80,6 +81,7 @@ impl RunState {
                     timeout: *timeout,
                     needs_approval: *needs_approval,
                     asks_human: *asks_human,
+                    deadline_is_outcome: *deadline_is_outcome,
                     arguments: arguments.as_ref(),
                     needs_runtime: *needs_runtime,
                     title,
@@ -88,7 +90,9 @@ impl RunState {
             Event::CallOffered { slot, attempt, host, .. } => self.call_offered(*slot, *attempt, host),
             Event::CallAccepted { slot, .. } => self.call_accepted(*slot),
             Event::CallCheckpoint { slot, checkpoint, .. } => self.call_checkpoint(*slot, checkpoint),
-            Event::CallAttemptFailed { slot, then, .. } => self.call_attempt_failed(*slot, *then),
+            Event::CallAttemptFailed { slot, message, then, .. } => {
+                self.call_attempt_failed(*slot, message, *then);
+            }
             Event::CallSettled { slot, attempt, host, message, duration, .. } => {
                 self.call_settled(*slot, *attempt, host.is_some(), message, *duration);
             }

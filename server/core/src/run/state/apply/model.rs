@@ -66,6 +66,7 @@ impl RoundCall {
             requested: requested.clone(),
             effect: EffectClass::Unsafe,
             timeout: Millis(0),
+            deadline_is_outcome: false,
             asks_human: false,
             needs_runtime: false,
             title: String::new(),

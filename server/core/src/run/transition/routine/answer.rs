@@ -12,8 +12,11 @@ use crate::run::status::RunErrorCode;
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::{calls, finish, waiting};
 
-const OUTCOME_UNKNOWN: &str =
-    "outcome unknown: the tool's host was lost during the call, which may or may not have taken effect.";
+/// The result of a call in doubt that nobody settled otherwise.
+fn outcome_unknown(why: &str) -> String {
+    let why = if why.is_empty() { "the tool's host was lost during the call" } else { why };
+    format!("outcome unknown: {why}; the call may or may not have taken effect.")
+}
 
 /// Records an answer and does what it says.
 pub(in crate::run::transition) fn resolve(
@@ -80,7 +83,7 @@ fn move_call(builder: &mut TransitionBuilder<'_>, slot: CallSlot, question: &Que
     }
     let result = match question.kind {
         QuestionKind::Approve => result_of_approval(decision),
-        QuestionKind::InDoubt => result_of_doubt(decision),
+        QuestionKind::InDoubt => result_of_doubt(&question.why, decision),
         QuestionKind::Prompt | QuestionKind::Select => result_of_input(question, &decision),
     };
     if let Some((status, output)) = result {
@@ -115,13 +118,13 @@ fn result_of_input(question: &Question, decision: &Decision) -> Option<(ToolStat
 }
 
 /// The result of a call in doubt; `None` if the call runs once more.
-fn result_of_doubt(decision: Decision) -> Option<(ToolStatus, String)> {
+fn result_of_doubt(why: &str, decision: Decision) -> Option<(ToolStatus, String)> {
     match decision {
         Decision::Deny { message } => {
-            let output = format!("{OUTCOME_UNKNOWN} {message}").trim_end().to_owned();
+            let output = format!("{} {message}", outcome_unknown(why)).trim_end().to_owned();
             Some((ToolStatus::OutcomeUnknown, output))
         }
-        Decision::Expired => Some((ToolStatus::OutcomeUnknown, OUTCOME_UNKNOWN.to_owned())),
+        Decision::Expired => Some((ToolStatus::OutcomeUnknown, outcome_unknown(why))),
         Decision::AnswerInPlace { output } => Some((ToolStatus::Answered, output)),
         Decision::Approve
         | Decision::ApproveWithEdits { .. }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crate::id::{CallSlot, HostId};
 use crate::limits::QUOTED_ARGUMENTS_BYTES_MAX;
 use crate::message::{Image, Message, Part, Role, ToolResult, ToolStatus};
-use crate::run::event::Event;
+use crate::run::event::{AfterAttempt, Event, Ran};
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, RoundCall};
 use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::routine::question;
 use crate::time::Millis;
 
 /// An unsettled call of the current round.
@@ -127,6 +128,24 @@ fn quoted(arguments: &str) -> Cow<'_, str> {
         all if all.len() == arguments.len() => all.into(),
         first => format!("{first} [cut: the first {end} of {} bytes]", arguments.len()).into(),
     }
+}
+
+/// Puts a call in doubt: a late result, a human or time settles it.
+pub(in crate::run::transition) fn put_in_doubt(
+    builder: &mut TransitionBuilder<'_>,
+    slot: CallSlot,
+    message: String,
+    ran: Ran,
+) {
+    let attempt = builder.state().call(slot).expect("only an open call is in doubt").attempt;
+    question::withdraw(builder, slot);
+    builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then: AfterAttempt::InDoubt });
+    question::ask_in_doubt(builder, slot);
+}
+
+/// The first words of what is said of a call whose time is up.
+pub(in crate::run::transition) fn no_answer(call: &RoundCall) -> String {
+    format!("no answer within {} s", call.timeout.0.div_ceil(1_000))
 }
 
 /// A warning for the model if the call may have taken effect and must not run twice; else empty.

@@ -39,6 +39,7 @@ fn ask_about(
     expires_at: Option<Timestamp>,
 ) {
     let call = builder.state().call(slot).expect("only an open call is asked about");
+    let why = if let CallState::InDoubt { why, .. } = &call.state { why.clone() } else { String::new() };
     let question = Question {
         request: builder.state().call_id(slot).request(call.attempt),
         kind,
@@ -47,6 +48,7 @@ fn ask_about(
         arguments: call.arguments.clone(),
         digest: call.digest(),
         ask: None,
+        why,
         asked_at: builder.now,
         expires_at,
     };
