@@ -2,7 +2,7 @@
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_refused;
-use agentloop_tests::events::{names, results};
+use agentloop_tests::events::{Events, names, results};
 use agentloop_tests::host::Host;
 use agentloop_tests::input::{in_session, named};
 use agentloop_tests::model::Model;
@@ -14,6 +14,7 @@ use tonic::Code;
 use wire::complete_call_request::Outcome;
 use wire::connect_request::Frame;
 use wire::connect_response::Frame as ServerFrame;
+use wire::run_event::Event;
 use wire::{EffectClass, ResultVerdict, RunStatus, ToolStatus};
 
 async fn complete(server: &TestServer, result: wire::CallResult) -> Result<ResultVerdict, tonic::Status> {
@@ -54,8 +55,62 @@ async fn a_result_that_comes_after_the_end_is_stale() {
     let cancel = host.wait_for(|frame| matches!(frame, ServerFrame::Cancel(_))).await;
     let ServerFrame::Cancel(cancel) = cancel else { unreachable!("it was waited for") };
     assert_eq!((cancel.call_id.as_str(), cancel.attempt), (call.call_id.as_str(), 1));
+    assert_eq!(cancel.cause(), wire::CancelCause::Aborted);
     assert_eq!(complete(&server, result_of(&call, "late")).await.expect("known"), ResultVerdict::Stale);
     assert_eq!(results(&events.rest().await)[0].status(), ToolStatus::Aborted);
+}
+
+/// A call of a tool that gives up after 100 ms, with its cancel, which comes before the call has any result.
+async fn overdue_call(host: &mut RawHost, events: &mut Events) -> wire::CallRequest {
+    let call = host.take_call().await;
+    events.wait_for_name("tool_call_accepted").await;
+    let cancel = host.wait_for(|frame| matches!(frame, ServerFrame::Cancel(_))).await;
+    let ServerFrame::Cancel(cancel) = cancel else { unreachable!("it was waited for") };
+    assert_eq!((cancel.call_id.as_str(), cancel.attempt), (call.call_id.as_str(), 1));
+    assert_eq!(cancel.cause(), wire::CancelCause::Deadline);
+    call
+}
+
+fn impatient() -> wire::ToolDeclaration {
+    let timeout = prost_types::Duration { seconds: 0, nanos: 100_000_000 };
+    wire::ToolDeclaration { timeout: Some(timeout), ..declared("job", EffectClass::Unsafe) }
+}
+
+fn ack(call: &wire::CallRequest, outcome: wire::CancelOutcome) -> Frame {
+    let (call_id, attempt) = (call.call_id.clone(), call.attempt);
+    Frame::CancelAck(wire::CancelAck { call_id, attempt, outcome: outcome.into() })
+}
+
+#[tokio::test]
+async fn an_unsafe_call_at_its_deadline_waits_for_its_late_result() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", vec![impatient()]).await;
+    model.asks("job", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = overdue_call(&mut host, &mut events).await;
+    host.send(ack(&call, wire::CancelOutcome::Stopped));
+    let asked = events.wait_for_name("human_requested").await;
+    let Some(Event::HumanRequested(asked)) = asked.event else { panic!("a question") };
+    let question = asked.request.expect("a question");
+    assert_eq!(question.kind(), wire::HumanRequestKind::InDoubt);
+    assert!(question.question.contains("no answer within 1 s"), "{}", question.question);
+    assert_eq!(complete(&server, result_of(&call, "late")).await.expect("taken"), ResultVerdict::Recorded);
+    let results = results(&events.rest().await);
+    assert_eq!((results[0].status(), results[0].output.as_str()), (ToolStatus::Succeeded, "late"));
+}
+
+#[tokio::test]
+async fn an_unsafe_call_that_was_not_begun_times_out() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", vec![impatient()]).await;
+    model.asks("job", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = overdue_call(&mut host, &mut events).await;
+    host.send(ack(&call, wire::CancelOutcome::NotBegun));
+    let results = results(&events.rest().await);
+    assert_eq!(results[0].status(), ToolStatus::TimedOut);
 }
 
 #[tokio::test]

@@ -64,12 +64,16 @@ type Call struct {
 }
 
 func newCall(ctx context.Context, h *Host, request *pb.CallRequest) *Call {
+	deadline := request.Deadline.AsTime()
+	if request.TimeLeft != nil { // this clock may differ from the server's
+		deadline = time.Now().Add(request.TimeLeft.AsDuration())
+	}
 	return &Call{
 		CallID:         request.CallId,
 		Attempt:        request.Attempt,
 		IdempotencyKey: request.IdempotencyKey,
 		Checkpoint:     request.Checkpoint,
-		Deadline:       request.Deadline.AsTime(),
+		Deadline:       deadline,
 		RunID:          request.RunId,
 		SessionID:      request.SessionId,
 		TurnID:         request.TurnId,

@@ -210,7 +210,11 @@ func (h *Host) onEnd(tracked *trackedCall, outcome *outcome) {
 func (h *Host) recordOutcome(tracked *trackedCall, outcome *outcome) {
 	if tracked.cancelling && outcome.failure != nil {
 		delete(h.calls, tracked.key())
-		h.acknowledgeCancel(tracked.key(), pb.CancelOutcome_CANCEL_OUTCOME_STOPPED)
+		stopped := pb.CancelOutcome_CANCEL_OUTCOME_STOPPED
+		if outcome.failure.Effect == pb.AttemptEffect_ATTEMPT_EFFECT_NONE {
+			stopped = pb.CancelOutcome_CANCEL_OUTCOME_NOT_BEGUN
+		}
+		h.acknowledgeCancel(tracked.key(), stopped)
 		return
 	}
 	if tracked.cancelling {

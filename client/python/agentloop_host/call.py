@@ -52,6 +52,8 @@ class Call:
         self.idempotency_key: str = request.idempotency_key
         self.checkpoint: bytes | None = request.checkpoint if request.HasField("checkpoint") else None
         self.deadline: datetime = request.deadline.ToDatetime(UTC)
+        if request.HasField("time_left"):  # this clock may differ from the server's
+            self.deadline = datetime.now(UTC) + request.time_left.ToTimedelta()
         self.run_id: str = request.run_id
         self.session_id: str = request.session_id
         self.turn_id: str = request.turn_id

@@ -296,6 +296,8 @@ class Host:
             if opened is None:
                 raise RuntimeError("it was never opened")
             return await asyncio.shield(opened)
+        except asyncio.CancelledError as error:
+            raise ToolFailed("the call was stopped before it began", effect=ATTEMPT_EFFECT_NONE) from error
         except Exception as error:
             raise ToolFailed(f"the runtime cannot be opened: {error}", effect=ATTEMPT_EFFECT_NONE) from error
 
@@ -364,7 +366,9 @@ class Host:
             return  # the call was dropped
         if tracked.cancelling and isinstance(outcome, pb.CallFailed):
             del self._calls[key]
-            self._acknowledge_cancel(tracked.call, pb.CANCEL_OUTCOME_STOPPED)
+            begun = outcome.effect != ATTEMPT_EFFECT_NONE
+            stopped = pb.CANCEL_OUTCOME_STOPPED if begun else pb.CANCEL_OUTCOME_NOT_BEGUN
+            self._acknowledge_cancel(tracked.call, stopped)
             return
         if tracked.cancelling:
             self._acknowledge_cancel(tracked.call, pb.CANCEL_OUTCOME_FINISHED)

@@ -6,7 +6,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use agentloop_proto::v1::{CallRequest, OutputStream, Progress, input_response::Response};
@@ -34,11 +34,20 @@ pub struct CallContext {
 struct SharedCall {
     key: CallKey,
     request: CallRequest,
+    deadline: Option<SystemTime>,
     stop: Stop,
     events: mpsc::Sender<TaskEvent>,
     runtime: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// The number of questions asked so far.
     questions: AtomicU32,
+}
+
+/// The deadline by this machine's clock, where the server says how much time is left. An older server does not; then both
+/// clocks must agree.
+fn deadline(request: &CallRequest) -> Option<SystemTime> {
+    let left = request.time_left.and_then(|left| Duration::try_from(left).ok());
+    let by_this_clock = left.and_then(|left| SystemTime::now().checked_add(left));
+    by_this_clock.or_else(|| request.deadline.and_then(|deadline| SystemTime::try_from(deadline).ok()))
 }
 
 impl CallContext {
@@ -51,7 +60,10 @@ impl CallContext {
         // The handler has the parsed arguments; this copy would waste memory.
         request.arguments_json.clear();
         let (runtime, questions) = (OnceLock::new(), AtomicU32::new(0));
-        CallContext { call: Arc::new(SharedCall { key, request, stop, events, runtime, questions }) }
+        let deadline = deadline(&request);
+        CallContext {
+            call: Arc::new(SharedCall { key, request, deadline, stop, events, runtime, questions }),
+        }
     }
 
     /// The id of the call. It is the same for all attempts, and after reconnects and restarts.
@@ -74,9 +86,9 @@ impl CallContext {
         self.call.request.checkpoint.as_deref()
     }
 
-    /// The time at which the server cancels the call, by the server's clock.
+    /// The time at which the server cancels the call, by the clock of this machine.
     pub fn deadline(&self) -> Option<SystemTime> {
-        self.call.request.deadline.and_then(|deadline| SystemTime::try_from(deadline).ok())
+        self.call.deadline
     }
 
     /// The id of the run that made the call.

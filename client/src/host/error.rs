@@ -40,6 +40,10 @@ impl ToolError {
         self
     }
 
+    pub(crate) fn is_without_effect(&self) -> bool {
+        self.effect == AttemptEffect::None
+    }
+
     /// Says that the call changed nothing: another attempt is safe.
     pub fn did_nothing(self) -> Self {
         self.with_effect(AttemptEffect::None)

@@ -194,7 +194,10 @@ impl HostState {
 fn after_runtime(runtime: Option<OpeningRuntime>, context: CallContext, call: CallFuture) -> CallFuture {
     Box::pin(async move {
         let opened = match runtime {
-            Some(runtime) => runtime.opened().await,
+            Some(runtime) => tokio::select! {
+                opened = runtime.opened() => opened,
+                () = context.cancelled().cancelled() => Err("the call was stopped".to_owned()),
+            },
             None => Err("it was never opened".to_owned()),
         };
         match opened {

@@ -4,6 +4,7 @@ import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
 import type { CallRequest, NeedInput } from "../gen/agentloop/v1/tool_host.js";
 import { type DeepPartial, Image } from "../gen/agentloop/v1/types.js";
 import { type Option, Questions, type QuestionOptions } from "./ask.js";
+import { milliseconds } from "./connection.js";
 import { ToolFailed } from "./failure.js";
 import { cut, type Frame, type FrameBound, messageOf, sizeOf } from "./frame.js";
 
@@ -54,7 +55,8 @@ export class Call {
     this.attempt = request.attempt;
     this.idempotencyKey = request.idempotencyKey;
     this.checkpoint = request.checkpoint;
-    this.deadline = request.deadline;
+    // Where the time left is given, this clock may differ from the server's.
+    this.deadline = request.timeLeft ? new Date(Date.now() + milliseconds(request.timeLeft)) : request.deadline;
     this.runId = request.runId;
     this.sessionId = request.sessionId;
     this.turnId = request.turnId;

@@ -5,6 +5,7 @@ import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
+import { AttemptEffect } from "../gen/agentloop/v1/events.js";
 import {
   CallDisposition,
   type CallRequest,
@@ -310,7 +311,8 @@ export class Host {
   #recordOutcome(tracked: TrackedCall, outcome: Outcome): void {
     if (tracked.cancelling && "failure" in outcome) {
       this.#calls.delete(key(tracked.call));
-      this.#acknowledgeCancel(tracked.call, CancelOutcome.STOPPED);
+      const begun = outcome.failure.effect !== AttemptEffect.NONE;
+      this.#acknowledgeCancel(tracked.call, begun ? CancelOutcome.STOPPED : CancelOutcome.NOT_BEGUN);
       return;
     }
     if (tracked.cancelling) this.#acknowledgeCancel(tracked.call, CancelOutcome.FINISHED);

@@ -75,7 +75,8 @@ export class Runtimes {
   }
 }
 
-/** Rejects when the signal aborts. */
+/** Rejects when the signal aborts: the call did not begin. */
 function aborted(signal: AbortSignal): Promise<never> {
-  return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason), { once: true }));
+  const notBegun = () => new ToolFailed("the call was stopped before it began", { effect: AttemptEffect.NONE });
+  return new Promise((_, reject) => signal.addEventListener("abort", () => reject(notBegun()), { once: true }));
 }

@@ -19,6 +19,7 @@ use crate::host::{
     call::question::OpenQuestions,
     call::result_cache::{CachedResult, ResultCache},
     call::task::Stop,
+    error::ToolError,
 };
 
 /// Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
@@ -215,6 +216,7 @@ impl Calls {
         let result = outcome.into_result();
         let cancelled = running.interest == Interest::Cancelled;
         let wanted = running.interest == Interest::Wanted || (cancelled && result.is_ok());
+        let begun = !result.as_ref().is_err_and(ToolError::is_without_effect);
         let cached = CachedResult { idempotency_key: running.idempotency_key, result };
         if wanted {
             self.keep(key, &running.lease_token, cached);
@@ -223,7 +225,11 @@ impl Calls {
             self.cache.put(key.clone(), cached);
         }
         if cancelled {
-            let outcome = if wanted { CancelOutcome::Finished } else { CancelOutcome::Stopped };
+            let outcome = match (wanted, begun) {
+                (true, _) => CancelOutcome::Finished,
+                (false, true) => CancelOutcome::Stopped,
+                (false, false) => CancelOutcome::NotBegun,
+            };
             frames.push(cancel_ack(key, outcome));
         }
         frames

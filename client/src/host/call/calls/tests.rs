@@ -116,6 +116,15 @@ fn a_cancelled_call_that_stops_sends_no_result() {
 }
 
 #[test]
+fn a_cancelled_call_that_did_nothing_was_not_begun() {
+    let (mut calls, _) = two_running();
+    calls.cancel(&key("a"), GRACE);
+    let stopped = ToolError::failed("it waited for its runtime").did_nothing();
+    let frames = calls.finish(&key("a"), Outcome::Ended(Err(stopped)));
+    assert_eq!(frames, [cancel_ack(&key("a"), CancelOutcome::NotBegun)]);
+}
+
+#[test]
 fn a_cancelled_call_that_finishes_sends_its_result() {
     let (mut calls, _) = two_running();
     calls.cancel(&key("a"), GRACE);
