@@ -429,7 +429,13 @@ async fn a_cancel_is_pushed() {
     let mut host = harness.host("h", &["weather"]).await;
     harness.give("r/1.0", 1, "weather");
     host.take().await;
-    harness.tools.cancel(&tenant(), &call_id("r/1.0"), 1, "the user has changed their mind");
+    harness.tools.cancel(
+        &tenant(),
+        &call_id("r/1.0"),
+        1,
+        CancelCause::Aborted,
+        "the user has changed their mind",
+    );
     let Told::Cancel(cancel) = host.told().await else { panic!("no cancel") };
     assert_eq!((cancel.call_id.as_str(), cancel.attempt), ("r/1.0", 1));
     assert_eq!(cancel.grace_period, Some(prost_types::Duration { seconds: 5, nanos: 0 }));

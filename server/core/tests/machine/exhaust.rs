@@ -3,7 +3,7 @@
 //! A search of our own and not a model checker's: the transitions are the machine itself, what is checked after each is
 //! what `Watch` checks for every other test, and a counterexample is a list of inputs. States are merged by all that
 //! decides what can happen next, so the search ends by itself; what goes wrong is counted, since a call can be lost and
-//! let run again without end: one crash each, and one loss where calls run in turn. `AGENTLOOP_EXHAUST=n` allows n more crashes and losses than the default, for as long as
+//! let run again without end: one crash each, and one loss, or one more try of a call in doubt, where calls run in turn. `AGENTLOOP_EXHAUST=n` allows n more crashes and losses than the default, for as long as
 //! one likes to wait.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -15,7 +15,7 @@ use agentloop_core::context::build::messages;
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::message::{FinishReason, Part};
 use agentloop_core::run::event::Ran;
-use agentloop_core::run::human::Decision;
+use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::Phase;
@@ -232,15 +232,19 @@ fn moves(node: &Node) -> Vec<Move> {
         answers(script, owed, &mut moves);
     }
     for slot in [A, B] {
-        if script.question(slot).is_some() {
+        if let Some(question) = script.question(slot) {
             let text = Decision::Text { text: "that".to_owned() };
-            let good =
-                [Decision::Approve, deny(), text].map(|decision| Move::Good(script.decision(slot, decision)));
-            moves.extend(good);
+            moves.extend([deny(), text].map(|decision| Move::Good(script.decision(slot, decision))));
+            // A call that runs out of time can be let run again without end.
+            let approve = script.decision(slot, Decision::Approve);
+            let again = question.kind == QuestionKind::InDoubt;
+            moves.push(if again { Move::Bad(approve) } else { Move::Good(approve) });
             moves.push(Move::Stray(script.decision(slot, deny_and_stop())));
         }
         // What was answered before, or belongs to a try that is over.
-        moves.push(Move::Stray(script.decision(slot, Decision::Approve)));
+        if script.question(slot).is_none() {
+            moves.push(Move::Stray(script.decision(slot, Decision::Approve)));
+        }
         let tries = script.state().call(slot).map_or(1, |call| call.attempt);
         for attempt in 1..=tries {
             moves.push(Move::Stray(script.finished(slot, attempt, ok("late"))));

@@ -188,7 +188,7 @@ fn the_provider_may_ask_for_a_longer_wait() {
         failure.retry_after = Some(Millis::secs(seconds));
         failure.status = Some(429);
         script.model_fails_with(failure);
-        let error = script.state().last_error().clone().expect("it is kept");
+        let error = script.state().last_error().expect("it is kept");
         assert_eq!(error.http_status, Some(429));
         wait(&script)
     };

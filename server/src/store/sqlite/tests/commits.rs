@@ -216,6 +216,7 @@ async fn the_views_show_the_journal_and_tool_calls() {
         tool: format!("tool-{index}"),
         effect: EffectClass::Keyed,
         timeout: Millis(1),
+        deadline_is_outcome: false,
         needs_approval: false,
         asks_human: false,
         arguments: None,
