@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::host::frame::CancelCause;
 use agentloop_core::run::input::CallOutcome;
 use agentloop_proto::v1::connect_request::Frame as Say;
 use agentloop_proto::v1::connect_response::Frame as Told;
