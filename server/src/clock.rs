@@ -1,30 +1,55 @@
 //! The source of the time of day. The core takes the time as an argument; only the code around it reads a clock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use agentloop_core::time::{Millis, Timestamp};
 
 /// Tells the time of day.
 ///
-/// The time may jump, because operators and time servers set clocks. Arithmetic on [`Timestamp`] saturates, so a jump
-/// back only makes a wait longer.
+/// Every wait of a run follows it, so it should pass evenly. A run takes a time before that of its last event for that
+/// time, so a jump back, also one over a restart, makes no wait longer than it was when it began.
 pub trait Clock: Send + Sync + 'static {
     /// The time of day, in milliseconds since 1970.
     fn now(&self) -> Timestamp;
 }
 
-/// The operating system's clock.
+/// The time of day when the process first read this clock, and the time that passed since. Setting the operating system's
+/// clock changes nothing until the next start. Time in which the machine sleeps counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
+/// One moment on two clocks.
+struct Anchor {
+    time_of_day: Timestamp,
+    running: Duration,
+}
+
+static ANCHOR: OnceLock<Anchor> = OnceLock::new();
+
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that all others use")]
     fn now(&self) -> Timestamp {
-        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+        let anchor = ANCHOR.get_or_init(|| Anchor { time_of_day: time_of_day(), running: running() });
+        let passed = running().saturating_sub(anchor.running);
+        anchor.time_of_day.after(Millis(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)))
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock that all others use")]
+fn time_of_day() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Time since some moment before the process, by a clock that nobody sets and that goes on while the machine sleeps.
+fn running() -> Duration {
+    // Elsewhere than on Linux, the monotonic clock is the one that may count sleep.
+    #[cfg(target_os = "linux")]
+    let clock = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = rustix::time::ClockId::Monotonic;
+    Duration::try_from(rustix::time::clock_gettime(clock)).unwrap_or_default()
 }
 
 /// A clock for tests that stands still until it is moved. Clones share one time.
@@ -62,6 +87,12 @@ mod tests {
     #[test]
     fn the_system_clock_is_past_the_writing_of_this_test() {
         assert!(SystemClock.now() > Timestamp(1_790_000_000_000));
+    }
+
+    #[test]
+    fn the_system_clock_never_goes_back() {
+        let times: Vec<Timestamp> = (0..1_000).map(|_| SystemClock.now()).collect();
+        assert!(times.is_sorted());
     }
 
     #[test]

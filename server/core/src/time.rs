@@ -19,6 +19,12 @@ impl Timestamp {
         Self(self.0.saturating_add(length.0))
     }
 
+    /// The time that is `length` earlier; the earliest time there is if that is too early.
+    #[must_use]
+    pub fn before(self, length: Millis) -> Self {
+        Self(self.0.saturating_sub(length.0))
+    }
+
     /// The time that passed since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Millis {

@@ -7,7 +7,7 @@ use agentloop_core::host::HostHealth;
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::run::effect::Offer;
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 use agentloop_proto::v1::{ConnectRequest, RunInput};
 use async_trait::async_trait;
@@ -135,6 +135,7 @@ impl Engine {
             tool: "t".to_owned(),
             arguments: "{}".to_owned(),
             deadline: Timestamp(NOW.0 + 60_000),
+            time_left: Millis::secs(60),
             checkpoint: None,
             runtime: None,
         };

@@ -327,6 +327,8 @@ pub struct CallRequest {
     pub arguments: String,
     /// The run gives this attempt up at this time.
     pub deadline: Timestamp,
+    /// Time until then, for a host whose clock differs.
+    pub time_left: Millis,
     /// Progress that the last attempt saved.
     pub checkpoint: Option<Vec<u8>>,
     /// Session of the run.

@@ -5,7 +5,7 @@ use crate::id::{CallSlot, EntryNo, HostId, RuntimeId};
 pub use crate::outcome::CancelCause;
 use crate::question::InputAnswer;
 use crate::run::plan::Situation;
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, Runtime};
 
 /// I/O that the core asks for.
@@ -140,6 +140,8 @@ pub struct Offer {
     pub arguments: String,
     /// Given up after this.
     pub deadline: Timestamp,
+    /// Time until then, for a host whose clock differs.
+    pub time_left: Millis,
     /// What the last try saved.
     pub checkpoint: Option<Vec<u8>>,
     /// What it is to run in, where it needs that.

@@ -11,7 +11,7 @@ use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, Phase, PlacedRuntime, RoundCall, RunState};
 use crate::run::transition::builder::{DEADLINE_PASSED, PendingStep, TransitionBuilder};
 use crate::run::transition::{deadline, decide};
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 use crate::tool::Runtime;
 
 /// The decision on one input: records to make durable, then effects to perform.
@@ -45,6 +45,8 @@ pub struct Machine {
     requested: BTreeMap<EffectKey, Effect>,
     /// The latest time that an input came with.
     seen: Timestamp,
+    /// How far the run's clock is ahead of the driver's: see [`Machine::own_time`].
+    ahead: Millis,
     /// The time at which this owner took the run over; `None` if the run began here.
     recovered_at: Option<Timestamp>,
     /// The call of `Step` that waits for its planner. It is not in the journal: the caller repeats it after a restart.
@@ -70,9 +72,19 @@ impl Machine {
             state: RunState::new(run),
             requested: BTreeMap::new(),
             seen: Timestamp(0),
+            ahead: Millis(0),
             recovered_at: None,
             pending_step: None,
         }
+    }
+
+    /// The driver's time on the run's own clock, and how far that is ahead then.
+    ///
+    /// The run's clock never goes back: if the driver's was set back, before a restart or since, the run's goes on from
+    /// its last event. So the times of a journal never fall, and no wait is longer than it was when it began.
+    fn own_time(&self, now: Timestamp) -> (Timestamp, Millis) {
+        let (own, last) = (now.after(self.ahead), self.seen.max(self.state.updated_at()));
+        (own.max(last), self.ahead.plus(last.since(own)))
     }
 
     /// A run folded from its journal. [`Input::Recovered`] must be its first input.
@@ -99,15 +111,14 @@ impl Machine {
     /// # Errors
     /// A [`Refusal`] when the input does not fit the state; then nothing has changed.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Result<Transition, Refusal> {
-        // A clock that is set back must not undo what was due already.
-        let now = self.seen.max(now);
+        let (now, ahead) = self.own_time(now);
         let recovered = input == Input::Recovered;
         let recovered_at = if recovered { Some(now) } else { self.recovered_at };
         let runtime_before = self.state.runtime().filter(|_| self.state.is_live()).cloned();
         let mut builder = TransitionBuilder::new(&mut self.state, &mut self.pending_step, now, recovered_at);
         decide(&mut builder, input, self.seen)?;
         let (records, answers) = builder.finish();
-        self.seen = now;
+        (self.seen, self.ahead) = (now, ahead);
         self.recovered_at = recovered_at;
         let mut effects =
             if recovered { self.request_again(now, &records) } else { self.request_changes(now, &records) };
@@ -131,13 +142,14 @@ impl Machine {
     /// The time at which [`Input::DeadlinePassed`] is due, if no other input comes first.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
-        deadline::next(&self.state, self.seen, self.recovered_at)
+        let due = deadline::next(&self.state, self.seen, self.recovered_at)?;
+        Some(due.before(self.ahead))
     }
 
     /// All effects that a driver owes at this time, as after a restart.
     #[must_use]
     pub fn outstanding(&self, now: Timestamp) -> Vec<Effect> {
-        self.wanted(now).into_values().map(reclaim).collect()
+        self.wanted(self.own_time(now).0).into_values().map(reclaim).collect()
     }
 
     /// A new owner owes every effect anew.
@@ -230,13 +242,14 @@ impl Machine {
         in_flight
             .map(|call| {
                 let key = EffectKey::Call { slot: call.slot, attempt: call.attempt };
-                (key, Effect::OfferCall(self.offer(call)))
+                (key, Effect::OfferCall(self.offer(call, now)))
             })
             .chain(seeks)
             .collect()
     }
 
-    fn offer(&self, call: &RoundCall) -> Offer {
+    fn offer(&self, call: &RoundCall, now: Timestamp) -> Offer {
+        let deadline = call.timeout_at().expect("a call in flight has a deadline");
         Offer {
             slot: call.slot,
             attempt: call.attempt,
@@ -245,7 +258,8 @@ impl Machine {
             idempotency_key: self.state.idempotency_key(call.slot),
             tool: call.requested.name.clone(),
             arguments: call.arguments.clone(),
-            deadline: call.timeout_at().expect("a call in flight has a deadline"),
+            deadline: deadline.before(self.ahead),
+            time_left: deadline.since(now),
             checkpoint: call.checkpoint.clone(),
             runtime: call.runtime.clone().map(|id| self.runtime(id)),
         }

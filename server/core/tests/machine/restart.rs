@@ -211,6 +211,73 @@ fn a_clock_that_is_set_back_stops_nothing() {
     script.finishes(A, "found");
 }
 
+/// Set back by an hour, while the server is down and while it is up.
+#[test]
+fn no_wait_is_longer_than_it_was_when_it_began() {
+    let back = |script: &mut Script| script.now = script.now.before(Millis::secs(3_600));
+    let left = |script: &Script| script.machine.deadline().map(|due| due.since(script.now));
+    for restart in [true, false] {
+        let mut limited = limited(|limits| limits.max_run_duration = Some(Millis::secs(20)));
+        limited.approval_timeout = Some(Millis::secs(8));
+        let mut script = given_round(limited, [tool("pay").approval()]);
+        script.passes(Millis::secs(3));
+        back(&mut script);
+        if restart {
+            script.restarts();
+            assert_eq!(left(&script), Some(Millis::secs(8)), "time that no event tells of is lost");
+        } else {
+            script.passes(Millis(0));
+            assert_eq!(left(&script), Some(Millis::secs(5)), "the question's");
+        }
+        script.wakes();
+        assert_eq!(script.result(A).0, ToolStatus::Denied);
+        assert_eq!(left(&script), Some(Millis::secs(12)), "the run's");
+        let asked = script.now;
+        script.wakes();
+        assert_eq!(script.now.since(asked), Millis::secs(12));
+        assert_eq!(script.status(), RunStatus::Failed);
+        assert!(script.journal.iter().map(|record| record.at).is_sorted(), "times never go back");
+    }
+}
+
+#[test]
+fn a_backoff_over_a_restart_with_a_clock_set_back_lasts_as_long_as_it_was_to() {
+    let mut script = given(spec());
+    script.model_fails(ModelErrorKind::Timeout);
+    let wait = script.machine.deadline().expect("it backs off").since(script.now);
+    script.now = script.now.before(Millis::secs(3_600));
+    script.restarts();
+    assert_eq!(script.machine.deadline(), Some(script.now.after(wait)));
+    script.restarts();
+    assert_eq!(script.machine.deadline(), Some(script.now.after(wait)));
+    assert_eq!(kinds(&script.wakes().records), "model_call_started");
+}
+
+/// What a host is told of the deadline fits its server's clock, and the time left needs no clock.
+#[test]
+fn a_call_after_the_clock_was_set_back_has_its_whole_time() {
+    let mut script = given_round(spec(), [tool("a")]);
+    script.now = script.now.before(Millis::secs(3_600));
+    script.restarts();
+    let offer = offer(&script.grants(A));
+    assert_eq!((offer.deadline, offer.time_left), (script.now.after(Millis::secs(60)), Millis::secs(60)));
+    assert_eq!(script.machine.deadline(), Some(script.now.after(Millis::secs(60))));
+}
+
+/// Hours ahead is not told from hours without a server: what fell due meanwhile is done, and hosts have their while.
+#[test]
+fn a_clock_far_ahead_at_a_restart_counts_as_time_without_a_server() {
+    let spec = RunSpec { approval_timeout: Some(Millis::secs(8)), ..parallel(2) };
+    let mut script = given_round(spec, [tool("pay").approval(), tool("look").class(EffectClass::ReadOnly)]);
+    script.grants(B);
+    script.later(Millis::secs(7_200));
+    script.restarts();
+    script.wakes();
+    assert_eq!(script.result(A).0, ToolStatus::Denied, "the question is over");
+    script.finishes(B, "found");
+    assert_eq!(script.result(B).0, ToolStatus::Succeeded, "a host that comes back within 30 s is heard");
+}
+
 #[test]
 #[should_panic(expected = "events are dense")]
 fn a_journal_with_a_hole_is_not_read() {

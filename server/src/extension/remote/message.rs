@@ -2,7 +2,7 @@
 
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::plan::Instruction;
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 
 use crate::extension::{ContextItem, ExtensionError, HookVerdict, Occasion, PlanView, RunContext};
 
@@ -18,6 +18,8 @@ pub struct ExtensionRequest {
     pub name: String,
     /// A response after this time is ignored.
     pub deadline: Timestamp,
+    /// Time until then, for a host whose clock differs.
+    pub time_left: Millis,
     /// The run that the request is about.
     pub run: RunContext,
     /// The kind of request, with its data.

@@ -36,8 +36,8 @@ impl Planner for RemotePlanner {
     async fn plan(&self, view: PlanView) -> Result<Instruction, ExtensionError> {
         let (deadline, run) = (view.deadline, view.run.clone());
         let body = RequestBody::Plan(Box::new(view));
-        let request =
-            ExtensionRequest { id: String::new(), name: self.key.name.clone(), deadline, run, body };
+        let (name, time_left) = (self.key.name.clone(), self.timeout);
+        let request = ExtensionRequest { id: String::new(), name, deadline, time_left, run, body };
         let read = |said| match said {
             ResponseBody::Instruction(instruction) => Ok(instruction),
             ResponseBody::Hook(_) | ResponseBody::Context(_) | ResponseBody::Remembered => {
@@ -75,8 +75,8 @@ impl Hook for RemoteHook {
         let HookRequest { run, deadline, occasion } = request;
         let point = occasion.point();
         let body = RequestBody::Hook(Box::new(occasion));
-        let request =
-            ExtensionRequest { id: String::new(), name: self.key.name.clone(), deadline, run, body };
+        let (name, time_left) = (self.key.name.clone(), self.declaration.timeout);
+        let request = ExtensionRequest { id: String::new(), name, deadline, time_left, run, body };
         let read = |said| match said {
             ResponseBody::Hook(verdict) => verdict.check(point).map(|()| verdict),
             ResponseBody::Instruction(_) | ResponseBody::Context(_) | ResponseBody::Remembered => {
@@ -113,8 +113,8 @@ impl ContextSource for RemoteSource {
     async fn context(&self, request: ContextRequest) -> Result<Vec<ContextItem>, ExtensionError> {
         let ContextRequest { run, deadline, query, max_bytes } = request;
         let body = RequestBody::Context { query, max_bytes };
-        let request =
-            ExtensionRequest { id: String::new(), name: self.key.name.clone(), deadline, run, body };
+        let (name, time_left) = (self.key.name.clone(), self.declaration.timeout);
+        let request = ExtensionRequest { id: String::new(), name, deadline, time_left, run, body };
         let read = |said| match said {
             ResponseBody::Context(items) => Ok(items),
             ResponseBody::Instruction(_) | ResponseBody::Hook(_) | ResponseBody::Remembered => {
@@ -127,8 +127,8 @@ impl ContextSource for RemoteSource {
     async fn remember(&self, request: RememberRequest) -> Result<(), ExtensionError> {
         let RememberRequest { run, deadline, messages } = request;
         let body = RequestBody::Remember { messages };
-        let request =
-            ExtensionRequest { id: String::new(), name: self.key.name.clone(), deadline, run, body };
+        let (name, time_left) = (self.key.name.clone(), self.declaration.timeout);
+        let request = ExtensionRequest { id: String::new(), name, deadline, time_left, run, body };
         let read = |said| match said {
             ResponseBody::Remembered => Ok(()),
             ResponseBody::Instruction(_) | ResponseBody::Hook(_) | ResponseBody::Context(_) => {

@@ -156,9 +156,9 @@ pub(crate) fn ask(ask: &ExtensionRequest) -> wire::ExtensionRequest {
         request_id: ask.id.clone(),
         name: ask.name.clone(),
         deadline: Some(timestamp(ask.deadline)),
+        time_left: Some(super::duration(ask.time_left)),
         run: run_view(&ask.run).as_ref().map(run::view),
         request: Some(request),
-        ..wire::ExtensionRequest::default()
     }
 }
 

@@ -111,13 +111,13 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
         tool: request.tool,
         arguments_json: request.arguments,
         deadline: Some(timestamp(request.deadline)),
+        time_left: Some(duration(request.time_left)),
         checkpoint: request.checkpoint,
         turn_id: format!("{run}.{}", slot.0),
         run_id: run.to_string(),
         session_id: request.session.to_string(),
         traceparent: request.traceparent.map(|parent| parent.to_string()).unwrap_or_default(),
         runtime_id: request.runtime.map(|runtime| runtime.id.to_string()).unwrap_or_default(),
-        ..v1::CallRequest::default()
     }
 }
 

@@ -17,6 +17,7 @@ pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -
         tool: offer.tool,
         arguments: or_empty_object(&offer.arguments).to_owned(),
         deadline: offer.deadline,
+        time_left: offer.time_left,
         checkpoint: offer.checkpoint,
         runtime: offer.runtime,
         session: owner.session.clone(),

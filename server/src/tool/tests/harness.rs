@@ -11,7 +11,7 @@ use agentloop_core::host::frame::{
 };
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::run::effect::Offer;
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
 use async_trait::async_trait;
 use tokio::sync::{Notify, Semaphore, mpsc};
@@ -304,6 +304,7 @@ pub(crate) fn offer(call: &str, attempt: u32, host: &HostId, tool: &str) -> Offe
         tool: tool.to_owned(),
         arguments: r#"{"city":"Ulm"}"#.to_owned(),
         deadline: Timestamp(NOW.0 + 60_000),
+        time_left: Millis::secs(60),
         checkpoint: None,
         runtime: None,
     }

@@ -51,6 +51,7 @@ pub(super) fn request(text: &str, host_name: &str, tool: &str) -> Box<CallReques
         tool: tool.into(),
         arguments: "{}".into(),
         deadline: Timestamp(1_000_000),
+        time_left: Millis::secs(60),
         checkpoint: None,
         runtime: None,
         traceparent: None,

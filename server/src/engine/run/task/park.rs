@@ -31,8 +31,9 @@ impl RunTask {
         let state = self.machine.state();
         match state.phase() {
             Phase::Queued => true,
-            Phase::BackingOff { until, .. } => {
-                until.since(self.deps.clock.now()) > self.deps.options.park_after
+            Phase::BackingOff { .. } => {
+                let now = self.deps.clock.now();
+                self.machine.deadline().is_some_and(|due| due.since(now) > self.deps.options.park_after)
             }
             Phase::New
             | Phase::Preparing

@@ -13,6 +13,7 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Error, SqliteConnection, SqlitePool};
 
+use crate::clock::{Clock as _, SystemClock};
 use crate::store::sqlite::connect::{base, limited, pool};
 use crate::store::sqlite::features_used::FeaturesUsed;
 use crate::store::sqlite::index::{IndexLocation, file};
@@ -136,6 +137,7 @@ async fn connect(
 async fn new_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     let epoch = ops::begin_epoch(&mut transaction).await?;
+    ops::wake_from_the_future(&mut transaction, SystemClock.now()).await?;
     transaction.commit().await?;
     Ok(epoch)
 }

@@ -6,7 +6,11 @@ use std::path::PathBuf;
 use sqlx::Connection as _;
 
 use super::*;
-use crate::store::conformance::fixture::{Owner, session, tenant};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Millis;
+
+use crate::clock::{Clock as _, SystemClock};
+use crate::store::conformance::fixture::{Owner, key, plain, session, tenant};
 
 async fn refused(path: PathBuf) -> OpenError {
     let before = fs::read(&path).ok();
@@ -25,6 +29,34 @@ async fn a_second_server_is_refused_by_name() {
     assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
     store.close().await;
     reopened(&directory).await;
+}
+
+/// The clock was set back while the server was down: nobody waits for the time of before.
+#[tokio::test]
+async fn parked_runs_from_the_future_are_due_at_once() {
+    let (store, directory) = fresh().await;
+    let now = SystemClock.now();
+    for name in ["past", "future"] {
+        let dynamic: Arc<dyn Store> = store.clone();
+        let mut owner = Owner::started(&dynamic, name, name).await;
+        owner.wake_at = Some(now.after(Millis::secs(7_200)));
+        owner.tell(RunStatus::AwaitingHuman, vec![plain(1)]).await.unwrap();
+    }
+    store.close().await;
+    let mut db = shell(&directory).await;
+    for sql in [
+        "UPDATE runs SET updated_at = ?1 WHERE run_id = 'future'",
+        "UPDATE sessions SET updated_at = ?1 WHERE session_id = 'future'",
+    ] {
+        let future = i64::try_from(now.after(Millis::secs(3_600)).0).unwrap();
+        let changed = sqlx::query(sql).bind(future).execute(&mut db).await.unwrap();
+        assert_eq!(changed.rows_affected(), 1);
+    }
+    db.close().await.unwrap();
+    let store = reopened(&directory).await;
+    let (due, next) = store.due(SystemClock.now(), 9).await.unwrap();
+    assert_eq!(due, [key("future")]);
+    assert_eq!(next, Some(now.after(Millis::secs(7_200))));
 }
 
 #[tokio::test]

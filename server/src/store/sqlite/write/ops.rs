@@ -1,6 +1,7 @@
 //! Small writes that are executed one at a time: claims, tools, rules, checks and the epoch.
 
 use agentloop_core::id::{Epoch, RuleId, RunId, TenantId};
+use agentloop_core::time::Timestamp;
 use sqlx::{Error, Row as _, SqliteConnection};
 
 use crate::store::codec::{int, text};
@@ -72,6 +73,19 @@ pub(in crate::store::sqlite) async fn begin_epoch(db: &mut SqliteConnection) -> 
     .await?;
     let row = sqlx::query("SELECT value FROM meta WHERE key = 'epoch'").fetch_one(db).await?;
     Ok(Epoch(row.try_get("value")?))
+}
+
+/// Makes parked runs due whose last event lies in the future, because the clock was set back: their waits are measured
+/// anew. The search through the index of sessions spares the runs on every other start.
+pub(in crate::store::sqlite) async fn wake_from_the_future(
+    db: &mut SqliteConnection,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let sql = "
+        UPDATE runs SET wake_at = ?1
+        WHERE wake_at > ?1 AND updated_at > ?1 AND EXISTS (SELECT 1 FROM sessions WHERE updated_at > ?1)";
+    sqlx::query(sql).bind(int(now.0)).execute(db).await?;
+    Ok(())
 }
 
 /// Marks the file as cleanly closed, and moves the write-ahead log into it.
