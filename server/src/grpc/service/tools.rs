@@ -130,7 +130,6 @@ fn declaration(declared: &ToolDeclaration) -> v1::ToolDeclaration {
         streams_output: declared.streams_output,
         title: declared.title.clone(),
         deadline_is_outcome: declared.deadline_is_outcome,
-        ..v1::ToolDeclaration::default()
     }
 }
 
