@@ -533,7 +533,6 @@ mod tests {
             max_concurrency: Some(3),
             streams_output: true,
             title: "T {a}".into(),
-            ..v1::ToolDeclaration::default()
         };
         let offered = |tool| v1::Capability { capability: Some(capability::Capability::Tool(tool)) };
         let endless = v1::ToolDeclaration { timeout: seconds(-5, 0), ..tool.clone() };
