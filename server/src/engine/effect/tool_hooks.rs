@@ -65,7 +65,7 @@ async fn before_tool(extensions: &RunExtensions, call: &ToolCall, facts: CallFac
 }
 
 fn facts_of(extensions: &RunExtensions, call: &ToolCall) -> CallFacts {
-    let facts = extensions.tools.facts(&extensions.run.tenant, &extensions.run.state.spec(), &[call]);
+    let facts = extensions.tools.facts(&extensions.run.tenant, extensions.run.state.spec(), &[call]);
     let missing = || CallFacts::Rejected { message: "the tool is not known".to_owned() };
     facts.into_iter().next().unwrap_or_else(missing)
 }

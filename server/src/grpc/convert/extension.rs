@@ -196,7 +196,7 @@ fn hook_request(context: &RunContext, occasion: &Occasion) -> wire::HookRequest 
         }
         Occasion::PostTool { call, result } => wire::HookRequest {
             tool_call: Some(tool_call(state, call)),
-            tool_result: Some(tool_result(&state.run(), result)),
+            tool_result: Some(tool_result(state.run(), result)),
             ..request
         },
         Occasion::PostRun => {
@@ -206,12 +206,12 @@ fn hook_request(context: &RunContext, occasion: &Occasion) -> wire::HookRequest 
 }
 
 fn messages(state: &RunState, messages: &[SharedMessage]) -> Vec<wire::Message> {
-    messages.iter().map(|each| message(&state.run(), each)).collect()
+    messages.iter().map(|each| message(state.run(), each)).collect()
 }
 
 fn tool_call(state: &RunState, call: &ToolCall) -> wire::ToolCall {
     wire::ToolCall {
-        call_id: call_id(&state.run(), call.slot),
+        call_id: call_id(state.run(), call.slot),
         name: call.name.clone(),
         arguments_json: call.arguments.clone(),
     }

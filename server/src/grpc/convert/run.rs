@@ -59,7 +59,7 @@ pub fn view(view: &RunView) -> wire::Run {
     run.pending = pending(view);
     run.queue_position = view.queue_position;
     run.durations = Some(state_durations(state));
-    run.tool_calls_open = state.round().iter().map(|call| open_call(&state.run(), call)).collect();
+    run.tool_calls_open = state.round().iter().map(|call| open_call(state.run(), call)).collect();
     run
 }
 
@@ -97,14 +97,14 @@ pub fn durations(total: Millis, model: Millis, tools: Millis) -> wire::RunDurati
 
 fn final_message(state: &RunState) -> Option<wire::Message> {
     let done = state.status() == Some(RunStatus::Completed);
-    state.last_message().as_ref().filter(|_| done).map(|last| message(&state.run(), last))
+    state.last_message().as_ref().filter(|_| done).map(|last| message(state.run(), last))
 }
 
 fn pending(view: &RunView) -> Vec<wire::HumanRequest> {
     let state = &view.state;
     state
         .open_questions()
-        .map(|question| human::request(&state.run(), &view.row.session, question, None))
+        .map(|question| human::request(state.run(), &view.row.session, question, None))
         .collect()
 }
 
