@@ -71,6 +71,34 @@ async fn started(client: &Client, input: RunInput) -> Result<(), agentloop_clien
 }
 
 #[tokio::test]
+async fn a_second_server_is_refused_though_the_lock_file_is_gone() {
+    let server = used().await;
+    fs::remove_file(server.file("agentloop.db.lock")).expect("there is one");
+    let (code, said) = server.another().ended().await;
+    assert_ne!(code, 0, "{said}");
+    assert!(said.contains("is in use by another server"), "{said}");
+    Follower::start(&server, input("r-more", "s-more", "Hello")).await.answer().await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_moved_is_not_written_for_anybody() {
+    let server = used().await;
+    let client = Client::builder(server.url()).backoff(Backoff::NEVER).build().expect("a good address");
+    let (database, aside) = (server.file("agentloop.db"), server.file("aside.db"));
+    fs::rename(&database, &aside).expect("renamed");
+    let refused = started(&client, large("refused")).await.expect_err("it is not there");
+    assert_eq!(refused.code(), Some(Code::Unavailable), "{refused:?}");
+    eventually("it to say that it is not ready", || async {
+        client.is_ready().await.is_ok_and(|ready| !ready).then_some(())
+    })
+    .await;
+    fs::rename(&aside, &database).expect("renamed");
+    Follower::start(&server, input("r-more", "s-more", "Hello")).await.answer().await;
+    eventually("it to be ready", || async { client.is_ready().await.is_ok_and(|ready| ready).then_some(()) })
+        .await;
+}
+
+#[tokio::test]
 async fn a_file_that_is_not_our_database_is_refused_and_left_unchanged() {
     refused("is a directory", |database| {
         remove(database);

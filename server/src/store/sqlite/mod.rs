@@ -131,6 +131,8 @@ impl SqliteStore {
             closing: closing.clone(),
             counters: counters.clone(),
             lock: opened.lock,
+            files: opened.files,
+            moved: false,
         };
         let tasks = Tasks::new();
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));

@@ -8,6 +8,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnecti
 
 use super::IndexLocation;
 use crate::store::codec::{int, text};
+use crate::store::sqlite::open::lock::private;
 use crate::store::sqlite::{connect, rows};
 
 /// Application id in the header of an index: "AGLS".
@@ -101,6 +102,10 @@ impl IndexFile {
 
     /// `None`: it is damaged, of another version or not the index of this database.
     async fn open_as_it_is(location: &IndexLocation) -> Result<Option<Self>, Error> {
+        if !location.in_memory {
+            // SQLite gives its log the same permissions.
+            private().write(true).create(true).truncate(false).open(&location.path).map_err(Error::Io)?;
+        }
         let mut db = writing(location).connect().await?;
         let bytes = location.path.metadata().map_or(0, |file| file.len());
         if is_empty(&mut db).await? {
@@ -177,9 +182,11 @@ fn searchers(location: &IndexLocation) -> SqlitePool {
     } else {
         (main, location.path.display().to_string())
     };
+    let files = location.files.clone();
     let attached = connect::pool(SEARCHERS).after_connect(move |db, _| {
-        let name = name.clone();
+        let (name, same) = (name.clone(), files.check());
         Box::pin(async move {
+            same?;
             sqlx::query("ATTACH ?1 AS search").bind(name).execute(db).await?;
             Ok(())
         })

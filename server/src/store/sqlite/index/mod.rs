@@ -24,6 +24,7 @@ pub(in crate::store::sqlite) use self::task::SearchConnections;
 use self::task::{IndexCommand, IndexTask};
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
+use crate::store::sqlite::open::same_files::SameFiles;
 use crate::store::sqlite::write::task::WriteRequest;
 
 #[cfg(test)]
@@ -53,6 +54,8 @@ pub(in crate::store::sqlite) struct IndexLocation {
     pub(in crate::store::sqlite) epoch: Epoch,
     /// Largest size of the file, in bytes. Absent means as large as the disk.
     pub(in crate::store::sqlite) max_bytes: Option<u64>,
+    /// The database's files, which a connection for searches must not find replaced.
+    pub(in crate::store::sqlite) files: SameFiles,
 }
 
 /// A handle to the task that fills the index.

@@ -28,13 +28,13 @@ pub enum OpenError {
     },
     /// Another server has the file open.
     #[error(
-        "{} is in use by another server{}: it holds {}; stop that server, or name another file",
-        .path.display(), holder(.pid.as_ref()), .lock.display()
+        "{} is in use by another server{}; stop that server, or name another file",
+        .path.display(), holder(.pid.as_ref(), .lock)
     )]
     InUse {
         /// Path of the database file.
         path: PathBuf,
-        /// The lock file, which the other server holds.
+        /// The lock file beside it.
         lock: PathBuf,
         /// Process id of the other server, if the lock file names it.
         pid: Option<u32>,
@@ -133,8 +133,8 @@ pub enum OpenError {
 }
 
 /// The part of a message that names the process which holds a lock.
-fn holder(pid: Option<&u32>) -> String {
-    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+fn holder(pid: Option<&u32>, lock: &Path) -> String {
+    pid.map(|pid| format!(" (process {pid}, as {} says)", lock.display())).unwrap_or_default()
 }
 
 /// A failed migration as an error of opening.

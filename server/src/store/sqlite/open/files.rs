@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::error::{LOG_VERSION, OpenError};
-use super::lock::{self, FileLock, FileLockError};
+use super::lock::{self, DatabaseLock, FileLockError};
 use crate::store::sqlite::connect::DEFAULT_PAGE_BYTES;
 
 /// First number of a write-ahead log whose checksums are computed over little-endian numbers.
@@ -43,7 +43,7 @@ pub(in crate::store::sqlite) fn real_path(path: &Path) -> Result<PathBuf, OpenEr
 }
 
 /// Takes the lock of a database that may be opened for writing.
-pub(in crate::store::sqlite) fn lock_file(path: &Path) -> Result<FileLock, OpenError> {
+pub(in crate::store::sqlite) fn lock_file(path: &Path) -> Result<DatabaseLock, OpenError> {
     if path.is_dir() {
         return Err(OpenError::NotOurs { path: path.into(), what: "it is a directory".to_owned() });
     }
@@ -56,14 +56,19 @@ pub(in crate::store::sqlite) fn lock_file(path: &Path) -> Result<FileLock, OpenE
             return Err(OpenError::ManyNames { path: path.into(), names });
         }
     }
+    DatabaseLock::take(path).map_err(|error| lock_failure(path, error))
+}
+
+/// A lock that was not taken as an error of opening.
+pub(in crate::store::sqlite) fn lock_failure(path: &Path, error: FileLockError) -> OpenError {
     let lock = lock::path_of(path);
-    FileLock::take(&lock).map_err(|error| match error {
+    match error {
         FileLockError::Held { pid } => OpenError::InUse { path: path.into(), lock, pid },
         FileLockError::Io(error) if is_refusal(&error) => OpenError::ReadOnly { path: path.into() },
         FileLockError::Io(error) => {
             OpenError::Unavailable { path: path.into(), what: format!("{}: {error}", lock.display()) }
         }
-    })
+    }
 }
 
 /// Number of hard links of a file; 1 on systems that do not tell.
@@ -141,7 +146,7 @@ fn number(bytes: &[u8]) -> u32 {
 }
 
 /// The file of a database's write-ahead log.
-fn log_of(database: &Path) -> PathBuf {
+pub(in crate::store::sqlite) fn log_of(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push("-wal");
     name.into()

@@ -4,6 +4,7 @@ mod check;
 mod error;
 mod files;
 pub(in crate::store::sqlite) mod lock;
+pub(in crate::store::sqlite) mod same_files;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +26,9 @@ pub(in crate::store::sqlite) use self::files::log_sums;
 
 use self::check::inspect;
 use self::error::{failure, migration_failure};
-use self::files::{check_files, lock_file, page_bytes, real_path};
-use self::lock::FileLock;
+use self::files::{check_files, lock_failure, lock_file, log_of, page_bytes, real_path};
+use self::lock::{DatabaseLock, OWN_LOCKS};
+use self::same_files::SameFiles;
 
 pub(in crate::store::sqlite) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
@@ -44,7 +46,9 @@ pub(in crate::store::sqlite) struct OpenedStore {
     pub(in crate::store::sqlite) index: IndexLocation,
     pub(in crate::store::sqlite) epoch: Epoch,
     pub(in crate::store::sqlite) used: FeaturesUsed,
-    pub(in crate::store::sqlite) lock: Option<FileLock>,
+    pub(in crate::store::sqlite) lock: Option<DatabaseLock>,
+    /// The files that have to stay where they are; none of a database in memory.
+    pub(in crate::store::sqlite) files: SameFiles,
 }
 
 /// Opens or creates a database file, and begins an epoch in it.
@@ -53,8 +57,9 @@ pub(in crate::store::sqlite) async fn file(
     options: &SqliteOptions,
 ) -> Result<OpenedStore, OpenError> {
     let path = &real_path(path)?;
-    let lock = lock_file(path)?;
+    let mut lock = lock_file(path)?;
     check_files(path)?;
+    lock.create(path).map_err(|error| lock_failure(path, error))?;
     let page_bytes = page_bytes(path)?;
     let writing = base()
         .filename(path)
@@ -84,10 +89,14 @@ async fn open(
     writing: SqliteConnectOptions,
     reading: SqliteConnectOptions,
     options: &SqliteOptions,
-    lock: Option<FileLock>,
+    lock: Option<DatabaseLock>,
 ) -> Result<OpenedStore, OpenError> {
     let mut db = connect(path, &writing, &reading).await?;
     let epoch = new_epoch(&mut db).await.map_err(|error| failure(path, &error))?;
+    let files = match &lock {
+        Some(lock) => opened_files(path, lock)?,
+        None => SameFiles::default(),
+    };
     let used = FeaturesUsed::read(&mut db).await.map_err(|error| failure(path, &error))?;
     let index = IndexLocation {
         path: file::path_of(path),
@@ -97,16 +106,43 @@ async fn open(
         last: ops::last_document(&mut db).await.map_err(|error| failure(path, &error))?,
         epoch,
         max_bytes: options.max_bytes,
+        files: files.clone(),
     };
     if !options.search {
         drop_index(&index, &mut db).await?;
     }
     let readers = pool(options.readers.max(1))
         .min_connections(1)
+        .after_connect({
+            let files = files.clone();
+            move |_, _| {
+                let same = files.check();
+                Box::pin(async move { same.map_err(Error::from) })
+            }
+        })
         .connect_with(reading)
         .await
         .map_err(|error| failure(path, &error))?;
-    Ok(OpenedStore { writing, db, readers, index, epoch, used, lock })
+    Ok(OpenedStore { writing, db, readers, index, epoch, used, lock, files })
+}
+
+/// The files of a database whose log exists, because something was written.
+fn opened_files(path: &Path, lock: &DatabaseLock) -> Result<SameFiles, OpenError> {
+    let mut paths = vec![path.to_owned(), log_of(path)];
+    // Where the lock is on the database itself, the file beside it only names the process.
+    if !OWN_LOCKS {
+        paths.push(lock::path_of(path));
+    }
+    let unavailable = |what: String| OpenError::Unavailable { path: path.into(), what };
+    let files = SameFiles::now(&paths).map_err(|(file, error)| {
+        unavailable(format!("{}: {error}; its log does not stay beside it", file.display()))
+    })?;
+    match lock.database() {
+        Some(locked) if !files.has(path, locked) => {
+            Err(unavailable("it was replaced while it was opened; start again".to_owned()))
+        }
+        _ => Ok(files),
+    }
 }
 
 /// Deletes the index of a store without search, which would miss deletions.

@@ -60,6 +60,70 @@ async fn parked_runs_from_the_future_are_due_at_once() {
 }
 
 #[tokio::test]
+async fn a_second_server_is_refused_though_the_lock_file_is_gone() {
+    let (store, directory) = fresh().await;
+    fs::remove_file(directory.path().join("a.db.lock")).unwrap();
+    let error = refused(directory.path().join("a.db")).await;
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    store.check().await.unwrap();
+    store.close().await;
+    reopened(&directory).await.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_while_a_file_is_not_where_it_was() {
+    let (store, directory) = fresh().await;
+    for name in ["a.db", "a.db-wal"] {
+        let (path, aside) = (directory.path().join(name), directory.path().join("aside"));
+        for replaced in [false, true] {
+            fs::rename(&path, &aside).unwrap();
+            if replaced {
+                fs::copy(&aside, &path).unwrap();
+            }
+            for _ in 0..2 {
+                let error = store.check().await.unwrap_err();
+                let StoreError::Unavailable { what } = &error else { panic!("{error}") };
+                assert!(what.contains(&format!("{} was re", path.display())), "{what}");
+            }
+            fs::rename(&aside, &path).unwrap();
+            store.check().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_was_deleted_is_saved_by_a_stop() {
+    let (store, directory) = fresh().await;
+    let shared: Arc<dyn Store> = store.clone();
+    let mut owner = Owner::started(&shared, "s", "r").await;
+    owner.says("hello").await.unwrap();
+    fs::remove_file(directory.path().join("a.db-wal")).unwrap();
+    assert!(matches!(owner.says("lost").await, Err(StoreError::Unavailable { .. })));
+    store.close().await;
+    let again = reopened(&directory).await;
+    let entries = again.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap();
+    assert!(!entries.is_empty(), "what was acknowledged is there");
+}
+
+#[tokio::test]
+async fn the_files_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (store, directory) = fresh().await;
+    let shared: Arc<dyn Store> = store.clone();
+    Owner::started(&shared, "s", "r").await.says("hello").await.unwrap();
+    store.search(&tenant(), "hello", SearchFilter::default(), 1).await.unwrap();
+    let mut names = Vec::new();
+    for file in fs::read_dir(directory.path()).unwrap() {
+        let file = file.unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
+        names.push(file.file_name().into_string().unwrap());
+    }
+    for name in ["a.db", "a.db-wal", "a.db-shm", "a.db.lock", "a.db.search", "a.db.search-wal"] {
+        assert!(names.iter().any(|found| found == name), "{name}: {names:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_missing_directory_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let error = refused(directory.path().join("none").join("a.db")).await;

@@ -15,7 +15,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::store::append::{EncodedAppend, WriterCache};
-use crate::store::sqlite::open::lock::FileLock;
+use crate::store::sqlite::open::lock::DatabaseLock;
+use crate::store::sqlite::open::same_files::SameFiles;
 use crate::store::sqlite::write::append::CommitPlan;
 use crate::store::sqlite::write::batch::BEGIN;
 use crate::store::sqlite::write::ops::{self, ClaimedRow};
@@ -109,7 +110,11 @@ pub(in crate::store::sqlite) struct Writer {
     pub(in crate::store::sqlite) closing: CancellationToken,
     pub(in crate::store::sqlite) counters: Arc<WriteCounters>,
     /// Kept until the file is closed.
-    pub(in crate::store::sqlite) lock: Option<FileLock>,
+    pub(in crate::store::sqlite) lock: Option<DatabaseLock>,
+    /// The files that have to stay where they are.
+    pub(in crate::store::sqlite) files: SameFiles,
+    /// True from when one of them was missed until it is back. Nothing is written meanwhile.
+    pub(in crate::store::sqlite) moved: bool,
 }
 
 impl Writer {
@@ -181,6 +186,10 @@ impl Writer {
         &mut self,
         requests: &[WriteRequest],
     ) -> Result<Vec<Result<WriteResult, StoreError>>, Error> {
+        // A new connection would open whatever file has the name now.
+        if self.moved || self.db.is_none() {
+            self.check_files()?;
+        }
         let mut db = match self.db.take() {
             Some(db) => db,
             None => self.options.connect().await?,
@@ -188,6 +197,7 @@ impl Writer {
         match transaction(&mut db, &mut self.cache, self.epoch, requests).await {
             Ok(answers) => {
                 self.db = Some(db);
+                self.check_files()?;
                 self.count(requests, &answers);
                 Ok(answers)
             }
@@ -198,6 +208,21 @@ impl Writer {
                 Err(error)
             }
         }
+    }
+
+    /// Refuses to acknowledge what is written to files that nobody will find again.
+    fn check_files(&mut self) -> Result<(), Error> {
+        let same = self.files.check();
+        if let Err(error) = &same
+            && !self.moved
+        {
+            tracing::error!(%error, "a file of the store is gone; nothing is acknowledged");
+        }
+        if same.is_ok() && self.moved {
+            tracing::info!("the files of the store are back");
+        }
+        self.moved = same.is_err();
+        Ok(same?)
     }
 
     fn count(&self, requests: &[WriteRequest], answers: &[Result<WriteResult, StoreError>]) {
@@ -216,7 +241,10 @@ impl Writer {
     async fn close(mut self) {
         let db = match self.db.take() {
             Some(db) => Ok(db),
-            None => self.options.connect().await,
+            None => match self.check_files() {
+                Ok(()) => self.options.connect().await,
+                Err(error) => Err(error),
+            },
         };
         let closed = match db {
             Ok(mut db) => match ops::end_epoch(&mut db).await {
