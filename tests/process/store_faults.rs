@@ -151,21 +151,57 @@ async fn a_write_ahead_log_that_is_none_is_refused() {
     says(&server, "is damaged").await;
 }
 
-/// SQLite cannot tell a damaged log from one whose last write was cut: what was committed before the damage counts.
+/// SQLite cannot tell a damaged log from one whose last write was cut. The file beside the database can.
 #[tokio::test]
-async fn a_write_ahead_log_that_is_cut_is_read_up_to_there() {
+async fn a_write_ahead_log_that_is_cut_is_read_up_to_there_if_the_loss_is_accepted() {
     for part in [3, 5, 9] {
         let mut server = used().await;
         server.kill().await;
         let log = server.file("agentloop.db-wal");
         let bytes = fs::metadata(&log).expect("a log").len();
         overwrite(&log, bytes * part / 10, &[0xa5; 100]);
-        server.start_again().await;
+        says(&server, "has less than it had").await;
+        accept_loss(&mut server).await;
         let runs = server.client().list_runs(Default::default()).await.expect("listed").runs;
         for run in runs {
             Follower::start(&server, input(&run.run_id, &run.session_id, "Hello")).await.answer().await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_write_ahead_log_that_was_deleted_is_missed() {
+    let mut server = used().await;
+    server.kill().await;
+    fs::remove_file(server.file("agentloop.db-wal")).expect("there is one");
+    says(&server, "has less than it had").await;
+    says(&server, "--accept-loss").await;
+    accept_loss(&mut server).await;
+    Follower::start(&server, input("r-more", "s-more", "Hello")).await.answer().await;
+}
+
+/// A shell that is the last to leave moves the log into the database and deletes it.
+#[tokio::test]
+async fn a_database_that_a_shell_has_opened_after_a_kill_has_everything() {
+    let mut server = used().await;
+    server.kill().await;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.file("agentloop.db"));
+    let mut shell = options.connect().await.expect("a database");
+    sqlx::query("SELECT count(*) FROM runs").execute(&mut shell).await.expect("read");
+    shell.close().await.expect("closed");
+    assert!(!server.file("agentloop.db-wal").exists());
+    server.start_again().await;
+    assert_eq!(server.client().list_runs(Default::default()).await.expect("listed").runs.len(), 5);
+}
+
+/// Starts the server once with the loss of what its database lacks, stops it, and starts it as usual.
+async fn accept_loss(server: &mut Server) {
+    let mut process = server.another_with(&["--accept-loss"]);
+    process.line_with("agentloop listens on").await;
+    process.signal("TERM").await;
+    let (code, said) = process.ended().await;
+    assert_eq!(code, 0, "{said}");
+    server.start_again().await;
 }
 
 #[tokio::test]
@@ -211,6 +247,16 @@ async fn used() -> Server {
         let run = format!("r-{number}");
         Follower::start(&server, input(&run, &format!("s-{run}"), "Hello")).await.answer().await;
     }
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.file("agentloop.db"));
+    let mut shell = options.connect().await.expect("a database");
+    let events: i64 =
+        sqlx::query_scalar("SELECT max(event_no) FROM run_events").fetch_one(&mut shell).await.expect("read");
+    shell.close().await.expect("closed");
+    eventually("the last state to be written", || async {
+        let last = fs::read_to_string(server.file("agentloop.db.last")).ok()?;
+        last.contains(&format!("\"event\":{events},")).then_some(())
+    })
+    .await;
     server
 }
 

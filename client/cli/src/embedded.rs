@@ -10,8 +10,9 @@ use crate::exit::Failure;
 pub(crate) struct EmbeddedServer(Server);
 
 /// Runs the server until a signal ends it. Prints the address that it listens on.
-pub(crate) async fn serve(file: Option<&Path>) -> Result<ExitCode, Failure> {
-    let config = Config::load(file).map_err(failed)?;
+pub(crate) async fn serve(file: Option<&Path>, accept_loss: bool) -> Result<ExitCode, Failure> {
+    let mut config = Config::load(file).map_err(failed)?;
+    config.store.accept_loss = accept_loss;
     telemetry::init(&config.log).map_err(failed)?;
     let signals = Signals::install()?;
     let server = Box::pin(Server::start(config)).await.map_err(failed)?;

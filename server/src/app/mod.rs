@@ -141,7 +141,8 @@ async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
 }
 
 async fn open(store: &StoreOptions) -> Result<SqliteStore, OpenError> {
-    let options = SqliteOptions { search: store.search, ..SqliteOptions::default() };
+    let options =
+        SqliteOptions { search: store.search, accept_loss: store.accept_loss, ..SqliteOptions::default() };
     match &store.location {
         StoreLocation::Memory => SqliteStore::in_memory_with(&options).await,
         StoreLocation::File(path) => SqliteStore::open(path, &options).await,

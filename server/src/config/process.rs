@@ -41,6 +41,8 @@ pub struct StoreOptions {
     pub location: StoreLocation,
     /// True if messages are indexed for `SearchEntries`.
     pub search: bool,
+    /// True opens a database that has less than it had. No key sets it: it is for one start.
+    pub accept_loss: bool,
 }
 
 /// The place of a database.
@@ -141,6 +143,7 @@ pub(super) fn store(section: &mut Section<'_, '_>) -> StoreOptions {
     StoreOptions {
         location: if memory { StoreLocation::Memory } else { StoreLocation::File(path) },
         search: section.get_or("search", true),
+        accept_loss: false,
     }
 }
 

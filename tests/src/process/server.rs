@@ -94,13 +94,18 @@ impl Server {
 
     /// One more process with the same configuration.
     pub fn another(&self) -> Process {
+        self.another_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub fn another_with(&self, arguments: &[&str]) -> Process {
         let mut command = agentloop();
         if self.bounded {
             // What is ignored stays ignored by whatever is started in its place.
             command = Command::new("sh");
             command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(built("agentloop"));
         }
-        command.args(["serve", "--config"]).arg(self.dir.path().join("agentloop.toml"));
+        command.args(["serve", "--config"]).arg(self.dir.path().join("agentloop.toml")).args(arguments);
         Process::start("server", command)
     }
 

@@ -130,6 +130,9 @@ pub(crate) struct ServeArgs {
     /// The configuration file (TOML). Without one: loopback, port 50051, and what the environment says
     #[arg(long, short, value_name = "FILE", env = "AGENTLOOP_CONFIG")]
     pub(crate) config: Option<PathBuf>,
+    /// Start with a database that lacks what it had, such as one whose write-ahead log was deleted
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
 }
 
 /// Show everything at work: server, tool host, a run with an approval

@@ -6,6 +6,7 @@
 mod connect;
 mod features_used;
 mod index;
+mod last_state;
 mod open;
 mod read;
 mod rows;
@@ -33,6 +34,7 @@ pub use self::open::OpenError;
 
 use self::features_used::FeaturesUsed;
 use self::index::Index;
+use self::last_state::LastStateKeeper;
 use self::open::OpenedStore;
 use self::write::ops::ClaimedRow;
 use self::write::sessions::{NewFork, NewNotes, NewSession};
@@ -57,11 +59,14 @@ pub struct SqliteOptions {
     /// Keeps a search index. If this is off, an index from before is deleted; when it is on again, the index is filled
     /// from the journals.
     pub search: bool,
+    /// Opens a database that has less than it had when it was last written, such as one whose log was deleted. Otherwise
+    /// that is [`OpenError::LessThanBefore`].
+    pub accept_loss: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { readers: 4, max_bytes: None, search: true }
+        Self { readers: 4, max_bytes: None, search: true, accept_loss: false }
     }
 }
 
@@ -122,6 +127,10 @@ impl SqliteStore {
         let (writes, queue) = mpsc::channel(QUEUED_WRITES_MAX);
         let counters = Arc::<WriteCounters>::default();
         let closing = CancellationToken::new();
+        let tasks = Tasks::new();
+        let keeper = opened.database.map(|database| {
+            LastStateKeeper::start(database, opened.readers.clone(), closing.clone(), &tasks)
+        });
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),
@@ -133,8 +142,8 @@ impl SqliteStore {
             lock: opened.lock,
             files: opened.files,
             moved: false,
+            keeper,
         };
-        let tasks = Tasks::new();
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
         let index = options
             .search

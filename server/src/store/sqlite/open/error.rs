@@ -89,6 +89,20 @@ pub enum OpenError {
         /// The damage, as far as it was found.
         what: String,
     },
+    /// The database lacks what it had when this server last wrote it.
+    #[error(
+        "{} has less than it had: missing are {missing}; its log {} was deleted or damaged. Put the log back, or put a \
+         backup in the database's place; to go on with what is there, start once with --accept-loss",
+        .path.display(), .log.display()
+    )]
+    LessThanBefore {
+        /// Path of the database file.
+        path: PathBuf,
+        /// Path of the write-ahead log.
+        log: PathBuf,
+        /// The numbers of the rows that are missing.
+        missing: String,
+    },
     /// There is a write-ahead log without its database.
     #[error(
         "{} is the log of a database that is not there, and would be overwritten; put {} back in its place, or move \

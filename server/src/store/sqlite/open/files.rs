@@ -152,6 +152,13 @@ pub(in crate::store::sqlite) fn log_of(database: &Path) -> PathBuf {
     name.into()
 }
 
+/// The file with which SQLite undoes a transaction that was interrupted while a database had no write-ahead log.
+pub(in crate::store::sqlite) fn journal_of(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-journal");
+    name.into()
+}
+
 /// The length of a file; 0 if it does not exist.
 fn file_bytes(path: &Path) -> io::Result<u64> {
     match path.metadata() {

@@ -3,6 +3,7 @@
 mod check;
 mod error;
 mod files;
+pub(in crate::store::sqlite) mod last_state;
 pub(in crate::store::sqlite) mod lock;
 pub(in crate::store::sqlite) mod same_files;
 
@@ -26,7 +27,8 @@ pub(in crate::store::sqlite) use self::files::log_sums;
 
 use self::check::inspect;
 use self::error::{failure, migration_failure};
-use self::files::{check_files, lock_failure, lock_file, log_of, page_bytes, real_path};
+use self::files::{check_files, journal_of, lock_failure, lock_file, log_of, page_bytes, real_path};
+use self::last_state::{Compared, LastState};
 use self::lock::{DatabaseLock, OWN_LOCKS};
 use self::same_files::SameFiles;
 
@@ -49,6 +51,8 @@ pub(in crate::store::sqlite) struct OpenedStore {
     pub(in crate::store::sqlite) lock: Option<DatabaseLock>,
     /// The files that have to stay where they are; none of a database in memory.
     pub(in crate::store::sqlite) files: SameFiles,
+    /// The database file. `None` in memory.
+    pub(in crate::store::sqlite) database: Option<PathBuf>,
 }
 
 /// Opens or creates a database file, and begins an epoch in it.
@@ -59,6 +63,11 @@ pub(in crate::store::sqlite) async fn file(
     let path = &real_path(path)?;
     let mut lock = lock_file(path)?;
     check_files(path)?;
+    if !path.exists() {
+        let failed =
+            |error: std::io::Error| OpenError::Unavailable { path: path.into(), what: error.to_string() };
+        last_state::forget(path).map_err(failed)?;
+    }
     lock.create(path).map_err(|error| lock_failure(path, error))?;
     let page_bytes = page_bytes(path)?;
     let writing = base()
@@ -91,12 +100,16 @@ async fn open(
     options: &SqliteOptions,
     lock: Option<DatabaseLock>,
 ) -> Result<OpenedStore, OpenError> {
-    let mut db = connect(path, &writing, &reading).await?;
+    let mut db = connect(path, &writing, &reading, options.accept_loss).await?;
     let epoch = new_epoch(&mut db).await.map_err(|error| failure(path, &error))?;
     let files = match &lock {
         Some(lock) => opened_files(path, lock)?,
         None => SameFiles::default(),
     };
+    let database = lock.is_some().then(|| path.to_owned());
+    if let Some(database) = &database {
+        LastState::read(&mut db).await.map_err(|error| failure(path, &error))?.save(database);
+    }
     let used = FeaturesUsed::read(&mut db).await.map_err(|error| failure(path, &error))?;
     let index = IndexLocation {
         path: file::path_of(path),
@@ -123,7 +136,7 @@ async fn open(
         .connect_with(reading)
         .await
         .map_err(|error| failure(path, &error))?;
-    Ok(OpenedStore { writing, db, readers, index, epoch, used, lock, files })
+    Ok(OpenedStore { writing, db, readers, index, epoch, used, lock, files, database })
 }
 
 /// The files of a database whose log exists, because something was written.
@@ -159,14 +172,34 @@ async fn connect(
     path: &Path,
     writing: &SqliteConnectOptions,
     reading: &SqliteConnectOptions,
+    accept_loss: bool,
 ) -> Result<SqliteConnection, OpenError> {
-    if path.metadata().is_ok_and(|file| file.len() > 0) {
+    let compared = if path.metadata().is_ok_and(|file| file.len() > 0) {
+        // The last connection that leaves moves the log into the file and deletes it, if it may write. A refused file
+        // has to stay as it is. Only a log of another kind has to be undone before anything can be read.
+        let reading = reading.clone().read_only(!journal_of(path).exists());
         let mut db = reading.connect().await.map_err(|error| failure(path, &error))?;
         inspect(path, &mut db).await?;
+        let compared = last_state::compare(path, Some(&mut db)).await;
         db.close().await.map_err(|error| failure(path, &error))?;
-    }
+        compared
+    } else {
+        last_state::compare(path, None).await
+    };
+    let is_other = match compared {
+        Ok(compared) => compared == Compared::EarlierCopy,
+        Err(error @ OpenError::LessThanBefore { .. }) if accept_loss => {
+            tracing::warn!(%error, "the loss is accepted");
+            true
+        }
+        Err(error) => return Err(error),
+    };
     let mut db = writing.connect().await.map_err(|error| failure(path, &error))?;
     MIGRATIONS.run(&mut db).await.map_err(|error| migration_failure(path, error))?;
+    if is_other {
+        // What lies beside it is about more than it has.
+        ops::renew_identity(&mut db).await.map_err(|error| failure(path, &error))?;
+    }
     Ok(db)
 }
 

@@ -367,3 +367,136 @@ async fn a_log_without_its_database_is_refused() {
         fs::write(&database, "").unwrap();
     }
 }
+
+/// A database as a kill leaves it if its log is then deleted: the bytes that were in the file when its last commits were in
+/// the log alone. They are in the file of the same name and inode.
+async fn without_its_log() -> TempDir {
+    let (store, directory) = fresh().await;
+    let shared: Arc<dyn Store> = store.clone();
+    Owner::started(&shared, "s", "r-1").await.says("kept").await.unwrap();
+    store.close().await;
+    let path = directory.path().join("a.db");
+    let before = fs::read(&path).unwrap();
+    let store = reopened(&directory).await;
+    let shared: Arc<dyn Store> = store.clone();
+    Owner::started(&shared, "s-2", "r-2").await.says("lost").await.unwrap();
+    store.close().await;
+    fs::write(&path, before).unwrap();
+    directory
+}
+
+async fn accepted(directory: &TempDir) -> SqliteStore {
+    let options = SqliteOptions { accept_loss: true, ..SqliteOptions::default() };
+    SqliteStore::open(directory.path().join("a.db"), &options).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_database_that_lacks_what_was_in_its_log_is_refused_until_that_is_accepted() {
+    let directory = without_its_log().await;
+    for _ in 0..2 {
+        let error = refused(directory.path().join("a.db")).await;
+        assert!(matches!(error, OpenError::LessThanBefore { .. }), "{error}");
+        let said = error.to_string();
+        for part in ["runs 2 to 2", "sessions 2 to 2", "events 3 to 4", "a.db-wal", "--accept-loss"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+    let store = accepted(&directory).await;
+    assert!(store.session(&tenant(), &session("s")).await.unwrap().is_some());
+    assert!(store.session(&tenant(), &session("s-2")).await.unwrap().is_none());
+    assert_eq!(store.search(&tenant(), "lost", SearchFilter::default(), 1).await.unwrap().len(), 0);
+    store.close().await;
+    reopened(&directory).await.close().await;
+}
+
+#[tokio::test]
+async fn a_file_whose_whole_content_was_in_its_log_is_refused() {
+    for content in [0, 4_096] {
+        let directory = without_its_log().await;
+        let path = directory.path().join("a.db");
+        let mut empty = vec![0_u8; content];
+        if let Some(header) = empty.get_mut(..100) {
+            // The header of a file to which nothing was moved from its log yet.
+            header.copy_from_slice(&EMPTY_HEADER);
+            empty[100] = 13;
+            empty[105..107].copy_from_slice(&4_096_u16.to_be_bytes());
+        }
+        fs::write(&path, empty).unwrap();
+        let error = refused(path.clone()).await;
+        assert!(matches!(error, OpenError::LessThanBefore { .. }), "{content}: {error}");
+        fs::remove_file(path).unwrap();
+        reopened(&directory).await.close().await;
+    }
+}
+
+/// The header of a database of one page in WAL mode.
+const EMPTY_HEADER: [u8; 100] = {
+    let mut header = [0; 100];
+    let name = b"SQLite format 3\0";
+    let mut at = 0;
+    while at < name.len() {
+        header[at] = name[at];
+        at += 1;
+    }
+    // Page size 4,096; versions 2 for reading and writing; the fixed fractions; one page; schema format 4; UTF-8.
+    (header[16], header[18], header[19]) = (16, 2, 2);
+    (header[21], header[22], header[23]) = (64, 32, 32);
+    (header[31], header[47], header[59]) = (1, 4, 1);
+    header
+};
+
+#[tokio::test]
+async fn a_copy_put_in_the_place_of_a_database_is_opened() {
+    for in_place in [false, true] {
+        let (store, directory) = fresh().await;
+        let shared: Arc<dyn Store> = store.clone();
+        Owner::started(&shared, "s", "r-1").await.says("kept").await.unwrap();
+        let (path, copy) = (directory.path().join("a.db"), directory.path().join("copy.db"));
+        let mut shell = shell(&directory).await;
+        let sql = format!("VACUUM INTO '{}'", copy.display());
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut shell).await.unwrap();
+        shell.close().await.unwrap();
+        Owner::started(&shared, "s-2", "r-2").await.says("later").await.unwrap();
+        store.close().await;
+        // Twice, since the same backup may be needed again.
+        for _ in 0..2 {
+            if !in_place {
+                fs::remove_file(&path).unwrap();
+            }
+            fs::copy(&copy, &path).unwrap();
+            let store = reopened(&directory).await;
+            assert!(store.session(&tenant(), &session("s-2")).await.unwrap().is_none());
+            let shared: Arc<dyn Store> = store.clone();
+            Owner::started(&shared, "s-3", "r-3").await.says("after").await.unwrap();
+            store.close().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_is_no_loss() {
+    let (store, directory) = fresh().await;
+    let shared: Arc<dyn Store> = store.clone();
+    for (id, run) in [("s-1", "r-1"), ("s-2", "r-2")] {
+        let mut owner = Owner::started(&shared, id, run).await;
+        owner.says("hello").await.unwrap();
+        owner.ends().await.unwrap();
+    }
+    store.close().await;
+    let store = reopened(&directory).await;
+    assert!(store.delete_session(&tenant(), &session("s-2")).await.unwrap());
+    // The file beside it may be behind.
+    let last = fs::read(directory.path().join("a.db.last")).unwrap();
+    store.close().await;
+    fs::write(directory.path().join("a.db.last"), last).unwrap();
+    reopened(&directory).await.close().await;
+}
+
+#[tokio::test]
+async fn evidence_that_cannot_be_read_is_none() {
+    for bytes in [&b""[..], b"{", b"nonsense", &[0xa5; 400]] {
+        let directory = without_its_log().await;
+        fs::write(directory.path().join("a.db.last"), bytes).unwrap();
+        reopened(&directory).await.close().await;
+    }
+}

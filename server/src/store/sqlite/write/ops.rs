@@ -101,6 +101,12 @@ pub(in crate::store::sqlite) async fn identity(db: &mut SqliteConnection) -> Res
     row.try_get("value")
 }
 
+/// Gives a database another random number, because files beside it are about what it had before.
+pub(in crate::store::sqlite) async fn renew_identity(db: &mut SqliteConnection) -> Result<(), Error> {
+    let sql = "UPDATE meta SET value = random() WHERE key = 'identity'";
+    sqlx::query(sql).execute(db).await.map(|_| ())
+}
+
 /// The last number that was given to a document of the search index.
 pub(in crate::store::sqlite) async fn last_document(db: &mut SqliteConnection) -> Result<i64, Error> {
     let sql =

@@ -99,6 +99,16 @@ const KEEP_LAST_DOCUMENT: &str = "
     SELECT 'last_document', max(search_no) FROM search_deleted HAVING count(*) > 0
     ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)";
 
+/// Remembers the highest numbers of rows that a deletion may take, for `open::last_state`.
+const KEEP_LAST_NUMBERS: &str = "
+    INSERT INTO meta (key, value)
+    SELECT column1, column2 FROM (VALUES
+        ('last_run', (SELECT coalesce(max(run_no), 0) FROM runs)),
+        ('last_session', (SELECT coalesce(max(session_no), 0) FROM sessions)),
+        ('last_event', (SELECT coalesce(max(event_no), 0) FROM run_events)))
+    WHERE true
+    ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)";
+
 /// Deletes the kept events that the session of number `?1` shares with no other.
 pub(in crate::store::sqlite) const DROP_KEPT: &str = "
     DELETE FROM kept_events
@@ -208,6 +218,7 @@ pub(in crate::store::sqlite) async fn delete(
         return Ok(Err(StoreError::SessionBusy { run }));
     }
     keep_what_is_shared(db, no).await?;
+    sqlx::query(KEEP_LAST_NUMBERS).execute(&mut *db).await?;
     if indexed {
         sqlx::query(DELETE_DOCUMENTS).bind(no).execute(&mut *db).await?;
         sqlx::query(KEEP_LAST_DOCUMENT).execute(&mut *db).await?;

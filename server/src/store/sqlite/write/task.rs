@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::store::append::{EncodedAppend, WriterCache};
+use crate::store::sqlite::last_state::LastStateKeeper;
 use crate::store::sqlite::open::lock::DatabaseLock;
 use crate::store::sqlite::open::same_files::SameFiles;
 use crate::store::sqlite::write::append::CommitPlan;
@@ -115,6 +116,8 @@ pub(in crate::store::sqlite) struct Writer {
     pub(in crate::store::sqlite) files: SameFiles,
     /// True from when one of them was missed until it is back. Nothing is written meanwhile.
     pub(in crate::store::sqlite) moved: bool,
+    /// Writes down what the database has. `None` for a database in memory.
+    pub(in crate::store::sqlite) keeper: Option<LastStateKeeper>,
 }
 
 impl Writer {
@@ -198,6 +201,9 @@ impl Writer {
             Ok(answers) => {
                 self.db = Some(db);
                 self.check_files()?;
+                if let Some(keeper) = &self.keeper {
+                    keeper.committed();
+                }
                 self.count(requests, &answers);
                 Ok(answers)
             }
@@ -239,6 +245,7 @@ impl Writer {
     }
 
     async fn close(mut self) {
+        self.closing.cancel();
         let db = match self.db.take() {
             Some(db) => Ok(db),
             None => match self.check_files() {
@@ -248,7 +255,12 @@ impl Writer {
         };
         let closed = match db {
             Ok(mut db) => match ops::end_epoch(&mut db).await {
-                Ok(()) => db.close().await,
+                Ok(()) => {
+                    if let Some(keeper) = self.keeper {
+                        keeper.end(&mut db).await;
+                    }
+                    db.close().await
+                }
                 Err(error) => Err(error),
             },
             Err(error) => Err(error),
