@@ -60,6 +60,39 @@ async fn a_full_disk_is_told_and_survived() {
         .await;
 }
 
+#[tokio::test]
+async fn a_server_killed_on_a_full_disk_starts_for_reading_and_recovers() {
+    let mut model = Model::start().await;
+    let mut server = Server::start(&Setting { bounded: true, ..model.setting() }).await;
+    let mut under_way = Follower::start(&server, input("under-way", "s-0", "Take your time.")).await;
+    let _slow = model.call_about("Take your time.").await;
+    model.answers_by(async |call| call.say("Noted.").await);
+    Follower::start(&server, large("done")).await.answer().await;
+    server.kill().await;
+
+    // Enough for the memory that SQLite shares by a file, and for nothing that it would add to its log.
+    server.start_bounded(64 * 1024).await;
+    let hasty = Client::builder(server.url()).backoff(Backoff::NEVER).build().expect("a good address");
+    assert!(!hasty.is_ready().await.expect("it answers"), "it takes no writes");
+    let run = hasty.get_run("done").await.expect("it can be read");
+    assert_eq!(run.status(), agentloop_client::v1::RunStatus::Completed);
+    let entries =
+        agentloop_client::v1::ListEntriesRequest { session_id: "s-done".to_owned(), ..Default::default() };
+    assert_eq!(hasty.list_entries(entries).await.expect("they can be read").entries.len(), 2);
+    let refused = started(&hasty, large("refused")).await.expect_err("there is no room");
+    assert_eq!(refused.code(), Some(Code::Unavailable), "{refused:?}");
+
+    server.bound_files(None).await;
+    assert_eq!(under_way.answer().await, "Noted.", "the run goes on");
+    let mut again = Follower::start(&server, large("refused")).await;
+    assert_eq!(again.answer().await, "Noted.");
+    eventually("it to be ready", || async { hasty.is_ready().await.is_ok_and(|ready| ready).then_some(()) })
+        .await;
+    server.kill().await;
+    server.start_again().await;
+    assert_eq!(server.client().get_run("refused").await.expect("it is there").run_id, "refused");
+}
+
 fn large(run: &str) -> RunInput {
     input(run, &format!("s-{run}"), &"large ".repeat(20_000))
 }

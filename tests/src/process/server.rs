@@ -109,6 +109,20 @@ impl Server {
         Process::start("server", command)
     }
 
+    /// Starts it with a limit on the size of its files, as a full disk has one.
+    pub async fn start_bounded(&mut self, bytes: u64) {
+        assert!(self.process.is_none() && self.bounded, "it is made for that, and does not run");
+        let mut command = Command::new("prlimit");
+        command.args([&format!("--fsize={bytes}:unlimited"), "sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
+        command
+            .arg(built("agentloop"))
+            .args(["serve", "--config"])
+            .arg(self.dir.path().join("agentloop.toml"));
+        let mut process = Process::start("server", command);
+        process.line_with("agentloop listens on").await;
+        self.process = Some(process);
+    }
+
     /// Starts it and kills it a little later, wherever it is by then.
     pub async fn start_and_kill(&mut self, later: Duration) {
         assert!(self.process.is_none(), "it still runs");

@@ -136,6 +136,7 @@ impl SqliteStore {
             db: Some(opened.db),
             cache: WriterCache::default(),
             epoch: opened.epoch,
+            epoch_is_written: opened.epoch_is_written,
             requests: queue,
             closing: closing.clone(),
             counters: counters.clone(),

@@ -19,7 +19,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::store::sqlite::connect::{base, limited, pool};
 use crate::store::sqlite::features_used::FeaturesUsed;
 use crate::store::sqlite::index::{IndexLocation, file};
-use crate::store::sqlite::{SqliteOptions, write::ops};
+use crate::store::sqlite::{SqliteOptions, rows, write::ops};
 
 pub use self::error::OpenError;
 #[cfg(test)]
@@ -36,6 +36,8 @@ pub(in crate::store::sqlite) static MIGRATIONS: Migrator = sqlx::migrate!("migra
 
 /// Length of the write-ahead log, in bytes, at which its pages are moved into the file.
 const CHECKPOINT_BYTES: u32 = 16_384_000;
+/// `SQLITE_IOERR` and `SQLITE_FULL`.
+const NO_ROOM: [i32; 2] = [10, 13];
 /// Length that the write-ahead log is cut to after a burst, in bytes.
 const LOG_BYTES_MAX: &str = "67108864";
 
@@ -47,6 +49,8 @@ pub(in crate::store::sqlite) struct OpenedStore {
     /// The files of the search index, which is opened later.
     pub(in crate::store::sqlite) index: IndexLocation,
     pub(in crate::store::sqlite) epoch: Epoch,
+    /// False if the epoch is still to be written.
+    pub(in crate::store::sqlite) epoch_is_written: bool,
     pub(in crate::store::sqlite) used: FeaturesUsed,
     pub(in crate::store::sqlite) lock: Option<DatabaseLock>,
     /// The files that have to stay where they are; none of a database in memory.
@@ -101,7 +105,7 @@ async fn open(
     lock: Option<DatabaseLock>,
 ) -> Result<OpenedStore, OpenError> {
     let mut db = connect(path, &writing, &reading, options.accept_loss).await?;
-    let epoch = new_epoch(&mut db).await.map_err(|error| failure(path, &error))?;
+    let EpochBegun { epoch, is_written } = new_epoch(path, &mut db).await?;
     let files = match &lock {
         Some(lock) => opened_files(path, lock)?,
         None => SameFiles::default(),
@@ -121,7 +125,7 @@ async fn open(
         max_bytes: options.max_bytes,
         files: files.clone(),
     };
-    if !options.search {
+    if !options.search && is_written {
         drop_index(&index, &mut db).await?;
     }
     let readers = pool(options.readers.max(1))
@@ -136,7 +140,18 @@ async fn open(
         .connect_with(reading)
         .await
         .map_err(|error| failure(path, &error))?;
-    Ok(OpenedStore { writing, db, readers, index, epoch, used, lock, files, database })
+    Ok(OpenedStore {
+        writing,
+        db,
+        readers,
+        index,
+        epoch,
+        epoch_is_written: is_written,
+        used,
+        lock,
+        files,
+        database,
+    })
 }
 
 /// The files of a database whose log exists, because something was written.
@@ -203,7 +218,31 @@ async fn connect(
     Ok(db)
 }
 
-async fn new_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
+/// The epoch of this start.
+struct EpochBegun {
+    epoch: Epoch,
+    /// False if there was no room for it. The writer begins it before its first write.
+    is_written: bool,
+}
+
+/// Begins an epoch. Without room on the disk, the store is opened all the same, so that what it has can be read.
+async fn new_epoch(path: &Path, db: &mut SqliteConnection) -> Result<EpochBegun, OpenError> {
+    let failed = |error: Error| failure(path, &error);
+    match write_epoch(db).await {
+        Ok(epoch) => Ok(EpochBegun { epoch, is_written: true }),
+        Err(error) if rows::primary_code(&error).is_some_and(|code| NO_ROOM.contains(&code)) => {
+            tracing::error!(
+                %error, path = %path.display(),
+                "the database cannot be written; it can be read, and is written again when its disk has room"
+            );
+            let epoch = ops::next_epoch(db).await.map_err(failed)?;
+            Ok(EpochBegun { epoch, is_written: false })
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+async fn write_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     let epoch = ops::begin_epoch(&mut transaction).await?;
     ops::wake_from_the_future(&mut transaction, SystemClock.now()).await?;

@@ -88,6 +88,12 @@ pub(in crate::store::sqlite) async fn wake_from_the_future(
     Ok(())
 }
 
+/// The epoch that [`begin_epoch`] would begin.
+pub(in crate::store::sqlite) async fn next_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
+    let row = sqlx::query("SELECT value + 1 AS next FROM meta WHERE key = 'epoch'").fetch_one(db).await?;
+    Ok(Epoch(row.try_get("next")?))
+}
+
 /// Marks the file as cleanly closed, and moves the write-ahead log into it.
 pub(in crate::store::sqlite) async fn end_epoch(db: &mut SqliteConnection) -> Result<(), Error> {
     sqlx::query("UPDATE meta SET value = 1 WHERE key = 'clean'").execute(&mut *db).await?;

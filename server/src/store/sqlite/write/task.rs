@@ -106,6 +106,8 @@ pub(in crate::store::sqlite) struct Writer {
     pub(in crate::store::sqlite) db: Option<SqliteConnection>,
     pub(in crate::store::sqlite) cache: WriterCache,
     pub(in crate::store::sqlite) epoch: Epoch,
+    /// False if there was no room for the epoch when the store was opened. It is written before anything else.
+    pub(in crate::store::sqlite) epoch_is_written: bool,
     pub(in crate::store::sqlite) requests: mpsc::Receiver<WriteRequest>,
     /// Cancelled to end the task once the queue is written.
     pub(in crate::store::sqlite) closing: CancellationToken,
@@ -197,7 +199,7 @@ impl Writer {
             Some(db) => db,
             None => self.options.connect().await?,
         };
-        match transaction(&mut db, &mut self.cache, self.epoch, requests).await {
+        match self.write_to(&mut db, requests).await {
             Ok(answers) => {
                 self.db = Some(db);
                 self.check_files()?;
@@ -214,6 +216,21 @@ impl Writer {
                 Err(error)
             }
         }
+    }
+
+    async fn write_to(
+        &mut self,
+        db: &mut SqliteConnection,
+        requests: &[WriteRequest],
+    ) -> Result<Vec<Result<WriteResult, StoreError>>, Error> {
+        if !self.epoch_is_written {
+            let mut first = db.begin_with("BEGIN IMMEDIATE").await?;
+            let epoch = ops::begin_epoch(&mut first).await?;
+            assert_eq!(epoch, self.epoch, "nobody else writes to a locked database");
+            first.commit().await?;
+            self.epoch_is_written = true;
+        }
+        transaction(db, &mut self.cache, self.epoch, requests).await
     }
 
     /// Refuses to acknowledge what is written to files that nobody will find again.
@@ -254,6 +271,8 @@ impl Writer {
             },
         };
         let closed = match db {
+            // There is nothing to mark, and no room for a mark.
+            Ok(db) if !self.epoch_is_written => db.close().await,
             Ok(mut db) => match ops::end_epoch(&mut db).await {
                 Ok(()) => {
                     if let Some(keeper) = self.keeper {
