@@ -58,7 +58,9 @@ pub(super) struct Services {
 pub(super) async fn serve(listener: TcpListener, services: Services, options: ServerOptions, tasks: Tasks) {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(LIVENESS, ServingStatus::Serving).await;
-    drop(tasks.spawn("health", watch(health, services.store, tasks.clone())));
+    // Before the first call is answered, so that nobody is told that a store works which does not.
+    let ready = check(&health, &*services.store, None).await;
+    drop(tasks.spawn("health", watch(health, services.store, tasks.clone(), ready)));
     let reflect = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
@@ -114,24 +116,24 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
 }
 
 /// Keeps the health status up to date: serving while the store answers and no shutdown has begun.
-async fn watch(health: HealthReporter, store: Arc<dyn Store>, tasks: Tasks) {
-    let mut ready = None;
-    while !tasks.soft().is_cancelled() {
-        let now = store.check().await;
-        if let Err(error) = &now
-            && ready != Some(false)
-        {
-            tracing::error!(%error, "the store does not answer; not ready");
-        }
-        if ready != Some(now.is_ok()) {
-            ready = Some(now.is_ok());
-            let status = if now.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };
-            health.set_service_status("", status).await;
-        }
-        tokio::select! { biased;
-            () = tasks.soft().cancelled() => {}
-            () = tokio::time::sleep(CHECK_EVERY) => {}
-        }
+async fn watch(health: HealthReporter, store: Arc<dyn Store>, tasks: Tasks, mut ready: bool) {
+    while tasks.soft().run_until_cancelled(tokio::time::sleep(CHECK_EVERY)).await.is_some() {
+        ready = check(&health, &*store, Some(ready)).await;
     }
     health.set_service_status("", ServingStatus::NotServing).await;
+}
+
+/// Checks the store and reports a change. Returns true if it answers.
+async fn check(health: &HealthReporter, store: &dyn Store, before: Option<bool>) -> bool {
+    let now = store.check().await;
+    if let Err(error) = &now
+        && before != Some(false)
+    {
+        tracing::error!(%error, "the store does not answer; not ready");
+    }
+    if before != Some(now.is_ok()) {
+        let status = if now.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };
+        health.set_service_status("", status).await;
+    }
+    now.is_ok()
 }

@@ -28,6 +28,7 @@ pub(in crate::store::sqlite) const HIGHEST: &str = "
            max(coalesce((SELECT max(event_no) FROM run_events), 0),
                coalesce((SELECT value FROM meta WHERE key = 'last_event'), 0)) AS event,
            (SELECT value FROM meta WHERE key = 'identity') AS identity,
+           (SELECT execution_time FROM _sqlx_migrations ORDER BY version LIMIT 1) AS made,
            (SELECT schema_version FROM pragma_schema_version) AS schema";
 
 /// What a database has: the highest numbers of its rows, and the marks by which copies of it are told apart.
@@ -38,6 +39,9 @@ pub(in crate::store::sqlite) struct LastState {
     event: i64,
     /// The database's random number, which copies share.
     identity: i64,
+    /// When the database was made, as the time that its first migration took. Copies share it, too, and databases of every
+    /// version have it.
+    made: i64,
     /// SQLite's count of changes of the schema. A copy that `VACUUM INTO` made has a higher one.
     schema: i64,
 }
@@ -82,6 +86,7 @@ impl LastState {
             session: row.try_get("session")?,
             event: row.try_get("event")?,
             identity: row.try_get("identity")?,
+            made: row.try_get("made")?,
             schema: row.try_get("schema")?,
         })
     }
@@ -131,7 +136,8 @@ pub(in crate::store::sqlite) async fn compare(
         Some(db) => match LastState::read(&mut *db).await {
             Ok(now) => now,
             Err(_) if is_without_tables(db).await => empty,
-            // The file of an older server, which has no evidence, was put in its place.
+            // Its schema is older than that of any server that writes such a file.
+            Err(_) if made(db).await == Some(before.made) => empty,
             Err(_) => return Ok(Compared::Whole),
         },
     };
@@ -170,6 +176,11 @@ async fn is_without_tables(db: &mut SqliteConnection) -> bool {
     let sql = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'runs') AS is_empty";
     let row = sqlx::query(sql).fetch_one(db).await;
     row.and_then(|row| row.try_get("is_empty")).unwrap_or(false)
+}
+
+async fn made(db: &mut SqliteConnection) -> Option<i64> {
+    let sql = "SELECT execution_time AS made FROM _sqlx_migrations ORDER BY version LIMIT 1";
+    sqlx::query(sql).fetch_one(db).await.and_then(|row| row.try_get("made")).ok()
 }
 
 fn inode(file: &Metadata) -> u64 {

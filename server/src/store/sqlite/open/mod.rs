@@ -105,7 +105,7 @@ async fn open(
     lock: Option<DatabaseLock>,
 ) -> Result<OpenedStore, OpenError> {
     let mut db = connect(path, &writing, &reading, options.accept_loss).await?;
-    let EpochBegun { epoch, is_written } = new_epoch(path, &mut db).await?;
+    let EpochBegun { epoch, is_written } = new_epoch(path, &mut db, &writing).await?;
     let files = match &lock {
         Some(lock) => opened_files(path, lock)?,
         None => SameFiles::default(),
@@ -226,7 +226,11 @@ struct EpochBegun {
 }
 
 /// Begins an epoch. Without room on the disk, the store is opened all the same, so that what it has can be read.
-async fn new_epoch(path: &Path, db: &mut SqliteConnection) -> Result<EpochBegun, OpenError> {
+async fn new_epoch(
+    path: &Path,
+    db: &mut SqliteConnection,
+    writing: &SqliteConnectOptions,
+) -> Result<EpochBegun, OpenError> {
     let failed = |error: Error| failure(path, &error);
     match write_epoch(db).await {
         Ok(epoch) => Ok(EpochBegun { epoch, is_written: true }),
@@ -235,6 +239,9 @@ async fn new_epoch(path: &Path, db: &mut SqliteConnection) -> Result<EpochBegun,
                 %error, path = %path.display(),
                 "the database cannot be written; it can be read, and is written again when its disk has room"
             );
+            // A connection whose transaction failed is not used again. The new one comes first, so that the log stays.
+            let failed_one = std::mem::replace(db, writing.connect().await.map_err(failed)?);
+            let _closed = failed_one.close().await;
             let epoch = ops::next_epoch(db).await.map_err(failed)?;
             Ok(EpochBegun { epoch, is_written: false })
         }
