@@ -4,6 +4,7 @@
 //! are columns. The spec of a run's first event, which many runs share, has a row of its own; the view `whole_events`
 //! puts it back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
@@ -13,8 +14,10 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use agentloop_core::trace::TraceParent;
+use serde_json::value::RawValue;
 
 use super::StoreError;
+use super::checksum::{self, ChecksummedRow};
 
 /// A record in the columns of its row, to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +27,7 @@ pub(super) struct EncodedEvent {
     pub(super) status: RunStatus,
     pub(super) version: i64,
     pub(super) payload: Arc<str>,
+    pub(super) checksum: i64,
 }
 
 /// A run's spec, in a row apart from the first event.
@@ -42,6 +46,17 @@ pub(super) struct StoredEvent {
     pub(super) status: i64,
     pub(super) version: i64,
     pub(super) payload: String,
+    /// `None` in rows of older servers.
+    pub(super) checksum: Option<i64>,
+    /// The spec of a first event that is stored without it.
+    pub(super) spec: Option<StoredSpec>,
+}
+
+/// A spec as it was read, not checked yet.
+#[derive(Debug, Clone)]
+pub(super) struct StoredSpec {
+    pub(super) digest: Digest,
+    pub(super) text: String,
 }
 
 /// A number as SQL stores it. Numbers beyond its range, such as `Timestamp::MAX`, become the largest it has.
@@ -55,18 +70,16 @@ pub(super) fn text<T: serde::Serialize + ?Sized>(value: &T) -> String {
 }
 
 /// Encodes a record with its whole event.
-pub(super) fn encode(record: &Record) -> EncodedEvent {
-    encoded(record, text(&record.event))
+pub(super) fn encode(run: &RunId, record: &Record) -> EncodedEvent {
+    encoded(run, record, text(&record.event), None)
 }
 
-fn encoded(record: &Record, payload: String) -> EncodedEvent {
-    EncodedEvent {
-        seq: int(record.seq.0),
-        at: int(record.at.0),
-        status: record.status,
-        version: i64::from(EVENT_VERSION),
-        payload: payload.into(),
-    }
+fn encoded(run: &RunId, record: &Record, payload: String, spec: Option<&Digest>) -> EncodedEvent {
+    let (seq, at, version) = (int(record.seq.0), int(record.at.0), i64::from(EVENT_VERSION));
+    let status = record.status;
+    let row = ChecksummedRow { seq, at, status: status.code().into(), version, payload: &payload, spec };
+    let checksum = checksum::of(run, row);
+    EncodedEvent { seq, at, status, version, payload: payload.into(), checksum }
 }
 
 /// A run's first event as it is stored: without its spec, which has a row of its own.
@@ -83,9 +96,9 @@ struct StoredStarted<'a> {
 }
 
 /// A run's first record without its spec, and the spec. A first record without a spec is encoded as any other.
-pub(super) fn encode_first(record: &Record) -> (EncodedEvent, Option<EncodedSpec>) {
+pub(super) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Option<EncodedSpec>) {
     let Event::Started { session, last_entry, spec, seed, queued, traceparent } = &record.event else {
-        return (encode(record), None);
+        return (encode(run, record), None);
     };
     let stored = StoredStarted {
         session,
@@ -96,7 +109,7 @@ pub(super) fn encode_first(record: &Record) -> (EncodedEvent, Option<EncodedSpec
     };
     let spec = text(&**spec);
     let digest = Digest::of(&[spec.as_bytes()]);
-    (encoded(record, text(&stored)), Some(EncodedSpec { digest, text: spec }))
+    (encoded(run, record, text(&stored), Some(&digest)), Some(EncodedSpec { digest, text: spec }))
 }
 
 /// The sums of a run as a JSON list, in the order that the column `usage` is documented with.
@@ -139,22 +152,48 @@ pub(super) fn usage(text: &str) -> Result<Usage, serde_json::Error> {
 /// Decodes a row of this run's journal.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`], naming the row, if its version or status is unknown to this server, or its payload is not an
-/// event.
+/// [`StoreError::Corrupt`], naming the row, if it does not fit its checksum, its version or status is unknown to this
+/// server, or its payload is not an event.
 pub(super) fn decode(tenant: &TenantId, run: &RunId, row: &StoredEvent) -> Result<Record, StoreError> {
-    checked(row).map_err(|why| StoreError::Corrupt {
+    checked(run, row).map_err(|why| StoreError::Corrupt {
         what: format!("event {tenant}/{run}/{seq}: {why}", seq = row.seq),
     })
 }
 
-fn checked(row: &StoredEvent) -> Result<Record, String> {
+fn checked(run: &RunId, row: &StoredEvent) -> Result<Record, String> {
+    verify(run, row)?;
     if row.version != i64::from(EVENT_VERSION) {
         return Err(format!("version {} is not known", row.version));
     }
     let status =
         RunStatus::of_code(row.status).ok_or_else(|| format!("status {} is not known", row.status))?;
-    let event: Event = serde_json::from_str(&row.payload).map_err(|error| error.to_string())?;
+    let event: Event = match &row.spec {
+        None => serde_json::from_str(&row.payload),
+        Some(spec) => with_spec(&row.payload, &spec.text).and_then(|whole| serde_json::from_str(&whole)),
+    }
+    .map_err(|error| error.to_string())?;
     Ok(Record { seq: Seq(count(row.seq)?), at: Timestamp(count(row.at)?), status, event })
+}
+
+fn verify(run: &RunId, row: &StoredEvent) -> Result<(), String> {
+    let &StoredEvent { seq, at, status, version, ref payload, checksum, ref spec } = row;
+    let digest = spec.as_ref().map(|spec| &spec.digest);
+    let row = ChecksummedRow { seq, at, status, version, payload, spec: digest };
+    let Some(checksum) = checksum else { return Ok(()) };
+    if checksum != checksum::of(run, row) {
+        return Err("it does not fit its checksum".to_owned());
+    }
+    if spec.as_ref().is_some_and(|spec| Digest::of(&[spec.text.as_bytes()]) != spec.digest) {
+        return Err("its spec does not fit its digest".to_owned());
+    }
+    Ok(())
+}
+
+/// A first event with its spec. Those of older servers may have something else in its place.
+fn with_spec(payload: &str, spec: &str) -> Result<String, serde_json::Error> {
+    let mut event: BTreeMap<String, &RawValue> = serde_json::from_str(payload)?;
+    event.insert("spec".to_owned(), serde_json::from_str(spec)?);
+    serde_json::to_string(&event)
 }
 
 fn count(number: i64) -> Result<u64, String> {
@@ -175,19 +214,25 @@ mod tests {
         Record { seq: Seq(2), at: Timestamp(1_000), status: RunStatus::ModelRunning, event }
     }
 
+    fn run() -> RunId {
+        RunId::parse("r-1").unwrap()
+    }
+
     fn stored() -> StoredEvent {
-        let row = encode(&record());
+        let row = encode(&run(), &record());
         StoredEvent {
             seq: row.seq,
             at: row.at,
             status: row.status.code().into(),
             version: row.version,
             payload: row.payload.as_ref().to_owned(),
+            checksum: None,
+            spec: None,
         }
     }
 
     fn read(row: &StoredEvent) -> Result<Record, StoreError> {
-        decode(&TenantId::local(), &RunId::parse("r-1").unwrap(), row)
+        decode(&TenantId::local(), &run(), row)
     }
 
     #[track_caller]
@@ -214,13 +259,32 @@ mod tests {
             traceparent,
         };
         let mut whole = serde_json::to_value(&event).unwrap();
-        let (row, encoded_spec) = encode_first(&Record { event, ..record() });
+        let kept = event.clone();
+        let (row, encoded_spec) = encode_first(&run(), &Record { event, ..record() });
         assert_eq!(row.payload.as_ref(), stored);
-        assert_eq!(encoded_spec.unwrap().text, text(&spec));
+        let (encoded_spec, event) = (encoded_spec.unwrap(), kept);
+        assert_eq!(encoded_spec.text, text(&spec));
         assert_eq!(whole.as_object_mut().unwrap().remove("spec"), Some(serde_json::to_value(&spec).unwrap()));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&row.payload).unwrap(), whole);
         let unread = StoredEvent { payload: row.payload.as_ref().to_owned(), ..self::stored() };
         refused(&unread, "missing field `spec`");
+        let EncodedSpec { digest, text } = encoded_spec;
+        let spec = Some(StoredSpec { digest, text });
+        let read_back = read(&StoredEvent {
+            spec: spec.clone(),
+            checksum: Some(row.checksum),
+            seq: row.seq,
+            ..unread.clone()
+        });
+        assert_eq!(
+            serde_json::to_value(&read_back.unwrap().event).unwrap(),
+            serde_json::to_value(&event).unwrap()
+        );
+        let other = spec.map(|spec| StoredSpec { text: format!("{} ", spec.text), ..spec });
+        refused(
+            &StoredEvent { spec: other, checksum: Some(row.checksum), ..unread },
+            "its spec does not fit its digest",
+        );
     }
 
     #[test]
@@ -236,7 +300,7 @@ mod tests {
 
     #[test]
     fn only_a_started_event_has_its_spec_taken_out() {
-        assert_eq!(encode_first(&record()), (encode(&record()), None));
+        assert_eq!(encode_first(&run(), &record()), (encode(&run(), &record()), None));
     }
 
     #[test]
@@ -265,7 +329,27 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_changed_is_noticed_whatever_changed() {
+        let sum = encode(&run(), &record()).checksum;
+        let whole = StoredEvent { checksum: Some(sum), ..stored() };
+        assert_eq!(read(&whole).unwrap(), record());
+        let why = "it does not fit its checksum";
+        refused(&StoredEvent { payload: whole.payload.replace('3', "4"), ..whole.clone() }, why);
+        refused(&StoredEvent { at: whole.at + 1, ..whole.clone() }, why);
+        refused(&StoredEvent { status: 4, ..whole.clone() }, why);
+        refused(&StoredEvent { seq: 3, ..whole.clone() }, why);
+        let other = RunId::parse("r-2").unwrap();
+        assert!(decode(&TenantId::local(), &other, &whole).is_err(), "it is an event of this run alone");
+    }
+
+    #[test]
+    fn the_checksum_of_a_row_never_changes() {
+        // Stored files have it.
+        assert_eq!(encode(&run(), &record()).checksum, 6_911_925_566_694_438_706);
+    }
+
+    #[test]
     fn a_time_without_end_fits() {
-        assert_eq!(encode(&Record { at: Timestamp(u64::MAX), ..record() }).at, i64::MAX);
+        assert_eq!(encode(&run(), &Record { at: Timestamp(u64::MAX), ..record() }).at, i64::MAX);
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn journal(data: &[u8]) {
     let Some(row) = row(data) else { return };
     match decode(&TenantId::local(), &run, &row) {
         Ok(record) => {
-            let again = decode(&TenantId::local(), &run, &stored(&encode(&record)));
+            let again = decode(&TenantId::local(), &run, &stored(&encode(&run, &record)));
             assert_eq!(again.expect("what was written can be read"), record);
         }
         Err(StoreError::Corrupt { what }) => assert!(what.contains("/r/"), "{what} names the row"),
@@ -28,6 +28,8 @@ fn row(data: &[u8]) -> Option<StoredEvent> {
         status: columns.next()?.parse().ok()?,
         version: columns.next()?.parse().ok()?,
         payload: payload.to_owned(),
+        checksum: None,
+        spec: None,
     })
 }
 
@@ -38,5 +40,7 @@ fn stored(row: &EncodedEvent) -> StoredEvent {
         status: row.status.code().into(),
         version: row.version,
         payload: row.payload.as_ref().to_owned(),
+        checksum: Some(row.checksum),
+        spec: None,
     }
 }

@@ -5,6 +5,7 @@
 //! not match, nothing is written. An append that returned `Ok` survives a power cut.
 
 mod append;
+mod checksum;
 mod codec;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;

@@ -19,6 +19,8 @@ pub struct ReplayReport {
     pub events: u64,
     /// The first difference, for people. `None` if everything agrees.
     pub difference: Option<String>,
+    /// Number of events without a checksum, which an earlier version of the server stored.
+    pub unverified: u64,
     /// Digest of the state after the last event.
     pub state_digest: Digest,
     /// Digest of the prompt and messages of the last model call. `None` if there was no call.
@@ -55,6 +57,7 @@ impl Engine {
         });
         Ok(ReplayReport {
             events: folded.events,
+            unverified: self.store().unverified_events(tenant, run).await?,
             difference: folded.difference.or(short),
             state_digest: folded.state.digest(),
             context_digest: self.context_digest(tenant, &row.session, &folded.state, &records).await?,

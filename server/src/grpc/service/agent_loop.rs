@@ -381,7 +381,7 @@ impl AgentLoop for AgentLoopService {
             difference: report.difference.unwrap_or_default(),
             state_digest: report.state_digest.to_string(),
             context_digest: report.context_digest.map(|digest| digest.to_string()).unwrap_or_default(),
-            ..wire::ReplayRunResponse::default()
+            unverified_events: report.unverified,
         }))
     }
 

@@ -116,11 +116,11 @@ impl EncodedAppend {
             assert_eq!(record.seq, seq, "records are dense");
             encoded.derive(seq, &record.event);
             let event = if encoded.create.is_some() && encoded.events.is_empty() {
-                let (event, spec) = codec::encode_first(record);
+                let (event, spec) = codec::encode_first(&encoded.run.run, record);
                 encoded.spec = spec;
                 event
             } else {
-                codec::encode(record)
+                codec::encode(&encoded.run.run, record)
             };
             encoded.events.push(event);
         }

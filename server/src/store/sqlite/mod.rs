@@ -282,6 +282,10 @@ impl JournalStore for SqliteStore {
         read::stretch(&self.readers, tenant, run, after, max).await
     }
 
+    async fn unverified_events(&self, tenant: &TenantId, run: &RunId) -> Result<u64, StoreError> {
+        read::unverified(&self.readers, tenant, run).await
+    }
+
     async fn runs(
         &self,
         tenant: &TenantId,

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Error, Row as _, Sqlite, Type};
 
-use crate::store::codec::{self, StoredEvent};
+use crate::store::codec::{self, StoredEvent, StoredSpec};
 use crate::store::{Job, JobId, JobKind, RunRow, RunSummary, SessionRow, StoreError};
 
 /// `SQLITE_CONSTRAINT`. Appends are checked before they are written, so this error means that tables contradict each
@@ -160,7 +160,18 @@ pub(in crate::store::sqlite) fn event(row: &SqliteRow) -> Result<StoredEvent, Er
         status: row.try_get("status")?,
         version: row.try_get("version")?,
         payload: row.try_get("payload")?,
+        checksum: row.try_get("checksum")?,
+        spec: None,
     })
+}
+
+/// An event from the columns of `run_events`, with the columns `spec_digest` and `spec` of a first event.
+pub(in crate::store::sqlite) fn whole_event(row: &SqliteRow) -> Result<StoredEvent, Error> {
+    let spec = match row.try_get::<Option<String>, _>("spec")? {
+        Some(text) => Some(StoredSpec { digest: digest(row, "spec_digest")?, text }),
+        None => None,
+    };
+    Ok(StoredEvent { spec, ..event(row)? })
 }
 
 pub(in crate::store::sqlite) fn parsed<'r, C, T, E>(

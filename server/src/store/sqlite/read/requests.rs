@@ -12,9 +12,9 @@ use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
 /// Questions, each with the event that asks it and the one that answers it.
 const REQUESTS: &str = "
-    SELECT r.run_id, s.session_id, asked.seq, asked.at, asked.status, asked.version, asked.payload,
+    SELECT r.run_id, s.session_id, asked.seq, asked.at, asked.status, asked.version, asked.payload, asked.checksum,
            answered.seq AS answer_seq, answered.at AS answer_at, answered.status AS answer_status,
-           answered.version AS answer_version, answered.payload AS answer_payload
+           answered.version AS answer_version, answered.payload AS answer_payload, answered.checksum AS answer_checksum
     FROM human_requests AS q
     JOIN runs AS r ON r.run_no = q.run_no
     JOIN sessions AS s ON s.session_no = r.session_no
@@ -121,6 +121,8 @@ fn answered(row: &SqliteRow, seq: i64) -> Result<StoredEvent, Error> {
         status: row.try_get("answer_status")?,
         version: row.try_get("answer_version")?,
         payload: row.try_get("answer_payload")?,
+        checksum: row.try_get("answer_checksum")?,
+        spec: None,
     })
 }
 

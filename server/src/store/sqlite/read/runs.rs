@@ -41,9 +41,10 @@ pub(in crate::store::sqlite) async fn run(
 }
 
 pub(in crate::store::sqlite) const RECORDS: &str = "
-    SELECT e.seq, e.at, e.status, e.version, e.payload
+    SELECT e.seq, e.at, e.status, e.version, e.payload, e.checksum, p.digest AS spec_digest, p.spec
     FROM runs AS r
-    JOIN whole_events AS e ON e.run_no = r.run_no
+    JOIN run_events AS e ON e.run_no = r.run_no
+    LEFT JOIN specs AS p ON e.seq = 1 AND p.spec_no = r.spec_no
     WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.seq > ?3
     ORDER BY e.seq LIMIT ?4";
 
@@ -56,7 +57,7 @@ pub(in crate::store::sqlite) async fn records(
     limit: u32,
 ) -> Result<Vec<Record>, StoreError> {
     let query = sqlx::query(RECORDS).bind(tenant.as_str()).bind(run.as_str()).bind(int(after.0)).bind(limit);
-    all(db, query, rows::event)
+    all(db, query, rows::whole_event)
         .await
         .map_err(|error| rows::failure(format_args!("journal {tenant}/{run}"), &error))?
         .iter()
@@ -75,9 +76,11 @@ pub(in crate::store::sqlite) const STRETCH: &str = "
         WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.seq > ?3
         ORDER BY e.seq LIMIT ?4),
     sums AS (SELECT seq, sum(size) OVER (ORDER BY seq) - size AS before FROM sizes)
-    SELECT e.seq, e.at, e.status, e.version, e.payload, (SELECT max(seq) FROM sizes) AS upto
+    SELECT e.seq, e.at, e.status, e.version, e.payload, e.checksum, p.digest AS spec_digest, p.spec,
+           (SELECT max(seq) FROM sizes) AS upto
     FROM runs AS r
-    JOIN whole_events AS e ON e.run_no = r.run_no
+    JOIN run_events AS e ON e.run_no = r.run_no
+    LEFT JOIN specs AS p ON e.seq = 1 AND p.spec_no = r.spec_no
     WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.seq > ?3
       AND e.seq <= (SELECT max(seq) FROM sums WHERE before < ?5)
     ORDER BY e.seq";
@@ -92,7 +95,7 @@ pub(in crate::store::sqlite) async fn stretch(
 ) -> Result<Stretch, StoreError> {
     let query = sqlx::query(STRETCH).bind(tenant.as_str()).bind(run.as_str()).bind(int(after.0));
     let query = query.bind(max.records).bind(int(max.bytes as u64));
-    let found = all(db, query, |row| Ok((rows::event(row)?, rows::number(row, "upto")?)))
+    let found = all(db, query, |row| Ok((rows::whole_event(row)?, rows::number(row, "upto")?)))
         .await
         .map_err(|error| rows::failure(format_args!("journal {tenant}/{run}"), &error))?;
     let upto = found.last().map(|(_, upto)| *upto);
@@ -100,6 +103,26 @@ pub(in crate::store::sqlite) async fn stretch(
     let records = records.collect::<Result<Vec<_>, _>>()?;
     let cut = records.last().map(|record| record.seq.0) < upto;
     Ok(Stretch { more: cut || records.len() == max.records as usize, records })
+}
+
+/// Events of a run without a checksum, which an older server wrote.
+pub(in crate::store::sqlite) const UNVERIFIED: &str = "
+    SELECT count(*) AS events
+    FROM runs AS r
+    JOIN run_events AS e ON e.run_no = r.run_no
+    WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.checksum IS NULL";
+
+/// The number of a run's events that cannot be verified.
+pub(in crate::store::sqlite) async fn unverified(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    run: &RunId,
+) -> Result<u64, StoreError> {
+    let query = sqlx::query(UNVERIFIED).bind(tenant.as_str()).bind(run.as_str());
+    one(db, query, |row| rows::number(row, "events"))
+        .await
+        .map(Option::unwrap_or_default)
+        .map_err(|error| rows::failure(format_args!("journal {tenant}/{run}"), &error))
 }
 
 /// The journal of a run up to the last event that its row names.

@@ -24,7 +24,8 @@ pub(in crate::store::sqlite) const ENTRIES: &str = "
     sums AS (SELECT entry_no, sum(size) OVER (ORDER BY entry_no) - size AS before FROM sizes)
     SELECT i.entry_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq, coalesce(e.at, k.at) AS at,
            coalesce(e.status, k.status) AS status, coalesce(e.version, k.version) AS version,
-           coalesce(e.payload, k.payload) AS payload, (SELECT max(entry_no) FROM sizes) AS upto
+           coalesce(e.payload, k.payload) AS payload, iif(i.keep IS NULL, e.checksum, k.checksum) AS checksum,
+           (SELECT max(entry_no) FROM sizes) AS upto
     FROM session_entries AS i
     LEFT JOIN runs AS r ON i.keep IS NULL AND r.run_no = i.run_no
     LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq

@@ -1,6 +1,7 @@
 //! Tests of behaviour that only the SQLite store has. It also runs the conformance tests, in a file and in memory.
 
 mod commits;
+mod damage;
 mod forks;
 mod migrations;
 mod opening;

@@ -56,6 +56,7 @@ async fn no_query_reads_a_whole_table() {
     check(&store, read::DUE, "runs_due").await;
     check(&store, read::DUE_JOBS, "jobs_due").await;
     check(&store, read::STRETCH, "run_events_by_run").await;
+    check(&store, read::UNVERIFIED, "run_events_by_run").await;
     check(&store, jobs::RETRY, "PRIMARY KEY").await;
     check(&store, jobs::FINISH, "PRIMARY KEY").await;
     check(&store, sessions::SET_NOTES, "sqlite_autoindex_sessions_1").await;

@@ -84,9 +84,9 @@ pub(in crate::store::sqlite) static UPDATE_RUNS: BatchStatement = BatchStatement
 
 pub(in crate::store::sqlite) static INSERT_EVENTS: BatchStatement = BatchStatement {
     before: "
-    INSERT INTO run_events (run_no, seq, at, status, version, payload)
+    INSERT INTO run_events (run_no, seq, at, status, version, payload, checksum)
     SELECT * FROM ",
-    columns: 6,
+    columns: 7,
     after: " WHERE column1 IS NOT NULL",
     rows_per_append: 3,
 };
@@ -392,7 +392,7 @@ fn write_events(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
     batch.push(&INSERT_EVENTS, events.map(|(run, event)| event_values(run, event)));
 }
 
-fn event_values(run: i64, event: &EncodedEvent) -> [Value; 6] {
+fn event_values(run: i64, event: &EncodedEvent) -> [Value; 7] {
     [
         run.into(),
         event.seq.into(),
@@ -400,6 +400,7 @@ fn event_values(run: i64, event: &EncodedEvent) -> [Value; 6] {
         i64::from(event.status.code()).into(),
         event.version.into(),
         event.payload.clone().into(),
+        event.checksum.into(),
     ]
 }
 
