@@ -189,6 +189,11 @@ async fn a_write_ahead_log_that_is_none_is_refused() {
 async fn a_write_ahead_log_that_is_cut_is_read_up_to_there_if_the_loss_is_accepted() {
     for part in [3, 5, 9] {
         let mut server = used().await;
+        // The schema is in the database, and the log has runs.
+        let (code, _) = server.terminate().await;
+        assert_eq!(code, 0);
+        server.start_again().await;
+        use_it(&server, 5..10).await;
         server.kill().await;
         let log = server.file("agentloop.db-wal");
         let bytes = fs::metadata(&log).expect("a log").len();
@@ -276,9 +281,15 @@ async fn used() -> Server {
     let model = Model::start().await;
     let server = Server::start(&model.setting()).await;
     model.answers_by(async |call| call.say("Hello yourself.").await);
-    for number in 0..5 {
+    use_it(&server, 0..5).await;
+    server
+}
+
+/// Has runs of these numbers, and waits until what the database has is written down, so that a kill finds it.
+async fn use_it(server: &Server, numbers: std::ops::Range<u32>) {
+    for number in numbers {
         let run = format!("r-{number}");
-        Follower::start(&server, input(&run, &format!("s-{run}"), "Hello")).await.answer().await;
+        Follower::start(server, input(&run, &format!("s-{run}"), "Hello")).await.answer().await;
     }
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.file("agentloop.db"));
     let mut shell = options.connect().await.expect("a database");
@@ -290,7 +301,6 @@ async fn used() -> Server {
         last.contains(&format!("\"event\":{events},")).then_some(())
     })
     .await;
-    server
 }
 
 /// Asserts that a server does not start if its file was changed after a clean stop.

@@ -160,6 +160,8 @@ async fn what_cannot_be_read_is_named() {
     let mut owner = Owner::started(&dynamic(&store), "s", "r").await;
     owner.says("hello").await.unwrap();
     let mut shell = shell(&directory).await;
+    // Rows that fit their checksum, or have none, may still make no sense.
+    sqlx::query("UPDATE run_events SET checksum = NULL").execute(&mut shell).await.unwrap();
     for (broken, why) in [
         ("version = 9", "version 9"),
         ("version = 1, status = 99", "status 99"),
