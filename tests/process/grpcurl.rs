@@ -48,9 +48,9 @@ async fn the_contract_explains_itself() {
         assert!(services.lines().any(|line| line == service), "{service} is not in {services}");
     }
     let method = grpcurl.ask(&["describe", "agentloop.v1.AgentLoop.RunStream"]).await;
-    assert!(method.contains("// Starts a run and streams what happens"), "{method}");
+    assert!(method.contains("// Starts a run and streams its events"), "{method}");
     let message = grpcurl.ask(&["describe", "agentloop.v1.ToolDeclaration"]).await;
-    assert!(message.contains("// Whether a human must approve each call."), "{message}");
+    assert!(message.contains("// True requires a human's approval for each call."), "{message}");
     let health = grpcurl.call("grpc.health.v1.Health/Check", &json!({})).await;
     assert_eq!(health["status"], "SERVING");
 }

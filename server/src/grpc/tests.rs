@@ -210,7 +210,7 @@ async fn a_call_travels_whole() {
         turn_id: "r.2".into(),
         traceparent: String::new(),
         runtime_id: String::new(),
-        ..v1::CallRequest::default()
+        time_left: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
     };
     assert_eq!(request, expected);
     host.say(Say::Progress(v1::Progress {
