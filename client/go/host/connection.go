@@ -131,7 +131,7 @@ func (c *connection) onFrame(ctx context.Context, frame *pb.ConnectResponse) {
 	case *pb.ConnectResponse_ResultAck:
 		c.host.onCallOver(frame.ResultAck)
 	case *pb.ConnectResponse_LeaseLost:
-		c.host.onCallOver(frame.LeaseLost)
+		c.host.onLeaseLost(frame.LeaseLost)
 	case *pb.ConnectResponse_InputResponse:
 		c.host.onInputResponse(frame.InputResponse)
 	case *pb.ConnectResponse_ExtensionRequest:

@@ -54,9 +54,12 @@ type Host struct {
 	runtimes   *runtimes
 	idle       chan struct{} // closed when the host is draining and has no calls
 
+	instance string // random name of this process
+
 	mu         sync.Mutex
 	tools      []*tool
 	calls      map[callKey]*trackedCall
+	forgotten  int // calls begun here that `hello` names no more without an acknowledgement
 	running    int // running tools, including those of dropped calls
 	connection *connection
 	bound      frameBound
@@ -83,6 +86,7 @@ func New(options Options) *Host {
 		extensions: newExtensions(),
 		runtimes:   newRuntimes(),
 		idle:       make(chan struct{}),
+		instance:   rand.Text(),
 		calls:      map[callKey]*trackedCall{},
 	}
 }

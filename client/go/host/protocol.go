@@ -42,6 +42,8 @@ func (h *Host) hello() *pb.Hello {
 		InitialCredit:   h.freeSlots(),
 		OpenRuntimes:    h.runtimes.ids(),
 		Labels:          h.options.Labels,
+		// Without a call and under the same name, this process proves that it did not begin the call.
+		InstanceId: fmt.Sprintf("%s.%d", h.instance, h.forgotten),
 	}
 	for _, tool := range h.tools {
 		hello.Capabilities = append(hello.Capabilities,
@@ -75,7 +77,7 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	for _, verdict := range welcome.Calls {
 		switch verdict.Disposition {
 		case pb.CallDisposition_CALL_DISPOSITION_STOP, pb.CallDisposition_CALL_DISPOSITION_ALREADY_RECORDED:
-			h.dropCall(verdict)
+			h.forgetCall(verdict)
 		}
 	}
 	for _, tracked := range h.calls {
@@ -122,7 +124,7 @@ func (h *Host) known(request *pb.CallRequest) *trackedCall {
 	case tracked == nil || tracked.call.IdempotencyKey == request.IdempotencyKey:
 		return tracked
 	case tracked.outcome != nil:
-		h.dropCall(request)
+		h.forgetCall(request)
 		h.noteIdle()
 	}
 	return nil
@@ -210,6 +212,7 @@ func (h *Host) onEnd(tracked *trackedCall, outcome *outcome) {
 func (h *Host) recordOutcome(tracked *trackedCall, outcome *outcome) {
 	if tracked.cancelling && outcome.failure != nil {
 		delete(h.calls, tracked.key())
+		h.forgotten++
 		stopped := pb.CancelOutcome_CANCEL_OUTCOME_STOPPED
 		if outcome.failure.Effect == pb.AttemptEffect_ATTEMPT_EFFECT_NONE {
 			stopped = pb.CancelOutcome_CANCEL_OUTCOME_NOT_BEGUN
@@ -280,6 +283,21 @@ func (h *Host) onCallOver(ref callRef) {
 	defer h.mu.Unlock()
 	h.dropCall(ref)
 	h.noteIdle()
+}
+
+func (h *Host) onLeaseLost(ref callRef) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetCall(ref)
+	h.noteIdle()
+}
+
+// forgetCall drops a call that the server may not have recorded.
+func (h *Host) forgetCall(ref callRef) {
+	if _, known := h.calls[keyOf(ref)]; known {
+		h.forgotten++
+	}
+	h.dropCall(ref)
 }
 
 func (h *Host) dropCall(ref callRef) {

@@ -69,6 +69,8 @@ class Host:
         self._extensions = Extensions()
         self._runtimes = Runtimes()
         self._calls: dict[tuple[str, int], TrackedCall] = {}
+        self._instance = ""  # random name of this process, chosen by `run`, so that a fork gets one of its own
+        self._forgotten = 0  # calls begun here that `hello` names no more without an acknowledgement
         self._running = 0  # running tools, including those of dropped calls
         self._background: set[asyncio.Task] = set()
         self.connection: Connection | None = None
@@ -150,6 +152,7 @@ class Host:
 
     async def run(self) -> bool:
         """Serves until `drain`, SIGTERM or SIGINT. Returns True if every call was finished and acknowledged."""
+        self._instance = os.urandom(16).hex()
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._on_signal)
@@ -215,6 +218,8 @@ class Host:
             ],
             initial_credit=0 if self._draining.is_set() else max(0, self.concurrency - self._running),
             labels=self.labels,
+            # Without a call and under the same name, this process proves that it did not begin the call.
+            instance_id=f"{self._instance}.{self._forgotten}" if self._instance else "",
         )
 
     def on_welcome(self, welcome: pb.Welcome) -> None:
@@ -224,7 +229,7 @@ class Host:
                 log.warning("%s was refused: %s", verdict.name, verdict.reason)
         for verdict in welcome.calls:
             if verdict.disposition in (pb.CALL_DISPOSITION_STOP, pb.CALL_DISPOSITION_ALREADY_RECORDED):
-                self.drop_call(verdict)
+                self.forget_call(verdict)
         for tracked in self._calls.values():
             self._offer_outcome(tracked)
             for question, answered in tracked.questions.values():
@@ -236,7 +241,7 @@ class Host:
     def on_call_request(self, request: pb.CallRequest) -> None:
         tracked = self._calls.get((request.call_id, request.attempt))
         if tracked and tracked.outcome is not None and tracked.call.idempotency_key != request.idempotency_key:
-            self.drop_call(request)  # the result of another call with this id
+            self.forget_call(request)  # the result of another call with this id
             tracked = None
         if tracked and tracked.call.idempotency_key == request.idempotency_key:
             self._answer_known(tracked, request.lease_token)
@@ -366,6 +371,7 @@ class Host:
             return  # the call was dropped
         if tracked.cancelling and isinstance(outcome, pb.CallFailed):
             del self._calls[key]
+            self._forgotten += 1
             begun = outcome.effect != ATTEMPT_EFFECT_NONE
             stopped = pb.CANCEL_OUTCOME_STOPPED if begun else pb.CANCEL_OUTCOME_NOT_BEGUN
             self._acknowledge_cancel(tracked.call, stopped)
@@ -405,7 +411,13 @@ class Host:
     def _acknowledge_cancel(self, of: Call | pb.Cancel, outcome) -> None:
         self.send(cancel_ack=pb.CancelAck(**ref(of), outcome=outcome))
 
-    def drop_call(self, of: pb.ResultAck | pb.LeaseLost | pb.CallVerdict) -> None:
+    def forget_call(self, of: pb.LeaseLost | pb.CallVerdict | pb.CallRequest) -> None:
+        """Drops a call that the server may not have recorded."""
+        if (of.call_id, of.attempt) in self._calls:
+            self._forgotten += 1
+        self.drop_call(of)
+
+    def drop_call(self, of: pb.ResultAck | pb.LeaseLost | pb.CallVerdict | pb.CallRequest) -> None:
         tracked = self._calls.pop((of.call_id, of.attempt), None)
         if tracked:
             tracked.task.cancel()

@@ -33,6 +33,10 @@ pub enum ModelErrorKind {
     /// The response is larger than a bound of this server.
     #[error("answer too large")]
     TooLarge,
+    /// No configured provider serves the model. The run is paused until a start that has the provider.
+    #[error("not configured")]
+    #[serde(rename = "model_not_configured")]
+    NotConfigured,
 }
 
 /// Remedies for a failed model call.
@@ -60,6 +64,7 @@ impl ModelErrorKind {
             Self::BadRequest => "bad_request",
             Self::Unauthorised => "unauthorised",
             Self::TooLarge => "too_large",
+            Self::NotConfigured => "model_not_configured",
         }
     }
 
@@ -71,7 +76,7 @@ impl ModelErrorKind {
                 ErrorClass::Retryable
             }
             Self::ContextOverflow => ErrorClass::Overflow,
-            Self::BadRequest | Self::Unauthorised | Self::TooLarge => ErrorClass::Fatal,
+            Self::BadRequest | Self::Unauthorised | Self::TooLarge | Self::NotConfigured => ErrorClass::Fatal,
         }
     }
 }

@@ -82,6 +82,9 @@ text_id! {
     RunId: ID_BYTES_MAX;
     /// A tool-host process. The host chooses its id and keeps it when it reconnects.
     HostId: ID_BYTES_MAX;
+    /// The process behind a host's id, or a part of its life: the name changes with each restart, and when the process
+    /// forgets a call that it began. See [`crate::host`].
+    InstanceId: ID_BYTES_MAX;
     /// A question to people. Derived from the run and the call, so that a repeated question is the same question.
     RequestId: REQUEST_ID_BYTES_MAX;
     /// A policy rule that was remembered with a decision. Derived from the question and the time of its answer.

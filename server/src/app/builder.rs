@@ -2,12 +2,15 @@
 //! configuration.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentloop_core::tool::ToolDeclaration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::app::hosts::{host_options, remember_tools, remembered_tools};
 use crate::app::observe::{MetricsObserver, TraceObserver};
-use crate::app::{Server, StartError, listen, metrics, open, providers, serve, until};
+use crate::app::{Server, StartError, listen, metrics, offers_wait, open, providers, serve};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::{
@@ -23,6 +26,9 @@ use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::otlp::Otlp;
 use crate::tool::{OwnTools, RemoteTools, ToolExecutor, Tools};
+
+/// How often a shutdown looks if runs still wait for news of their calls.
+const RUNS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Makes the tools that runs see from those of hosts.
 type WrapTools = Box<dyn FnOnce(Arc<RemoteTools>) -> Arc<dyn Tools> + Send>;
@@ -196,7 +202,14 @@ impl ServerBuilder {
         let soft = tasks.soft().clone();
         let soft_of_metrics = soft.clone();
         let driving = hosts.clone().drive(engine.sink());
-        tasks.spawn("tools", until(soft.clone(), driving));
+        let grace = server.shutdown_grace.duration();
+        let stopped = runs_stopped(soft.clone(), engine.clone(), hosts.clone(), offers_wait(grace));
+        tasks.spawn("tools", async move {
+            tokio::select! { biased;
+                () = driving => {}
+                () = stopped => {}
+            }
+        });
         tasks.spawn("remember tools", remember_tools(hosts.clone(), store.clone(), soft));
         let (metrics_address, counted) = match scrapes {
             Some(((listener, address), metrics)) => {
@@ -217,7 +230,6 @@ impl ServerBuilder {
             store,
             metrics: counted,
         };
-        let grace = server.shutdown_grace.duration();
         tasks.spawn("grpc", serve::serve(listener, services, server, tasks.clone()));
         tracing::info!(%address, "listening");
         Ok(Server { address, metrics_address, engine, tasks, store: own_store, otlp, grace })
@@ -272,6 +284,7 @@ impl ServerBuilder {
             subscriber_stall: runs.subscriber_stall,
             subscriber_buffer: runs.subscriber_buffer,
             traced: telemetry.otlp_endpoint.is_some(),
+            offers_wait: offers_wait(server.shutdown_grace.duration()),
         };
         let own = self.own_tools.into_iter().map(|(declaration, executor)| (declaration.name, executor));
         self.engine.tool_executors = own.collect();
@@ -290,4 +303,13 @@ fn extension_chain(mut own: LocalExtensions, store: Arc<dyn Store>, hosts: &Remo
     built_in.set_next(Arc::new(Remote(hosts.extensions().clone())));
     own.set_next(Arc::new(built_in));
     own
+}
+
+/// Returns when a shutdown has begun and no run waits for news of its calls any more, but at most `wait` later.
+async fn runs_stopped(soft: CancellationToken, engine: Engine, hosts: Arc<RemoteTools>, wait: Duration) {
+    soft.cancelled().await;
+    let until = Instant::now() + wait;
+    while (engine.live_runs() > 0 || hosts.has_open_offers()) && Instant::now() < until {
+        tokio::time::sleep(RUNS_CHECK_EVERY).await;
+    }
 }

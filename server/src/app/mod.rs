@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 pub use self::builder::ServerBuilder;
 use crate::config::{Config, StoreLocation, StoreOptions};
@@ -134,10 +133,9 @@ impl Server {
     }
 }
 
-/// Runs work that does not end by itself until the server stops.
-async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
-    // The work is written so that it may be dropped anywhere.
-    let _cut = stop.run_until_cancelled(work).await;
+/// The part of a shutdown's grace in which hosts may still say if they begin the calls that they were offered.
+fn offers_wait(grace: Duration) -> Duration {
+    grace / 2
 }
 
 async fn open(store: &StoreOptions) -> Result<SqliteStore, OpenError> {

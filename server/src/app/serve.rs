@@ -78,8 +78,10 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
     let sessions = SessionsService::new(services.engine.clone(), services.ids);
     let hosts = services.tools.clone();
     let stop = tasks.soft().clone();
+    let offers_wait = super::offers_wait(options.shutdown_grace.duration());
     let stopped = async move {
         stop.cancelled().await;
+        hosts.close_offers(offers_wait).await;
         hosts.go_away();
         hosts.close();
     };

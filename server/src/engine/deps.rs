@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use agentloop_core::time::Millis;
 
@@ -36,6 +37,8 @@ pub struct EngineOptions {
     pub subscriber_buffer: usize,
     /// True if traces are exported. Tool hosts then get the span of their call as trace context, otherwise the caller's.
     pub traced: bool,
+    /// The longest time for which a run that is told to stop waits for hosts to say if they begin its calls.
+    pub offers_wait: Duration,
 }
 
 impl Default for EngineOptions {
@@ -47,6 +50,7 @@ impl Default for EngineOptions {
             subscriber_stall: Millis::secs(30),
             subscriber_buffer: 1_024,
             traced: false,
+            offers_wait: Duration::ZERO,
         }
     }
 }

@@ -130,6 +130,7 @@ impl Engine {
             slot: call.slot,
             attempt: attempts[place],
             host,
+            instance: None,
             lease: Digest::claimed(CALLS[place].1),
             idempotency_key: "key".to_owned(),
             tool: "t".to_owned(),

@@ -93,7 +93,7 @@ impl From<AssembleError> for ModelError {
 
 impl From<UnknownModel> for ModelError {
     fn from(error: UnknownModel) -> Self {
-        Self::new(ModelErrorKind::BadRequest, error.to_string())
+        Self::new(ModelErrorKind::NotConfigured, error.to_string())
     }
 }
 

@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, SessionId, TenantId};
+use agentloop_core::id::{CallId, HostId, InstanceId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::outcome::Ran;
 use agentloop_core::question::InputAnswer;
@@ -175,6 +175,15 @@ impl Tools for InProcess {
             Some(_) => Seek::Granted(in_process()),
             None => self.hosted.seek_on(owner, call, tool, host),
         }
+    }
+
+    fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
+        let running = lock(&self.running).contains_key(&(tenant.clone(), call.clone()));
+        !running && self.hosted.is_offer_open(tenant, call)
+    }
+
+    fn instance(&self, tenant: &TenantId, host: &HostId) -> Option<InstanceId> {
+        self.hosted.instance(tenant, host)
     }
 
     fn close_runtime(&self, tenant: &TenantId, host: &HostId, runtime: &RuntimeId) {

@@ -9,7 +9,7 @@ mod in_process;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, SessionId, TenantId};
+use agentloop_core::id::{CallId, HostId, InstanceId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
@@ -86,6 +86,16 @@ pub trait Tools: Send + Sync + 'static {
     /// Like [`Tools::seek`], on the host that has the run's runtime. Another host is used only if that one is gone.
     fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, _host: &HostId) -> Seek {
         self.seek(owner, call, tool)
+    }
+
+    /// True while a run that offered a call should wait for word of it before it stops.
+    fn is_offer_open(&self, _tenant: &TenantId, _call: &CallId) -> bool {
+        false
+    }
+
+    /// The process behind a connected host's id, if it gave its name.
+    fn instance(&self, _tenant: &TenantId, _host: &HostId) -> Option<InstanceId> {
+        None
     }
 
     /// Tells the host, if it is connected, to close a runtime that no run uses any more.

@@ -1,6 +1,7 @@
 //! A fixed budget of seeds, and proof that what is checked can fail.
 
 use std::ops::Range;
+use std::process::{Child, Command, Stdio};
 
 use agentloop_sim::{Only, Options, Plant, simulate};
 
@@ -69,6 +70,33 @@ fn the_same_seed_is_the_same_history() {
         assert!(one.lines > 100, "seed {seed} does something: {} lines", one.lines);
         assert_eq!((one.digest, one.lines), (two.digest, two.lines), "seed {seed}");
     }
+}
+
+/// A failing seed must fail again for whoever looks at it: no order may come from a process, a thread or the real time.
+#[test]
+fn the_same_seed_is_the_same_history_in_another_process() {
+    for seed in [3, 28, 45, 59, 100, 101, 102, 103] {
+        let processes = [process(seed), process(seed)];
+        let [one, two] = processes.map(|process| process.wait_with_output().expect("it ends").stdout);
+        let [one, two] = [lines(&one), lines(&two)];
+        assert!(one.len() > 10, "seed {seed} does something: {one:?}");
+        let differ = one.iter().zip(&two).position(|(one, two)| one != two);
+        assert_eq!(differ.map(|at| (&one[at], &two[at])), None, "seed {seed}, line {differ:?}");
+        assert_eq!(one.len(), two.len(), "seed {seed}");
+    }
+}
+
+fn process(seed: u64) -> Child {
+    let mut simulation = Command::new(env!("CARGO_BIN_EXE_agentloop-sim"));
+    simulation.args(["--seed", &seed.to_string(), "--trace"]).stdout(Stdio::piped());
+    simulation.spawn().expect("the simulation starts")
+}
+
+/// The trace without the last line, which says how long it took.
+fn lines(trace: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = String::from_utf8_lossy(trace).lines().map(str::to_owned).collect();
+    lines.pop();
+    lines
 }
 
 /// Within these seeds, a fault that is built in is found, and for the right reason.

@@ -1142,8 +1142,9 @@ type Hello struct {
 	// Ids of runtimes that it still has open. Those whose run is over are closed after `welcome`.
 	OpenRuntimes []string `protobuf:"bytes,9,rep,name=open_runtimes,json=openRuntimes,proto3" json:"open_runtimes,omitempty"`
 	// Random name of this process, another one after each restart. `[A-Za-z0-9._:-]`, at most 128 bytes. A process that
-	// returns with the same name and without a call that it was offered proves that it did not begin the call. An empty
-	// name never proves that.
+	// returns with the same name and without a call that it was offered proves that it did not begin the call. So it takes
+	// another name when it gives up a call that it began (after `cancel` or `lease_lost`), as that call is then missing
+	// too. An empty name never proves anything.
 	InstanceId    string `protobuf:"bytes,10,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -69,7 +69,7 @@ fn hello(state: &HostState, free: usize) -> Hello {
         initial_credit: free as u64,
         labels: config.labels.clone().into_iter().collect(),
         open_runtimes: state.runtimes.ids(),
-        ..Hello::default()
+        instance_id: format!("{}.{}", state.instance, state.calls.forgotten()),
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct HostState {
     pub(crate) events: mpsc::Receiver<TaskEvent>,
     pub(crate) drain: Drain,
     pub(crate) runtimes: OpenRuntimes,
+    /// Random name of this process.
+    pub(crate) instance: String,
     /// Number of the current connection. A response to a request of an earlier connection is dropped.
     connection: u64,
     sender: mpsc::Sender<TaskEvent>,
@@ -53,6 +55,7 @@ impl HostState {
             events,
             drain: Drain::new(config.drain_timeout),
             runtimes: OpenRuntimes::default(),
+            instance: crate::ids::fresh(),
             connection: 0,
             sender,
             tasks: JoinSet::new(),

@@ -65,6 +65,10 @@ export interface HostOptions {
  */
 export class Host {
   readonly hostId: string;
+  /** Random name of this process. */
+  readonly #instance = randomUUID();
+  /** Calls begun here that `hello` names no more without an acknowledgement. */
+  #forgotten = 0;
   readonly #options: HostOptions;
   readonly #concurrency: number;
   readonly #tools = new Tools();
@@ -184,8 +188,9 @@ export class Host {
       case "cancel":
         return this.#onCancel(frame.value);
       case "resultAck":
-      case "leaseLost":
         return this.#dropCall(frame.value);
+      case "leaseLost":
+        return this.#forgetCall(frame.value);
       case "inputResponse":
         return this.#onInputResponse(frame.value);
       case "extensionRequest":
@@ -219,6 +224,8 @@ export class Host {
       })),
       initialCredit: this.#draining ? 0n : BigInt(Math.max(0, this.#concurrency - this.#running)),
       labels: this.#options.labels ?? {},
+      // Without a call and under the same name, this process proves that it did not begin the call.
+      instanceId: `${this.#instance}.${this.#forgotten}`,
     };
   }
 
@@ -229,7 +236,7 @@ export class Host {
     }
     for (const verdict of welcome.calls) {
       const { STOP, ALREADY_RECORDED } = CallDisposition;
-      if (verdict.disposition === STOP || verdict.disposition === ALREADY_RECORDED) this.#dropCall(verdict);
+      if (verdict.disposition === STOP || verdict.disposition === ALREADY_RECORDED) this.#forgetCall(verdict);
     }
     for (const tracked of this.#calls.values()) {
       this.#offerOutcome(tracked);
@@ -263,7 +270,7 @@ export class Host {
   #known(request: CallRequest): TrackedCall | undefined {
     const tracked = this.#calls.get(key(request));
     if (tracked?.call.idempotencyKey === request.idempotencyKey) return tracked;
-    if (tracked?.outcome) this.#dropCall(request);
+    if (tracked?.outcome) this.#forgetCall(request);
     return undefined;
   }
 
@@ -311,6 +318,7 @@ export class Host {
   #recordOutcome(tracked: TrackedCall, outcome: Outcome): void {
     if (tracked.cancelling && "failure" in outcome) {
       this.#calls.delete(key(tracked.call));
+      this.#forgotten++;
       const begun = outcome.failure.effect !== AttemptEffect.NONE;
       this.#acknowledgeCancel(tracked.call, begun ? CancelOutcome.STOPPED : CancelOutcome.NOT_BEGUN);
       return;
@@ -366,6 +374,12 @@ export class Host {
 
   #acknowledgeCancel({ callId, attempt }: Ref, outcome: CancelOutcome): void {
     this.#send({ $case: "cancelAck", value: { callId, attempt, outcome } });
+  }
+
+  /** Drops a call that the server may not have recorded. */
+  #forgetCall(ref: Ref): void {
+    if (this.#calls.has(key(ref))) this.#forgotten++;
+    this.#dropCall(ref);
   }
 
   #dropCall(ref: Ref): void {

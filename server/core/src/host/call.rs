@@ -1,8 +1,8 @@
 //! The state of one tool call in the fleet: looking for a host, with a host, or with its result being recorded.
 
-use crate::host::frame::CallRef;
+use crate::host::frame::{CallRef, Ran};
 use crate::host::io::ConnectionId;
-use crate::id::{CallId, HostId};
+use crate::id::{CallId, HostId, InstanceId};
 use crate::time::Timestamp;
 
 /// A tool call that the fleet tracks.
@@ -63,6 +63,9 @@ pub(super) struct Assignment {
     pub(super) lease: String,
     /// The stream that it runs on. `None` while the host is disconnected.
     pub(super) connection: Option<ConnectionId>,
+    /// The process that the call was sent to, until it is known to have begun. The same process proves by coming back
+    /// without the call that it did not begin it. `None` proves nothing.
+    pub(super) unbegun_at: Option<InstanceId>,
     /// True once the host confirmed that it works on the call.
     pub(super) accepted: bool,
     /// True if a reconnecting host said that the call is finished. Heartbeats do not name it then.
@@ -87,6 +90,7 @@ impl Assignment {
             attempt,
             lease,
             connection,
+            unbegun_at: None,
             accepted: false,
             finished: false,
             missed: 0,
@@ -100,6 +104,16 @@ impl Assignment {
     /// True if `call` names this attempt.
     pub(super) fn is(&self, call: &CallRef) -> bool {
         self.attempt == call.attempt
+    }
+
+    /// True while a connected host has not said yet if it begins the call.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.connection.is_some() && !self.accepted
+    }
+
+    /// What is known of the attempt when its host comes back without it.
+    pub(super) fn ran_if_not_at(&self, instance: Option<&InstanceId>) -> Ran {
+        if self.unbegun_at.is_some() && self.unbegun_at.as_ref() == instance { Ran::No } else { Ran::Maybe }
     }
 
     /// The name of this attempt. `call` must be the call that this assignment belongs to.

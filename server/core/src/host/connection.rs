@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::credit::Credit;
-use crate::host::frame::{CallRef, CallRequest};
+use crate::host::frame::{CallRef, CallRequest, Ran};
 use crate::host::io::{ConnectionId, HostJoin};
-use crate::id::CallId;
+use crate::id::{CallId, InstanceId};
+use crate::limits::CALLS_PER_HOST_MAX;
 use crate::time::Timestamp;
 use crate::tool::Digest;
 
@@ -13,6 +14,11 @@ use crate::tool::Digest;
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
+    /// The process behind the host's id.
+    pub(super) instance: Option<InstanceId>,
+    /// Calls that the host named in its hello, or lost on this stream: it may have begun them, though it is not known to
+    /// have them.
+    touched: BTreeSet<CallRef>,
     pub(super) credit: Credit,
     /// Tools that it serves, by name.
     pub(super) tools: BTreeMap<String, OfferedTool>,
@@ -57,6 +63,8 @@ impl Connection {
     pub(super) fn new(join: &HostJoin) -> Self {
         Self {
             id: join.connection,
+            instance: join.instance.clone(),
+            touched: join.claims.iter().map(|(claim, _)| claim.call.clone()).collect(),
             credit: Credit::new(join.credit),
             tools: BTreeMap::new(),
             draining: false,
@@ -68,6 +76,22 @@ impl Connection {
             last_tool: String::new(),
             running: BTreeMap::new(),
         }
+    }
+
+    /// Remembers a call that was taken from the host: it may have begun it. Beyond the bound, no call that is missing
+    /// counts as not begun any more.
+    pub(super) fn touch(&mut self, call: CallRef) {
+        if self.touched.len() < 2 * CALLS_PER_HOST_MAX {
+            self.touched.insert(call);
+        } else {
+            self.instance = None;
+        }
+    }
+
+    /// What is known of a call that the journal says was offered to this process, and that it does not have.
+    pub(super) fn ran_if_missing(&self, call: &CallRef, offered_to: Option<&InstanceId>) -> Ran {
+        let same = offered_to.is_some() && offered_to == self.instance.as_ref();
+        if same && !self.touched.contains(call) { Ran::No } else { Ran::Maybe }
     }
 
     /// True if it accepts calls of this tool at all, now or later.

@@ -6,7 +6,7 @@ use crate::host::io::{Input, Output};
 use crate::host::options::FleetOptions;
 use crate::host::pool::Pool;
 use crate::host::view::{FleetCounts, HostView, ToolView};
-use crate::id::{CallId, HostId, TenantId};
+use crate::id::{CallId, HostId, InstanceId, TenantId};
 use crate::time::{Millis, Timestamp};
 
 /// The tool hosts of all tenants. Tenants share nothing: each has its own pool.
@@ -54,7 +54,31 @@ impl Fleet {
         self.pools.values().filter_map(Pool::deadline).min()
     }
 
-    /// Begins a shutdown: asks every host to reconnect later. No call is granted any more; assigned calls go on.
+    /// Begins a shutdown: no call is granted any more. Offers that are open are still answered.
+    pub fn stop_granting(&mut self) {
+        self.pools.values_mut().for_each(Pool::stop_granting);
+    }
+
+    /// True while a connected host has not said yet if it begins a call, or room is granted for a call.
+    #[must_use]
+    pub fn has_open_offers(&self) -> bool {
+        self.pools.values().any(Pool::has_open_offers)
+    }
+
+    /// True while a run that offered this call should wait for word of it: the host has not answered, or the answer is
+    /// on its way to the run.
+    #[must_use]
+    pub fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
+        self.pools.get(tenant).is_some_and(|pool| pool.is_offer_open(call))
+    }
+
+    /// The process behind the id of a connected host, if it gave its name.
+    #[must_use]
+    pub fn instance(&self, tenant: &TenantId, host: &HostId) -> Option<InstanceId> {
+        self.pools.get(tenant)?.instance(host)
+    }
+
+    /// Goes on with a shutdown: asks every host to reconnect later. Assigned calls go on.
     #[must_use = "outputs are to be carried out"]
     pub fn go_away(&mut self, reconnect_after: Millis) -> Vec<Output> {
         self.pools.values_mut().flat_map(|pool| pool.go_away(reconnect_after)).collect()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::extension::ExtensionDeclaration;
-use crate::id::{CallId, HostId, SessionId};
+use crate::id::{CallId, HostId, InstanceId, SessionId};
 pub use crate::outcome::{CallOutcome, CancelCause, Ran};
 pub use crate::question::{InputAnswer, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
@@ -120,6 +120,8 @@ pub struct Hello {
     pub protocol_version: u32,
     /// Id of the host's process, stable across its reconnects.
     pub host: HostId,
+    /// The process behind the id. `None` if it gives no name.
+    pub instance: Option<InstanceId>,
     /// Language and library, for people.
     pub sdk: String,
     /// Labels that the host gave itself, for people.
@@ -317,6 +319,9 @@ pub struct CallRequest {
     pub call: CallRef,
     /// The host that was granted.
     pub host: HostId,
+    /// The process that the call was offered to, as the journal names it. `None` if the process has the call as far as the
+    /// journal knows, or gave no name. Not sent to the host.
+    pub instance: Option<InstanceId>,
     /// Secret of this attempt. The host returns it with the result.
     pub lease: Digest,
     /// Same for all attempts of the call, so that the tool can recognise a repeated one.

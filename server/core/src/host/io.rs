@@ -7,7 +7,7 @@ use crate::host::frame::{
     CallInHand, CallRef, CallRequest, CallResult, CancelCause, Disposition, HostFrame, InputAnswer,
     QuestionContent, Ran, ServerFrame,
 };
-use crate::id::{CallId, HostId, RunId, TenantId};
+use crate::id::{CallId, HostId, InstanceId, RunId, TenantId};
 use crate::time::Millis;
 use crate::tool::Digest;
 
@@ -39,6 +39,8 @@ pub struct HostJoin {
     pub connection: ConnectionId,
     /// The host's id. An earlier connection with the same id is replaced.
     pub host: HostId,
+    /// The process behind the id. `None` if it gave no name, which proves nothing of calls that it does not have.
+    pub instance: Option<InstanceId>,
     /// The library that the host uses, as it names itself.
     pub sdk: String,
     /// Labels that the host gave itself.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::id::HostId;
+use crate::id::{HostId, InstanceId};
 use crate::time::Timestamp;
 
 /// Health of a host.
@@ -44,6 +44,8 @@ impl std::ops::Add for FleetCounts {
 pub struct HostView {
     /// The id that the host gave itself.
     pub host: HostId,
+    /// The process behind the id, if it is connected and gave its name.
+    pub instance: Option<InstanceId>,
     /// Connected, draining or lost.
     pub health: HostHealth,
     /// Language and library of the host, as it names them.

@@ -1,7 +1,7 @@
 //! What the machine asks of the world. Each effect leads to one later input, or is fire-and-forget where it says so.
 
 use crate::entry::CompactionReason;
-use crate::id::{CallSlot, EntryNo, HostId, RuntimeId};
+use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RuntimeId};
 pub use crate::outcome::CancelCause;
 use crate::question::InputAnswer;
 use crate::run::plan::Situation;
@@ -130,6 +130,8 @@ pub struct Offer {
     pub attempt: u32,
     /// The host that has room.
     pub host: HostId,
+    /// The process behind the host's id, if it gave its name and the call is not known to have begun there.
+    pub instance: Option<InstanceId>,
     /// To be sent back with the result.
     pub lease: Digest,
     /// For the tool to dedupe by.

@@ -6,7 +6,7 @@ use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason};
 use crate::error::ModelErrorKind;
 use crate::extension::ExtensionCall;
-use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
+use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
 use crate::policy::PolicyRule;
@@ -63,6 +63,8 @@ pub enum Input {
         slot: CallSlot,
         /// The host.
         host: HostId,
+        /// The process behind the host's id, if it gave its name.
+        instance: Option<InstanceId>,
     },
     /// No host will have room for a call.
     SlotDenied {

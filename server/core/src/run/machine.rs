@@ -254,6 +254,7 @@ impl Machine {
             slot: call.slot,
             attempt: call.attempt,
             host: call.host.clone().expect("a call in flight has a host"),
+            instance: call.unbegun_at().cloned(),
             lease: self.state.lease(call.slot, call.attempt),
             idempotency_key: self.state.idempotency_key(call.slot),
             tool: call.requested.name.clone(),

@@ -10,7 +10,7 @@ use agentloop_core::agent::{
 use agentloop_core::entry::{Compaction, CompactionReason, Cut};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{ExtensionCall, ExtensionKind};
-use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
+use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, InstanceId, RequestId, RunId, Seq, SessionId};
 use agentloop_core::message::{
     FinishReason, Image, Message, Part, ProviderState, Reasoning, Role, ToolCall, ToolResult, ToolStatus,
     Usage,
@@ -259,7 +259,23 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
         ("call_proposed.read_only", proposed(EffectClass::ReadOnly, false)),
         (
             "call_offered",
-            Event::CallOffered { slot: SLOT, tool: "weather".to_owned(), attempt: 1, host: host() },
+            Event::CallOffered {
+                slot: SLOT,
+                tool: "weather".to_owned(),
+                attempt: 1,
+                host: host(),
+                instance: None,
+            },
+        ),
+        (
+            "call_offered.to_a_named_process",
+            Event::CallOffered {
+                slot: SLOT,
+                tool: "weather".to_owned(),
+                attempt: 2,
+                host: host(),
+                instance: Some(InstanceId::parse("3f9a.0").expect("a good name")),
+            },
         ),
         ("call_accepted", Event::CallAccepted { slot: SLOT, attempt: 1, host: host() }),
         (

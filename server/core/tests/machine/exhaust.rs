@@ -14,11 +14,12 @@ use agentloop_core::agent::{RetryPolicy, RunSpec};
 use agentloop_core::context::build::messages;
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::message::{FinishReason, Part};
+use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::machine::Machine;
-use agentloop_core::run::state::Phase;
+use agentloop_core::run::state::{CallState, Phase};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::EffectClass;
 
@@ -213,6 +214,18 @@ fn stands(script: &Script) {
     let replayed = Machine::replay(run_id(), &script.journal);
     assert_eq!(replayed.state(), script.state(), "the journal tells all");
     assert_eq!(replayed.outstanding(script.now), script.machine.outstanding(script.now), "and what is owed");
+    for effect in replayed.outstanding(script.now) {
+        if let Effect::ReclaimCall(offer) = effect {
+            let call = script.call(offer.slot);
+            let unbegun = matches!(call.state, CallState::Offered { .. });
+            assert!(call.open_inputs == 0 || call.instance.is_none(), "a call that asks has begun");
+            assert_eq!(
+                offer.instance.as_ref(),
+                call.instance.as_ref().filter(|_| unbegun),
+                "a process that names itself is named until its call is known to have begun"
+            );
+        }
+    }
     let mut open = BTreeMap::new();
     for message in messages(&history(&script.journal)) {
         for part in &message.parts {

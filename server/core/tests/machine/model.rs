@@ -168,12 +168,14 @@ fn only_passing_failures_are_tried_again() {
         BadRequest,
         Unauthorised,
         TooLarge,
+        NotConfigured,
     ] {
         let mut script = given(pausing(3));
         script.model_fails(kind);
         let expected = match kind.class() {
             ErrorClass::Retryable => RunStatus::BackingOff,
             ErrorClass::Overflow => RunStatus::Compacting,
+            ErrorClass::Fatal if kind == NotConfigured => RunStatus::Paused,
             ErrorClass::Fatal => RunStatus::Failed,
         };
         assert_eq!(script.status(), expected, "{kind:?}");

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use agentloop_core::id::RunKey;
+use agentloop_core::error::ModelErrorKind;
+use agentloop_core::id::{RunKey, TenantId};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::Phase;
+use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use futures_util::StreamExt as _;
 
 use crate::engine::Engine;
@@ -17,8 +19,10 @@ use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES, journal_bytes};
 use crate::engine::run::retries::RetryGuard;
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
-use crate::store::{Claimed, Interrupted, StoreError};
+use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreError};
 
+/// Paused runs that are read at a time after a restart.
+const PAUSED_PER_PAGE: u32 = 256;
 /// Runs that are started at the same time after a restart.
 const RECOVER_TOGETHER: usize = 32;
 /// The wait before the first retry after a failure of the store. It doubles with each retry, because each one may call
@@ -70,6 +74,47 @@ impl Engine {
                 }
             })
             .await;
+        self.resume_runs_with_a_model().await;
+    }
+
+    /// Lets runs go on that an earlier process paused because no provider served their model, and whose model has one
+    /// now.
+    async fn resume_runs_with_a_model(&self) {
+        let tenant = TenantId::local();
+        let mut after = None;
+        loop {
+            let filter = RunFilter { session: None, statuses: vec![RunStatus::Paused] };
+            let page = PageRequest { size: PAUSED_PER_PAGE, after: after.clone() };
+            let page = match self.store().runs(&tenant, filter, page).await {
+                Ok(page) => page,
+                Err(error) => {
+                    tracing::error!(%error, "cannot read the paused runs from the store; trying again");
+                    if self.has_stopped_after(RETRY_WAIT).await {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let mut rows = page.rows;
+            rows.retain(|row| self.has_its_model_again(row));
+            for row in rows {
+                let request = format!("model-configured:{}", row.last_seq.0);
+                if let Err(error) = self.resume(&tenant, &row.run, &request, "server").await {
+                    tracing::error!(run.id = %row.run, %error, "cannot resume a run whose model has a provider again");
+                }
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return,
+            }
+        }
+    }
+
+    /// True if the run was paused for want of a provider, which is configured now.
+    fn has_its_model_again(&self, row: &RunRow) -> bool {
+        let missing = RunErrorCode::Model(ModelErrorKind::NotConfigured);
+        row.summary.error.as_ref().is_some_and(|error| error.code == missing)
+            && self.deps().models.resolve(&row.model).is_ok()
     }
 
     async fn unfinished(&self) -> Result<Unfinished, StoreError> {

@@ -24,7 +24,10 @@ impl CallSink for Engine {
         let key = RunKey::new(tenant.clone(), call.run.clone());
         let slot = call.slot;
         let input = match news {
-            CallUpdate::Granted { host } => Input::SlotGranted { slot, host },
+            CallUpdate::Granted { host } => {
+                let instance = self.deps().tools.instance(tenant, &host);
+                Input::SlotGranted { slot, host, instance }
+            }
             CallUpdate::Denied { message } => Input::SlotDenied { slot, message },
             CallUpdate::Accepted { attempt, host } => Input::CallAccepted { slot, attempt, host },
             CallUpdate::Checkpoint { attempt, checkpoint } => {

@@ -5,7 +5,7 @@ use agentloop_core::host::frame::{
     CallInHand, CallOutcome, CallRef, CallResult, CancelOutcome, Capability, Hello, HostFrame,
     QuestionContent, Ran, RejectReason, SelectOption,
 };
-use agentloop_core::id::{CallId, HostId, IdError};
+use agentloop_core::id::{CallId, HostId, IdError, InstanceId};
 use agentloop_core::limits::{
     CALLS_PER_HOST_MAX, CHECKPOINT_BYTES_MAX, GRPC_MESSAGE_BYTES_MAX, ID_BYTES_MAX, LABELS_MAX,
     OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, RUNTIMES_PER_HOST_MAX, SHORT_TEXT_BYTES_MAX,
@@ -89,6 +89,13 @@ pub(crate) fn host_frame(request: v1::ConnectRequest) -> Parsed<HostFrame> {
 fn hello(frame: v1::Hello) -> Parsed<Hello> {
     let host = HostId::parse(frame.host_id)
         .or_else(|fault: IdError| malformed("hello.host_id", fault.to_string()))?;
+    let instance = match frame.instance_id {
+        name if name.is_empty() => None,
+        name => Some(
+            InstanceId::parse(name)
+                .or_else(|fault: IdError| malformed("hello.instance_id", fault.to_string()))?,
+        ),
+    };
     at_most("hello.sdk", frame.sdk.len(), SHORT_TEXT_BYTES_MAX)?;
     if frame.labels.len() > LABELS_MAX {
         return malformed("hello.labels", format!("must be at most {LABELS_MAX}"));
@@ -113,6 +120,7 @@ fn hello(frame: v1::Hello) -> Parsed<Hello> {
     Ok(Hello {
         protocol_version: frame.protocol_version,
         host,
+        instance,
         sdk: frame.sdk,
         labels: frame.labels.into_iter().collect(),
         capabilities: capabilities("hello.capabilities", frame.capabilities)?,

@@ -201,6 +201,7 @@ fn code(code: RunErrorCode) -> wire::RunErrorCode {
             ModelErrorKind::BadRequest => Wire::ModelBadRequest,
             ModelErrorKind::Unauthorised => Wire::ModelUnauthorized,
             ModelErrorKind::TooLarge => Wire::ModelTooLarge,
+            ModelErrorKind::NotConfigured => Wire::ModelNotConfigured,
         },
         RunErrorCode::ModelRefused => Wire::ModelRefused,
         RunErrorCode::ContentFiltered => Wire::ContentFiltered,

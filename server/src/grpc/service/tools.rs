@@ -149,7 +149,7 @@ fn host(host: HostSnapshot) -> v1::Host {
         connected_at: Some(timestamp(host.connected_at)),
         last_seen_at: Some(timestamp(host.last_heard)),
         extensions: Vec::new(),
-        ..v1::Host::default()
+        instance_id: host.instance.map(|instance| instance.to_string()).unwrap_or_default(),
     }
 }
 

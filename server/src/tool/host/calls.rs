@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::{CallRef, CancelCause};
 use agentloop_core::host::{CallUpdate, Input, Output};
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::id::{CallId, HostId, InstanceId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::ask_human::{self, ASK_HUMAN};
@@ -46,6 +46,14 @@ impl Tools for RemoteTools {
 
     fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, host: &HostId) -> Seek {
         self.seek_room(owner, call, tool, Some(host.clone()))
+    }
+
+    fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
+        self.lock().fleet.is_offer_open(tenant, call)
+    }
+
+    fn instance(&self, tenant: &TenantId, host: &HostId) -> Option<InstanceId> {
+        self.lock().fleet.instance(tenant, host)
     }
 
     fn close_runtime(&self, tenant: &TenantId, host: &HostId, runtime: &RuntimeId) {

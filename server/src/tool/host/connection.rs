@@ -115,13 +115,16 @@ impl RemoteTools {
             .collect()
     }
 
-    /// True if all of these are tools that were checked before.
+    /// True if every tool among these was checked before. Extensions have no schema that takes time to compile.
     fn are_known(&self, tenant: &TenantId, capabilities: &[Capability]) -> bool {
         let known = |tool: &ToolDeclaration| {
             let tool = normalise(tool.clone());
             self.lock().catalogue.known(tenant, &tool.name, &tool.digest()).is_some()
         };
-        capabilities.iter().all(|capability| matches!(capability, Capability::Tool(tool) if known(tool)))
+        capabilities.iter().all(|capability| match capability {
+            Capability::Tool(tool) => known(tool),
+            Capability::Extension { .. } | Capability::Unreadable { .. } => true,
+        })
     }
 
     /// Checks a declaration, unless the catalogue has exactly this one: hosts reconnect with the same tools.
@@ -223,6 +226,7 @@ impl Connection {
         let joining = |tools| HostJoin {
             connection: self.id,
             host: hello.host,
+            instance: hello.instance,
             sdk: hello.sdk,
             labels: hello.labels,
             tools,

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use agentloop_core::host::frame::{
     CallRef, CallResult, CapabilityVerdict, Disposition, ServerFrame, Welcome,
@@ -27,6 +28,9 @@ use crate::tool::in_process::in_process;
 use crate::tool::{
     CallAnswer, CallSink, FleetCounts, HostOptions, SinkUnavailable, Verdict, host::translate,
 };
+
+/// How often a shutdown looks if hosts have answered their offers.
+const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Tools on connected hosts. Shared by the engine, the hosts' streams and [`RemoteTools::drive`].
 #[derive(Debug)]
@@ -185,7 +189,27 @@ impl RemoteTools {
         self.lock().catalogue.put_back(rows);
     }
 
-    /// Begins the shutdown. Hosts are asked to connect elsewhere; no more calls are placed and no hosts accepted.
+    /// Begins the shutdown: no more calls are placed and no hosts accepted. Returns when every host has said of each call
+    /// if it begins it, but waits no longer than `wait`.
+    pub async fn close_offers(&self, wait: Duration) {
+        {
+            let mut state = self.lock();
+            state.closing = true;
+            state.fleet.stop_granting();
+        }
+        let until = Instant::now() + wait;
+        while self.has_open_offers() && Instant::now() < until {
+            tokio::time::sleep(OFFERS_CHECK_EVERY).await;
+        }
+    }
+
+    /// True while a connected host has not said yet if it begins a call, or room is granted for a call.
+    #[must_use]
+    pub fn has_open_offers(&self) -> bool {
+        self.lock().fleet.has_open_offers()
+    }
+
+    /// Goes on with the shutdown. Hosts are asked to connect elsewhere; no more calls are placed and no hosts accepted.
     /// Running calls go on, and their results are recorded.
     pub fn go_away(&self) {
         let mut state = self.lock();

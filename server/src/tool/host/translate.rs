@@ -12,6 +12,7 @@ pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -
     Box::new(CallRequest {
         call: CallRef { call: call.clone(), attempt: offer.attempt },
         host: offer.host,
+        instance: offer.instance,
         lease: offer.lease,
         idempotency_key: offer.idempotency_key,
         tool: offer.tool,

@@ -299,6 +299,7 @@ pub(crate) fn offer(call: &str, attempt: u32, host: &HostId, tool: &str) -> Offe
         slot: call_id(call).slot,
         attempt,
         host: host.clone(),
+        instance: None,
         lease: lease(call, attempt),
         idempotency_key: format!("key of {call}"),
         tool: tool.to_owned(),
@@ -334,6 +335,7 @@ pub(crate) fn hello(name: &str, tools: &[&str]) -> Box<Hello> {
     Box::new(Hello {
         protocol_version: 1,
         host: HostId::parse(name).unwrap(),
+        instance: None,
         sdk: "test/1".to_owned(),
         labels: BTreeMap::new(),
         capabilities: tools.iter().map(|name| capability(name)).collect(),

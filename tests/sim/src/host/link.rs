@@ -8,7 +8,7 @@ use agentloop_core::host::frame::{
     CallInHand, CallOutcome, CallRef, CallRequest, CallResult, CancelOutcome, Capability, Disposition, Hello,
     HostFrame, RejectReason, ResultVerdict, ServerFrame,
 };
-use agentloop_core::id::HostId;
+use agentloop_core::id::{HostId, InstanceId};
 use agentloop_core::run::event::Event;
 use agentloop_server::extension::remote::{ExtensionRequest, ExtensionResponse};
 use agentloop_server::tool::{FrameError, Inbound, Outbound, OutboundFrames};
@@ -37,6 +37,10 @@ pub(crate) struct Host {
     told: mpsc::UnboundedReceiver<(CallRef, Told)>,
     tell: mpsc::UnboundedSender<(CallRef, Told)>,
     link: Option<Link>,
+    /// Number of the process. `None` for a host of an older library, which does not name its process.
+    process: Option<u64>,
+    /// Calls that the process began and names no more.
+    forgotten: u64,
 }
 
 /// A stream that is open.
@@ -54,7 +58,8 @@ impl Host {
         let name = format!("host-{number}");
         let random = world.random(&name);
         let (held, memory) = (BTreeMap::new(), BTreeMap::new());
-        Self { world, name, random, held, memory, told, tell, link: None }
+        let process = (!number.is_multiple_of(3)).then_some(1);
+        Self { world, name, random, held, memory, told, tell, link: None, process, forgotten: 0 }
     }
 
     /// Lives until it is dropped.
@@ -78,6 +83,7 @@ impl Host {
                 held.stop();
             }
             self.memory.clear();
+            self.process = self.process.map(|process| process + 1);
             (self.tell, self.told) = mpsc::unbounded_channel();
         }
         while let Ok(Some((call, told))) = tokio::time::timeout_at(until, self.told.recv()).await {
@@ -187,6 +193,9 @@ impl Host {
         Hello {
             protocol_version: 1,
             host: HostId::parse(self.name.clone()).expect("a good id"),
+            instance: self.process.map(|process| {
+                InstanceId::parse(format!("{process}.{}", self.forgotten)).expect("a good name")
+            }),
             sdk: "sim/1".to_owned(),
             labels: BTreeMap::new(),
             capabilities: tools()
@@ -444,6 +453,7 @@ impl Host {
     /// Nobody waits for it any more: it is stopped, if it can be.
     fn forgets(&mut self, call: &CallRef) {
         if let Some(held) = self.held.remove(call) {
+            self.forgotten += 1;
             held.stop();
         }
     }

@@ -36,6 +36,8 @@ pub(crate) struct Calls {
     bound: FrameBound,
     /// Acknowledged results. They answer a call that the server sends a second time.
     cache: ResultCache,
+    /// Calls that were begun here and are named no more, though the server may not have recorded how they ended.
+    forgotten: u64,
 }
 
 #[derive(Debug)]
@@ -111,6 +113,7 @@ impl Calls {
             unacknowledged_bytes: 0,
             bound: FrameBound::default(),
             cache: ResultCache::default(),
+            forgotten: 0,
         }
     }
 
@@ -222,6 +225,7 @@ impl Calls {
             self.keep(key, &running.lease_token, cached);
             frames.extend(self.result(key));
         } else {
+            self.forgotten += 1;
             self.cache.put(key.clone(), cached);
         }
         if cancelled {
@@ -270,6 +274,9 @@ impl Calls {
 
     /// Abandons a call whose lease is lost. A running one is stopped.
     pub(crate) fn abandon(&mut self, key: &CallKey, grace: Duration) {
+        if self.calls.contains_key(key) {
+            self.forgotten += 1;
+        }
         if let Some(running) = self.running_mut(key) {
             running.interest = Interest::Abandoned;
             running.stop.trigger(grace);
@@ -280,6 +287,12 @@ impl Calls {
     /// Stops every running call. Each is reported as a failure that may be tried again.
     pub(crate) fn stop_all(&self, grace: Duration) {
         self.running().for_each(|(_, running)| running.stop.trigger(grace));
+    }
+
+    /// The number of calls that were begun here and that `hello` names no more without an acknowledgement. While it is
+    /// the same, a call that `hello` does not name was not begun, or its result is recorded.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 
     /// Every call that the server has not acknowledged, for `hello`.

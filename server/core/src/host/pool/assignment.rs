@@ -55,8 +55,10 @@ impl Pool {
         let (id, host) = (request.call.call.clone(), request.host.clone());
         let stream = self.stream(&host, connection).expect("the caller checked that the stream is current");
         stream.credit.spend();
+        let unbegun_at = stream.instance.clone();
         let lease = request.lease.as_str().to_owned();
-        self.assign(&id, Assignment::new(host, request.call.attempt, lease, Some(connection)));
+        let assignment = Assignment::new(host, request.call.attempt, lease, Some(connection));
+        self.assign(&id, Assignment { unbegun_at, ..assignment });
         self.timers.set(Timer::Call(id), self.now.after(self.options.accept_timeout));
         self.open_runtime(connection, &request);
         self.send(connection, ServerFrame::CallRequest(Box::new(request)));
@@ -113,8 +115,9 @@ impl Pool {
             }
             None => {}
         }
-        if self.hosts.get(&request.host).is_some_and(|host| host.connection.is_some()) {
-            return self.report_lost(&request.call, Ran::Maybe, "the host does not have the call");
+        if let Some(stream) = self.hosts.get(&request.host).and_then(|host| host.connection.as_ref()) {
+            let ran = stream.ran_if_missing(&request.call, request.instance.as_ref());
+            return self.report_lost(&request.call, ran, "the host does not have the call");
         }
         self.assign_to_absent(
             id,
@@ -124,6 +127,9 @@ impl Pool {
         );
         if let Some(call) = self.calls.get_mut(id) {
             call.tool = Some(request.tool.clone());
+            if let CallState::Assigned(assignment) = &mut call.state {
+                assignment.unbegun_at.clone_from(&request.instance);
+            }
         }
     }
 

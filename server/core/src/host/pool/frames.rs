@@ -121,6 +121,7 @@ impl Pool {
             return;
         };
         assignment.accepted = true;
+        assignment.unbegun_at = None;
         self.timers.clear(&Timer::Call(call.call.clone()));
         self.tell(&call.call, CallUpdate::Accepted { attempt: call.attempt, host: host.clone() });
     }

@@ -157,16 +157,16 @@ impl Pool {
         }
     }
 
-    /// Reports as lost the calls that this host had and does not name any more. They may have run, for example in
-    /// another process under the same host id.
+    /// Reports as lost the calls that this host had and does not name any more. The process that a call was sent to did
+    /// not begin it, or would name it. Another process under the same host id knows nothing of the call.
     fn drop_unclaimed(&mut self, join: &HostJoin) {
         let host = &self.hosts[&join.host];
-        let lost: Vec<CallRef> = host
+        let lost: Vec<(CallRef, Ran)> = host
             .calls
             .iter()
             .filter_map(|id| match &self.calls.get(id)?.state {
                 CallState::Assigned(assignment) if assignment.connection != Some(join.connection) => {
-                    Some(assignment.call_ref(id))
+                    Some((assignment.call_ref(id), assignment.ran_if_not_at(join.instance.as_ref())))
                 }
                 CallState::Assigned(_)
                 | CallState::Recording(_)
@@ -176,8 +176,8 @@ impl Pool {
                 | CallState::Reserved { .. } => None,
             })
             .collect();
-        for call in lost {
-            self.report_lost(&call, Ran::Maybe, "the host came back without the call");
+        for (call, ran) in lost {
+            self.report_lost(&call, ran, "the host came back without the call");
         }
     }
 

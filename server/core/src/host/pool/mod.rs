@@ -213,8 +213,19 @@ impl Pool {
         }
     }
 
+    /// Remembers that a connected host may have begun this attempt, though it will not be known to have it any more.
+    fn touch_call(&mut self, call: &CallRef, assignment: &Assignment) {
+        let Some(connection) = assignment.connection else { return };
+        if let Some(stream) = self.stream(&assignment.host, connection) {
+            stream.touch(call.clone());
+        }
+    }
+
     /// Removes a call and tells its run that the attempt is lost.
     fn report_lost(&mut self, call: &CallRef, ran: Ran, message: impl Into<String>) {
+        if let Some(assignment) = self.assignment(call).cloned() {
+            self.touch_call(call, &assignment);
+        }
         self.remove(&call.call);
         self.tell(&call.call, CallUpdate::Lost { attempt: call.attempt, message: message.into(), ran });
     }

@@ -66,6 +66,7 @@ impl Pool {
     pub(super) fn revoke(&mut self, id: &CallId, assignment: &Assignment) {
         self.remove(id);
         if let Some(connection) = assignment.connection {
+            self.touch_call(&assignment.call_ref(id), assignment);
             self.send(connection, ServerFrame::LeaseLost(assignment.call_ref(id)));
         }
     }

@@ -36,6 +36,8 @@ impl Pool {
                 let message = if assignment.connection.is_some() {
                     // A host that does not confirm one call would not confirm the next one either.
                     self.pause(&assignment.host, self.options.accept_timeout);
+                    // It may have begun the call all the same, and forgets it when it reads the cancel.
+                    self.touch_call(&call, &assignment);
                     self.stop(&call, &assignment, CancelCause::Settled, "not confirmed in time".to_owned());
                     format!("host {} did not confirm the call in time", assignment.host)
                 } else {
@@ -64,7 +66,12 @@ impl Pool {
         }
     }
 
-    /// Begins a shutdown: no call is granted any more, and every host is asked to reconnect. Assigned calls go on until
+    /// Begins a shutdown: no call is granted any more.
+    pub(in crate::host) fn stop_granting(&mut self) {
+        self.closing = true;
+    }
+
+    /// Goes on with a shutdown: no call is granted any more, and every host is asked to reconnect. Assigned calls go on until
     /// the streams are closed.
     pub(in crate::host) fn go_away(&mut self, reconnect_after: Millis) -> Vec<Output> {
         self.closing = true;

@@ -4,7 +4,7 @@ use super::{Pool, Tool};
 use crate::host::call::CallState;
 use crate::host::host_state::HostState;
 use crate::host::view::{FleetCounts, HostHealth, HostView, ToolView};
-use crate::id::{CallId, HostId};
+use crate::id::{CallId, HostId, InstanceId};
 
 impl Pool {
     pub(in crate::host) fn host_views(&self) -> Vec<HostView> {
@@ -40,6 +40,38 @@ impl Pool {
         }
     }
 
+    /// True while a connected host has not said yet if it begins a call, or room is granted for a call.
+    pub(in crate::host) fn has_open_offers(&self) -> bool {
+        self.calls.values().any(|call| match &call.state {
+            CallState::Reserved { .. } => true,
+            CallState::Assigned(assignment) => assignment.is_unanswered(),
+            CallState::Queued
+            | CallState::Pinned { .. }
+            | CallState::AwaitingResult { .. }
+            | CallState::Recording(_) => false,
+        })
+    }
+
+    /// True if the run of an offered call should wait for word of it. A call that is gone from here was lost or turned
+    /// away, and its run is about to hear of that.
+    pub(in crate::host) fn is_offer_open(&self, call: &CallId) -> bool {
+        match self.calls.get(call).map(|call| &call.state) {
+            Some(CallState::Assigned(assignment)) => assignment.is_unanswered(),
+            Some(CallState::Recording(_)) | None => true,
+            Some(
+                CallState::Queued
+                | CallState::Pinned { .. }
+                | CallState::AwaitingResult { .. }
+                | CallState::Reserved { .. },
+            ) => false,
+        }
+    }
+
+    /// The process behind the id of a connected host, if it gave its name.
+    pub(in crate::host) fn instance(&self, host: &HostId) -> Option<InstanceId> {
+        self.hosts.get(host)?.connection.as_ref()?.instance.clone()
+    }
+
     /// True if a connected host serves the tool and is not draining.
     pub(in crate::host) fn serves(&self, tool: &str) -> bool {
         self.tools.get(tool).is_some_and(|known| !known.hosts.is_empty())
@@ -63,6 +95,7 @@ fn host_view(id: &HostId, host: &HostState) -> HostView {
     let connection = host.connection.as_ref();
     HostView {
         host: id.clone(),
+        instance: connection.and_then(|stream| stream.instance.clone()),
         health: match connection {
             Some(stream) if stream.draining => HostHealth::Draining,
             Some(_) => HostHealth::Connected,

@@ -46,6 +46,7 @@ pub(super) fn request(text: &str, host_name: &str, tool: &str) -> Box<CallReques
     let call = call_ref(text);
     Box::new(CallRequest {
         host: host(host_name),
+        instance: None,
         lease: lease(&call),
         idempotency_key: "key".into(),
         tool: tool.into(),
@@ -70,6 +71,7 @@ pub(super) fn joining(connection: u64, name: &str, credit: u64, tools: &[&str]) 
     HostJoin {
         connection: ConnectionId(connection),
         host: host(name),
+        instance: None,
         sdk: "test".into(),
         labels: BTreeMap::new(),
         tools: tools.iter().map(|text| tool(text)).collect(),

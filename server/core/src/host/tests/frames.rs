@@ -205,6 +205,7 @@ fn a_second_hello_is_a_violation() {
     let hello = Hello {
         protocol_version: 1,
         host: super::bench::host("h"),
+        instance: None,
         sdk: String::new(),
         labels: std::collections::BTreeMap::new(),
         capabilities: Vec::new(),

@@ -4,6 +4,7 @@ mod bench;
 mod calls;
 mod connections;
 mod frames;
+mod instances;
 mod pinned;
 mod placement;
 mod random;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason};
 use crate::extension::ExtensionCall;
-use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
+use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
 use crate::policy::PolicyRule;
@@ -260,6 +260,9 @@ pub enum Event {
         attempt: u32,
         /// To whom.
         host: HostId,
+        /// The process behind the host's id, if it gave its name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instance: Option<InstanceId>,
     },
     /// The host works on it. Written with the next event that cannot wait: nobody was told of it.
     CallAccepted {

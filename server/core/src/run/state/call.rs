@@ -1,6 +1,6 @@
 //! One tool call of the current round.
 
-use crate::id::{CallSlot, HostId, RequestId, RuntimeId};
+use crate::id::{CallSlot, HostId, InstanceId, RequestId, RuntimeId};
 use crate::message::ToolCall;
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, EffectClass};
@@ -36,6 +36,8 @@ pub struct RoundCall {
     pub answered_attempt: u32,
     /// The host of the last attempt.
     pub host: Option<HostId>,
+    /// The process behind the host's id, if it gave its name.
+    pub instance: Option<InstanceId>,
     /// The time of the first offer.
     pub first_offered: Option<Timestamp>,
     /// The checkpoint that the last attempt saved.
@@ -150,6 +152,12 @@ impl RoundCall {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.state == CallState::Settled
+    }
+
+    /// The process that the call was offered to, unless it is known to have begun there.
+    #[must_use]
+    pub fn unbegun_at(&self) -> Option<&InstanceId> {
+        self.instance.as_ref().filter(|_| matches!(self.state, CallState::Offered { .. }))
     }
 
     /// The time at which the attempt is given up; `None` while it waits for a human.

@@ -1,7 +1,7 @@
 //! Inputs of tool hosts: a call is placed, accepted, answered or lost.
 
 use crate::extension::ExtensionCall;
-use crate::id::{CallSlot, HostId};
+use crate::id::{CallSlot, HostId, InstanceId};
 use crate::limits::{TOOL_ATTEMPTS_MAX, TOOL_RETRY_DELAY_SECS_MAX};
 use crate::message::ToolStatus;
 use crate::run::event::{AfterAttempt, Event, Ran};
@@ -24,6 +24,7 @@ pub(super) fn granted(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
     host: HostId,
+    instance: Option<InstanceId>,
 ) -> Result<(), Refusal> {
     let call = calls::open(builder, slot)?;
     let CallState::Ready { not_before, .. } = call.state else { return Err(Refusal::StaleAttempt) };
@@ -31,7 +32,7 @@ pub(super) fn granted(
         return Err(Refusal::StaleAttempt);
     }
     let (tool, attempt) = (call.requested.name.clone(), call.attempt + 1);
-    builder.emit(Event::CallOffered { slot, tool, attempt, host });
+    builder.emit(Event::CallOffered { slot, tool, attempt, host, instance });
     Ok(())
 }
 

@@ -175,7 +175,8 @@ pub(super) fn failed(
     let failures = attempt - call.first_counted + 1;
     let chance = chance(builder.state().seed(), model_call, attempt);
     let wait = after_failure(policy, class, failures, failure.retry_after, chance);
-    let pauses = class == ErrorClass::Retryable && policy.pause_when_exhausted;
+    let exhausted = class == ErrorClass::Retryable && policy.pause_when_exhausted;
+    let pauses = exhausted || failure.kind == ModelErrorKind::NotConfigured;
     let compacts = class == ErrorClass::Overflow && compaction::may_compact_again(builder);
     let error = RunError {
         code: RunErrorCode::Model(failure.kind),

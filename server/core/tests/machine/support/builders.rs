@@ -6,7 +6,7 @@ use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::entry::{Compaction, CompactionReason};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{ExtensionCall, ExtensionKind};
-use agentloop_core::id::{CallSlot, EntryNo, HostId, RequestId, RunId};
+use agentloop_core::id::{CallSlot, EntryNo, HostId, InstanceId, RequestId, RunId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
 use agentloop_core::policy::PolicyRule;
 use agentloop_core::question::QuestionContent;
@@ -259,11 +259,12 @@ pub(crate) fn failure(kind: ModelErrorKind) -> ModelFailure {
 // ---- hosts
 
 pub(crate) fn granted(slot: CallSlot) -> Input {
-    Input::SlotGranted { slot, host: host() }
+    Input::SlotGranted { slot, host: host(), instance: None }
 }
 
 pub(crate) fn granted_by(slot: CallSlot, host: &str) -> Input {
-    Input::SlotGranted { slot, host: HostId::parse(host).expect("a good id") }
+    let instance = InstanceId::parse(format!("{host}.0")).ok();
+    Input::SlotGranted { slot, host: HostId::parse(host).expect("a good id"), instance }
 }
 
 pub(crate) fn denied(slot: CallSlot) -> Input {

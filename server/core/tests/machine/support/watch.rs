@@ -301,11 +301,16 @@ impl Watch {
                 assert_eq!(Some(effect), self.owed.get(&key_of(effect)));
                 continue;
             };
-            // A checkpoint may have come since, and its time started anew; everything else stands.
+            // A checkpoint may have come since, its time started anew, and the host begun; everything else stands.
             let (checkpoint, deadline, time_left) = (owed.checkpoint.clone(), owed.deadline, owed.time_left);
+            let instance = owed.instance.clone();
+            assert!(
+                fresh.instance.is_none() || fresh.instance == instance,
+                "an offer stays with its process"
+            );
             let set_back = self.ahead > Millis(0);
             assert!(set_back || fresh.deadline >= deadline, "a deadline does not go back");
-            assert_eq!(Offer { checkpoint, deadline, time_left, ..fresh.clone() }, *owed);
+            assert_eq!(Offer { checkpoint, deadline, time_left, instance, ..fresh.clone() }, *owed);
         }
     }
 

@@ -31,7 +31,10 @@ impl RunTask {
             };
             let input = match sought {
                 Seek::Queued => continue,
-                Seek::Granted(host) => Input::SlotGranted { slot, host },
+                Seek::Granted(host) => {
+                    let instance = self.deps.tools.instance(self.tenant(), &host);
+                    Input::SlotGranted { slot, host, instance }
+                }
                 Seek::Denied(message) => Input::SlotDenied { slot, message },
             };
             match self.machine.handle(input, now) {

@@ -16,7 +16,7 @@ use agentloop_core::run::event::Record;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
-use agentloop_core::run::state::RoundCall;
+use agentloop_core::run::state::{CallState, Phase, RoundCall};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::trace::RunSpan;
 use futures_util::StreamExt as _;
@@ -60,6 +60,9 @@ pub(in crate::engine) enum TaskEnd {
     /// The store refused or failed a write, so the state in memory may be wrong.
     Lost(StoreError),
 }
+
+/// How often a run that stops looks if hosts have answered its offers.
+const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Everything that the task of one live run owns.
 pub(in crate::engine) struct RunTask {
@@ -150,7 +153,7 @@ impl RunTask {
     async fn handle_wakeup(&mut self, wakeup: Wakeup) -> Result<Option<TaskEnd>, StoreError> {
         match wakeup {
             Wakeup::Idle => Ok(Some(TaskEnd::Parked)),
-            Wakeup::Stop => self.flush().await.map(|()| Some(TaskEnd::Stopped)),
+            Wakeup::Stop => self.stop().await.map(Some),
             Wakeup::Mail(None) => Ok(Some(TaskEnd::Stopped)),
             Wakeup::Mail(Some(mail)) => self.handle_mail(mail).await,
             Wakeup::HooksDone(HookedResult { input, reply }) => self.handle_input(input, Some(reply)).await,
@@ -204,6 +207,32 @@ impl RunTask {
             () = memory_wanted, if can_unload => Wakeup::MemoryWanted,
             () = async { tokio::time::sleep(IDLE_PARK_WAIT).await }, if may_park => Wakeup::Idle,
         }
+    }
+
+    /// Stops the run. It first hears if hosts begin the calls that they were offered: a call that was given back would
+    /// otherwise count as one that may have run.
+    async fn stop(&mut self) -> Result<TaskEnd, StoreError> {
+        let until = Instant::now() + self.deps.options.offers_wait;
+        while self.has_open_offers() && Instant::now() < until {
+            tokio::select! { biased;
+                Some(mail) = self.mailbox.recv() => {
+                    if let Some(TaskEnd::Finished) = self.handle_mail(mail).await? {
+                        return Ok(TaskEnd::Finished);
+                    }
+                }
+                () = tokio::time::sleep(OFFERS_CHECK_EVERY) => {}
+            }
+        }
+        self.flush().await?;
+        Ok(TaskEnd::Stopped)
+    }
+
+    fn has_open_offers(&self) -> bool {
+        let Phase::Tools(calls) = self.machine.state().phase() else { return false };
+        calls
+            .iter()
+            .filter(|call| matches!(call.state, CallState::Offered { .. }))
+            .any(|call| self.deps.tools.is_offer_open(self.tenant(), &self.call_id(call.slot)))
     }
 
     async fn handle_mail(&mut self, mail: Mail) -> Result<Option<TaskEnd>, StoreError> {

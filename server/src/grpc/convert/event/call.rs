@@ -1,7 +1,7 @@
 //! Events of tool calls.
 
 use agentloop_core::context::build::is_cut;
-use agentloop_core::id::{CallSlot, EntryNo, HostId};
+use agentloop_core::id::{CallSlot, EntryNo, HostId, InstanceId};
 use agentloop_core::message::Message;
 use agentloop_core::run::event::{AfterAttempt, Ran};
 use agentloop_core::time::Millis;
@@ -31,12 +31,20 @@ impl EventConverter {
         })
     }
 
-    pub(super) fn call_offered(&self, slot: CallSlot, tool: &str, attempt: u32, host: &HostId) -> Wire {
+    pub(super) fn call_offered(
+        &self,
+        slot: CallSlot,
+        tool: &str,
+        attempt: u32,
+        host: &HostId,
+        instance: Option<&InstanceId>,
+    ) -> Wire {
         Wire::ToolCallOffered(wire::ToolCallOffered {
             call_id: self.call_id(slot),
             tool: tool.to_owned(),
             attempt,
             host_id: host.to_string(),
+            instance_id: instance.map(ToString::to_string).unwrap_or_default(),
             ..wire::ToolCallOffered::default()
         })
     }

@@ -284,8 +284,9 @@ export interface Hello {
   openRuntimes: string[];
   /**
    * Random name of this process, another one after each restart. `[A-Za-z0-9._:-]`, at most 128 bytes. A process that
-   * returns with the same name and without a call that it was offered proves that it did not begin the call. An empty
-   * name never proves that.
+   * returns with the same name and without a call that it was offered proves that it did not begin the call. So it takes
+   * another name when it gives up a call that it began (after `cancel` or `lease_lost`), as that call is then missing
+   * too. An empty name never proves anything.
    */
   instanceId: string;
 }

@@ -1,6 +1,6 @@
 //! Events of tool calls.
 
-use crate::id::{CallSlot, HostId, RuntimeId};
+use crate::id::{CallSlot, HostId, InstanceId, RuntimeId};
 use crate::message::SharedMessage;
 use crate::run::event::AfterAttempt;
 use crate::run::state::{Approval, CallState, Phase, PlacedRuntime, RoundCall, RunState};
@@ -48,12 +48,19 @@ impl RunState {
         }
     }
 
-    pub(super) fn call_offered(&mut self, slot: CallSlot, attempt: u32, host: &HostId) {
+    pub(super) fn call_offered(
+        &mut self,
+        slot: CallSlot,
+        attempt: u32,
+        host: &HostId,
+        instance: Option<&InstanceId>,
+    ) {
         let at = self.now();
         let call = self.open_call_mut(slot);
         assert_eq!(attempt, call.attempt + 1, "attempts are dense");
         call.attempt = attempt;
         call.host = Some(host.clone());
+        call.instance = instance.cloned();
         call.first_offered.get_or_insert(at);
         call.state = CallState::Offered { at };
         if call.needs_runtime {

@@ -18,7 +18,11 @@ impl RunState {
         let call = self.open_call_mut(slot);
         let request = Some(question.request.clone());
         match question.kind {
-            _ if question.input().is_some() => call.open_inputs += 1,
+            _ if question.input().is_some() => {
+                call.open_inputs += 1;
+                // A call that asks has begun, also if its host never accepted it.
+                call.instance = None;
+            }
             QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
             QuestionKind::InDoubt => {
                 if let CallState::InDoubt { request: asked, .. } = &mut call.state {

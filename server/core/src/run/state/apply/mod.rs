@@ -87,7 +87,9 @@ impl RunState {
                     title,
                 },
             ),
-            Event::CallOffered { slot, attempt, host, .. } => self.call_offered(*slot, *attempt, host),
+            Event::CallOffered { slot, attempt, host, instance, .. } => {
+                self.call_offered(*slot, *attempt, host, instance.as_ref());
+            }
             Event::CallAccepted { slot, .. } => self.call_accepted(*slot),
             Event::CallCheckpoint { slot, checkpoint, .. } => self.call_checkpoint(*slot, checkpoint),
             Event::CallAttemptFailed { slot, message, then, .. } => {

@@ -74,6 +74,7 @@ impl RoundCall {
             attempt: 0,
             answered_attempt: 0,
             host: None,
+            instance: None,
             first_offered: None,
             checkpoint: None,
             open_inputs: 0,

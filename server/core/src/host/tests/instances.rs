@@ -1,0 +1,306 @@
+//! The name of a host's process as a proof: every order of what a call, its host and the server can do, up to a bound,
+//! checks that no call is reported as not begun that a process began.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::bench::{Bench, claim, host, joining, request};
+use crate::host::frame::Disposition;
+use crate::host::io::{HostJoin, Input};
+use crate::id::{InstanceId, TenantId};
+use crate::time::Millis;
+
+const CALL: &str = "a/1.0";
+/// Longest path that is explored.
+const DEPTH: usize = 7;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Move {
+    /// The run offers its call, if no attempt is open.
+    Offer,
+    /// The process reads the next frame: begins a call, or gives one up.
+    Read,
+    /// The process confirms the call that it began.
+    Accept,
+    /// The stream breaks; frames that were not read are lost.
+    Break,
+    /// The process connects again.
+    Return,
+    /// Another process starts under the same host id.
+    NewProcess,
+    /// Nothing happens for a while.
+    Wait,
+    /// The run's task ends: news of its calls are lost.
+    RunStops,
+    /// The run is loaded from its journal.
+    RunReturns,
+    /// The server is killed and starts again.
+    Restart,
+}
+
+const MOVES: [Move; 10] = [
+    Move::Offer,
+    Move::Read,
+    Move::Accept,
+    Move::Break,
+    Move::Return,
+    Move::NewProcess,
+    Move::Wait,
+    Move::RunStops,
+    Move::RunReturns,
+    Move::Restart,
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Sent {
+    Call(u32),
+    Stop(u32),
+}
+
+struct World {
+    bench: Bench,
+    connection: u64,
+    connected: bool,
+    unread: VecDeque<Sent>,
+    process: u32,
+    forgotten: u32,
+    /// Attempts that the process works on.
+    in_hand: BTreeSet<u32>,
+    /// Attempts that any process ever began.
+    begun: BTreeSet<u32>,
+    attempt: u32,
+    /// True while the journal says that the last attempt is with its host.
+    open: bool,
+    /// The process that the journal names.
+    offered_to: Option<InstanceId>,
+    run_is_live: bool,
+    in_doubt: bool,
+    proofs: usize,
+    path: Vec<Move>,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            bench: Bench::new(),
+            connection: 0,
+            connected: false,
+            unread: VecDeque::new(),
+            process: 1,
+            forgotten: 0,
+            in_hand: BTreeSet::new(),
+            begun: BTreeSet::new(),
+            attempt: 0,
+            open: false,
+            offered_to: None,
+            run_is_live: true,
+            in_doubt: false,
+            proofs: 0,
+            path: Vec::new(),
+        };
+        world.join();
+        world
+    }
+
+    fn join(&mut self) {
+        self.connection += 1;
+        self.connected = true;
+        let named = |attempt: &u32| {
+            let current = self.open && *attempt == self.attempt;
+            let verdict = if current { Disposition::Continue } else { Disposition::Stop };
+            claim(&format!("{CALL}#{attempt}"), false, verdict)
+        };
+        let claims: Vec<_> = self.in_hand.iter().map(named).collect();
+        let name = format!("p{}.{}", self.process, self.forgotten);
+        let join = HostJoin {
+            instance: Some(InstanceId::parse(name).expect("a good name")),
+            claims,
+            ..joining(self.connection, "h", 8, &["t"])
+        };
+        let lines = self.bench.input(Input::Join(Box::new(join)));
+        for attempt in self.in_hand.clone() {
+            if lines.iter().any(|line| line.contains(&format!("{CALL}#{attempt} Stop"))) {
+                self.give_up(attempt);
+            }
+        }
+        self.take(lines);
+    }
+
+    fn give_up(&mut self, attempt: u32) {
+        if self.in_hand.remove(&attempt) {
+            self.forgotten += 1;
+        }
+    }
+
+    /// False if the move is not possible here.
+    fn does(&mut self, step: Move) -> bool {
+        self.path.push(step);
+        match step {
+            Move::Offer if self.run_is_live && !self.open => {
+                let lines = self.bench.seek(CALL, "t");
+                self.take(lines);
+            }
+            Move::Read if !self.unread.is_empty() => match self.unread.pop_front() {
+                Some(Sent::Call(attempt)) => {
+                    self.begun.insert(attempt);
+                    self.in_hand.insert(attempt);
+                }
+                Some(Sent::Stop(attempt)) => self.give_up(attempt),
+                None => unreachable!("there is one"),
+            },
+            Move::Accept if self.connected && self.in_hand.contains(&self.attempt) => {
+                let lines = self.bench.accept(self.connection, &format!("{CALL}#{}", self.attempt));
+                self.take(lines);
+            }
+            Move::Break if self.connected => {
+                self.connected = false;
+                self.unread.clear();
+                let lines = self.bench.disconnect(self.connection);
+                self.take(lines);
+            }
+            Move::Return if !self.connected => self.join(),
+            Move::NewProcess if !self.connected => {
+                self.process += 1;
+                self.forgotten = 0;
+                self.in_hand.clear();
+            }
+            Move::Wait => {
+                let lines = self.bench.pass(Millis::secs(12));
+                self.take(lines);
+            }
+            Move::RunStops if self.run_is_live => {
+                self.run_is_live = false;
+                let lines = self.bench.release("a");
+                self.take(lines);
+            }
+            Move::RunReturns if !self.run_is_live => {
+                self.run_is_live = true;
+                if self.open {
+                    let mut request = request(&format!("{CALL}#{}", self.attempt), "h", "t");
+                    request.instance.clone_from(&self.offered_to);
+                    let lines = self.bench.input(Input::Reclaim(request));
+                    self.take(lines);
+                }
+            }
+            Move::Restart => {
+                (self.bench, self.connected, self.run_is_live) = (Bench::new(), false, false);
+                self.unread.clear();
+                self.connection = 0;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn take(&mut self, lines: Vec<String>) {
+        for line in lines {
+            if let Some((_, attempt)) = line.split_once(&format!("<- call {CALL}#")) {
+                self.unread.push_back(Sent::Call(attempt.parse().expect("a number")));
+            } else if let Some((_, attempt)) = line.split_once(&format!("<- cancel {CALL}#")) {
+                self.unread.push_back(Sent::Stop(attempt.parse().expect("a number")));
+            } else if let Some((_, attempt)) = line.split_once(&format!("<- lease lost {CALL}#")) {
+                self.unread.push_back(Sent::Stop(attempt.parse().expect("a number")));
+            } else if line == format!("{CALL}: granted h") {
+                self.granted();
+            } else if let Some((_, lost)) = line.split_once(&format!("{CALL}: lost #")) {
+                let (attempt, ran) = lost.split_once(" ran ").expect("it says if it ran");
+                self.lost(attempt.parse().expect("a number"), ran);
+            }
+        }
+    }
+
+    fn granted(&mut self) {
+        if !self.run_is_live || self.open {
+            return;
+        }
+        self.attempt += 1;
+        self.open = true;
+        self.offered_to = self.bench.fleet.instance(&TenantId::local(), &host("h"));
+        let lines = self.bench.offer(&format!("{CALL}#{}", self.attempt), "h", "t");
+        self.take(lines);
+    }
+
+    fn lost(&mut self, attempt: u32, ran: &str) {
+        if ran == "No" {
+            assert!(
+                !self.begun.contains(&attempt),
+                "attempt {attempt} is said not to have begun, and did: {:?}",
+                self.path
+            );
+            self.proofs += 1;
+        }
+        if self.run_is_live && self.open && attempt == self.attempt {
+            self.open = false;
+            self.in_doubt |= ran != "No";
+        }
+    }
+}
+
+/// Runs the path, then every path that goes on from there. Returns the number of paths and of proofs.
+fn explore(path: &mut Vec<Move>) -> (usize, usize) {
+    let mut world = World::new();
+    for step in path.iter() {
+        if !world.does(*step) {
+            return (0, 0);
+        }
+    }
+    let (mut paths, mut proofs) = (1, world.proofs);
+    if path.len() < DEPTH && !world.in_doubt {
+        for step in MOVES {
+            path.push(step);
+            let more = explore(path);
+            (paths, proofs) = (paths + more.0, proofs + more.1);
+            path.pop();
+        }
+    }
+    (paths, proofs)
+}
+
+#[test]
+fn no_call_that_a_process_began_counts_as_not_begun() {
+    let (paths, proofs) = explore(&mut vec![Move::Offer]);
+    assert!(paths > 10_000 && proofs > 100, "the search saw next to nothing: {paths} paths, {proofs} proofs");
+}
+
+/// A host whose process returns without the call, under this name and that one.
+fn returns(first: Option<&str>, then: Option<&str>) -> Vec<String> {
+    let named = |name: Option<&str>| name.map(|name| InstanceId::parse(name).expect("a good name"));
+    let mut bench = Bench::new();
+    let join = |connection, name| {
+        Input::Join(Box::new(HostJoin { instance: named(name), ..joining(connection, "h", 8, &["t"]) }))
+    };
+    bench.input(join(1, first));
+    bench.seek(CALL, "t");
+    bench.offer(CALL, "h", "t");
+    bench.disconnect(1);
+    bench.input(join(2, then))
+}
+
+#[test]
+fn only_the_same_process_proves_that_it_did_not_begin_a_call() {
+    let lost = |lines: Vec<String>| lines.last().cloned().unwrap_or_default();
+    assert_eq!(lost(returns(Some("p"), Some("p"))), "a/1.0: lost #1 ran No");
+    assert_eq!(lost(returns(Some("p"), Some("q"))), "a/1.0: lost #1 ran Maybe");
+    assert_eq!(lost(returns(Some("p"), None)), "a/1.0: lost #1 ran Maybe");
+    assert_eq!(lost(returns(None, None)), "a/1.0: lost #1 ran Maybe", "an older host proves nothing");
+}
+
+#[test]
+fn the_name_in_the_journal_counts_after_a_restart() {
+    let reclaimed = |claimed: bool| {
+        let mut bench = Bench::new();
+        let instance = Some(InstanceId::parse("p").expect("a good name"));
+        let claims = claimed.then(|| claim(CALL, false, Disposition::Continue)).into_iter().collect();
+        let join = HostJoin { instance: instance.clone(), claims, ..joining(1, "h", 8, &["t"]) };
+        bench.input(Input::Join(Box::new(join)));
+        if claimed {
+            bench.accept(1, CALL);
+            bench.heartbeat(1, &[]);
+            bench.heartbeat(1, &[]);
+        }
+        let mut request = request(CALL, "h", "t");
+        request.instance = instance;
+        bench.input(Input::Reclaim(request))
+    };
+    assert_eq!(reclaimed(false), ["a/1.0: lost #1 ran No"]);
+    assert_eq!(reclaimed(true), ["a/1.0: lost #1 ran Maybe"], "it had the call after the restart");
+}
