@@ -342,6 +342,7 @@ impl Tools for Keeping {
             requires_runtime: false,
             deadline_is_outcome: false,
             title: String::new(),
+            terms: None,
         };
         vec![ready; calls.len()]
     }
@@ -351,7 +352,7 @@ impl Tools for Keeping {
     }
 
     fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
-        Seek::Granted(HostId::parse("h").expect("an id"))
+        Seek::Granted { host: HostId::parse("h").expect("an id"), terms: None }
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}

@@ -32,6 +32,7 @@ mod service;
 mod sessions;
 mod step;
 mod stream;
+mod terms;
 mod tidy;
 mod tools;
 mod traces;

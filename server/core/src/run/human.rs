@@ -52,6 +52,10 @@ pub struct Question {
     pub arguments: String,
     /// Of tool and arguments: what is approved. Of a prompt or a choice: of what is shown.
     pub digest: Digest,
+    /// The digest of the tool's terms that a leave covers. Absent in older journals, where leave covers any terms, and
+    /// for questions that are not about a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Digest>,
     /// What is asked, of a prompt or a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<Box<QuestionContent>>,
@@ -242,6 +246,7 @@ impl Question {
             tool: String::new(),
             arguments: String::new(),
             digest: ask.digest(),
+            terms: None,
             ask: Some(Box::new(ask)),
             why: String::new(),
             asked_at,
@@ -385,14 +390,17 @@ impl Question {
         };
         let (scope, origin) = (remember.scope, remember.scope.origin());
         let rule = match &remember.rule {
-            Some(rule) => PolicyRule { action, origin, ..rule.clone() },
+            Some(rule) => PolicyRule { action, origin, terms: None, ..rule.clone() },
             None => self.exactly(action, origin).ok_or(CannotRemember::NoSuggestion)?,
         };
         rule.check()?;
-        if !rule.matches(&PolicyCall::new(&self.tool, &self.arguments)) {
+        if !rule.matches(&self.call()) {
             return Err(CannotRemember::OtherCall);
         }
-        Ok(Remembered { scope, rule })
+        // A rule for several tools is about terms that nobody has seen; a denial is about every declaration.
+        let covers_terms = action == PolicyAction::Allow && rule.is_about(&self.tool);
+        let terms = self.terms.clone().filter(|_| covers_terms);
+        Ok(Remembered { scope, rule: PolicyRule { terms, ..rule } })
     }
 
     /// The rule that would be remembered where none is given: exactly this call. `None` where the question is not
@@ -403,6 +411,12 @@ impl Question {
             QuestionKind::Approve => self.exactly(PolicyAction::Allow, RuleOrigin::Candidate),
             QuestionKind::InDoubt | QuestionKind::Prompt | QuestionKind::Select => None,
         }
+    }
+
+    /// The call that it is about, as rules look at it.
+    #[must_use]
+    pub fn call(&self) -> PolicyCall {
+        PolicyCall::new(&self.tool, &self.arguments).under(self.terms.as_ref())
     }
 
     fn exactly(&self, action: PolicyAction, origin: RuleOrigin) -> Option<PolicyRule> {

@@ -16,7 +16,7 @@ use crate::run::human::{Decision, Remember};
 use crate::run::plan::Instruction;
 use crate::run::status::RunError;
 use crate::time::Millis;
-use crate::tool::{Digest, EffectClass};
+use crate::tool::{Digest, EffectClass, ToolTerms};
 use crate::trace::TraceParent;
 
 /// Something that happened.
@@ -63,6 +63,8 @@ pub enum Input {
         slot: CallSlot,
         /// The host.
         host: HostId,
+        /// The terms that it takes the call under. `None`: those that the call was proposed under.
+        terms: Option<Arc<ToolTerms>>,
     },
     /// No host will have room for a call.
     SlotDenied {
@@ -311,6 +313,8 @@ pub enum CallFacts {
         title: String,
         /// Whether a passed deadline is its outcome, though it must not run twice.
         deadline_is_outcome: bool,
+        /// The digest of its tool's terms, if they are known.
+        terms: Option<Digest>,
     },
     /// A human answers it: see [`crate::run::ask_human`].
     AsksHuman,

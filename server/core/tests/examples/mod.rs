@@ -105,6 +105,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_runtime: false,
         title: String::new(),
         deadline_is_outcome: false,
+        terms: None,
     };
     let in_runtime = Event::CallProposed {
         asks_human: false,
@@ -117,6 +118,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_runtime: true,
         title: String::new(),
         deadline_is_outcome: false,
+        terms: None,
     };
     let titled = Event::CallProposed {
         asks_human: false,
@@ -129,6 +131,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_runtime: false,
         deadline_is_outcome: false,
         title: "Read src/main.rs".to_owned(),
+        terms: None,
     };
     vec![
         ("extension_applied", Event::ExtensionApplied { slot: None, applied: hook.clone() }),
@@ -259,8 +262,25 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
         ("call_proposed.read_only", proposed(EffectClass::ReadOnly, false)),
         (
             "call_offered",
-            Event::CallOffered { slot: SLOT, tool: "weather".to_owned(), attempt: 1, host: host() },
+            Event::CallOffered {
+                slot: SLOT,
+                tool: "weather".to_owned(),
+                attempt: 1,
+                host: host(),
+                effect: None,
+            },
         ),
+        (
+            "call_offered.stricter",
+            Event::CallOffered {
+                slot: SLOT,
+                tool: "weather".to_owned(),
+                attempt: 2,
+                host: host(),
+                effect: Some(EffectClass::Unsafe),
+            },
+        ),
+        ("call_proposed.terms", under_terms()),
         ("call_accepted", Event::CallAccepted { slot: SLOT, attempt: 1, host: host() }),
         (
             "call_checkpoint",
@@ -290,6 +310,7 @@ fn questions() -> Vec<(&'static str, Event)> {
             arguments: r#"{"city": "Köln"}"#.to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
             why: String::new(),
+            terms: None,
             asked_at: Timestamp(1_790_000_003_000),
             expires_at,
         },
@@ -298,6 +319,7 @@ fn questions() -> Vec<(&'static str, Event)> {
         ("human_requested", question(QuestionKind::Approve, Some(Timestamp(1_790_000_600_000)))),
         ("human_requested.in_doubt", question(QuestionKind::InDoubt, None)),
         ("human_requested.in_doubt_why", doubted()),
+        ("human_requested.again", asked_again()),
         ("human_requested.prompt", prompted()),
         ("human_requested.select", selected()),
     ]
@@ -310,10 +332,31 @@ fn doubted() -> Event {
             kind: QuestionKind::InDoubt,
             slot: Some(SLOT),
             tool: "weather".to_owned(),
+            terms: None,
             ask: None,
             arguments: "{}".to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
             why: "no answer within 30 s".to_owned(),
+            asked_at: Timestamp(1_790_000_003_000),
+            expires_at: None,
+        },
+    }
+}
+
+/// About a call whose host declares stricter terms than the call was approved under.
+fn asked_again() -> Event {
+    let run = RunId::parse("r-1").expect("an id");
+    Event::HumanRequested {
+        question: Question {
+            request: CallId { run, slot: SLOT }.request_again(1, 2),
+            kind: QuestionKind::Approve,
+            slot: Some(SLOT),
+            tool: "weather".to_owned(),
+            arguments: "{}".to_owned(),
+            digest: Digest::of(&[b"weather", b"{}"]),
+            terms: Some(Digest::of(&[b"terms"])),
+            ask: None,
+            why: String::new(),
             asked_at: Timestamp(1_790_000_003_000),
             expires_at: None,
         },
@@ -345,6 +388,7 @@ fn selected() -> Event {
             tool: "weather".to_owned(),
             arguments: String::new(),
             digest: ask.digest(),
+            terms: None,
             ask: Some(Box::new(ask)),
             why: String::new(),
             asked_at: Timestamp(1_790_000_003_000),
@@ -386,6 +430,7 @@ fn no_weather(origin: RuleOrigin) -> PolicyRule {
         tool: "weather".to_owned(),
         arguments: vec![argument],
         origin,
+        terms: None,
     }
 }
 
@@ -532,6 +577,7 @@ fn extended_spec() -> RunSpec {
         tool: "charge*".to_owned(),
         arguments: vec![argument],
         origin: RuleOrigin::Agent,
+        terms: None,
     };
     let any = PolicyRule {
         name: String::new(),
@@ -539,6 +585,7 @@ fn extended_spec() -> RunSpec {
         tool: String::new(),
         arguments: vec![],
         origin: RuleOrigin::Agent,
+        terms: None,
     };
     RunSpec {
         tool_policy: ToolPolicy { rules: vec![any, rule], ask_human: true, ..ToolPolicy::default() },
@@ -694,6 +741,27 @@ fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
         needs_runtime: false,
         title: String::new(),
         deadline_is_outcome: false,
+        terms: None,
+    }
+}
+
+fn under_terms() -> Event {
+    let Event::CallProposed { slot, tool, effect, timeout, title, .. } = proposed(EffectClass::Keyed, true)
+    else {
+        unreachable!("it was just made")
+    };
+    Event::CallProposed {
+        slot,
+        tool,
+        effect,
+        timeout,
+        needs_approval: true,
+        asks_human: false,
+        arguments: None,
+        needs_runtime: false,
+        title,
+        deadline_is_outcome: false,
+        terms: Some(Digest::of(&[b"terms"])),
     }
 }
 
@@ -709,6 +777,7 @@ fn asks_human() -> Event {
         needs_runtime: false,
         title: String::new(),
         deadline_is_outcome: false,
+        terms: None,
     }
 }
 

@@ -139,6 +139,7 @@ fn a_rule_can_deny_asking_but_not_ask_about_it() {
             tool: String::new(),
             arguments: vec![],
             origin: RuleOrigin::Agent,
+            terms: None,
         };
         spec.tool_policy.rules = vec![rule];
         given_round(spec, [question("x?")])

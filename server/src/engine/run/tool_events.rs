@@ -24,7 +24,7 @@ impl CallSink for Engine {
         let key = RunKey::new(tenant.clone(), call.run.clone());
         let slot = call.slot;
         let input = match news {
-            CallUpdate::Granted { host } => Input::SlotGranted { slot, host },
+            CallUpdate::Granted { host, terms } => Input::SlotGranted { slot, host, terms: Some(terms) },
             CallUpdate::Denied { message } => Input::SlotDenied { slot, message },
             CallUpdate::Accepted { attempt, host } => Input::CallAccepted { slot, attempt, host },
             CallUpdate::Checkpoint { attempt, checkpoint } => {
@@ -245,10 +245,11 @@ fn disposition(state: &RunState, claim: &CallInHand) -> Disposition {
             CallState::Offered { .. } | CallState::Accepted { .. } | CallState::InDoubt { .. } => {
                 Disposition::Continue
             }
-            CallState::Ready { .. } | CallState::AwaitingInstruction { .. } => Disposition::Continue,
-            CallState::Proposed | CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } => {
-                Disposition::Stop
-            }
+            // Its result is still the call's, also while a human is asked about the next attempt.
+            CallState::Ready { .. }
+            | CallState::AwaitingInstruction { .. }
+            | CallState::AwaitingApproval { .. } => Disposition::Continue,
+            CallState::Proposed | CallState::AwaitingInput { .. } => Disposition::Stop,
         },
         None if state.settled_calls().get(&call.slot) == Some(&attempt) => Disposition::AlreadyRecorded,
         None => Disposition::Stop,

@@ -35,6 +35,7 @@ pub fn request(
         tool: question.tool.clone(),
         arguments_json: question.arguments.clone(),
         digest: question.digest.to_string(),
+        terms_digest: question.terms.as_ref().map(ToString::to_string).unwrap_or_default(),
         question: text(question),
         options: ask.map(|ask| ask.options.iter().map(option).collect()).unwrap_or_default(),
         multiple: ask.is_some_and(|ask| ask.multiple),
@@ -43,7 +44,6 @@ pub fn request(
         answer: answered.map(answer),
         suggested_rule: question.suggested_rule().as_ref().map(policy::rule),
         input_id: ask.and_then(|ask| ask.input.clone()).unwrap_or_default(),
-        ..wire::HumanRequest::default()
     }
 }
 

@@ -107,9 +107,11 @@ impl PolicyChecker<'_> {
         check: &PolicyQuery,
         matching: &[RequestId],
     ) -> wire::CheckPolicyResponse {
-        let call = PolicyCall::new(&check.tool, &check.arguments);
+        let facts = self.facts(&spec, check);
+        let terms = if let CallFacts::Ready { terms, .. } = &facts { terms.as_ref() } else { None };
+        let call = PolicyCall::new(&check.tool, &check.arguments).under(terms);
         let rule = deciding_rule(spec.tool_policy.rules.iter().chain(&check.candidate), &call);
-        let (action, reason) = match (self.facts(&spec, check), rule) {
+        let (action, reason) = match (facts, rule) {
             (_, Some(rule)) if rule.action == PolicyAction::Deny => {
                 (PolicyAction::Deny, format!("{} denies it", rule.title()))
             }
@@ -203,6 +205,6 @@ pub(in crate::grpc) fn remembered(row: &RuleRow) -> wire::RememberedRule {
         request_id: row.request.to_string(),
         decided_by: row.by.clone(),
         decided_at: Some(timestamp(row.at)),
-        ..wire::RememberedRule::default()
+        terms_digest: row.rule.terms.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }

@@ -109,6 +109,7 @@ fn tool(tool: ToolSnapshot) -> v1::Tool {
     v1::Tool {
         declaration: Some(declaration(&tool.declaration)),
         digest: tool.digest.as_str().to_owned(),
+        terms_digest: tool.terms.as_str().to_owned(),
         host_ids: tool.hosts.iter().map(ToString::to_string).collect(),
         calls_in_flight: count(tool.calls_in_flight),
         calls_queued: count(tool.calls_queued),

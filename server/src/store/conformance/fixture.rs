@@ -211,6 +211,7 @@ impl Owner {
             arguments: "{}".to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
             why: String::new(),
+            terms: None,
             asked_at: self.now,
             expires_at: None,
         }

@@ -93,7 +93,9 @@ impl RemoteTools {
         let mut out = state.fleet.handle(&owner.tenant, input, now);
         let result = out.iter().position(|output| is_seek_result(output, call));
         let seek = match result.map(|at| out.remove(at)) {
-            Some(Output::Update { update: CallUpdate::Granted { host }, .. }) => Seek::Granted(host),
+            Some(Output::Update { update: CallUpdate::Granted { host, terms }, .. }) => {
+                Seek::Granted { host, terms: Some(terms) }
+            }
             Some(Output::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
             Some(_) | None => Seek::Queued,
         };
@@ -128,6 +130,7 @@ impl RemoteTools {
             requires_runtime: declared.requires_runtime,
             title: title(&declared.title, arguments),
             deadline_is_outcome: declared.deadline_is_outcome,
+            terms: Some(tool.terms.digest.clone()),
         }
     }
 

@@ -224,6 +224,7 @@ impl RemoteTools {
             ToolSnapshot {
                 declaration: tool.declaration.clone(),
                 digest: tool.digest.clone(),
+                terms: tool.terms.digest.clone(),
                 hosts,
                 calls_in_flight: calls,
                 calls_queued: queued,

@@ -13,10 +13,12 @@ pub type HostSnapshot = HostView;
 /// A registered tool as `ListTools` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolSnapshot {
-    /// The declaration that its hosts agree on.
+    /// The newest declaration.
     pub declaration: Arc<ToolDeclaration>,
-    /// Digest of the declaration. Hosts that serve the tool must have the same.
+    /// Digest of the declaration.
     pub digest: Digest,
+    /// Digest of its terms. Hosts that serve the tool must have the same.
+    pub terms: Digest,
     /// The hosts that serve it and accept calls.
     pub hosts: Vec<HostId>,
     /// Calls that a host has, or that room is granted for.

@@ -98,7 +98,7 @@ impl Timeline {
 pub(in crate::tool) fn served_tool(tool: &CheckedTool) -> ServedTool {
     ServedTool {
         name: tool.declaration.name.clone(),
-        digest: tool.digest.clone(),
+        terms: tool.terms.clone(),
         max_concurrency: tool.declaration.max_concurrency,
     }
 }

@@ -249,6 +249,9 @@ pub enum Event {
         /// Whether a passed deadline is its outcome, though it must not run twice.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         deadline_is_outcome: bool,
+        /// The digest of its tool's terms, where a human may be asked about it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        terms: Option<Digest>,
     },
     /// A tool call is given to a host.
     CallOffered {
@@ -260,6 +263,10 @@ pub enum Event {
         attempt: u32,
         /// To whom.
         host: HostId,
+        /// What running it twice means from here on: the strictest of the class at the proposal and of the terms that it
+        /// was offered under. Absent in older journals, where the proposal's counts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effect: Option<EffectClass>,
     },
     /// The host works on it. Written with the next event that cannot wait: nobody was told of it.
     CallAccepted {

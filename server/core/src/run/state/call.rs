@@ -16,8 +16,16 @@ pub struct RoundCall {
     pub arguments: String,
     /// True if a hook was the last to change the arguments.
     pub edited_by_hook: bool,
-    /// What it means to run the call twice.
+    /// What it means to run the call twice. It rises with stricter terms and never falls.
     pub effect: EffectClass,
+    /// Digest of the terms that a human is asked about, if they are known.
+    pub terms: Option<Digest>,
+    /// True if a human was asked for approval.
+    pub asked_approval: bool,
+    /// Digests of the terms that humans approved. `None` covers any terms: it comes from an older journal.
+    pub approved_terms: Vec<Option<Digest>>,
+    /// Attempts that may have run, and after which no human had the call run again.
+    pub doubtful_attempts: Vec<u32>,
     /// Time allowed for one attempt, from offer to result.
     pub timeout: Millis,
     /// True if a passed deadline is the outcome of a call that must not run twice. Otherwise the call is in doubt then.
@@ -177,6 +185,12 @@ impl RoundCall {
     #[must_use]
     pub fn is_doubtful_at_deadline(&self) -> bool {
         !self.effect.repeatable() && !self.deadline_is_outcome
+    }
+
+    /// True if a human approved the call under these terms.
+    #[must_use]
+    pub fn is_approved_under(&self, terms: &Digest) -> bool {
+        self.approved_terms.iter().any(|approved| approved.as_ref().is_none_or(|approved| approved == terms))
     }
 
     /// Digest of the tool's name and the arguments: the content that a human approves.

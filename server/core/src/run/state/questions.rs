@@ -68,7 +68,7 @@ impl RunState {
 
     /// The rule that decides about a call; `None` if no rule matches it.
     #[must_use]
-    pub fn rule_for(&self, tool: &str, arguments: &str) -> Option<&PolicyRule> {
-        deciding_rule(self.rules(), &PolicyCall::new(tool, arguments))
+    pub fn rule_for(&self, call: &PolicyCall) -> Option<&PolicyRule> {
+        deciding_rule(self.rules(), call)
     }
 }

@@ -69,7 +69,7 @@ fn follow_rule(builder: &mut TransitionBuilder<'_>, rule: &PolicyRule, first: &A
     let open = builder.state().open_questions().filter(|question| {
         question.kind == QuestionKind::Approve
             && question.expires_at.is_none_or(|at| at > builder.now)
-            && builder.state().rule_for(&question.tool, &question.arguments) == Some(rule)
+            && builder.state().rule_for(&question.call()) == Some(rule)
     });
     let answer = Answer { remembered: None, followed: Some(Box::new(rule.clone())), ..first.clone() };
     for question in open.cloned().collect::<Vec<_>>() {

@@ -4,35 +4,55 @@ use crate::extension::ExtensionCall;
 use crate::id::{CallSlot, HostId};
 use crate::limits::{TOOL_ATTEMPTS_MAX, TOOL_RETRY_DELAY_SECS_MAX};
 use crate::message::ToolStatus;
+use crate::policy::PolicyCall;
 use crate::run::event::{AfterAttempt, Event, Ran};
 use crate::run::input::CallOutcome;
 use crate::run::refusal::Refusal;
-use crate::run::state::{CallState, RoundCall};
+use crate::run::state::{CallState, RoundCall, RunState};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::deadline;
-use crate::run::transition::routine::{calls, extension, question};
+use crate::run::transition::routine::policy::Ruling;
+use crate::run::transition::routine::{calls, extension, policy, question};
 use crate::time::{Millis, Timestamp};
-use crate::tool::Digest;
+use crate::tool::{Digest, ToolTerms};
 
 /// Wait before a call that a host turned away is offered again; doubled each time.
 const TURNED_AWAY_BACKOFF: Millis = Millis(100);
 /// Upper bound of that wait.
 const TURNED_AWAY_BACKOFF_MAX: Millis = Millis::secs(5);
 
-/// A host has room: the call is offered to it.
+/// A host has room: the call is offered to it, unless a human has to be asked first under the host's terms.
 pub(super) fn granted(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
     host: HostId,
+    terms: Option<&ToolTerms>,
 ) -> Result<(), Refusal> {
     let call = calls::open(builder, slot)?;
     let CallState::Ready { not_before, .. } = call.state else { return Err(Refusal::StaleAttempt) };
     if not_before.is_some_and(|at| at > builder.now) || builder.state().free_call_slots() == 0 {
         return Err(Refusal::StaleAttempt);
     }
+    let effect = terms.map_or(call.effect, |terms| call.effect.max(terms.effect));
     let (tool, attempt) = (call.requested.name.clone(), call.attempt + 1);
-    builder.emit(Event::CallOffered { slot, tool, attempt, host });
+    let digest = terms.map(|terms| terms.digest.clone());
+    if !effect.repeatable() && !call.doubtful_attempts.is_empty() {
+        question::ask_in_doubt_under(builder, slot, digest);
+    } else if terms.is_some_and(|terms| lacks_approval(builder.state(), call, terms)) {
+        question::ask_approval_under(builder, slot, digest);
+    } else {
+        builder.emit(Event::CallOffered { slot, tool, attempt, host, effect: Some(effect) });
+    }
     Ok(())
+}
+
+/// True if a human has to approve the call under these terms and has not. An approval under other terms does not count.
+fn lacks_approval(state: &RunState, call: &RoundCall, terms: &ToolTerms) -> bool {
+    let needs_approval = || {
+        let asked = PolicyCall::new(&call.requested.name, &call.arguments).under(Some(&terms.digest));
+        policy::ruling(state, &asked, terms.requires_approval) == Ruling::Ask
+    };
+    !call.is_approved_under(&terms.digest) && (call.asked_approval || needs_approval())
 }
 
 /// No host will have room: the model reads why.
@@ -94,14 +114,14 @@ pub(super) fn finished(
         return Err(Refusal::UnknownCall);
     }
     let call = calls::answerable(builder, slot, attempt)?;
-    let retry = match &outcome {
+    let (retry, ran) = match &outcome {
         CallOutcome::Failed { retryable, ran, .. } => {
-            *retryable && may_repeat(call, *ran) && call.attempt < TOOL_ATTEMPTS_MAX
+            (*retryable && may_repeat(call, *ran) && call.attempt < TOOL_ATTEMPTS_MAX, *ran)
         }
-        CallOutcome::Succeeded { .. } | CallOutcome::Rejected { .. } => false,
+        CallOutcome::Succeeded { .. } | CallOutcome::Rejected { .. } => (false, Ran::Yes),
     };
-    if retry && matches!(call.state, CallState::Ready { .. } | CallState::AwaitingInstruction { .. }) {
-        // The next attempt is due already, and a failure that is told twice must not put it off.
+    if retry && is_due_again(call, ran) {
+        // A failure that is told twice must not put the next attempt off.
         return Ok(());
     }
     extension::record(builder, Some(slot), applied);
@@ -125,6 +145,22 @@ pub(super) fn finished(
         }
     }
     Ok(())
+}
+
+/// True if the next attempt is due already, once a human agrees if one is asked. News that the last attempt of a call in
+/// doubt did not run settle the doubt.
+fn is_due_again(call: &RoundCall, ran: Ran) -> bool {
+    match call.state {
+        CallState::Ready { .. }
+        | CallState::AwaitingInstruction { .. }
+        | CallState::AwaitingApproval { .. } => true,
+        CallState::InDoubt { .. } => ran != Ran::No,
+        CallState::Proposed
+        | CallState::Offered { .. }
+        | CallState::Accepted { .. }
+        | CallState::AwaitingInput { .. }
+        | CallState::Settled => false,
+    }
 }
 
 /// The host that had a call will not answer. The call is tried again if that is safe; else a human decides.

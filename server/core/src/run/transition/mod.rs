@@ -51,7 +51,7 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
         }
         Input::Compacted(done) => compaction::compacted(builder, *done),
         Input::CompactionFailed { number, error } => compaction::failed(builder, number, error),
-        Input::SlotGranted { slot, host } => host::granted(builder, slot, host),
+        Input::SlotGranted { slot, host, terms } => host::granted(builder, slot, host, terms.as_deref()),
         Input::SlotDenied { slot, message } => host::denied(builder, slot, message),
         Input::CallAccepted { slot, attempt, host } => host::accepted(builder, slot, attempt, host),
         Input::CallCheckpoint { slot, attempt, checkpoint } => {

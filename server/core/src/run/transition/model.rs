@@ -3,6 +3,7 @@
 use crate::entry::CompactionReason;
 use crate::error::{ErrorClass, ModelErrorKind};
 use crate::message::{FinishReason, Message, ToolCall, ToolStatus};
+use crate::policy::PolicyCall;
 use crate::retry::{after_failure, chance};
 use crate::run::event::{Event, Observation};
 use crate::run::input::{CallFacts, Hooked, ModelFailure, ModelFinished};
@@ -95,14 +96,18 @@ fn propose(
             requires_runtime,
             title,
             deadline_is_outcome,
+            terms,
         } => {
             let runs_with = arguments.as_deref().unwrap_or(&call.arguments);
-            let ruling = policy::ruling(builder.state(), &call.name, runs_with, requires_approval);
+            let policy_call = PolicyCall::new(&call.name, runs_with).under(terms.as_ref());
+            let ruling = policy::ruling(builder.state(), &policy_call, requires_approval);
             if let Ruling::Deny(rule) = ruling {
                 policy::refuse(builder, call.slot, &rule);
                 return;
             }
             let needs_approval = ruling == Ruling::Ask;
+            // A planner may have a human asked about any call.
+            let may_be_asked = needs_approval || builder.state().spec().is_directed();
             builder.emit(Event::CallProposed {
                 slot: call.slot,
                 tool: call.name.clone(),
@@ -114,6 +119,7 @@ fn propose(
                 needs_runtime: requires_runtime,
                 title,
                 deadline_is_outcome,
+                terms: terms.filter(|_| may_be_asked),
             });
             if needs_approval && !builder.state().spec().is_directed() {
                 question::ask_approval(builder, call.slot);
@@ -141,6 +147,7 @@ fn propose_question(builder: &mut TransitionBuilder<'_>, call: &ToolCall, argume
         needs_runtime: false,
         title: String::new(),
         deadline_is_outcome: false,
+        terms: None,
     });
     question::ask_input(builder, call.slot);
 }

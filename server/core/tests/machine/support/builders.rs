@@ -19,7 +19,7 @@ use agentloop_core::run::input::{
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::Millis;
-use agentloop_core::tool::{Digest, EffectClass};
+use agentloop_core::tool::{Digest, EffectClass, ToolTerms};
 
 use super::{Script, run_id, session_id};
 
@@ -153,6 +153,7 @@ pub(crate) fn tool(name: &'static str) -> Tool {
         requires_runtime: false,
         deadline_is_outcome: false,
         title: String::new(),
+        terms: None,
     };
     Tool { name, arguments: "{}".to_owned(), facts }
 }
@@ -184,6 +185,16 @@ impl Tool {
     pub(crate) fn approval(mut self) -> Self {
         if let CallFacts::Ready { requires_approval, .. } = &mut self.facts {
             *requires_approval = true;
+        }
+        self
+    }
+
+    /// Proposed under these terms.
+    pub(crate) fn under(mut self, under: &ToolTerms) -> Self {
+        if let CallFacts::Ready { effect, requires_approval, terms, .. } = &mut self.facts {
+            *effect = under.effect;
+            *requires_approval = under.requires_approval;
+            *terms = Some(under.digest.clone());
         }
         self
     }
@@ -259,11 +270,22 @@ pub(crate) fn failure(kind: ModelErrorKind) -> ModelFailure {
 // ---- hosts
 
 pub(crate) fn granted(slot: CallSlot) -> Input {
-    Input::SlotGranted { slot, host: host() }
+    Input::SlotGranted { slot, host: host(), terms: None }
 }
 
 pub(crate) fn granted_by(slot: CallSlot, host: &str) -> Input {
-    Input::SlotGranted { slot, host: HostId::parse(host).expect("a good id") }
+    Input::SlotGranted { slot, host: HostId::parse(host).expect("a good id"), terms: None }
+}
+
+/// A host that declares the tool under these terms has room.
+pub(crate) fn granted_under(slot: CallSlot, terms: &Arc<ToolTerms>) -> Input {
+    Input::SlotGranted { slot, host: host(), terms: Some(terms.clone()) }
+}
+
+/// Terms that are told apart by their version too.
+pub(crate) fn terms(effect: EffectClass, requires_approval: bool, version: &str) -> Arc<ToolTerms> {
+    let flags = [effect as u8, u8::from(requires_approval)];
+    Arc::new(ToolTerms { effect, requires_approval, digest: Digest::of(&[&flags, version.as_bytes()]) })
 }
 
 pub(crate) fn denied(slot: CallSlot) -> Input {

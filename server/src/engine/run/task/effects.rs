@@ -31,7 +31,7 @@ impl RunTask {
             };
             let input = match sought {
                 Seek::Queued => continue,
-                Seek::Granted(host) => Input::SlotGranted { slot, host },
+                Seek::Granted { host, terms } => Input::SlotGranted { slot, host, terms },
                 Seek::Denied(message) => Input::SlotDenied { slot, message },
             };
             match self.machine.handle(input, now) {

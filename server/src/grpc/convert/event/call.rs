@@ -31,12 +31,20 @@ impl EventConverter {
         })
     }
 
-    pub(super) fn call_offered(&self, slot: CallSlot, tool: &str, attempt: u32, host: &HostId) -> Wire {
+    pub(super) fn call_offered(
+        &self,
+        slot: CallSlot,
+        tool: &str,
+        attempt: u32,
+        host: &HostId,
+        effect: Option<EffectClass>,
+    ) -> Wire {
         Wire::ToolCallOffered(wire::ToolCallOffered {
             call_id: self.call_id(slot),
             tool: tool.to_owned(),
             attempt,
             host_id: host.to_string(),
+            effect: effect.map_or(wire::EffectClass::Unspecified, effect_class).into(),
             ..wire::ToolCallOffered::default()
         })
     }

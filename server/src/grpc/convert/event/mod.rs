@@ -109,8 +109,8 @@ impl EventConverter {
             Event::CallProposed { slot, tool, effect, needs_approval, title, .. } => {
                 self.call_proposed(*slot, tool, *effect, *needs_approval, title)
             }
-            Event::CallOffered { slot, tool, attempt, host } => {
-                self.call_offered(*slot, tool, *attempt, host)
+            Event::CallOffered { slot, tool, attempt, host, effect } => {
+                self.call_offered(*slot, tool, *attempt, host, *effect)
             }
             Event::CallAccepted { slot, attempt, host } => self.call_accepted(*slot, *attempt, host),
             Event::CallCheckpoint { slot, attempt, checkpoint } => {

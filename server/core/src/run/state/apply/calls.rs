@@ -2,10 +2,10 @@
 
 use crate::id::{CallSlot, HostId, RuntimeId};
 use crate::message::SharedMessage;
-use crate::run::event::AfterAttempt;
+use crate::run::event::{AfterAttempt, Ran};
 use crate::run::state::{Approval, CallState, Phase, PlacedRuntime, RoundCall, RunState};
 use crate::time::Millis;
-use crate::tool::EffectClass;
+use crate::tool::{Digest, EffectClass};
 
 /// The fields of [`crate::run::event::Event::CallProposed`].
 pub(super) struct Proposed<'a> {
@@ -18,6 +18,7 @@ pub(super) struct Proposed<'a> {
     pub(super) needs_runtime: bool,
     pub(super) title: &'a str,
     pub(super) deadline_is_outcome: bool,
+    pub(super) terms: Option<&'a Digest>,
 }
 
 impl RunState {
@@ -31,6 +32,7 @@ impl RunState {
         call.needs_runtime = proposed.needs_runtime;
         call.title = proposed.title.to_owned();
         call.deadline_is_outcome = proposed.deadline_is_outcome;
+        call.terms = proposed.terms.cloned();
         call.asks_human = proposed.asks_human;
         call.state = if proposed.asks_human {
             CallState::AwaitingInput { request: None }
@@ -48,12 +50,19 @@ impl RunState {
         }
     }
 
-    pub(super) fn call_offered(&mut self, slot: CallSlot, attempt: u32, host: &HostId) {
+    pub(super) fn call_offered(
+        &mut self,
+        slot: CallSlot,
+        attempt: u32,
+        host: &HostId,
+        effect: Option<EffectClass>,
+    ) {
         let at = self.now();
         let call = self.open_call_mut(slot);
         assert_eq!(attempt, call.attempt + 1, "attempts are dense");
         call.attempt = attempt;
         call.host = Some(host.clone());
+        call.effect = effect.unwrap_or(call.effect);
         call.first_offered.get_or_insert(at);
         call.state = CallState::Offered { at };
         if call.needs_runtime {
@@ -85,9 +94,20 @@ impl RunState {
         self.open_call_mut(slot).checkpoint = Some(checkpoint.to_vec());
     }
 
-    pub(super) fn call_attempt_failed(&mut self, slot: CallSlot, message: &str, then: AfterAttempt) {
+    pub(super) fn call_attempt_failed(
+        &mut self,
+        slot: CallSlot,
+        attempt: u32,
+        ran: Ran,
+        message: &str,
+        then: AfterAttempt,
+    ) {
         let since = self.now();
         let call = self.open_call_mut(slot);
+        call.doubtful_attempts.retain(|doubtful| *doubtful != attempt);
+        if ran != Ran::No {
+            call.doubtful_attempts.push(attempt);
+        }
         match then {
             AfterAttempt::Retry { at: not_before } => call.state = CallState::Ready { since, not_before },
             AfterAttempt::InDoubt => {

@@ -73,6 +73,7 @@ impl RunState {
                 needs_runtime,
                 title,
                 deadline_is_outcome,
+                terms,
                 ..
             } => self.call_proposed(
                 *slot,
@@ -85,13 +86,16 @@ impl RunState {
                     arguments: arguments.as_ref(),
                     needs_runtime: *needs_runtime,
                     title,
+                    terms: terms.as_ref(),
                 },
             ),
-            Event::CallOffered { slot, attempt, host, .. } => self.call_offered(*slot, *attempt, host),
+            Event::CallOffered { slot, attempt, host, effect, .. } => {
+                self.call_offered(*slot, *attempt, host, *effect);
+            }
             Event::CallAccepted { slot, .. } => self.call_accepted(*slot),
             Event::CallCheckpoint { slot, checkpoint, .. } => self.call_checkpoint(*slot, checkpoint),
-            Event::CallAttemptFailed { slot, message, then, .. } => {
-                self.call_attempt_failed(*slot, message, *then);
+            Event::CallAttemptFailed { slot, attempt, ran, message, then, .. } => {
+                self.call_attempt_failed(*slot, *attempt, *ran, message, *then);
             }
             Event::CallSettled { slot, attempt, host, message, duration, .. } => {
                 self.call_settled(*slot, *attempt, host.is_some(), message, *duration);

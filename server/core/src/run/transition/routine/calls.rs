@@ -150,6 +150,10 @@ pub(in crate::run::transition) fn no_answer(call: &RoundCall) -> String {
 
 /// A warning for the model if the call may have taken effect and must not run twice; else empty.
 pub(in crate::run::transition) fn doubt(call: &RoundCall) -> &'static str {
-    let may_have_run = call.in_flight() || matches!(call.state, CallState::InDoubt { .. });
-    if may_have_run && !call.effect.repeatable() { "; it may have taken effect all the same" } else { "" }
+    let is_in_doubt = matches!(call.state, CallState::InDoubt { .. });
+    if is_in_doubt || (call.in_flight() && !call.effect.repeatable()) {
+        "; it may have taken effect all the same"
+    } else {
+        ""
+    }
 }

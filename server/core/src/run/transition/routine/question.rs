@@ -1,14 +1,15 @@
 //! Asks humans, and withdraws questions.
 
-use crate::id::CallSlot;
+use crate::id::{CallSlot, RequestId};
 use crate::message::ToolStatus;
 use crate::run::ask_human;
 use crate::run::event::Event;
 use crate::run::human::{Answer, Decision, Question, QuestionContent, QuestionKind};
-use crate::run::state::CallState;
+use crate::run::state::{CallState, RunState};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::calls;
 use crate::time::Timestamp;
+use crate::tool::Digest;
 
 /// Asks whether each call that needs an approval may run.
 pub(in crate::run::transition) fn ask_approvals(builder: &mut TransitionBuilder<'_>) {
@@ -22,14 +23,34 @@ pub(in crate::run::transition) fn ask_approvals(builder: &mut TransitionBuilder<
 
 /// Asks whether a call may run.
 pub(in crate::run::transition) fn ask_approval(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
+    let terms = builder.state().call(slot).and_then(|call| call.terms.clone());
+    ask_approval_under(builder, slot, terms);
+}
+
+/// Asks whether a call may run under these terms.
+pub(in crate::run::transition) fn ask_approval_under(
+    builder: &mut TransitionBuilder<'_>,
+    slot: CallSlot,
+    terms: Option<Digest>,
+) {
     let expires_at = builder.state().spec().approval_timeout.map(|wait| builder.now.after(wait));
-    ask_about(builder, slot, QuestionKind::Approve, expires_at);
+    ask_about(builder, slot, QuestionKind::Approve, expires_at, terms);
 }
 
 /// Asks what became of a call in doubt.
 pub(in crate::run::transition) fn ask_in_doubt(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
+    let terms = builder.state().call(slot).and_then(|call| call.terms.clone());
+    ask_in_doubt_under(builder, slot, terms);
+}
+
+/// Asks what became of a call, before it is offered again under these terms.
+pub(in crate::run::transition) fn ask_in_doubt_under(
+    builder: &mut TransitionBuilder<'_>,
+    slot: CallSlot,
+    terms: Option<Digest>,
+) {
     let expires_at = builder.state().spec().in_doubt_timeout.map(|wait| builder.now.after(wait));
-    ask_about(builder, slot, QuestionKind::InDoubt, expires_at);
+    ask_about(builder, slot, QuestionKind::InDoubt, expires_at, terms);
 }
 
 fn ask_about(
@@ -37,22 +58,32 @@ fn ask_about(
     slot: CallSlot,
     kind: QuestionKind,
     expires_at: Option<Timestamp>,
+    terms: Option<Digest>,
 ) {
     let call = builder.state().call(slot).expect("only an open call is asked about");
     let why = if let CallState::InDoubt { why, .. } = &call.state { why.clone() } else { String::new() };
     let question = Question {
-        request: builder.state().call_id(slot).request(call.attempt),
+        request: next_request(builder.state(), slot, call.attempt),
         kind,
         slot: Some(slot),
         tool: call.requested.name.clone(),
         arguments: call.arguments.clone(),
         digest: call.digest(),
+        terms,
         ask: None,
         why,
         asked_at: builder.now,
         expires_at,
     };
     builder.emit(Event::HumanRequested { question });
+}
+
+/// An id that no question has yet. Each question before it took a human's answer, so there are few.
+fn next_request(state: &RunState, slot: CallSlot, attempt: u32) -> RequestId {
+    let call = state.call_id(slot);
+    let first = std::iter::once_with(|| call.request(attempt));
+    let mut ids = first.chain((2..).map(|number| call.request_again(attempt, number)));
+    ids.find(|id| state.question(id).is_none()).expect("a run has few questions")
 }
 
 /// Asks the question of a call whose result is a human's answer. Arguments that are no question settle the call.
