@@ -1,7 +1,7 @@
 //! Calls a run's hooks before and after tool calls.
 
 use agentloop_core::message::{Image, ToolCall, ToolResult, ToolStatus};
-use agentloop_core::run::input::{CallFacts, CallOutcome, Hooked, Input};
+use agentloop_core::run::input::{CallFacts, CallOutcome, HookedCall, Input};
 use agentloop_core::run::state::RoundCall;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
@@ -25,13 +25,17 @@ pub(in crate::engine) async fn before_tools(
     extensions: &RunExtensions,
     calls: &[&ToolCall],
     facts: Vec<CallFacts>,
-) -> (Vec<CallFacts>, Vec<Hooked>) {
+) -> (Vec<CallFacts>, Vec<HookedCall>) {
     let each = calls.iter().zip(facts).map(|(call, facts)| before_tool(extensions, call, facts));
     join_all(each).await.into_iter().unzip()
 }
 
-async fn before_tool(extensions: &RunExtensions, call: &ToolCall, facts: CallFacts) -> (CallFacts, Hooked) {
-    let mut hooked = Hooked::default();
+async fn before_tool(
+    extensions: &RunExtensions,
+    call: &ToolCall,
+    facts: CallFacts,
+) -> (CallFacts, HookedCall) {
+    let mut hooked = HookedCall::default();
     if matches!(facts, CallFacts::Rejected { .. }) {
         return (facts, hooked);
     }

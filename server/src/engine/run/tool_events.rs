@@ -171,7 +171,7 @@ impl Engine {
         question: QuestionContent,
         timeout: Option<Millis>,
     ) {
-        let input = || Input::InputNeeded { slot: call.slot, attempt, ask: question.clone(), timeout };
+        let input = || Input::InputNeeded { slot: call.slot, attempt, question: question.clone(), timeout };
         match self.deliver(key, input).await {
             // Refused: the call is settled. Its host learns of that in another way.
             Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}

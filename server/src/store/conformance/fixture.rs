@@ -207,7 +207,7 @@ impl Owner {
             kind: QuestionKind::Approve,
             slot: Some(slot),
             tool: "weather".to_owned(),
-            ask: None,
+            content: None,
             arguments: "{}".to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
             asked_at: self.now,

@@ -103,7 +103,7 @@ impl RemoteTools {
 
     fn facts_of(&self, tenant: &TenantId, spec: &RunSpec, call: &ToolCall) -> CallFacts {
         if call.name == ASK_HUMAN && asks_human(spec) {
-            return match ask_human::ask(&call.arguments) {
+            return match ask_human::question(&call.arguments) {
                 Ok(_) => CallFacts::AsksHuman,
                 Err(message) => CallFacts::Rejected { message },
             };

@@ -1,4 +1,4 @@
-//! The questions that humans were asked, and the rules that they had remembered.
+//! The questions that people were asked, and the rules that their answers are remembered as.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Inputs of tool hosts: a call is placed, accepted, answered or lost.
+//! Inputs of tool hosts: a call is granted, accepted, finished or lost.
 
 use crate::extension::ExtensionCall;
 use crate::id::{CallSlot, HostId};
@@ -74,14 +74,14 @@ pub(super) fn checkpoint(
     Ok(())
 }
 
-/// A host's result, and the hooks that were asked about it.
+/// A host's result, and the calls of hooks about it.
 pub(super) struct HostResult {
     pub(super) host: HostId,
     pub(super) outcome: CallOutcome,
     pub(super) applied: Vec<ExtensionCall>,
 }
 
-/// A host answers. The first answer to a call's last attempt is recorded.
+/// A host reports a result. The first result of a call's last attempt is recorded.
 pub(super) fn finished(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
@@ -126,7 +126,7 @@ pub(super) fn finished(
     Ok(())
 }
 
-/// The host that had a call will not answer. The call is tried again if that is safe; else a human decides.
+/// The host that had a call will report no result. The call is tried again if that is safe; else a person decides.
 pub(super) fn lost(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,

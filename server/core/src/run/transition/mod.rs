@@ -49,8 +49,8 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
         Input::CallCheckpoint { slot, attempt, checkpoint } => {
             host::checkpoint(builder, slot, attempt, checkpoint)
         }
-        Input::InputNeeded { slot, attempt, ask, timeout } => {
-            need_input::needed(builder, slot, attempt, ask, timeout)
+        Input::InputNeeded { slot, attempt, question, timeout } => {
+            need_input::needed(builder, slot, attempt, question, timeout)
         }
         Input::CallFinished { slot, attempt, lease, host, outcome, applied } => {
             host::finished(builder, slot, attempt, &lease, HostResult { host, outcome, applied })

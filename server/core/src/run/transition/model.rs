@@ -1,11 +1,11 @@
-//! Inputs of model calls: an answer, a failure, and a call that a restart cut off.
+//! Inputs of model calls: a response, a failure, and a call that a restart cut off.
 
 use crate::entry::CompactionReason;
 use crate::error::{ErrorClass, ModelErrorKind};
 use crate::message::{FinishReason, Message, ToolCall, ToolStatus};
 use crate::retry::{after_failure, chance};
 use crate::run::event::{Event, Observation};
-use crate::run::input::{CallFacts, Hooked, ModelFailure, ModelFinished};
+use crate::run::input::{CallFacts, HookedCall, ModelFailure, ModelFinished};
 use crate::run::refusal::Refusal;
 use crate::run::state::Phase;
 use crate::run::status::{RunError, RunErrorCode};
@@ -15,7 +15,7 @@ use crate::run::transition::routine::{calls, compaction, extension, finish, limi
 use crate::time::Millis;
 use crate::tool::EffectClass;
 
-/// The model finished its message: its tool calls are proposed, or the run ends.
+/// The response is complete: its tool calls are proposed, or the run ends.
 pub(super) fn finished(builder: &mut TransitionBuilder<'_>, done: ModelFinished) -> Result<(), Refusal> {
     model_call::running(builder, done.model_call, done.attempt)?;
     if done.finish == FinishReason::ContextWindow && is_empty(&done.message) {
@@ -53,7 +53,7 @@ pub(super) fn finished(builder: &mut TransitionBuilder<'_>, done: ModelFinished)
         finish::fail(builder, error);
         return Ok(());
     }
-    let hooked = done.hooked.into_iter().chain(std::iter::repeat_with(Hooked::default));
+    let hooked = done.hooked.into_iter().chain(std::iter::repeat_with(HookedCall::default));
     for ((call, facts), hooked) in calls.iter().zip(done.facts).zip(hooked) {
         extension::record(builder, Some(call.slot), hooked.applied);
         propose(builder, call, facts, hooked.arguments);
@@ -66,7 +66,7 @@ fn is_empty(message: &Message) -> bool {
     message.tool_calls().next().is_none() && message.plain_text().trim().is_empty()
 }
 
-/// The failure of a call whose context left no room for an answer.
+/// The failure of a call whose context left no room for a response.
 fn no_room() -> ModelFailure {
     ModelFailure {
         kind: ModelErrorKind::ContextOverflow,
@@ -114,7 +114,7 @@ fn propose(
     }
 }
 
-/// Proposes a call whose result is a human's answer. A rule may deny it, but no approval is asked: that would be a
+/// Proposes a call whose result is a person's answer. A rule may deny it, but no approval is asked: that would be a
 /// question about a question.
 fn propose_question(builder: &mut TransitionBuilder<'_>, call: &ToolCall, arguments: Option<String>) {
     let asks_with = arguments.as_deref().unwrap_or(&call.arguments);
@@ -136,7 +136,7 @@ fn propose_question(builder: &mut TransitionBuilder<'_>, call: &ToolCall, argume
     question::ask_input(builder, call.slot);
 }
 
-/// The error of a message that the model declined to write or the provider cut; such a message is no answer.
+/// The error of a response that the model refused or the provider cut off; such a response is no result.
 fn refused(finish: &FinishReason) -> Option<RunError> {
     match finish {
         FinishReason::Refusal => {

@@ -272,12 +272,12 @@ pub(crate) fn checkpoint(slot: CallSlot, attempt: u32, checkpoint: &[u8]) -> Inp
 
 /// A running call asks for text, by this name of the question.
 pub(crate) fn needs(slot: CallSlot, attempt: u32, input: &str) -> Input {
-    let ask = QuestionContent {
+    let question = QuestionContent {
         text: "which?".to_owned(),
         input: Some(input.to_owned()),
         ..QuestionContent::default()
     };
-    Input::InputNeeded { slot, attempt, ask, timeout: None }
+    Input::InputNeeded { slot, attempt, question, timeout: None }
 }
 
 pub(crate) fn lost(slot: CallSlot, attempt: u32, ran: Ran) -> Input {

@@ -93,7 +93,7 @@ impl RunState {
         }
     }
 
-    /// `by_host` is true if the answer of a host settles the call.
+    /// `by_host` is true if the result of a host settles the call.
     pub(super) fn call_settled(
         &mut self,
         slot: CallSlot,

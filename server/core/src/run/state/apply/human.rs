@@ -1,4 +1,4 @@
-//! Events of questions to humans and their answers.
+//! Events of questions to people and their answers.
 
 use crate::id::{CallSlot, RequestId};
 use crate::run::human::{Answer, Decision, Question, QuestionKind};

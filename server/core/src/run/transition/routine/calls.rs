@@ -60,7 +60,7 @@ pub(in crate::run::transition) fn answerable<'a>(
     Err(if settled_by == attempt { Refusal::DuplicateResult } else { Refusal::StaleAttempt })
 }
 
-/// Settles a call without a host's answer.
+/// Settles a call without a host's result.
 pub(in crate::run::transition) fn settle(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
@@ -70,7 +70,7 @@ pub(in crate::run::transition) fn settle(
     settle_as(builder, slot, None, status, output, Vec::new());
 }
 
-/// Settles a call by the answer of its host.
+/// Settles a call by the result of its host.
 pub(in crate::run::transition) fn settle_by_host(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,

@@ -7,12 +7,12 @@ use crate::run::state::{CallState, RoundCall, RunState};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::calls;
 
-/// What happens to a call before it runs.
+/// Decision of the rules about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::run::transition) enum Ruling {
     /// The call runs.
     Run,
-    /// A human is asked first.
+    /// A person is asked first.
     Ask,
     /// The call does not run, by this rule.
     Deny(PolicyRule),
@@ -45,7 +45,7 @@ pub(in crate::run::transition) fn denial<'s>(
     state.rule_for(name, arguments).filter(|rule| rule.action == PolicyAction::Deny)
 }
 
-/// After a deny was remembered: settles the calls that it matches and that no host was given yet.
+/// After a deny was remembered: settles the calls that it matches and that no host was offered yet.
 pub(in crate::run::transition) fn refuse_waiting(builder: &mut TransitionBuilder<'_>) {
     let state = builder.state();
     let waiting = state.round().iter().filter(|call| may_be_refused(state, call));
@@ -57,7 +57,7 @@ pub(in crate::run::transition) fn refuse_waiting(builder: &mut TransitionBuilder
     }
 }
 
-/// True if no host was given the call, and no human approved this very call. An approval that followed a remembered
+/// True if no host was offered the call, and no person approved this very call. An approval that followed a remembered
 /// rule is that rule's, and a deny is stronger than the rule.
 fn may_be_refused(state: &RunState, call: &RoundCall) -> bool {
     let waits = matches!(call.state, CallState::Ready { .. } | CallState::AwaitingInstruction { .. });
@@ -66,7 +66,7 @@ fn may_be_refused(state: &RunState, call: &RoundCall) -> bool {
     call.attempt == 0 && waits && answer.is_none_or(|answer| answer.followed.is_some())
 }
 
-/// Settles a call that a rule denies. The model reads whether a human or the policy is behind the rule.
+/// Settles a call that a rule denies. The model reads whether a person or the policy is behind the rule.
 pub(in crate::run::transition) fn refuse(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,

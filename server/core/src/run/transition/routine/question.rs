@@ -1,4 +1,4 @@
-//! Asks humans, and withdraws questions.
+//! Puts questions to people, and withdraws them.
 
 use crate::id::CallSlot;
 use crate::message::ToolStatus;
@@ -46,22 +46,22 @@ fn ask_about(
         tool: call.requested.name.clone(),
         arguments: call.arguments.clone(),
         digest: call.digest(),
-        ask: None,
+        content: None,
         asked_at: builder.now,
         expires_at,
     };
     builder.emit(Event::HumanRequested { question });
 }
 
-/// Asks the question of a call whose result is a human's answer. Arguments that are no question settle the call.
+/// Asks the question of a call whose result is a person's answer. Arguments that are no question settle the call.
 pub(in crate::run::transition) fn ask_input(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
     let call = builder.state().call(slot).expect("only an open call asks");
     let (tool, attempt) = (call.requested.name.clone(), call.attempt);
-    match ask_human::ask(&call.arguments) {
-        Ok(ask) => {
+    match ask_human::question(&call.arguments) {
+        Ok(content) => {
             let timeout = builder.state().spec().approval_timeout;
             let request = builder.state().call_id(slot).input(attempt, 1);
-            let question = Question::asking(request, ask, builder.now, timeout);
+            let question = Question::with_content(request, content, builder.now, timeout);
             let question = Question { slot: Some(slot), tool, ..question };
             builder.emit(Event::HumanRequested { question });
         }
@@ -70,9 +70,10 @@ pub(in crate::run::transition) fn ask_input(builder: &mut TransitionBuilder<'_>,
 }
 
 /// Asks the planner's question.
-pub(in crate::run::transition) fn ask_planned(builder: &mut TransitionBuilder<'_>, ask: QuestionContent) {
+pub(in crate::run::transition) fn ask_planned(builder: &mut TransitionBuilder<'_>, content: QuestionContent) {
     let (state, now) = (builder.state(), builder.now);
-    let question = Question::planned(state.run(), state.decisions(), ask, now, state.spec().approval_timeout);
+    let question =
+        Question::planned(state.run(), state.decisions(), content, now, state.spec().approval_timeout);
     builder.emit(Event::HumanRequested { question });
 }
 
