@@ -89,7 +89,12 @@ impl App {
     /// Sends the prompts that were entered before the session was read. The editor keeps its text.
     fn send_early(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
-        for (text, busy) in std::mem::take(&mut self.session.sent_early) {
+        let early = std::mem::take(&mut self.session.sent_early);
+        if !early.is_empty() {
+            // What the hint announces happens now. It would hide the run's state until the next key.
+            self.hint = None;
+        }
+        for (text, busy) in early {
             let typed = self.editor.text();
             self.editor.set(&text);
             commands.extend(self.send(busy));
@@ -102,6 +107,7 @@ impl App {
     pub(super) fn not_opened(&mut self, why: &str) -> Vec<Command> {
         if self.session.opening {
             let current = std::mem::take(&mut self.session);
+            self.hint = None;
             let sent_early = current.sent_early.into_iter().map(|(text, _)| text);
             let texts: Vec<String> =
                 sent_early.chain([self.editor.text()]).filter(|text| !text.is_empty()).collect();

@@ -379,6 +379,7 @@ fn what_is_sent_before_the_session_is_read_is_sent_afterwards() {
         "{then:?}"
     );
     assert_eq!((users(&app), app.editor.text()), (vec!["early".into()], "half a wo".into()));
+    assert_eq!(app.hint, None, "the run's state is seen, and not what was to come");
 }
 
 #[test]
@@ -388,6 +389,7 @@ fn what_was_sent_to_a_session_that_cannot_be_read_is_given_back() {
     write(&mut app, "and this");
     assert_eq!(app.handle(Event::SessionNotOpened("no".into())), []);
     assert_eq!((app.editor.text(), users(&app)), ("early\nand this".into(), vec![]));
+    assert_eq!(app.hint, None, "nothing is sent any more");
 }
 
 #[test]
