@@ -22,7 +22,7 @@ async fn world() -> (Model, TestServer, Host) {
 }
 
 async fn list_tools(server: &TestServer, name: &str) -> Vec<wire::Tool> {
-    let request = wire::ListToolsRequest { name: name.to_owned(), ..wire::ListToolsRequest::default() };
+    let request = wire::ListToolsRequest { name: name.to_owned() };
     soon(server.tools().list_tools(request)).await.expect("listed").into_inner().tools
 }
 

@@ -43,7 +43,6 @@ pub fn request(
         answer: answered.map(answer),
         suggested_rule: question.suggested_rule().as_ref().map(policy::rule),
         input_id: ask.and_then(|ask| ask.input.clone()).unwrap_or_default(),
-        ..wire::HumanRequest::default()
     }
 }
 

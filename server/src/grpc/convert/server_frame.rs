@@ -96,7 +96,6 @@ fn capability_verdicts(verdicts: Vec<CapabilityVerdict>) -> Vec<v1::CapabilityVe
         name: verdict.name,
         accepted: verdict.refused.is_none(),
         reason: verdict.refused.unwrap_or_default(),
-        ..v1::CapabilityVerdict::default()
     };
     verdicts.into_iter().map(verdict).collect()
 }

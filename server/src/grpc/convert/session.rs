@@ -27,7 +27,6 @@ pub fn session(row: &SessionRow) -> wire::Session {
         forked_at_entry_no: row.forked_from.as_ref().map(|(_, at)| at.0).unwrap_or_default(),
         summary: row.summary.clone(),
         summary_up_to_entry_no: row.summary_upto.0,
-        ..wire::Session::default()
     }
 }
 
@@ -45,7 +44,6 @@ pub fn entry(row: &EntryRow) -> wire::Entry {
         at: Some(timestamp(row.at)),
         message,
         compaction,
-        ..wire::Entry::default()
     }
 }
 

@@ -203,6 +203,5 @@ pub(in crate::grpc) fn remembered(row: &RuleRow) -> wire::RememberedRule {
         request_id: row.request.to_string(),
         decided_by: row.by.clone(),
         decided_at: Some(timestamp(row.at)),
-        ..wire::RememberedRule::default()
     }
 }

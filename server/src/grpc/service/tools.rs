@@ -43,10 +43,7 @@ impl tools_server::Tools for ToolsService {
         let name = request.into_inner().name;
         let tools = self.tools.tools_snapshot(&TenantId::local());
         let asked = tools.into_iter().filter(|tool| name.is_empty() || tool.declaration.name == name);
-        Ok(Response::new(v1::ListToolsResponse {
-            tools: asked.map(tool).collect(),
-            ..v1::ListToolsResponse::default()
-        }))
+        Ok(Response::new(v1::ListToolsResponse { tools: asked.map(tool).collect() }))
     }
 
     async fn list_hosts(
@@ -89,20 +86,6 @@ impl tools_server::Tools for ToolsService {
         let existed = self.engine.store().delete_rule(&tenant, &rule).await?;
         Ok(Response::new(v1::DeleteRuleResponse { existed }))
     }
-
-    async fn accept_tool(
-        &self,
-        _request: Request<v1::AcceptToolRequest>,
-    ) -> Result<Response<v1::AcceptToolResponse>, Status> {
-        Err(Status::unimplemented("this version of the server accepts every declaration"))
-    }
-
-    async fn forget_tool(
-        &self,
-        _request: Request<v1::ForgetToolRequest>,
-    ) -> Result<Response<v1::ForgetToolResponse>, Status> {
-        Err(Status::unimplemented("this version of the server forgets no tool"))
-    }
 }
 
 fn tool(tool: ToolSnapshot) -> v1::Tool {
@@ -113,7 +96,6 @@ fn tool(tool: ToolSnapshot) -> v1::Tool {
         calls_in_flight: count(tool.calls_in_flight),
         calls_queued: count(tool.calls_queued),
         last_seen_at: Some(timestamp(tool.last_seen)),
-        ..v1::Tool::default()
     }
 }
 

@@ -45,7 +45,6 @@ impl EventConverter {
             attempt,
             host_id: host.to_string(),
             instance_id: instance.map(ToString::to_string).unwrap_or_default(),
-            ..wire::ToolCallOffered::default()
         })
     }
 

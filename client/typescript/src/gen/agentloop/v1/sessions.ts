@@ -54,11 +54,6 @@ export interface Session {
   summary: string;
   /** Number of the last entry that the summary covers. */
   summaryUpToEntryNo: bigint;
-  /**
-   * Numbers of entries whose stored message is damaged. They cannot be read, and no run can continue after them.
-   * `ForkSession` before the first one makes a session that can. At most 100. Only from `GetSession`.
-   */
-  damagedEntryNos: bigint[];
 }
 
 export interface Session_LabelsEntry {
@@ -83,11 +78,7 @@ export interface Entry {
     | Message
     | undefined;
   /** A compaction: from here on, the model reads the entries before it as this says. The entries stay as they are. */
-  compaction?:
-    | ContextCompacted
-    | undefined;
-  /** True if the stored message is damaged; then `message` and `compaction` are absent. */
-  damaged: boolean;
+  compaction?: ContextCompacted | undefined;
 }
 
 /** Creates a session. */
@@ -244,7 +235,6 @@ function createBaseSession(): Session {
     forkedAtEntryNo: 0n,
     summary: "",
     summaryUpToEntryNo: 0n,
-    damagedEntryNos: [],
   };
 }
 
@@ -291,16 +281,6 @@ export const Session: MessageFns<Session> = {
         throw new globalThis.Error("value provided for field message.summaryUpToEntryNo of type uint64 too large");
       }
       writer.uint32(88).uint64(message.summaryUpToEntryNo);
-    }
-    if (message.damagedEntryNos.length !== 0) {
-      writer.uint32(146).fork();
-      for (const v of message.damagedEntryNos) {
-        if (BigInt.asUintN(64, v) !== v) {
-          throw new globalThis.Error("a value provided in array field damagedEntryNos of type uint64 is too large");
-        }
-        writer.uint64(v);
-      }
-      writer.join();
     }
     return writer;
   },
@@ -409,24 +389,6 @@ export const Session: MessageFns<Session> = {
             message.summaryUpToEntryNo = reader.uint64() as bigint;
             continue;
           }
-          case 18: {
-            if (tag === 144) {
-              message.damagedEntryNos.push(reader.uint64() as bigint);
-
-              continue;
-            }
-
-            if (tag === 146) {
-              const end2 = reader.uint32() + reader.pos;
-              while (reader.pos < end2) {
-                message.damagedEntryNos.push(reader.uint64() as bigint);
-              }
-
-              continue;
-            }
-
-            break;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -469,7 +431,6 @@ export const Session: MessageFns<Session> = {
     message.summaryUpToEntryNo = (object.summaryUpToEntryNo !== undefined && object.summaryUpToEntryNo !== null)
       ? BigInt(object.summaryUpToEntryNo)
       : 0n;
-    message.damagedEntryNos = object.damagedEntryNos?.map((e) => BigInt(e)) || [];
     return message;
   },
 };
@@ -542,7 +503,7 @@ export const Session_LabelsEntry: MessageFns<Session_LabelsEntry> = {
 };
 
 function createBaseEntry(): Entry {
-  return { entryNo: 0n, runId: "", seq: 0n, at: undefined, message: undefined, compaction: undefined, damaged: false };
+  return { entryNo: 0n, runId: "", seq: 0n, at: undefined, message: undefined, compaction: undefined };
 }
 
 export const Entry: MessageFns<Entry> = {
@@ -570,9 +531,6 @@ export const Entry: MessageFns<Entry> = {
     }
     if (message.compaction !== undefined) {
       ContextCompacted.encode(message.compaction, writer.uint32(50).fork()).join();
-    }
-    if (message.damaged !== false) {
-      writer.uint32(88).bool(message.damaged);
     }
     return writer;
   },
@@ -638,14 +596,6 @@ export const Entry: MessageFns<Entry> = {
             message.compaction = ContextCompacted.decode(reader, reader.uint32());
             continue;
           }
-          case 11: {
-            if (tag !== 88) {
-              break;
-            }
-
-            message.damaged = reader.bool();
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -673,7 +623,6 @@ export const Entry: MessageFns<Entry> = {
     message.compaction = (object.compaction !== undefined && object.compaction !== null)
       ? ContextCompacted.fromPartial(object.compaction)
       : undefined;
-    message.damaged = object.damaged ?? false;
     return message;
   },
 };

@@ -103,20 +103,6 @@ export enum CancelOutcome {
   NOT_BEGUN = 5,
 }
 
-/** Reason why a capability is refused. */
-export enum CapabilityRefusal {
-  /** UNSPECIFIED - It is accepted, or the reason is none of the others. */
-  UNSPECIFIED = 0,
-  /** INVALID - It breaks a rule of this contract, such as a bound or a schema that does not parse. */
-  INVALID = 1,
-  /** DIFFERENT - A connected host serves a tool of this name under other terms. */
-  DIFFERENT = 2,
-  /** WEAKER - It is weaker than the known terms. An operator accepts it by `Tools.AcceptTool`. */
-  WEAKER = 3,
-  /** NOT_ALLOWED - The host may not offer it. */
-  NOT_ALLOWED = 4,
-}
-
 /** Instruction for a call in hand. */
 export enum CallDisposition {
   /** UNSPECIFIED - Not set; never sent. */
@@ -760,8 +746,6 @@ export interface CapabilityVerdict {
   accepted: boolean;
   /** Reason of a refusal, for people. */
   reason: string;
-  /** Reason of a refusal, for programs. */
-  refusal: CapabilityRefusal;
 }
 
 /** Verdict on a call in hand. */
@@ -4818,7 +4802,7 @@ export const Welcome: MessageFns<Welcome> = {
 };
 
 function createBaseCapabilityVerdict(): CapabilityVerdict {
-  return { name: "", accepted: false, reason: "", refusal: 0 };
+  return { name: "", accepted: false, reason: "" };
 }
 
 export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
@@ -4831,9 +4815,6 @@ export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
     }
     if (message.reason !== "") {
       writer.uint32(26).string(message.reason);
-    }
-    if (message.refusal !== 0) {
-      writer.uint32(32).int32(message.refusal);
     }
     return writer;
   },
@@ -4875,14 +4856,6 @@ export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
             message.reason = reader.string();
             continue;
           }
-          case 4: {
-            if (tag !== 32) {
-              break;
-            }
-
-            message.refusal = reader.int32() as any;
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4903,7 +4876,6 @@ export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
     message.name = object.name ?? "";
     message.accepted = object.accepted ?? false;
     message.reason = object.reason ?? "";
-    message.refusal = object.refusal ?? 0;
     return message;
   },
 };

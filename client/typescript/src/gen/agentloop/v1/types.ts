@@ -777,8 +777,6 @@ export interface HumanRequest {
     | undefined;
   /** The host's name for the question, if a running call asks. */
   inputId: string;
-  /** Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call. */
-  termsDigest: string;
 }
 
 /** One option of a question. */
@@ -3720,7 +3718,6 @@ function createBaseHumanRequest(): HumanRequest {
     answer: undefined,
     suggestedRule: undefined,
     inputId: "",
-    termsDigest: "",
   };
 }
 
@@ -3773,9 +3770,6 @@ export const HumanRequest: MessageFns<HumanRequest> = {
     }
     if (message.inputId !== "") {
       writer.uint32(130).string(message.inputId);
-    }
-    if (message.termsDigest !== "") {
-      writer.uint32(170).string(message.termsDigest);
     }
     return writer;
   },
@@ -3921,14 +3915,6 @@ export const HumanRequest: MessageFns<HumanRequest> = {
             message.inputId = reader.string();
             continue;
           }
-          case 21: {
-            if (tag !== 170) {
-              break;
-            }
-
-            message.termsDigest = reader.string();
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3966,7 +3952,6 @@ export const HumanRequest: MessageFns<HumanRequest> = {
       ? PolicyRule.fromPartial(object.suggestedRule)
       : undefined;
     message.inputId = object.inputId ?? "";
-    message.termsDigest = object.termsDigest ?? "";
     return message;
   },
 };
