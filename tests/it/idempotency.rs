@@ -130,6 +130,26 @@ async fn the_first_answer_to_a_question_counts() {
 }
 
 #[tokio::test]
+async fn an_answer_without_a_name_is_called_anonymous() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "bob" })).says("sent");
+    let waits = server.run(named("r1", "write")).await;
+    let request_id = waits.pending[0].request_id.clone();
+    let decide = async |decision| {
+        let decision = Some(wire::Decision { decision: Some(decision) });
+        let request =
+            wire::SubmitApprovalRequest { request_id: request_id.clone(), decision, ..Default::default() };
+        soon(server.agent_loop().submit_approval(request)).await
+    };
+    decide(Decision::Approve(wire::Approve {})).await.expect("decided");
+    let other = decide(Decision::Deny(wire::Deny::default())).await;
+    let refused = assert_refused(other, Code::FailedPrecondition, "ALREADY_RESOLVED");
+    assert_eq!(metadata(&refused, "decided_by"), "anonymous");
+}
+
+#[tokio::test]
 async fn of_many_different_answers_one_counts() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;

@@ -56,6 +56,7 @@ async fn a_result_that_comes_after_the_end_is_stale() {
     let ServerFrame::Cancel(cancel) = cancel else { unreachable!("it was waited for") };
     assert_eq!((cancel.call_id.as_str(), cancel.attempt), (call.call_id.as_str(), 1));
     assert_eq!(cancel.cause(), wire::CancelCause::Aborted);
+    assert_eq!(cancel.reason, "enough");
     assert_eq!(complete(&server, result_of(&call, "late")).await.expect("known"), ResultVerdict::Stale);
     assert_eq!(results(&events.rest().await)[0].status(), ToolStatus::Aborted);
 }

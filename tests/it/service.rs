@@ -19,14 +19,15 @@ async fn health_serves_while_the_server_does() {
     let mut server = TestServer::start(&model).await;
     let mut client = HealthClient::new(server.channel());
     let request = |service: &str| HealthCheckRequest { service: service.to_owned() };
-    for service in ["", "liveness"] {
+    let services = ["AgentLoop", "Sessions", "ToolHost", "Tools"].map(|name| format!("agentloop.v1.{name}"));
+    for service in services.iter().map(String::as_str).chain(["", "liveness"]) {
         let health = soon(client.check(request(service))).await.expect("known").into_inner();
         assert_eq!(health.status(), ServingStatus::Serving, "{service:?}");
     }
     let unknown = soon(client.check(request("nobody"))).await.expect_err("unknown");
     assert_eq!(unknown.code(), Code::NotFound);
 
-    let mut watched = soon(client.watch(request(""))).await.expect("known").into_inner();
+    let mut watched = soon(client.watch(request("agentloop.v1.ToolHost"))).await.expect("known").into_inner();
     let first = soon(watched.next()).await.expect("a status").expect("a status");
     assert_eq!(first.status(), ServingStatus::Serving);
     let stopping = tokio::spawn(async move {
@@ -71,5 +72,15 @@ async fn reflection_lists_every_service_and_describes_it() {
     for name in SERVICES {
         let described = reflect(&mut client, MessageRequest::FileContainingSymbol(name.to_owned())).await;
         assert!(matches!(described, MessageResponse::FileDescriptorResponse(_)), "{name}: {described:?}");
+    }
+    // Clients without proto files read the details of an error by these.
+    for detail in ["Status", "ErrorInfo", "BadRequest", "RetryInfo"] {
+        let name = format!("google.rpc.{detail}");
+        let described = reflect(&mut client, MessageRequest::FileContainingSymbol(name.clone())).await;
+        assert!(matches!(described, MessageResponse::FileDescriptorResponse(_)), "{name}: {described:?}");
+    }
+    for import in ["google/protobuf/any.proto", "google/protobuf/duration.proto"] {
+        let described = reflect(&mut client, MessageRequest::FileByFilename(import.to_owned())).await;
+        assert!(matches!(described, MessageResponse::FileDescriptorResponse(_)), "{import}: {described:?}");
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use agentloop_proto::FILE_DESCRIPTOR_SET;
 use agentloop_proto::v1::agent_loop_server::AgentLoopServer;
 use agentloop_proto::v1::sessions_server::SessionsServer;
+use agentloop_proto::v1::{agent_loop_server, sessions_server, tool_host_server, tools_server};
 use tokio::net::TcpListener;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
@@ -41,6 +42,14 @@ const HEADERS_BYTES_MAX: u32 = 16 * 1024;
 const PENDING_RESETS_MAX: usize = 64;
 /// The health service that says only that the process lives, whatever the store's state.
 const LIVENESS: &str = "liveness";
+/// The health services that say if the server takes requests: it as a whole, and each of its services.
+const READINESS: [&str; 5] = [
+    "",
+    agent_loop_server::SERVICE_NAME,
+    sessions_server::SERVICE_NAME,
+    tool_host_server::SERVICE_NAME,
+    tools_server::SERVICE_NAME,
+];
 
 /// Everything that the services need.
 pub(super) struct Services {
@@ -122,7 +131,13 @@ async fn watch(health: HealthReporter, store: Arc<dyn Store>, tasks: Tasks, mut 
     while tasks.soft().run_until_cancelled(tokio::time::sleep(CHECK_EVERY)).await.is_some() {
         ready = check(&health, &*store, Some(ready)).await;
     }
-    health.set_service_status("", ServingStatus::NotServing).await;
+    set_readiness(&health, ServingStatus::NotServing).await;
+}
+
+async fn set_readiness(health: &HealthReporter, status: ServingStatus) {
+    for service in READINESS {
+        health.set_service_status(service, status).await;
+    }
 }
 
 /// Checks the store and reports a change. Returns true if it answers.
@@ -135,7 +150,7 @@ async fn check(health: &HealthReporter, store: &dyn Store, before: Option<bool>)
     }
     if before != Some(now.is_ok()) {
         let status = if now.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };
-        health.set_service_status("", status).await;
+        set_readiness(health, status).await;
     }
     now.is_ok()
 }

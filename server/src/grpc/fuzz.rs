@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::Code;
 
 use crate::grpc::convert::input::{RequestIdentity, start_request};
-use crate::grpc::service::tool_host::{inbound, response};
+use crate::grpc::service::tool_host::{Responses, inbound};
 use crate::model::ProviderRegistry;
 use crate::tool::{
     CallAnswer, CallInHand, CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostOptions,
@@ -74,10 +74,12 @@ async fn session(data: &[u8]) {
             Err(error) => Err(FrameError::Malformed { message: error.to_string(), call: None }),
         }
     });
-    let answered = sending.flat_map(|outbound| stream::iter(response(outbound))).for_each(async |answer| {
-        let bytes = answer.map_or(0, |frame| frame.encoded_len());
-        assert!(bytes <= GRPC_MESSAGE_BYTES_MAX, "a frame of {bytes} bytes");
-    });
+    let mut responses = Responses::default();
+    let answered =
+        sending.flat_map(move |outbound| stream::iter(responses.next(outbound))).for_each(async |answer| {
+            let bytes = answer.map_or(0, |frame| frame.encoded_len());
+            assert!(bytes <= GRPC_MESSAGE_BYTES_MAX, "a frame of {bytes} bytes");
+        });
     tokio::join!(connection.run(frames), answered);
     for host in tools.hosts_snapshot(&TenantId::local()) {
         assert_eq!(host.health, HostHealth::Lost, "{host:?}");

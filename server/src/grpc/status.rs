@@ -17,6 +17,9 @@ pub const DOMAIN: &str = "agentloop.v1";
 /// The delay in `RetryInfo` for errors that pass with time.
 const RETRY_SOON: Duration = Duration::from_secs(1);
 
+/// Stands for a person who gave no name. No name is empty, so that clients can tell it from a missing one.
+const UNNAMED: &str = "anonymous";
+
 /// A status whose `ErrorInfo` holds the reason and `metadata`.
 #[must_use]
 pub fn status(
@@ -147,7 +150,8 @@ fn refusal_status(refusal: Refusal) -> Status {
         Refusal::UnknownRequest => status(Code::NotFound, ErrorReason::RequestNotFound, message, []),
         Refusal::UnknownCall => status(Code::NotFound, ErrorReason::CallNotFound, message, []),
         Refusal::AlreadyResolved(answer) => {
-            let metadata = [("decision", answer.decision.name().to_owned()), ("decided_by", answer.by)];
+            let by = if answer.by.is_empty() { UNNAMED.to_owned() } else { answer.by };
+            let metadata = [("decision", answer.decision.name().to_owned()), ("decided_by", by)];
             status(Code::FailedPrecondition, ErrorReason::AlreadyResolved, message, metadata)
         }
         Refusal::DigestMismatch => status(Code::FailedPrecondition, ErrorReason::DigestMismatch, message, []),

@@ -61,6 +61,7 @@ async fn assert_violation(server: &TestServer, frames: Vec<Frame>, code: Code, w
     assert_eq!((status.code(), reason(&status).as_str()), (code, "PROTOCOL_VIOLATION"), "{status:?}");
     let told = told.expect("it is told inside the stream");
     assert!(told.message.contains(words), "{words}: {}", told.message);
+    assert!(status.message().contains(&told.message), "the status says why, too: {status:?}");
 }
 
 #[tokio::test]

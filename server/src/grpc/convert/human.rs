@@ -59,7 +59,7 @@ fn text(question: &Question) -> String {
     match question.kind {
         QuestionKind::Approve => format!("May {} run with these arguments?", question.tool),
         QuestionKind::InDoubt => {
-            let why = if question.why.is_empty() { "its host was lost" } else { &question.why };
+            let why = if question.why.is_empty() { "the server does not know more" } else { &question.why };
             format!(
                 "This call of {} may or may not have taken effect: {why}. What became of it?",
                 question.tool

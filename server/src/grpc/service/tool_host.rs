@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use agentloop_core::host::CloseReason;
+use agentloop_core::host::frame::ServerFrame;
 use agentloop_core::id::{CallId, TenantId};
 use agentloop_proto::v1::tool_host_server::{self, ToolHostServer};
 use agentloop_proto::v1::{
@@ -18,6 +19,9 @@ use crate::grpc::convert::host::{self as convert, Malformed};
 use crate::grpc::convert::server_frame::{extension_request, result_verdict, server_frame};
 use crate::grpc::status::{Violations, retryable, status};
 use crate::tool::{FrameError, Inbound, Outbound, RemoteTools, SinkUnavailable, TooManyHosts, Verdict};
+
+/// Size of a fault in the status at the end of a stream. Statuses travel in headers, which peers bound.
+const FAULT_BYTES_MAX: usize = 1024;
 
 /// Serves `agentloop.v1.ToolHost`.
 #[derive(Debug, Clone)]
@@ -50,15 +54,15 @@ enum ToolHostError {
     NoCall(CallId),
     #[error("results cannot be recorded at the moment; keep the result and try again")]
     Unavailable,
-    #[error("the host broke the protocol; see the protocol_error frame before this")]
-    Violation,
-    #[error("the host's protocol version is not supported; see the protocol_error frame before this")]
-    Version,
+    #[error("the host broke the protocol: {0}")]
+    Violation(String),
+    #[error("{0}")]
+    Version(String),
     #[error("another connection with this host id took this one's place")]
     Replaced,
-    #[error("the host was silent for too long")]
+    #[error("the host sent nothing for the lease timeout; send a heartbeat as often as the welcome says")]
     Silent,
-    #[error("the host does not read what it is sent")]
+    #[error("the host does not read its stream, and too much waits to be sent; connect again and read it")]
     NotReading,
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -82,10 +86,10 @@ impl From<ToolHostError> for Status {
             ToolHostError::Unavailable => {
                 retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message)
             }
-            ToolHostError::Violation => {
+            ToolHostError::Violation(_) => {
                 status(Code::InvalidArgument, ErrorReason::ProtocolViolation, message, [])
             }
-            ToolHostError::Version | ToolHostError::Replaced => {
+            ToolHostError::Version(_) | ToolHostError::Replaced => {
                 status(Code::FailedPrecondition, ErrorReason::ProtocolViolation, message, [])
             }
             ToolHostError::Silent | ToolHostError::NotReading => {
@@ -96,12 +100,12 @@ impl From<ToolHostError> for Status {
     }
 }
 
-/// The error that a stream ends with; `None` after a goodbye.
-fn end(reason: CloseReason) -> Option<ToolHostError> {
+/// The error that a stream ends with, for the fault that the host was told before; `None` after a goodbye.
+fn end(reason: CloseReason, fault: String) -> Option<ToolHostError> {
     match reason {
         CloseReason::Goodbye => None,
-        CloseReason::Violation => Some(ToolHostError::Violation),
-        CloseReason::Version => Some(ToolHostError::Version),
+        CloseReason::Violation => Some(ToolHostError::Violation(fault)),
+        CloseReason::Version => Some(ToolHostError::Version(fault)),
         CloseReason::Replaced => Some(ToolHostError::Replaced),
         CloseReason::Silent => Some(ToolHostError::Silent),
         CloseReason::NotReading => Some(ToolHostError::NotReading),
@@ -124,8 +128,9 @@ impl tool_host_server::ToolHost for ToolHostService {
         let max = self.max_frame_bytes;
         let frames = request.into_inner().map(move |frame| inbound(frame, max));
         self.tasks.spawn(connection.run(frames));
-        let responses = sending.flat_map(|outbound| stream::iter(response(outbound)));
-        Ok(Response::new(Box::pin(responses)))
+        let mut responses = Responses::default();
+        let sent = sending.flat_map(move |outbound| stream::iter(responses.next(outbound)));
+        Ok(Response::new(Box::pin(sent)))
     }
 
     async fn complete_call(
@@ -177,10 +182,28 @@ pub(in crate::grpc) fn inbound(
     }
 }
 
-pub(in crate::grpc) fn response(outbound: Outbound) -> Option<Result<ConnectResponse, Status>> {
-    match outbound {
-        Outbound::Frame(frame) => Some(Ok(server_frame(frame))),
-        Outbound::Ask(question) => Some(Ok(extension_request(&question))),
-        Outbound::End(reason) => end(reason).map(|error| Err(error.into())),
+/// Converts what a host is sent. The status at the end repeats the fault: many clients show nothing else.
+#[derive(Debug, Default)]
+pub(in crate::grpc) struct Responses {
+    /// The fault of the host that the last `protocol_error` named.
+    fault: String,
+}
+
+impl Responses {
+    pub(in crate::grpc) fn next(&mut self, outbound: Outbound) -> Option<Result<ConnectResponse, Status>> {
+        match outbound {
+            Outbound::Frame(frame) => {
+                if let ServerFrame::ProtocolError { message, .. } = &frame {
+                    let end = message.floor_char_boundary(FAULT_BYTES_MAX);
+                    message[..end].clone_into(&mut self.fault);
+                }
+                Some(Ok(server_frame(frame)))
+            }
+            Outbound::Ask(question) => Some(Ok(extension_request(&question))),
+            Outbound::End(reason) => {
+                let fault = std::mem::take(&mut self.fault);
+                end(reason, fault).map(|error| Err(error.into()))
+            }
+        }
     }
 }

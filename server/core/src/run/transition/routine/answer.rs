@@ -14,7 +14,7 @@ use crate::run::transition::routine::{calls, finish, waiting};
 
 /// The result of a call in doubt that nobody settled otherwise.
 fn outcome_unknown(why: &str) -> String {
-    let why = if why.is_empty() { "the tool's host was lost during the call" } else { why };
+    let why = if why.is_empty() { "no result of the call is known" } else { why };
     format!("outcome unknown: {why}; the call may or may not have taken effect.")
 }
 
