@@ -26,6 +26,9 @@ tool = "m?il"
 arguments = { "/to" = "bob" }
 "#;
 
+/// Requests may allow what the agent or a tool would have approved.
+const MAY_ALLOW: &str = "[agents.default.tool_policy]\nrequests_may_allow = true\n";
+
 fn rule(action: PolicyAction, tool: &str, arguments: &[(&str, &str)]) -> wire::PolicyRule {
     let pattern = |(pointer, pattern): &(&str, &str)| wire::ArgumentPattern {
         pointer: (*pointer).to_owned(),
@@ -106,7 +109,7 @@ async fn edited_arguments_pass_the_deny_rules_again() {
 #[tokio::test]
 async fn the_requests_rules_come_after_the_agents() {
     let model = Model::start().await;
-    let server = TestServer::with(&model, RULES).await;
+    let server = TestServer::with(&model, &format!("{MAY_ALLOW}{RULES}")).await;
     let host = Host::start(&server).await;
     model.asks_all(&[
         ("mail", json!({ "to": "eve" })),
@@ -119,6 +122,45 @@ async fn the_requests_rules_come_after_the_agents() {
     assert!(question.arguments_json.contains("bob"), "the last rule that matches counts");
     assert_eq!(host.gate.count("mail"), 0, "a deny wins over every later rule");
     assert_eq!(host.gate.count("weather"), 1);
+}
+
+#[tokio::test]
+async fn a_request_loosens_nothing_that_its_agent_does_not_let_it() {
+    let model = Model::start().await;
+    let strict =
+        "[agents.strict]\nmodel = \"fake/m\"\ntool_policy = { require_approval_by_default = true }\n";
+    let server = TestServer::with(&model, strict).await;
+    let host = Host::start(&server).await;
+    let allow = rule(PolicyAction::Allow, "*", &[]);
+    let refused = server
+        .try_run(wire::RunInput { tool_policy: ruled(vec![allow.clone()]), ..named("r1", "write") })
+        .await;
+    let said = refused.as_ref().map_err(|status| status.message().to_owned());
+    assert!(said.is_err_and(|said| said.contains("requests_may_allow")), "{refused:?}");
+    assert_invalid(refused, &["input.tool_policy.rules.rules[0].action"]);
+    let unapproved = wire::ToolPolicy { require_approval_by_default: Some(false), ..Default::default() };
+    let refused = server.try_run(wire::RunInput {
+        agent: Some("strict".to_owned()),
+        tool_policy: Some(unapproved),
+        ..named("r1", "write")
+    });
+    assert_invalid(refused.await, &["input.tool_policy.require_approval_by_default"]);
+    // Asking about everything but the weather is stricter than the agent. A tool's own word still counts.
+    model.asks_all(&[
+        ("weather", json!({ "city": "Rome" })),
+        ("mail", json!({ "to": "bob" })),
+        ("hold", json!({ "x": "1" })),
+    ]);
+    let rules = ["weather", "mail"].map(|tool| rule(PolicyAction::Allow, tool, &[]));
+    let rules = [vec![rule(PolicyAction::Ask, "", &[])], rules.to_vec()].concat();
+    let input = wire::RunInput { tool_policy: ruled(rules.clone()), ..named("r1", "write") };
+    let waits = server.run(input).await;
+    let asked: Vec<&str> = waits.pending.iter().map(|question| question.tool.as_str()).collect();
+    assert_eq!(asked, ["mail", "hold"]);
+    assert_eq!(host.gate.calls(), [("weather".to_owned(), json!({ "city": "Rome" }))]);
+    let checked = check(&server, wire::CheckPolicyRequest { tool_policy: ruled(rules), ..mail("bob") }).await;
+    assert_eq!(checked.action(), PolicyAction::Ask);
+    assert!(checked.reason.contains("requests_may_allow"), "{}", checked.reason);
 }
 
 #[tokio::test]

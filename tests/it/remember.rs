@@ -63,8 +63,13 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
+        Self::with("").await
+    }
+
+    /// With more sections of the configuration.
+    async fn with(more: &str) -> Self {
         let model = Model::start().await;
-        let server = TestServer::start(&model).await;
+        let server = TestServer::with(&model, more).await;
         let host = Host::start(&server).await;
         Self { model, server, host }
     }
@@ -234,6 +239,45 @@ async fn a_decision_that_cannot_be_remembered_changes_nothing() {
     let other = bench.remember(question, approve(), RememberScope::Run, None).await;
     assert_refused(other, Code::FailedPrecondition, "ALREADY_RESOLVED");
     assert_eq!(bench.rules("").await.len(), 1, "once is once");
+}
+
+#[tokio::test]
+async fn an_approval_is_remembered_for_its_own_tool() {
+    let bench = Bench::new().await;
+    let waits = bench.writes(named("r1", "go"), &["bob"]).await;
+    let question = &waits.pending[0];
+    for tool in ["*", "", "m*", "m?il"] {
+        for scope in [RememberScope::Run, RememberScope::Session, RememberScope::Rule] {
+            let refused = bench.remember(question, approve(), scope, every(tool)).await;
+            let said = refused.as_ref().map_err(|status| status.message().to_owned());
+            assert!(said.is_err_and(|said| said.contains("remember_any_tool")), "{tool:?}: {refused:?}");
+            assert_invalid(refused, &["remember_rule"]);
+        }
+    }
+    assert_eq!(bench.server.pending().await, waits.pending, "the question is open");
+    bench.remember(question, approve(), RememberScope::Rule, every("mail")).await.expect("decided");
+    assert_eq!(bench.writes(named("r2", "go"), &["eve"]).await.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn an_approval_for_other_tools_counts_where_the_agent_lets_it() {
+    let agents =
+        "[agents.default.tool_policy]\nremember_any_tool = true\n[agents.strict]\nmodel = \"fake/m\"\n";
+    let bench = Bench::with(agents).await;
+    let waits = bench.writes(named("r1", "go"), &["bob"]).await;
+    bench.remember(&waits.pending[0], approve(), RememberScope::Rule, every("*")).await.expect("decided");
+    assert_eq!(bench.writes(named("r2", "go"), &["eve"]).await.status(), RunStatus::Completed);
+    let strict = wire::RunInput { agent: Some("strict".to_owned()), ..named("r3", "go") };
+    assert_eq!(bench.writes(strict, &["eve"]).await.status(), RunStatus::AwaitingHuman);
+    let check = wire::CheckPolicyRequest {
+        run_id: "r3".to_owned(),
+        tool: "mail".to_owned(),
+        arguments_json: json!({ "to": "eve" }).to_string(),
+        ..Default::default()
+    };
+    let checked = soon(bench.server.tools().check_policy(check)).await.expect("checked").into_inner();
+    assert_eq!(checked.action(), PolicyAction::Ask);
+    assert!(checked.reason.contains("remember_any_tool"), "{}", checked.reason);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::PolicyRule;
+use crate::policy::{PolicyRule, Widening};
 use crate::time::Millis;
 
 /// The settings of a run. They are fixed when the run starts.
@@ -159,6 +159,9 @@ pub struct ToolPolicy {
     /// True if the model is offered the built-in tool `ask_human`.
     #[serde(skip_serializing_if = "is_default")]
     pub ask_human: bool,
+    /// What may widen the run's rights. Absent in journals of earlier versions, whose runs keep the rights they had.
+    #[serde(default = "Widening::unlimited", skip_serializing_if = "Widening::is_unlimited")]
+    pub widening: Widening,
 }
 
 impl Default for ToolPolicy {
@@ -171,6 +174,7 @@ impl Default for ToolPolicy {
             require_approval_by_default: false,
             rules: Vec::new(),
             ask_human: false,
+            widening: Widening::default(),
         }
     }
 }

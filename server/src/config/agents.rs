@@ -7,6 +7,7 @@ use agentloop_core::agent::{
 use agentloop_core::limits::{
     CALLS_PER_MESSAGE_MAX, ID_BYTES_MAX, TOOL_NAME_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX,
 };
+use agentloop_core::policy::Widening;
 use agentloop_core::time::Millis;
 
 use super::hint::did_you_mean_one_of;
@@ -108,6 +109,10 @@ fn tool_policy(section: &mut Section<'_, '_>) -> ToolPolicy {
             .get_or("require_approval_by_default", default.require_approval_by_default),
         rules: rules(section),
         ask_human: section.get_or("ask_human", default.ask_human),
+        widening: Widening {
+            requests_may_allow: section.get_or("requests_may_allow", default.widening.requests_may_allow),
+            remember_any_tool: section.get_or("remember_any_tool", default.widening.remember_any_tool),
+        },
     }
 }
 

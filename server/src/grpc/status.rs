@@ -183,7 +183,10 @@ fn answer_field(bad: &BadAnswer) -> &'static str {
 fn memory_field(why: &CannotRemember) -> &'static str {
     match why {
         CannotRemember::Kind | CannotRemember::TooMany => "remember",
-        CannotRemember::NoSuggestion | CannotRemember::OtherCall | CannotRemember::Bad(_) => "remember_rule",
+        CannotRemember::NoSuggestion
+        | CannotRemember::OtherCall
+        | CannotRemember::OtherTools(_)
+        | CannotRemember::Bad(_) => "remember_rule",
     }
 }
 

@@ -38,6 +38,14 @@ pub(super) fn literal(text: &str) -> String {
     pattern
 }
 
+/// True if the pattern matches one text only.
+pub(super) fn is_literal(pattern: &str) -> bool {
+    match pieces(pattern).as_slice() {
+        [only] => only.iter().all(|unit| matches!(unit, Unit::This(_))),
+        _ => false,
+    }
+}
+
 /// The pieces between the stars: always one more than there are stars.
 fn pieces(pattern: &str) -> Vec<Vec<Unit>> {
     let mut pieces = vec![Vec::new()];

@@ -2,11 +2,13 @@
 
 mod canonical;
 mod glob;
+mod widening;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use glob::literal;
+pub use widening::{Widening, deciding_rule};
 
 use crate::limits::{
     POLICY_ARGUMENTS_MAX, POLICY_NAME_BYTES_MAX, POLICY_PATTERN_BYTES_MAX, POLICY_POINTER_BYTES_MAX,
@@ -175,6 +177,11 @@ impl PolicyRule {
             && self.arguments.iter().all(|argument| argument.matches(call))
     }
 
+    /// True if the rule is about the tool of one name, with whatever arguments.
+    fn is_of_one_tool(&self) -> bool {
+        glob::is_literal(&self.tool) && !self.tool.is_empty()
+    }
+
     /// Title of the rule for people and the model: its name, or the tool that it is about.
     #[must_use]
     pub fn title(&self) -> String {
@@ -223,22 +230,6 @@ impl PolicyCall {
             other => canonical::text(other),
         }
     }
-}
-
-/// The rule that decides about a call: the first matching rule that denies, or else the last matching rule.
-#[must_use]
-pub fn deciding_rule<'a>(
-    rules: impl IntoIterator<Item = &'a PolicyRule>,
-    call: &PolicyCall,
-) -> Option<&'a PolicyRule> {
-    let mut last = None;
-    for rule in rules.into_iter().filter(|rule| rule.matches(call)) {
-        match rule.action {
-            PolicyAction::Deny => return Some(rule),
-            PolicyAction::Allow | PolicyAction::Ask => last = Some(rule),
-        }
-    }
-    last
 }
 
 fn is_pointer(text: &str) -> bool {

@@ -55,7 +55,8 @@ fn a_deny_wins_and_else_the_last_match() {
     let ask = rule(PolicyAction::Ask, "*", &[]);
     let deny = rule(PolicyAction::Deny, "", &[("/cmd", "ls*")]);
     let other = rule(PolicyAction::Deny, "mail", &[]);
-    let decides = |rules: &[&PolicyRule]| deciding_rule(rules.iter().copied(), &call).cloned();
+    let decides =
+        |rules: &[&PolicyRule]| deciding_rule(rules.iter().copied(), &call, Widening::default()).cloned();
     assert_eq!(decides(&[]), None);
     assert_eq!(decides(&[&other]), None);
     assert_eq!(decides(&[&ask, &allow, &other]), Some(allow.clone()));
@@ -137,4 +138,55 @@ fn numbers_that_are_not_told_apart_are_not_allowed_by_what_they_are() {
             "the tool is allowed whatever it is given"
         );
     }
+}
+
+/// The action for a call of `pay`, under this configuration.
+fn decided(rules: &[&PolicyRule], widening: Widening) -> Option<PolicyAction> {
+    let call = PolicyCall::new("pay", "{}");
+    deciding_rule(rules.iter().copied(), &call, widening).map(|rule| rule.action)
+}
+
+#[test]
+fn a_request_takes_back_its_own_questions_and_no_others() {
+    use PolicyAction::{Allow, Ask, Deny};
+    let by = |origin, action| PolicyRule { origin, ..rule(action, "*", &[]) };
+    let (agent, request) = (|action| by(RuleOrigin::Agent, action), |action| by(RuleOrigin::Request, action));
+    let person = PolicyRule { origin: RuleOrigin::Run, ..rule(Allow, "pay", &[]) };
+    let cases: [(&[&PolicyRule], _, _); 7] = [
+        (&[&request(Allow)], None, Some(Allow)),
+        (&[&agent(Ask), &request(Allow)], Some(Ask), Some(Allow)),
+        (&[&agent(Allow), &request(Ask)], Some(Ask), Some(Ask)),
+        (&[&agent(Allow), &request(Ask), &request(Allow)], Some(Allow), Some(Allow)),
+        (&[&request(Ask), &request(Allow)], None, Some(Allow)),
+        (&[&request(Ask), &person], Some(Allow), Some(Allow)),
+        (&[&agent(Deny), &request(Allow), &person], Some(Deny), Some(Deny)),
+    ];
+    for (at, (rules, limited, unlimited)) in cases.into_iter().enumerate() {
+        assert_eq!(decided(rules, Widening::default()), limited, "case {at}");
+        assert_eq!(decided(rules, Widening::UNLIMITED), unlimited, "case {at} without limits");
+    }
+}
+
+#[test]
+fn a_remembered_approval_counts_for_one_tool() {
+    for origin in [RuleOrigin::Run, RuleOrigin::Session, RuleOrigin::Remembered] {
+        for (tool, counts) in [("pay", true), ("p*", false), ("*", false), ("", false), ("pa?", false)] {
+            let allow = PolicyRule { origin, ..rule(PolicyAction::Allow, tool, &[]) };
+            let expected = counts.then_some(PolicyAction::Allow);
+            assert_eq!(decided(&[&allow], Widening::default()), expected, "{tool:?}");
+            assert_eq!(decided(&[&allow], Widening::UNLIMITED), Some(PolicyAction::Allow), "{tool:?}");
+            assert_eq!(Widening::default().may_remember(&allow, "pay"), counts, "{tool:?}");
+            let deny = PolicyRule { action: PolicyAction::Deny, ..allow };
+            assert!(Widening::default().may_remember(&deny, "pay"), "{tool:?}");
+            assert_eq!(decided(&[&deny], Widening::default()), Some(PolicyAction::Deny), "{tool:?}");
+        }
+    }
+}
+
+#[test]
+fn rules_of_a_request_that_allow_nothing_are_named() {
+    let [allow, ask] = [PolicyAction::Allow, PolicyAction::Ask].map(|action| rule(action, "pay", &[]));
+    let rules = [allow.clone(), ask, allow];
+    assert_eq!(Widening::default().useless_rules(&rules), [0]);
+    assert_eq!(Widening::UNLIMITED.useless_rules(&rules), [0; 0]);
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{CallSlot, RequestId, RunId};
 use crate::limits::POLICY_RULES_MAX;
-use crate::policy::{BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin};
+use crate::policy::{BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening};
 pub use crate::question::{BadQuestion, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
@@ -364,6 +364,12 @@ pub enum CannotRemember {
     /// The rule is not about the call.
     #[error("the rule does not match the call in question")]
     OtherCall,
+    /// The rule would allow calls of other tools.
+    #[error(
+        "tool: an approval is remembered for its own tool alone; name exactly {0:?}, or set \
+         tool_policy.remember_any_tool of the agent"
+    )]
+    OtherTools(String),
     /// The rule is none.
     #[error(transparent)]
     Bad(#[from] BadRule),
@@ -377,7 +383,12 @@ impl Question {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn remembered(&self, decision: &Decision, remember: &Remember) -> Result<Remembered, CannotRemember> {
+    pub fn remembered(
+        &self,
+        decision: &Decision,
+        remember: &Remember,
+        widening: Widening,
+    ) -> Result<Remembered, CannotRemember> {
         let action = match (self.kind, decision) {
             (QuestionKind::Approve, Decision::Approve) => PolicyAction::Allow,
             (QuestionKind::Approve, Decision::Deny { .. }) => PolicyAction::Deny,
@@ -391,6 +402,9 @@ impl Question {
         rule.check()?;
         if !rule.matches(&PolicyCall::new(&self.tool, &self.arguments)) {
             return Err(CannotRemember::OtherCall);
+        }
+        if !widening.may_remember(&rule, &self.tool) {
+            return Err(CannotRemember::OtherTools(self.tool.clone()));
         }
         Ok(Remembered { scope, rule })
     }

@@ -15,7 +15,7 @@ use agentloop_core::message::{
     FinishReason, Image, Message, Part, ProviderState, Reasoning, Role, ToolCall, ToolResult, ToolStatus,
     Usage,
 };
-use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin, Widening};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Steer, Totals};
 use agentloop_core::run::human::{
     Answer, Decision, Question, QuestionContent, QuestionKind, RememberScope, Remembered, SelectOption,
@@ -46,9 +46,10 @@ pub(crate) fn examples() -> Vec<(&'static str, Event)> {
 
 fn starts() -> Vec<(&'static str, Event)> {
     vec![
-        ("started", started(full_spec(), u64::MAX)),
-        ("started.plain", started(RunSpec::default(), 0)),
-        ("started.extended", started(extended_spec(), 1)),
+        ("started", started(unlimited(full_spec()), u64::MAX)),
+        ("started.plain", started(unlimited(RunSpec::default()), 0)),
+        ("started.extended", started(unlimited(extended_spec()), 1)),
+        ("started.limited", started(RunSpec::default(), 0)),
         ("started.queued", queued()),
         ("session_entered", entered(Vec::new())),
         ("session_entered.rules", entered(vec![no_weather(RuleOrigin::Session)])),
@@ -468,6 +469,12 @@ fn totals() -> Totals {
     }
 }
 
+/// As in journals that were written before the configuration limited the rules of requests and approvals.
+fn unlimited(mut spec: RunSpec) -> RunSpec {
+    spec.tool_policy.widening = Widening::UNLIMITED;
+    spec
+}
+
 fn started(spec: RunSpec, seed: u64) -> Event {
     let session = SessionId::parse("s-1").expect("an id");
     Event::Started {
@@ -485,7 +492,7 @@ fn queued() -> Event {
     Event::Started {
         session,
         last_entry: EntryNo(0),
-        spec: Arc::default(),
+        spec: Arc::new(unlimited(RunSpec::default())),
         seed: 2,
         queued: true,
         traceparent: None,

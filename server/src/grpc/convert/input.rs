@@ -233,6 +233,10 @@ fn tool_names(field: &str, names: Vec<String>, bad: &mut Violations) -> Vec<Stri
     names
 }
 
+/// The way out for a caller whose request would loosen its agent's policy.
+const ONLY_IF: &str =
+    "a request may loosen the agent's policy only if the agent has tool_policy.requests_may_allow = true";
+
 /// Applies the fields that a request sets to the agent's tool policy. `field` is the policy's path in the request.
 pub(in crate::grpc) fn tool_policy(
     field: &str,
@@ -253,13 +257,27 @@ pub(in crate::grpc) fn tool_policy(
         to.max_calls_per_run = policy.max_calls_per_run;
     }
     if let Some(require) = policy.require_approval_by_default {
+        if to.require_approval_by_default && !require && !to.widening.requests_may_allow {
+            bad.add(
+                format!("{field}.require_approval_by_default"),
+                format!("is required by the agent; {ONLY_IF}"),
+            );
+        }
         to.require_approval_by_default = require;
     }
     if let Some(ask) = policy.ask_human {
         to.ask_human = ask;
     }
     if let Some(given) = policy.rules {
-        to.rules.extend(rules(&format!("{field}.rules.rules"), given, bad));
+        let field = format!("{field}.rules.rules");
+        let rules = rules(&field, given, bad);
+        for at in to.widening.useless_rules(&rules) {
+            bad.add(
+                format!("{field}[{at}].action"),
+                format!("ALLOW only takes back what an ASK before it in this request asked for; {ONLY_IF}"),
+            );
+        }
+        to.rules.extend(rules);
     }
 }
 

@@ -6,7 +6,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{CallSlot, RequestId, RunId, SessionId, TenantId};
 use agentloop_core::limits::{TOOL_ARGUMENTS_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::message::ToolCall;
-use agentloop_core::policy::{PolicyAction, PolicyCall, PolicyRule, RuleOrigin, deciding_rule};
+use agentloop_core::policy::{PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening, deciding_rule};
 use agentloop_core::run::human::QuestionKind;
 use agentloop_core::run::input::CallFacts;
 use agentloop_core::run::state::Phase;
@@ -108,7 +108,8 @@ impl PolicyChecker<'_> {
         matching: &[RequestId],
     ) -> wire::CheckPolicyResponse {
         let call = PolicyCall::new(&check.tool, &check.arguments);
-        let rule = deciding_rule(spec.tool_policy.rules.iter().chain(&check.candidate), &call);
+        let rules = || spec.tool_policy.rules.iter().chain(&check.candidate);
+        let rule = deciding_rule(rules(), &call, spec.tool_policy.widening);
         let (action, reason) = match (self.facts(&spec, check), rule) {
             (_, Some(rule)) if rule.action == PolicyAction::Deny => {
                 (PolicyAction::Deny, format!("{} denies it", rule.title()))
@@ -125,6 +126,19 @@ impl PolicyChecker<'_> {
             (CallFacts::Ready { .. }, None) => {
                 (PolicyAction::Allow, "no rule, tool or default requires approval".to_owned())
             }
+        };
+        let wider = deciding_rule(rules(), &call, Widening::UNLIMITED);
+        let reason = match wider.filter(|wider| wider.action == PolicyAction::Allow) {
+            Some(wider) if action == PolicyAction::Ask => format!(
+                "{reason}; {} would allow it, and does not count: the agent's tool_policy does not let {}",
+                wider.title(),
+                if wider.origin == RuleOrigin::Request {
+                    "requests allow calls (requests_may_allow)"
+                } else {
+                    "an approval be remembered for other tools (remember_any_tool)"
+                }
+            ),
+            Some(_) | None => reason,
         };
         // If the call itself is rejected, no rule decided that.
         let rule = rule.filter(|rule| rule.action == action);

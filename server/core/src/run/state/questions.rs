@@ -69,6 +69,6 @@ impl RunState {
     /// The rule that decides about a call; `None` if no rule matches it.
     #[must_use]
     pub fn rule_for(&self, tool: &str, arguments: &str) -> Option<&PolicyRule> {
-        deciding_rule(self.rules(), &PolicyCall::new(tool, arguments))
+        deciding_rule(self.rules(), &PolicyCall::new(tool, arguments), self.spec.tool_policy.widening)
     }
 }

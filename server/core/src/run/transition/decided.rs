@@ -34,7 +34,10 @@ pub(super) fn decided(
     if submission.digest.is_some_and(|digest| *digest != asked.question.digest) {
         return Err(Refusal::DigestMismatch);
     }
-    let remembered = submission.remember.map(|remember| asked.question.remembered(&decision, remember));
+    let remembered = submission.remember.map(|remember| {
+        let widening = builder.state().spec().tool_policy.widening;
+        asked.question.remembered(&decision, remember, widening)
+    });
     let remembered = remembered.transpose().map_err(Refusal::CannotRemember)?.map(Box::new);
     if let Some(answer) = &asked.answer {
         let same = answer.decision == decision && (remembered.is_none() || answer.remembered == remembered);
