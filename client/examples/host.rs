@@ -1,79 +1,194 @@
-//! A tool host: a process that connects to an agentloop server and runs tools for its agents.
+//! An example tool host with six tools, from a read-only one to one that must not run twice.
 //!
 //! ```text
-//! cargo run -p agentloop-client --example host -- http://127.0.0.1:50051
+//! cargo run -p agentloop-client --example host -- --server 127.0.0.1:50051 --host-id my-host --journal effects.log
 //! ```
-use std::time::Duration;
+use std::{fs::OpenOptions, io::Write as _, path::PathBuf, sync::Arc, time::Duration};
 
 use agentloop_client::{
-    host::{CallContext, HostError, OutputStream, Tool, ToolError, ToolHost},
+    host::{CallContext, HostError, HostEvent, OutputStream, Tool, ToolError, ToolHost},
     schemars::{self, JsonSchema},
 };
 use serde::{Deserialize, Serialize};
 
-/// The doc comments are what the model reads about the arguments.
 #[derive(Deserialize, JsonSchema)]
 struct City {
-    /// The city's name in English, such as `Beijing`.
     city: String,
 }
 
 #[derive(Serialize)]
 struct Weather {
+    city: String,
     celsius: f64,
     sky: &'static str,
 }
 
 /// A result is any value that serializes. An error goes to the model, which reads it and goes on.
-async fn get_weather(place: City, _: CallContext) -> Result<Weather, ToolError> {
-    match place.city.as_str() {
-        "Beijing" => Ok(Weather { celsius: 21.5, sky: "clear" }),
-        "Bergen" => Ok(Weather { celsius: 9.0, sky: "rain" }),
-        other => Err(ToolError::failed(format!("no weather is known for {other}"))),
-    }
+async fn get_weather(City { city }: City, _: CallContext) -> Result<Weather, ToolError> {
+    Ok(Weather { city, celsius: 8.5, sky: "clear" })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Countdown {
-    /// The number to count down from, at most 60.
-    from: u32,
+struct Sum {
+    a: f64,
+    b: f64,
 }
 
-/// A long call: it reports progress, continues from the checkpoint of an earlier attempt, and stops when cancelled.
-async fn count_down(given: Countdown, ctx: CallContext) -> Result<String, ToolError> {
-    let from = given.from.min(60);
-    let saved = ctx.checkpoint().and_then(|saved| std::str::from_utf8(saved).ok()?.parse().ok());
-    for left in (1..=saved.unwrap_or(from)).rev() {
-        ctx.output(OutputStream::Stdout, format!("{left}\n")).await;
-        ctx.progress(
-            "counting",
-            Some(1.0 - f64::from(left) / f64::from(from)),
-            Some(left.to_string().into()),
-        )
-        .await;
+async fn add(Sum { a, b }: Sum, _: CallContext) -> Result<f64, ToolError> {
+    Ok(a + b)
+}
+
+/// The server has checked the arguments against the schema; this host uses only one of them.
+#[derive(Deserialize, JsonSchema)]
+struct Email {
+    to: String,
+}
+
+async fn send_email(email: Email, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
+    journal.write(&format!("send_email {} {}", ctx.idempotency_key(), email.to))?;
+    Ok(format!("sent to {}", email.to))
+}
+
+#[derive(Deserialize, Serialize, JsonSchema)]
+struct Slow {
+    label: String,
+    seconds: f64,
+}
+
+/// A long call: it reports progress, sends output, and stops when it is cancelled.
+async fn slow(given: Slow, ctx: CallContext, journal: Journal) -> Result<Slow, ToolError> {
+    journal.write(&format!("slow-start {} {}", ctx.call_id(), ctx.attempt()))?;
+    let (label, steps) = (&given.label, (given.seconds * 10.0).round());
+    let mut step = 0.0;
+    while step < steps {
         tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(1)) => {}
-            () = ctx.cancelled().cancelled() => return Err(ToolError::failed("cancelled").did_nothing()),
+            () = tokio::time::sleep(Duration::from_millis(100)) => step += 1.0,
+            () = ctx.cancelled().cancelled() => {
+                journal.write(&format!("slow-cancelled {}", ctx.call_id()))?;
+                return Err(ToolError::failed("cancelled").did_nothing());
+            }
         }
+        ctx.progress(format!("{label}: {step} of {steps}"), Some(step / steps), None).await;
+        ctx.output(OutputStream::Stdout, format!("{label} {step}\n")).await;
     }
-    Ok(format!("counted from {from} to nothing"))
+    journal.write(&format!("slow-end {}", ctx.call_id()))?;
+    Ok(given)
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Charge {
+    amount: f64,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Charged {
+    charged: f64,
+}
+
+async fn charge(given: Charge, ctx: CallContext, journal: Journal) -> Result<Charged, ToolError> {
+    journal.write(&format!("charge {} {}", ctx.call_id(), ctx.attempt()))?;
+    tokio::time::sleep(Duration::from_secs_f64(given.seconds)).await;
+    Ok(Charged { charged: given.amount })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Fail {
+    retryable: bool,
+}
+
+async fn fail(Fail { retryable }: Fail, _: CallContext) -> Result<(), ToolError> {
+    let message = "this tool always fails";
+    let error =
+        if retryable { ToolError::retryable(message, Duration::ZERO) } else { ToolError::failed(message) };
+    Err(error.did_nothing())
+}
+
+/// The JSON schema of an object with these required properties, by name and type. The example hosts of all languages
+/// write it alike, so that they can serve the same tools.
+fn schema(properties: &[(&str, &str)]) -> String {
+    let declared: Vec<_> =
+        properties.iter().map(|(name, kind)| format!(r#""{name}":{{"type":"{kind}"}}"#)).collect();
+    let required: Vec<_> = properties.iter().map(|(name, _)| format!(r#""{name}""#)).collect();
+    format!(
+        r#"{{"type":"object","properties":{{{}}},"required":[{}],"additionalProperties":false}}"#,
+        declared.join(","),
+        required.join(",")
+    )
+}
+
+/// A file that gets a line for each effect, on disk before the call goes on. Without a path nothing is written.
+#[derive(Clone)]
+struct Journal(Option<Arc<PathBuf>>);
+
+impl Journal {
+    fn write(&self, line: &str) -> Result<(), ToolError> {
+        let Some(path) = &self.0 else { return Ok(()) };
+        let written = OpenOptions::new().create(true).append(true).open(&**path).and_then(|mut file| {
+            file.write_all(format!("{line}\n").as_bytes())?;
+            file.sync_all()
+        });
+        written.map_err(|error| ToolError::failed(format!("the journal: {error}")))
+    }
+}
+
+/// The value of an option of the command line, such as `--server`, or else of the environment.
+fn option(name: &str, variable: &str) -> Option<String> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name).skip(1);
+    arguments.next().or_else(|| std::env::var(variable).ok())
+}
+
+#[expect(clippy::print_stdout, reason = "whoever started this waits for the word")]
+fn print_event(event: &HostEvent) {
+    match event {
+        HostEvent::Connected { .. } => println!("ready"),
+        other => eprintln!("{other:?}"),
+    }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), HostError> {
-    let server = std::env::args().nth(1).unwrap_or_else(|| "http://127.0.0.1:50051".to_owned());
-    ToolHost::builder(server)
-        .tool(Tool::new("get_weather", "The weather in a city").read_only().handler(get_weather))
-        .tool(
-            Tool::new("count_down", "Counts down, a second each")
-                .read_only()
-                .streams_output()
-                .timeout(Duration::from_secs(90))
-                .handler(count_down),
-        )
-        .on_event(|event| eprintln!("{event:?}"))
-        .build()?
-        // After ctrl-C the host accepts no more calls, finishes those that run, and delivers their results.
-        .run_until(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
-        .await
+    let server = option("--server", "AGENTLOOP_SERVER").unwrap_or_else(|| "127.0.0.1:50051".to_owned());
+    let server = if server.contains("://") { server } else { format!("http://{server}") };
+    let journal = Journal(option("--journal", "AGENTLOOP_JOURNAL").map(|path| Arc::new(path.into())));
+    let mut host = ToolHost::builder(server).on_event(print_event);
+    if let Some(id) = option("--host-id", "AGENTLOOP_HOST_ID") {
+        host = host.host_id(id);
+    }
+    for tool in tools(&journal) {
+        host = host.tool(tool);
+    }
+    // After ctrl-C the host accepts no more calls, finishes those that run, and delivers their results.
+    host.build()?.run_until(async { tokio::signal::ctrl_c().await.unwrap_or_default() }).await
+}
+
+fn tools(journal: &Journal) -> [Tool; 6] {
+    let (emails, waits, charges) = (journal.clone(), journal.clone(), journal.clone());
+    [
+        Tool::new("get_weather", "Tells the current weather in a city.")
+            .title("Weather in {city}")
+            .input_schema_json(schema(&[("city", "string")]))
+            .read_only()
+            .handler(get_weather),
+        Tool::new("add", "Adds two numbers.")
+            .input_schema_json(schema(&[("a", "number"), ("b", "number")]))
+            .read_only()
+            .handler(add),
+        Tool::new("send_email", "Sends an email.")
+            .input_schema_json(schema(&[("to", "string"), ("subject", "string"), ("body", "string")]))
+            .requires_approval()
+            .handler(move |given, ctx| send_email(given, ctx, emails.clone())),
+        Tool::new("slow", "Takes its time, and shows how far it is.")
+            .input_schema_json(schema(&[("seconds", "number"), ("label", "string")]))
+            .read_only()
+            .streams_output()
+            .handler(move |given, ctx| slow(given, ctx, waits.clone())),
+        Tool::new("charge", "Charges an amount of money.")
+            .input_schema_json(schema(&[("amount", "number"), ("seconds", "number")]))
+            .handler(move |given, ctx| charge(given, ctx, charges.clone())),
+        Tool::new("fail", "Fails, always.")
+            .input_schema_json(schema(&[("retryable", "boolean")]))
+            .read_only()
+            .handler(fail),
+    ]
 }

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from agentloop_host import IDEMPOTENT, NONE, READ_ONLY, UNSAFE, Call, Host, ToolFailed
+from agentloop_host import NONE, READ_ONLY, UNSAFE, Call, Host, ToolFailed
 
 NUMBER, STRING, BOOLEAN = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
 
@@ -28,25 +28,25 @@ def declare_tools(host: Host, journal) -> None:
         effect=READ_ONLY,
     )
     async def get_weather(call: Call, city: str):
-        return {"city": city, "temperature": 25, "condition": "sunny"}
+        return {"city": city, "celsius": 8.5, "sky": "clear"}
 
     @host.tool(
         description="Adds two numbers.",
         schema=arguments_schema(a=NUMBER, b=NUMBER),
-        effect=IDEMPOTENT,
+        effect=READ_ONLY,
     )
     async def add(call: Call, a: float, b: float):
         return a + b
 
     @host.tool(
         description="Sends an email.",
-        schema=arguments_schema(to=STRING, subject=STRING),
+        schema=arguments_schema(to=STRING, subject=STRING, body=STRING),
         effect=UNSAFE,
         requires_approval=True,
     )
-    async def send_email(call: Call, to: str, subject: str):
+    async def send_email(call: Call, to: str, subject: str, body: str):
         journal(f"send_email {call.idempotency_key} {to}")
-        return {"sent": True}
+        return f"sent to {to}"
 
     @host.tool(
         description="Takes its time, and shows how far it is.",

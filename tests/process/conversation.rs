@@ -4,14 +4,13 @@ use agentloop_client::v1::decision::Decision;
 use agentloop_client::v1::run_event::Event;
 use agentloop_client::v1::{Approve, EffectClass, HumanRequestKind, Role, ToolStatus};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
-use crate::support::child::{Process, lines_with};
+use crate::support::child::lines_with;
 use crate::support::eventually;
 use crate::support::follow::{Follower, outcome, text};
-use crate::support::host::Host;
+use crate::support::host::{Host, of_the_command};
 use crate::support::model::Model;
-use crate::support::server::{Server, agentloop, input};
+use crate::support::server::{Server, input};
 
 #[tokio::test]
 async fn with_a_host_in_python() {
@@ -28,12 +27,16 @@ async fn with_a_host_in_go() {
     with_an_example("go").await;
 }
 
+#[tokio::test]
+async fn with_a_host_in_rust() {
+    with_an_example("rust").await;
+}
+
 async fn with_an_example(language: &str) {
     let mut model = Model::start().await;
     let server = Server::start(&model.setting()).await;
     let Some(host) = Host::example(&server, language).await else { return };
-    let email = json!({ "to": "team@example.com", "subject": "The weather" });
-    let run = converse(&server, &mut model, email).await;
+    let run = converse(&server, &mut model).await;
     let titled =
         |event: &Event| matches!(event, Event::ToolCallProposed(call) if call.title == "Weather in Beijing");
     assert_eq!(run.count(titled), 1);
@@ -47,22 +50,13 @@ async fn with_the_host_of_the_command() {
     let mut model = Model::start().await;
     let server = Server::start(&model.setting()).await;
     let outbox = server.file("outbox");
-    let _host = rust_host(&server, &outbox).await;
-    let email = json!({ "to": "team@example.com", "subject": "The weather", "body": "mild" });
-    converse(&server, &mut model, email).await;
+    let _host = of_the_command(&server, "command-1", &outbox).await;
+    converse(&server, &mut model).await;
     let sent = lines_with(&outbox, "team@example.com");
     assert_eq!(sent.len(), 1, "{sent:?}");
 }
 
-async fn rust_host(server: &Server, outbox: &std::path::Path) -> Process {
-    let mut command: Command = agentloop();
-    command.args(["host", "--host-id", "rust-1", "--server", &server.url(), "--outbox"]).arg(outbox);
-    let mut process = Process::start("rust-1", command);
-    process.line_with("connected").await;
-    process
-}
-
-async fn converse(server: &Server, model: &mut Model, email: Value) -> Follower {
+async fn converse(server: &Server, model: &mut Model) -> Follower {
     let mut run = Follower::start(server, input("r-1", "s-1", "Mail the weather in Beijing")).await;
 
     let call = model.call().await;
@@ -78,10 +72,12 @@ async fn converse(server: &Server, model: &mut Model, email: Value) -> Follower 
     let weather = run.result().await;
     let (status, output) = outcome(&weather);
     assert_eq!(status, ToolStatus::Succeeded, "{output}");
-    assert!(output.contains("Beijing"), "{output}");
+    let weather: Value = serde_json::from_str(output).expect("json");
+    assert_eq!(weather, json!({ "city": "Beijing", "celsius": 8.5, "sky": "clear" }));
 
     let call = model.call().await;
     assert!(call.last_message().contains("Beijing"), "{}", call.last_message());
+    let email = json!({ "to": "team@example.com", "subject": "The weather", "body": "mild" });
     call.use_tool("send_email", email).await;
 
     let question = run.question().await;
@@ -91,7 +87,7 @@ async fn converse(server: &Server, model: &mut Model, email: Value) -> Follower 
     assert!(!model.was_called(), "the model goes on before the human does");
     run.decide(&question, Decision::Approve(Approve {})).await;
 
-    assert_eq!(outcome(&run.result().await).0, ToolStatus::Succeeded);
+    assert_eq!(outcome(&run.result().await), (ToolStatus::Succeeded, "sent to team@example.com"));
     model.call().await.say("It is sent.").await;
     assert_eq!(run.answer().await, "It is sent.");
     check_events(&run);

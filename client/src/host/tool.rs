@@ -170,6 +170,13 @@ impl ToolBuilder {
         self
     }
 
+    /// Sets the JSON schema of the arguments as text, for a tool that hosts in other languages serve, too: their texts must
+    /// be equal.
+    pub fn input_schema_json(mut self, schema: impl Into<String>) -> Self {
+        self.declaration.input_schema_json = schema.into();
+        self
+    }
+
     /// Sets the function that runs a call, and completes the tool. The schema that the model sees is derived from the
     /// type of the arguments; doc comments become descriptions. A call whose arguments do not fit the type is rejected.
     pub fn handler<A, F, Fut, R>(mut self, run: F) -> Tool
@@ -308,5 +315,9 @@ mod tests {
         let tool = Tool::new("t", "d").input_schema(&given).handler(nothing::<Value>);
         assert_eq!(tool.declaration.input_schema_json, given.to_string());
         assert!(tool.check().is_ok());
+
+        let text = r#"{"type":"object", "properties":{}}"#;
+        let tool = Tool::new("t", "d").input_schema_json(text).handler(nothing::<Value>);
+        assert_eq!(tool.declaration.input_schema_json, text);
     }
 }

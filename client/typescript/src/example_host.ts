@@ -13,7 +13,7 @@ function declareTools(host: Host, journal: Journal): void {
       schema: schemaOf({ city: "string" }),
       effect: EffectClass.READ_ONLY,
     },
-    async (call, { city }: { city: string }) => ({ city, temperature: 25, condition: "sunny" }),
+    async (call, { city }: { city: string }) => ({ city, celsius: 8.5, sky: "clear" }),
   );
 
   host.tool(
@@ -21,7 +21,7 @@ function declareTools(host: Host, journal: Journal): void {
       name: "add",
       description: "Adds two numbers.",
       schema: schemaOf({ a: "number", b: "number" }),
-      effect: EffectClass.IDEMPOTENT,
+      effect: EffectClass.READ_ONLY,
     },
     async (call, { a, b }: { a: number; b: number }) => a + b,
   );
@@ -30,13 +30,13 @@ function declareTools(host: Host, journal: Journal): void {
     {
       name: "send_email",
       description: "Sends an email.",
-      schema: schemaOf({ to: "string", subject: "string" }),
+      schema: schemaOf({ to: "string", subject: "string", body: "string" }),
       effect: EffectClass.UNSAFE,
       requiresApproval: true,
     },
-    async (call, { to }: { to: string; subject: string }) => {
+    async (call, { to }: { to: string; subject: string; body: string }) => {
       journal(`send_email ${call.idempotencyKey} ${to}`);
-      return { sent: true };
+      return `sent to ${to}`;
     },
   );
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use tokio::process::Command;
 
 use super::child::{Process, lines_with};
-use super::{built, eventually, leave_out, server::Server, top};
+use super::server::{Server, agentloop};
+use super::{built, eventually, leave_out, top};
 
 /// A tool host and the file that its tools write to.
 pub struct Host {
@@ -38,7 +39,11 @@ impl Host {
 
     /// Starts the example of a language, connected; `None` where it was not set up and needs not be.
     pub async fn example(server: &Server, language: &str) -> Option<Host> {
-        let mut command = Command::new(example_of(language)?.join("run-host"));
+        let program = match language {
+            "rust" => built("examples/host"),
+            _ => example_of(language)?.join("run-host"),
+        };
+        let mut command = Command::new(program);
         command.args(["--server", &server.address()]);
         Some(Host::run(server, &format!("{language}-1"), command).await)
     }
@@ -67,6 +72,15 @@ impl Host {
     pub async fn does(&self, text: &str) -> String {
         eventually(&format!("{text:?} of {}", self.id), || async { self.did(text).pop() }).await
     }
+}
+
+/// Starts the host of the command `agentloop`, connected.
+pub async fn of_the_command(server: &Server, id: &str, outbox: &Path) -> Process {
+    let mut command = agentloop();
+    command.args(["host", "--host-id", id, "--server", &server.url(), "--outbox"]).arg(outbox);
+    let mut process = Process::start(id, command);
+    process.line_with("connected").await;
+    process
 }
 
 /// The folder of a language's examples; `None` where they were not set up and need not be.

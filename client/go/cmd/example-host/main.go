@@ -23,17 +23,17 @@ func declareTools(h *host.Host, journal *example.Journal) {
 		Effect:          pb.EffectClass_EFFECT_CLASS_READ_ONLY,
 	}, func(ctx context.Context, call *host.Call, in struct{ City string }) (any, error) {
 		return struct {
-			City        string `json:"city"`
-			Temperature int    `json:"temperature"`
-			Condition   string `json:"condition"`
-		}{in.City, 25, "sunny"}, nil
+			City    string  `json:"city"`
+			Celsius float64 `json:"celsius"`
+			Sky     string  `json:"sky"`
+		}{in.City, 8.5, "clear"}, nil
 	})
 
 	host.AddTool(h, &pb.ToolDeclaration{
 		Name:            "add",
 		Description:     "Adds two numbers.",
 		InputSchemaJson: example.Schema("a", "number", "b", "number"),
-		Effect:          pb.EffectClass_EFFECT_CLASS_IDEMPOTENT,
+		Effect:          pb.EffectClass_EFFECT_CLASS_READ_ONLY,
 	}, func(ctx context.Context, call *host.Call, in struct{ A, B float64 }) (any, error) {
 		return in.A + in.B, nil
 	})
@@ -41,14 +41,14 @@ func declareTools(h *host.Host, journal *example.Journal) {
 	host.AddTool(h, &pb.ToolDeclaration{
 		Name:             "send_email",
 		Description:      "Sends an email.",
-		InputSchemaJson:  example.Schema("to", "string", "subject", "string"),
+		InputSchemaJson:  example.Schema("to", "string", "subject", "string", "body", "string"),
 		Effect:           pb.EffectClass_EFFECT_CLASS_UNSAFE,
 		RequiresApproval: true,
-	}, func(ctx context.Context, call *host.Call, in struct{ To, Subject string }) (any, error) {
+	}, func(ctx context.Context, call *host.Call, in struct{ To, Subject, Body string }) (any, error) {
 		if err := journal.Write("send_email %s %s", call.IdempotencyKey, in.To); err != nil {
 			return nil, err
 		}
-		return map[string]bool{"sent": true}, nil
+		return "sent to " + in.To, nil
 	})
 
 	host.AddTool(h, &pb.ToolDeclaration{

@@ -13,61 +13,58 @@ use agentloop_client::{
 };
 use serde::{Deserialize, Serialize};
 
+/// The JSON schema of an object with these required properties, by name and type. The example hosts of all languages
+/// write it alike, so that they can serve the same tools.
+fn schema(properties: &[(&str, &str)]) -> String {
+    let declared: Vec<_> =
+        properties.iter().map(|(name, kind)| format!(r#""{name}":{{"type":"{kind}"}}"#)).collect();
+    let required: Vec<_> = properties.iter().map(|(name, _)| format!(r#""{name}""#)).collect();
+    format!(
+        r#"{{"type":"object","properties":{{{}}},"required":[{}],"additionalProperties":false}}"#,
+        declared.join(","),
+        required.join(",")
+    )
+}
+
 #[derive(Deserialize, JsonSchema)]
 struct City {
-    /// The city's name in English.
     city: String,
 }
 
 #[derive(Serialize)]
 struct Weather {
-    city: &'static str,
+    city: String,
     celsius: f64,
     sky: &'static str,
 }
 
-const WEATHER: [Weather; 5] = [
-    Weather { city: "Beijing", celsius: 8.5, sky: "clear" },
-    Weather { city: "Bergen", celsius: 4.0, sky: "rain" },
-    Weather { city: "Berlin", celsius: 6.0, sky: "overcast" },
-    Weather { city: "Nairobi", celsius: 23.0, sky: "sunny" },
-    Weather { city: "New York", celsius: 11.0, sky: "windy" },
-];
-
 pub(super) fn get_weather() -> Tool {
-    Tool::new("get_weather", "The weather in a city right now").read_only().handler(
-        |given: City, _: CallContext| async move {
-            let found = WEATHER.iter().find(|weather| weather.city.eq_ignore_ascii_case(given.city.trim()));
-            found.ok_or_else(|| {
-                let known: Vec<_> = WEATHER.iter().map(|weather| weather.city).collect();
-                ToolError::failed(format!("no weather is known for it; ask for {}", known.join(", ")))
-                    .did_nothing()
-            })
-        },
-    )
+    Tool::new("get_weather", "Tells the current weather in a city.")
+        .title("Weather in {city}")
+        .input_schema_json(schema(&[("city", "string")]))
+        .read_only()
+        .handler(
+            |City { city }, _: CallContext| async move { Ok(Weather { city, celsius: 8.5, sky: "clear" }) },
+        )
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Sum {
-    /// The first number.
     a: f64,
-    /// The second number.
     b: f64,
 }
 
 pub(super) fn add() -> Tool {
-    Tool::new("add", "Adds two numbers")
+    Tool::new("add", "Adds two numbers.")
+        .input_schema_json(schema(&[("a", "number"), ("b", "number")]))
         .read_only()
         .handler(|given: Sum, _: CallContext| async move { Ok(given.a + given.b) })
 }
 
 #[derive(Deserialize, Serialize, JsonSchema)]
 struct Email {
-    /// The recipient's address.
     to: String,
-    /// The subject line.
     subject: String,
-    /// The text of the email.
     body: String,
 }
 
@@ -81,16 +78,17 @@ struct Sent<'a> {
 
 pub(super) fn send_email(outbox: PathBuf) -> Tool {
     let outbox: Arc<Path> = outbox.into();
-    Tool::new("send_email", "Sends an email").requires_approval().handler(
-        move |email: Email, ctx: CallContext| {
+    Tool::new("send_email", "Sends an email.")
+        .input_schema_json(schema(&[("to", "string"), ("subject", "string"), ("body", "string")]))
+        .requires_approval()
+        .handler(move |email: Email, ctx: CallContext| {
             let outbox = Arc::clone(&outbox);
             async move {
                 let sent = Sent { idempotency_key: ctx.idempotency_key(), email: &email };
                 append(&outbox, &sent)?;
                 Ok(format!("sent to {}", email.to))
             }
-        },
-    )
+        })
 }
 
 /// Appends a line with a single write, so that no reader sees half an email.
