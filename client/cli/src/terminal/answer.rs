@@ -6,6 +6,15 @@ use agentloop_client::v1::{
     AnswerInPlace, Approve, ApproveWithEdits, Decision, Deny, DenyAndStop, HumanRequest, HumanRequestKind,
     Selection, decision::Decision as Kind, submit_input_request::Input,
 };
+use serde_json::Value;
+
+use crate::terminal::format::first_line;
+
+/// Bound on a mistyped word that is repeated.
+const WORD_CHARS: usize = 40;
+
+/// The line that is an empty answer. An empty line is none, so that a stray Enter answers nothing.
+const EMPTY: &str = "\"\"";
 
 /// The questions that wait for an answer. Only the first one is asked.
 #[derive(Debug, Default)]
@@ -22,15 +31,17 @@ pub(crate) enum ParsedLine {
     Decision(Box<HumanRequest>, Kind),
     /// An answer to the first question, which asks for text or a choice.
     Input(Box<HumanRequest>, Input),
-    /// The line is no answer: ask again with this text.
+    /// The line begins an answer: ask for the rest with this text.
     Ask(&'static str),
+    /// The line is no answer, for this reason: ask again.
+    Unclear(String),
 }
 
-const CHOICES: &str = "  [y]es, [n]o MESSAGE, [e]dit arguments, [a]nswer in its place TEXT, [s]top the run: ";
+const CHOICES: &str = "  [y]es, [n]o MESSAGE, [e]dit JSON, [a]nswer in its place TEXT, [s]top the run: ";
 const CHOICES_IN_DOUBT: &str = "  [y] run it once more, [n]o: its outcome stays unknown, [a] this was its outcome TEXT, [s]top the run: ";
 const TEXT: &str = "  your answer: ";
 const ONE_OPTION: &str = "  the number of your choice: ";
-const SOME_OPTIONS: &str = "  the numbers of your choice, with commas between them: ";
+const SOME_OPTIONS: &str = "  the numbers of your choice, with commas between them (0: none): ";
 const NEW_ARGUMENTS: &str = "  new arguments, a JSON object: ";
 
 impl Questions {
@@ -70,52 +81,112 @@ impl Questions {
     /// Parses a line as an answer to the first question; `None` without a question.
     pub(crate) fn parse(&mut self, line: &str) -> Option<ParsedLine> {
         let first = self.first()?;
-        if self.editing {
-            let kind = Kind::ApproveWithEdits(ApproveWithEdits { arguments_json: line.trim().to_owned() });
-            let decided = ParsedLine::Decision(Box::new(first.clone()), kind);
-            self.editing = false;
-            return Some(decided);
+        Some(match first.kind() {
+            _ if self.editing => self.edited(line),
+            HumanRequestKind::Prompt => written(first, line),
+            HumanRequestKind::Select => match selection(first, line) {
+                Ok(chosen) => ParsedLine::Input(Box::new(first.clone()), Input::Selection(chosen)),
+                Err(why) => ParsedLine::Unclear(why),
+            },
+            _ => self.decided(line),
+        })
+    }
+
+    /// Parses the line with the new arguments of the first question's call.
+    fn edited(&mut self, line: &str) -> ParsedLine {
+        self.editing = false;
+        match self.first() {
+            Some(first) if !line.trim().is_empty() => with_arguments(first, line.trim()),
+            _ => ParsedLine::Unclear("nothing was entered, so nothing is edited".to_owned()),
         }
-        match first.kind() {
-            HumanRequestKind::Prompt => {
-                return Some(ParsedLine::Input(Box::new(first.clone()), Input::Text(line.to_owned())));
-            }
-            HumanRequestKind::Select => {
-                return match selection(first, line) {
-                    Some(chosen) => {
-                        Some(ParsedLine::Input(Box::new(first.clone()), Input::Selection(chosen)))
-                    }
-                    None => self.choices().map(ParsedLine::Ask),
-                };
-            }
-            _ => {}
-        }
+    }
+
+    /// Parses a line as a decision on the first question's call.
+    fn decided(&mut self, line: &str) -> ParsedLine {
+        let Some(first) = self.waiting.front() else { return ParsedLine::Unclear(String::new()) };
+        let can_edit = first.kind() != HumanRequestKind::InDoubt;
         let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
         let text = rest.trim().to_owned();
         let kind = match word.to_ascii_lowercase().as_str() {
-            "y" | "yes" => Kind::Approve(Approve {}),
+            "y" | "yes" if text.is_empty() => Kind::Approve(Approve {}),
+            "y" | "yes" => {
+                return ParsedLine::Unclear("`y` takes no text; `n TEXT` and `a TEXT` do".to_owned());
+            }
             "n" | "no" => Kind::Deny(Deny { message: text }),
             "s" | "stop" => Kind::DenyAndStop(DenyAndStop { message: text }),
             "a" | "answer" if !text.is_empty() => Kind::AnswerInPlace(AnswerInPlace { output: text }),
-            "e" | "edit" if first.kind() != HumanRequestKind::InDoubt => {
-                self.editing = true;
-                return Some(ParsedLine::Ask(NEW_ARGUMENTS));
+            "a" | "answer" => {
+                return ParsedLine::Unclear("`a` needs the text that stands for the result".to_owned());
             }
-            _ => return self.choices().map(ParsedLine::Ask),
+            "e" | "edit" if can_edit && !text.is_empty() => return with_arguments(first, &text),
+            "e" | "edit" if can_edit => {
+                self.editing = true;
+                return ParsedLine::Ask(NEW_ARGUMENTS);
+            }
+            "e" | "edit" => return ParsedLine::Unclear("a call in doubt cannot be edited".to_owned()),
+            "" => return ParsedLine::Unclear("an empty line decides nothing".to_owned()),
+            _ => {
+                let letters = if can_edit { "y, n, e, a or s" } else { "y, n, a or s" };
+                return ParsedLine::Unclear(format!(
+                    "`{}` is no answer: enter {letters}",
+                    first_line(word, WORD_CHARS)
+                ));
+            }
         };
-        Some(ParsedLine::Decision(Box::new(first.clone()), kind))
+        ParsedLine::Decision(Box::new(first.clone()), kind)
     }
 }
 
-/// The options with these numbers, counted from 1; `None` if the line is no valid answer.
-fn selection(request: &HumanRequest, line: &str) -> Option<Selection> {
-    let numbers: Vec<&str> = line.split(',').map(str::trim).filter(|number| !number.is_empty()).collect();
-    if !request.multiple && numbers.len() != 1 {
-        return None;
+/// Approval with these arguments, if they are a JSON object.
+fn with_arguments(request: &HumanRequest, json: &str) -> ParsedLine {
+    match json_object(json) {
+        Ok(arguments_json) => ParsedLine::Decision(
+            Box::new(request.clone()),
+            Kind::ApproveWithEdits(ApproveWithEdits { arguments_json }),
+        ),
+        Err(why) => ParsedLine::Unclear(why),
     }
-    let option = |number: &str| request.options.get(number.parse::<usize>().ok()?.checked_sub(1)?);
-    let option_ids: Option<Vec<String>> =
-        numbers.into_iter().map(|number| Some(option(number)?.id.clone())).collect();
+}
+
+/// The line as the text that was asked for.
+fn written(request: &HumanRequest, line: &str) -> ParsedLine {
+    if line.trim().is_empty() {
+        return ParsedLine::Unclear(format!("an empty line answers nothing: {EMPTY} sends an empty answer"));
+    }
+    let text = if line.trim() == EMPTY { String::new() } else { line.to_owned() };
+    ParsedLine::Input(Box::new(request.clone()), Input::Text(text))
+}
+
+/// Checks that a text is a JSON object, and trims it. Large numbers stay as they were entered.
+pub(crate) fn json_object(text: &str) -> Result<String, String> {
+    match serde_json::from_str::<Value>(text) {
+        Ok(Value::Object(_)) => Ok(text.trim().to_owned()),
+        Ok(_) => Err("the arguments must be a JSON object".to_owned()),
+        Err(error) => Err(format!("no JSON: {error}")),
+    }
+}
+
+/// The options with these numbers, counted from 1.
+///
+/// # Errors
+/// The reason why the line is no answer.
+fn selection(request: &HumanRequest, line: &str) -> Result<Selection, String> {
+    let numbers: Vec<&str> = line.split(',').map(str::trim).filter(|number| !number.is_empty()).collect();
+    let how = if request.multiple { "its numbers answer, 0 chooses none" } else { "its number answers" };
+    match numbers[..] {
+        [] => return Err(format!("an empty line chooses nothing: {how}")),
+        ["0"] if request.multiple => return Ok(Selection::default()),
+        [_, _, ..] if !request.multiple => return Err("one option only: enter one number".to_owned()),
+        _ => {}
+    }
+    let option = |number: &&str| {
+        let option = number.parse::<usize>().ok().and_then(|n| request.options.get(n.checked_sub(1)?));
+        option.map(|option| option.id.clone()).ok_or_else(|| {
+            let count = request.options.len();
+            format!("`{}` is no option: enter a number from 1 to {count}", first_line(number, WORD_CHARS))
+        })
+    };
+    let option_ids: Result<Vec<String>, String> = numbers.iter().map(option).collect();
     option_ids.map(|option_ids| Selection { option_ids })
 }
 
@@ -155,13 +226,28 @@ mod tests {
         check("n", Kind::Deny(Deny { message: String::new() }));
         check("n not this one", Kind::Deny(Deny { message: "not this one".into() }));
         check("s enough", Kind::DenyAndStop(DenyAndStop { message: "enough".into() }));
+        check(
+            "e {\"a\": 1}",
+            Kind::ApproveWithEdits(ApproveWithEdits { arguments_json: "{\"a\": 1}".into() }),
+        );
         check("a by hand", Kind::AnswerInPlace(AnswerInPlace { output: "by hand".into() }));
     }
 
     #[test]
     fn an_unclear_line_is_asked_again() {
-        for line in ["", "maybe", "a", "yesterday"] {
-            assert_eq!(asked().parse(line), Some(ParsedLine::Ask(CHOICES)), "{line}");
+        for (line, told) in [
+            ("", "an empty line decides nothing"),
+            ("maybe", "`maybe` is no answer: enter y, n, e, a or s"),
+            ("yesterday", "`yesterday` is no answer"),
+            ("y but why", "`y` takes no text"),
+            ("a", "`a` needs the text"),
+            ("e [1]", "must be a JSON object"),
+            ("e {", "no JSON"),
+        ] {
+            match asked().parse(line) {
+                Some(ParsedLine::Unclear(why)) => assert!(why.contains(told), "{line}: {why}"),
+                other => panic!("{line}: {other:?}"),
+            }
         }
     }
 
@@ -174,13 +260,17 @@ mod tests {
             Some(ParsedLine::Decision(_, kind)) => assert_eq!(kind, edited),
             other => panic!("{other:?}"),
         }
+        questions.parse("e");
+        assert!(matches!(questions.parse(""), Some(ParsedLine::Unclear(_))));
+        assert!(matches!(questions.parse("y"), Some(ParsedLine::Decision(..))), "it is a decision again");
     }
 
     #[test]
     fn a_call_in_doubt_cannot_be_edited() {
         let mut questions = Questions::default();
         questions.add(request("q1", HumanRequestKind::InDoubt));
-        assert_eq!(questions.parse("e"), Some(ParsedLine::Ask(CHOICES_IN_DOUBT)));
+        let told = Some(ParsedLine::Unclear("a call in doubt cannot be edited".into()));
+        assert_eq!(questions.parse("e"), told);
     }
 
     #[test]
@@ -191,6 +281,12 @@ mod tests {
             let Some(ParsedLine::Input(_, input)) = questions.parse(line) else { panic!("{line}") };
             assert_eq!(input, Input::Text(line.into()));
         }
+        for line in ["", "  "] {
+            let Some(ParsedLine::Unclear(why)) = questions.parse(line) else { panic!("{line:?}") };
+            assert!(why.contains(EMPTY), "{why}");
+        }
+        let Some(ParsedLine::Input(_, input)) = questions.parse(EMPTY) else { panic!("an empty answer") };
+        assert_eq!(input, Input::Text(String::new()));
     }
 
     #[test]
@@ -211,18 +307,19 @@ mod tests {
             (false, "x", None),
             (false, "1,2", None),
             (true, "2, 1", Some(&["y", "x"])),
-            (true, "", Some(&[])),
+            (true, "", None),
+            (true, "0", Some(&[])),
+            (true, "0,1", None),
             (true, "1,3", None),
         ];
         for (multiple, line, expected) in cases {
             let mut questions = asked(multiple);
-            let again = questions.choices().map(ParsedLine::Ask);
             match (questions.parse(line), expected) {
                 (Some(ParsedLine::Input(_, Input::Selection(chosen))), Some(ids)) => {
                     assert_eq!(chosen.option_ids, ids, "{line}");
                 }
-                (reply, None) => assert_eq!(reply, again, "{line}"),
-                (reply, Some(_)) => panic!("{line}: {reply:?}"),
+                (Some(ParsedLine::Unclear(why)), None) => assert!(!why.is_empty(), "{line}"),
+                (reply, _) => panic!("{line}: {reply:?}"),
             }
         }
     }

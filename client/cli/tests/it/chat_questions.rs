@@ -15,6 +15,8 @@ async fn a_text_is_asked_for_and_given() {
     chat.types("which town\r");
     chat.sees("Which town?").await;
     chat.sees("your answer:").await;
+    chat.types("\r");
+    chat.sees("nothing is written: ctrl-E sends an empty answer").await;
     chat.types("Ulm y\r");
     chat.sees("answered: Ulm y by tester").await;
     chat.sees("So it is: Ulm y.").await;
@@ -26,6 +28,10 @@ async fn one_of_several_options_is_chosen() {
     let server = Server::start().await;
     let mut chat = talk(&server, &[]).await;
     chat.types("which colour\r");
+    chat.sees("↑↓ picks, Enter answers").await;
+    chat.types("\r");
+    chat.sees("nothing is picked").await;
+    chat.types("\x1b[B");
     chat.sees("→  red").await;
     chat.types("\x1b[B");
     chat.sees("→  green").await;
@@ -39,6 +45,8 @@ async fn several_options_are_chosen() {
     let mut chat = talk(&server, &[]).await;
     chat.types("which days\r");
     chat.sees("Space marks, Enter answers").await;
+    chat.types("\r");
+    chat.sees("nothing is marked").await;
     chat.types(" \x1b[B\x1b[B ");
     chat.sees("[x] Monday").await;
     chat.sees("[ ] Tuesday").await;

@@ -10,18 +10,20 @@ use agentloop_client::v1::{
     submit_input_request::Input,
 };
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use serde_json::Value;
 
 pub(crate) use self::remember::{RuleDraft, SCOPES};
 use super::editor::Editor;
-use crate::{terminal::answer::decision, terminal::text::escape_hidden};
+use crate::terminal::{
+    answer::{decision, json_object},
+    text::escape_hidden,
+};
 
 /// An open question, with the state of its answer.
 #[derive(Debug)]
 pub(crate) struct Card {
     pub(crate) request: HumanRequest,
     pub(crate) stage: Stage,
-    /// The reason why the last answer was refused.
+    /// The reason why the last answer was refused, or why Enter answered nothing.
     pub(crate) error: Option<String>,
     /// True while an answer is being sent. It cannot be changed then.
     pub(crate) sent: bool,
@@ -37,8 +39,8 @@ pub(crate) enum Stage {
     Writing { of: Option<Choice>, editor: Box<Editor> },
     /// The person writes a rule that is remembered with the decision.
     RuleDraft(Box<RuleDraft>),
-    /// The person picks options.
-    Selecting { at: usize, chosen: BTreeSet<usize> },
+    /// The person picks options. Of a choice of one, none is picked at first, so that a stray Enter answers nothing.
+    Selecting { at: Option<usize>, chosen: BTreeSet<usize> },
 }
 
 /// A choice for a decision on a tool call.
@@ -87,7 +89,9 @@ impl Card {
             HumanRequestKind::Prompt => {
                 Stage::Writing { of: None, editor: Box::new(Editor::new("your answer")) }
             }
-            HumanRequestKind::Select => Stage::Selecting { at: 0, chosen: BTreeSet::new() },
+            HumanRequestKind::Select => {
+                Stage::Selecting { at: request.multiple.then_some(0), chosen: BTreeSet::new() }
+            }
             _ => Stage::Choosing { picked: None, typed: 0 },
         };
         Card { request, stage, error: None, sent: false }
@@ -121,8 +125,16 @@ impl Card {
         self.error = None;
         match &mut self.stage {
             Stage::Choosing { .. } => self.choose(key, by),
-            Stage::Writing { editor, .. } => {
+            Stage::Writing { of, editor } => {
+                let answers = matches!(of, None | Some(Choice::Answer));
                 if key.code == KeyCode::Enter && key.modifiers == KeyModifiers::NONE {
+                    if answers && editor.text().trim().is_empty() {
+                        self.error = Some("nothing is written: ctrl-E sends an empty answer".to_owned());
+                        return CardOutcome::None;
+                    }
+                    return self.written(by);
+                }
+                if answers && is_empty_answer(key) && editor.text().trim().is_empty() {
                     return self.written(by);
                 }
                 editor.key(key);
@@ -188,6 +200,7 @@ impl Card {
                 if let Some(choice) = *picked {
                     return self.take(choice, by);
                 }
+                self.error = Some("nothing is picked: a letter or ↑↓ picks, then Enter confirms".to_owned());
             }
             _ => {}
         }
@@ -240,21 +253,42 @@ impl Card {
             return CardOutcome::None;
         }
         match key.code {
-            KeyCode::Down | KeyCode::Tab => *at = (*at + 1) % count,
-            KeyCode::Up | KeyCode::BackTab => *at = (*at + count - 1) % count,
-            // Space marks an option, or removes the mark.
-            KeyCode::Char(' ') if self.request.multiple && !chosen.remove(at) => {
-                chosen.insert(*at);
+            KeyCode::Down | KeyCode::Tab => *at = Some(at.map_or(0, |at| (at + 1) % count)),
+            KeyCode::Up | KeyCode::BackTab => {
+                *at = Some(at.map_or(count, |at| at + count).saturating_sub(1) % count);
             }
-            KeyCode::Enter => {
-                let picked: Vec<usize> =
-                    if self.request.multiple { chosen.iter().copied().collect() } else { vec![*at] };
-                let option_ids = picked.into_iter().map(|n| self.request.options[n].id.clone()).collect();
-                return self.answered(Input::Selection(Selection { option_ids }), by);
+            // Space marks an option, or removes the mark.
+            KeyCode::Char(' ') if self.request.multiple => {
+                if let Some(at) = *at
+                    && !chosen.remove(&at)
+                {
+                    chosen.insert(at);
+                }
+            }
+            KeyCode::Enter => return self.selected(by),
+            _ if self.request.multiple && chosen.is_empty() && is_empty_answer(key) => {
+                return self.answered(Input::Selection(Selection::default()), by);
             }
             _ => {}
         }
         CardOutcome::None
+    }
+
+    /// Sends the picked options. Without one, says which keys answer.
+    fn selected(&mut self, by: &str) -> CardOutcome {
+        let Stage::Selecting { at, chosen } = &self.stage else { return CardOutcome::None };
+        let (picked, otherwise): (Vec<usize>, _) = match self.request.multiple {
+            true => {
+                (chosen.iter().copied().collect(), "nothing is marked: Space marks, ctrl-E answers with none")
+            }
+            false => (at.iter().copied().collect(), "nothing is picked: ↑↓ picks, then Enter answers"),
+        };
+        if picked.is_empty() {
+            self.error = Some(otherwise.to_owned());
+            return CardOutcome::None;
+        }
+        let option_ids = picked.into_iter().map(|n| self.request.options[n].id.clone()).collect();
+        self.answered(Input::Selection(Selection { option_ids }), by)
     }
 
     fn decided(&mut self, kind: Kind, by: &str) -> CardOutcome {
@@ -310,14 +344,9 @@ impl Choice {
     }
 }
 
-/// Checks that a text is a JSON object, and trims it.
-fn json_object(text: &str) -> Result<String, String> {
-    match serde_json::from_str::<Value>(text) {
-        // The text itself is sent, so that large numbers stay as they were typed.
-        Ok(Value::Object(_)) => Ok(text.trim().to_owned()),
-        Ok(_) => Err("the arguments must be a JSON object".to_owned()),
-        Err(error) => Err(format!("no JSON: {error}")),
-    }
+/// True for the key that sends an empty answer, which Enter does not.
+fn is_empty_answer(key: KeyEvent) -> bool {
+    key.code == KeyCode::Char('e') && key.modifiers == KeyModifiers::CONTROL
 }
 
 #[cfg(test)]

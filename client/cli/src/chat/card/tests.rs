@@ -20,7 +20,7 @@ fn card(kind: HumanRequestKind) -> Card {
     Card::new(request(kind))
 }
 
-/// Presses keys: one per character, with `⏎`, `⎋`, `↓`, `↑` and `⌫` for the special ones.
+/// Presses keys: one per character, with `⏎`, `⎋`, `↓`, `↑` and `⌫` for the special ones, and `ⓔ` for ctrl-E.
 fn press(card: &mut Card, keys: &str) -> CardOutcome {
     let mut outcome = CardOutcome::None;
     for key in keys.chars() {
@@ -31,9 +31,11 @@ fn press(card: &mut Card, keys: &str) -> CardOutcome {
             '↑' => KeyCode::Up,
             '⌫' => KeyCode::Backspace,
             '⇥' => KeyCode::Tab,
+            'ⓔ' => KeyCode::Char('e'),
             c => KeyCode::Char(c),
         };
-        outcome = card.key(KeyEvent::new(code, KeyModifiers::NONE), "me");
+        let modifiers = if key == 'ⓔ' { KeyModifiers::CONTROL } else { KeyModifiers::NONE };
+        outcome = card.key(KeyEvent::new(code, modifiers), "me");
     }
     outcome
 }
@@ -143,17 +145,50 @@ fn a_prompt_is_answered_by_a_text() {
 
 #[test]
 fn one_option_is_selected() {
-    for (keys, id) in [("⏎", "x"), ("↓⏎", "y"), ("↑⏎", "z"), ("↓↓↓⏎", "x"), (" ⏎", "x")] {
+    for (keys, id) in [("↓⏎", "x"), ("↓↓⏎", "y"), ("↑⏎", "z"), ("↓↓↓↓⏎", "x"), ("⏎↓⏎", "x")]
+    {
         answers(&mut card(HumanRequestKind::Select), keys, selection(&[id]));
     }
 }
 
 #[test]
 fn several_options_are_selected() {
-    for (keys, ids) in [("⏎", &[][..]), (" ↓↓ ⏎", &["x", "z"]), (" ↓ ↑ ⏎", &["y"])] {
+    for (keys, ids) in [("ⓔ", &[][..]), ("⏎ⓔ", &[]), (" ↓↓ ⏎", &["x", "z"]), (" ↓ ↑ ⏎", &["y"])]
+    {
         let mut card = Card::new(HumanRequest { multiple: true, ..request(HumanRequestKind::Select) });
         answers(&mut card, keys, selection(ids));
     }
+}
+
+/// Enter alone answers no question of any kind, and says which key does.
+#[test]
+fn a_stray_enter_answers_nothing() {
+    let multiple = HumanRequest { multiple: true, ..request(HumanRequestKind::Select) };
+    let cases = [
+        (request(HumanRequestKind::Prompt), "⏎", "ctrl-E"),
+        (request(HumanRequestKind::Prompt), "  ⏎", "ctrl-E"),
+        (request(HumanRequestKind::Select), "⏎", "↑↓"),
+        (request(HumanRequestKind::Select), " ⓔ⏎", "↑↓"),
+        (multiple.clone(), "⏎", "Space"),
+        (multiple, "  ⏎⏎", "ctrl-E"),
+        (request(HumanRequestKind::Approve), "⏎", "a letter"),
+        (request(HumanRequestKind::Approve), "a⏎⏎", "ctrl-E"),
+    ];
+    for (request, keys, told) in cases {
+        let mut card = Card::new(request);
+        assert_eq!(press(&mut card, keys), CardOutcome::None, "{keys}");
+        assert!(
+            !card.sent && card.error.as_ref().is_some_and(|error| error.contains(told)),
+            "{keys}: {card:?}"
+        );
+    }
+}
+
+#[test]
+fn an_empty_text_has_a_key_of_its_own() {
+    answers(&mut card(HumanRequestKind::Prompt), "ⓔ", Input::Text(String::new()));
+    let mut written = card(HumanRequestKind::Prompt);
+    assert_eq!(press(&mut written, "redⓔ"), CardOutcome::None, "it sends nothing else");
 }
 
 #[test]

@@ -151,23 +151,24 @@ fn choices(card: &Card, picked: Option<Choice>, room: usize) -> Vec<Line<'static
 /// The options that fit, around the cursor.
 fn options(
     card: &Card,
-    at: usize,
+    at: Option<usize>,
     chosen: &std::collections::BTreeSet<usize>,
     area: Rect,
 ) -> Vec<Line<'static>> {
-    let room = usize::from(area.height).saturating_sub(HINT_ROWS).max(1);
-    let first = (at + 1).saturating_sub(room);
+    let errors = card.error.as_ref().map_or(0, |error| wrap(error, usize::from(area.width)).len());
+    let room = usize::from(area.height).saturating_sub(HINT_ROWS + errors).max(1);
+    let first = at.map_or(0, |at| (at + 1).saturating_sub(room));
     let options = card.request.options.iter().enumerate().skip(first).take(room);
     let line = |(n, option): (usize, &agentloop_client::v1::SelectOption)| {
         let mark = match (card.request.multiple, chosen.contains(&n)) {
             (true, true) => "[x]",
             (true, false) => "[ ]",
-            (false, _) if n == at => " → ",
+            (false, _) if Some(n) == at => " → ",
             (false, _) => "   ",
         };
         let label = if option.label.is_empty() { &option.id } else { &option.label };
         let text = format!("{mark} {}", format::first_line(&sanitize(label), 200));
-        if n == at { Line::styled(text, PICKED) } else { Line::raw(text) }
+        if Some(n) == at { Line::styled(text, PICKED) } else { Line::raw(text) }
     };
     options.map(line).collect()
 }

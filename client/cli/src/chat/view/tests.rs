@@ -251,6 +251,10 @@ fn questions_of_every_kind_are_shown() {
     };
     let mut app = running();
     asks(&mut app, select.clone());
+    sees(&mut app, &["    red", "↑↓ picks, Enter answers"]);
+    press(&mut app, KeyCode::Enter);
+    sees(&mut app, &["nothing is picked: ↑↓ picks, then Enter answers", "    red"]);
+    press(&mut app, KeyCode::Down);
     sees(&mut app, &["a question", "Which colour?", "→  red", "green", "    b", "Enter answers"]);
 
     let mut app = running();

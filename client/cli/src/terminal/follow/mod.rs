@@ -160,6 +160,12 @@ impl RunFollower {
             Some(ParsedLine::Decision(request, kind)) => self.submit(&request, kind).await?,
             Some(ParsedLine::Input(request, input)) => self.submit_input(&request, input).await?,
             Some(ParsedLine::Ask(text)) => self.follow.view.prompt(text)?,
+            Some(ParsedLine::Unclear(why)) => {
+                self.follow.view.note(&format!("  {}", self.follow.view.style().strip_unsafe(&why)))?;
+                if let Some(choices) = self.questions.choices() {
+                    self.follow.view.prompt(choices)?;
+                }
+            }
             None => {}
         }
         Ok(None)
