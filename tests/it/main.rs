@@ -6,6 +6,7 @@ mod ask_human;
 mod background;
 mod bad_input;
 mod busy_session;
+mod container;
 mod context;
 mod documents;
 mod extensions;

@@ -1,6 +1,11 @@
 //! The server inside this process. No other file uses the server's library.
 
-use std::{error::Error, net::SocketAddr, path::Path, process::ExitCode};
+use std::{
+    error::Error,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::Path,
+    process::ExitCode,
+};
 
 use agentloop_server::{app::Server, config::Config, lifecycle::Signals, telemetry};
 
@@ -18,6 +23,23 @@ pub(crate) async fn serve(file: Option<&Path>, accept_loss: bool) -> Result<Exit
     let server = Box::pin(Server::start(config)).await.map_err(failed)?;
     eprintln!("agentloop listens on http://{}", server.address());
     Ok(ExitCode::from(server.run_until(signals).await.code()))
+}
+
+/// The URL of the server that the environment configures, as seen from this machine.
+pub(crate) fn configured_url() -> Result<String, Failure> {
+    let file = std::env::var_os("AGENTLOOP_CONFIG").filter(|path| !path.is_empty());
+    let config = Config::load(file.as_deref().map(Path::new)).map_err(failed)?;
+    Ok(format!("http://{}", from_here(config.server.listen)))
+}
+
+/// The address at which this machine reaches a server that listens on `listen`.
+fn from_here(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
 }
 
 impl EmbeddedServer {
@@ -50,4 +72,21 @@ fn failed(error: impl Error) -> Failure {
         cause = error.source();
     }
     Failure::Other(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_every_interface_is_reached_by_loopback() {
+        for (listen, reached) in [
+            ("0.0.0.0:80", "127.0.0.1:80"),
+            ("[::]:80", "[::1]:80"),
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("10.0.0.9:2", "10.0.0.9:2"),
+        ] {
+            assert_eq!(from_here(listen.parse().expect("an address")).to_string(), reached);
+        }
+    }
 }

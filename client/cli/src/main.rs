@@ -11,8 +11,6 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use crate::{
     args::{Cli, Command},
     exit::Failure,
@@ -20,7 +18,7 @@ use crate::{
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::of_process() {
         Ok(cli) => cli,
         Err(error) => return terminal::usage_error::report(&error),
     };
@@ -53,7 +51,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Sessions(args) => command::sessions::sessions(&global, args).await,
         Command::Tools => command::tools::tools(&global).await,
         Command::Host(args) => command::host::host(&global, args).await,
-        Command::Health => command::health::health(&global).await,
+        Command::Health(args) => command::health::health(&global, &args).await,
         Command::Completions(args) => command::completions::completions(&args),
     };
     exit.map(ExitCode::from)

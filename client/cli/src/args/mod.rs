@@ -3,10 +3,13 @@
 mod live_run;
 mod policy;
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use agentloop_client::{Backoff, Client, Error, v1::RunStatus};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    error::ErrorKind, parser::ValueSource,
+};
 
 pub(crate) use self::{
     live_run::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
@@ -30,8 +33,7 @@ Exit codes:
 
 const GLOBAL: &str = "Options of every command that talks to a server";
 
-/// Runs agents: a prompt goes to a model, the tools it asks for run on tool hosts, humans approve what they must, and
-/// everything that happens can be watched, left and taken up again.
+/// Runs agents: models that use your tools and ask before they act.
 #[derive(Debug, Parser)]
 #[command(name = "agentloop", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -41,7 +43,63 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options of every subcommand.
+/// Commands that talk to no server: the options of [`Global`] mean nothing to them.
+const ALONE: [&str; 3] = ["serve", "demo", "completions"];
+
+/// The options of [`Global`], by id.
+const GLOBALS: [&str; 4] = ["server", "token", "output", "as_json"];
+
+impl Cli {
+    /// Parses the arguments of this process.
+    ///
+    /// # Errors
+    /// Wrong usage, or a wish for help.
+    pub(crate) fn of_process() -> Result<Cli, clap::Error> {
+        Cli::of(std::env::args_os())
+    }
+
+    fn of(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
+        let mut command = Cli::whole_command();
+        let matches = command.try_get_matches_from_mut(arguments)?;
+        refuse_unused(&mut command, &matches)?;
+        Cli::from_arg_matches(&matches)
+    }
+
+    /// The command line, where each command shows only options that it uses.
+    pub(crate) fn whole_command() -> clap::Command {
+        let mut command = Cli::command();
+        // This gives each subcommand the global options, so that they can be hidden.
+        command.build();
+        for name in ALONE {
+            command = command.mut_subcommand(name, |alone| {
+                alone.mut_args(|arg| {
+                    let unused = GLOBALS.contains(&arg.get_id().as_str());
+                    if unused { arg.hide(true) } else { arg }
+                })
+            });
+        }
+        command
+    }
+}
+
+/// Refuses an option that the command would ignore: whoever gives `serve` a token must not believe that it protects.
+fn refuse_unused(command: &mut clap::Command, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some((name, given)) = matches.subcommand().filter(|(name, _)| ALONE.contains(name)) else {
+        return Ok(());
+    };
+    let unused = GLOBALS.iter().find(|id| given.value_source(id) == Some(ValueSource::CommandLine));
+    match unused {
+        None => Ok(()),
+        Some(id) => {
+            let option = if *id == "as_json" { "json" } else { id };
+            let message = format!("--{option} is for commands that talk to a server, and `{name}` does not");
+            let command = command.find_subcommand_mut(name).expect("it was matched");
+            Err(command.error(ErrorKind::UnknownArgument, message))
+        }
+    }
+}
+
+/// Options of every subcommand that talks to a server.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
     /// The server's address
@@ -116,8 +174,7 @@ pub(crate) enum Command {
     /// List the registered tools and the hosts that serve them
     Tools,
     Host(HostArgs),
-    /// Ask whether the server is ready: exits with 0 if it is
-    Health,
+    Health(HealthArgs),
     Completions(CompletionsArgs),
 }
 
@@ -126,6 +183,13 @@ pub(crate) enum Command {
 /// Runs the server until it is told to stop: a first signal lets it finish what it does, a second one ends it at once.
 /// Every unfinished run goes on with the next start.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Configuration:
+  server/agentloop.example.toml in the repository has every key, with its meaning and default. Without a file, an
+  API key in the environment is enough:
+
+  OPENAI_API_KEY=... agentloop serve
+  agentloop run --model openai/gpt-6-luna 'Hello'")]
 pub(crate) struct ServeArgs {
     /// The configuration file (TOML). Without one: loopback, port 50051, and what the environment says
     #[arg(long, short, value_name = "FILE", env = "AGENTLOOP_CONFIG")]
@@ -133,6 +197,14 @@ pub(crate) struct ServeArgs {
     /// Start with a database that lacks what it had, such as one whose write-ahead log was deleted
     #[arg(long)]
     pub(crate) accept_loss: bool,
+}
+
+/// Ask whether the server is ready: exits with 0 if it is
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// Ask the server that the configuration of this machine starts: the file of AGENTLOOP_CONFIG, and the environment
+    #[arg(long)]
+    pub(crate) local: bool,
 }
 
 /// Show everything at work: server, tool host, a run with an approval
@@ -327,6 +399,27 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn only_commands_that_talk_to_a_server_offer_its_options() {
+        let parse = |args: &[&str]| Cli::of(["agentloop"].iter().chain(args));
+        let help = |command| parse(&[command, "--help"]).expect_err("help").to_string();
+        for command in ALONE {
+            let shown = help(command);
+            assert!(!shown.contains("--token") && !shown.contains("--server"), "{command}: {shown}");
+            assert!(!shown.contains(GLOBAL), "{command}: {shown}");
+        }
+        for command in ["run", "runs", "host", "health"] {
+            assert!(help(command).contains("--token"), "{command}");
+        }
+        for args in
+            [&["serve", "--token", "t"][..], &["--server", "u", "demo"], &["completions", "bash", "--json"]]
+        {
+            let refused = parse(args).expect_err("they mean nothing").to_string();
+            assert!(refused.contains("talk to a server"), "{refused}");
+        }
+        assert!(parse(&["serve", "--config", "f"]).is_ok() && parse(&["--server", "u", "runs"]).is_ok());
     }
 
     #[test]

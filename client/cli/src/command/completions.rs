@@ -2,8 +2,6 @@
 
 use std::io::{self, Write as _};
 
-use clap::CommandFactory as _;
-
 use crate::{
     args::{Cli, CompletionsArgs},
     exit::{Exit, Failure},
@@ -11,7 +9,7 @@ use crate::{
 
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "agentloop", &mut script);
+    clap_complete::generate(args.shell, &mut Cli::whole_command(), "agentloop", &mut script);
     io::stdout().write_all(&script)?;
     Ok(Exit::Completed)
 }

@@ -1,12 +1,17 @@
 //! `agentloop health`: exits with 0 if the server is ready.
 
 use crate::{
-    args::Global,
+    args::{Global, HealthArgs},
+    embedded,
     exit::{Exit, Failure},
     terminal::print,
 };
 
-pub(crate) async fn health(global: &Global) -> Result<Exit, Failure> {
+pub(crate) async fn health(global: &Global, args: &HealthArgs) -> Result<Exit, Failure> {
+    let global = match args.local {
+        true => Global { server: embedded::configured_url()?, ..global.clone() },
+        false => global.clone(),
+    };
     let ready = global.client()?.is_ready().await?;
     if global.json() {
         // The JSON of the standard gRPC health response.

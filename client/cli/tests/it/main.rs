@@ -11,6 +11,8 @@ mod chat_queue;
 #[cfg(unix)]
 mod chat_terminal;
 mod demo;
+#[cfg(unix)]
+mod health;
 mod host;
 mod process;
 #[cfg(unix)]

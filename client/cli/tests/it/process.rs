@@ -12,9 +12,11 @@ use agentloop_client_testing::timeout::soon;
 /// The command with this server, without the environment variables that it reads.
 pub(crate) fn agentloop(url: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agentloop"));
+    if !matches!(args.first(), Some(&("serve" | "demo"))) {
+        command.args(["--server", url]);
+    }
     command
         .args(args)
-        .args(["--server", url])
         .env_remove("AGENTLOOP_SERVER")
         .env_remove("AGENTLOOP_TOKEN")
         .stdin(Stdio::null())

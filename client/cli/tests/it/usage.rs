@@ -14,6 +14,7 @@ fn wrong_usage_is_one_line_and_code_2() {
         (&["runs", "--status", "lost"], "no such status"),
         (&["watch", "r", "--after", "x"], "invalid digit"),
         (&["health", "--server", "no address"], "agentloop: "),
+        (&["serve", "--token", "t"], "--token is for commands that talk to a server, and `serve` does not"),
     ] {
         let Output { status, stdout, stderr } = agentloop(args);
         let stderr = String::from_utf8(stderr).expect("text");

@@ -1,0 +1,29 @@
+//! `agentloop health`.
+
+use agentloop_client_testing::timeout::soon;
+
+use crate::{process::agentloop, served::Server};
+
+/// A container's health check must find the server wherever its configuration puts it.
+#[tokio::test]
+async fn health_follows_the_configuration_of_this_machine() {
+    let server = Server::start().await;
+    let local = |variables: &[(&str, String)]| {
+        let mut command = agentloop("http://127.0.0.1:1", &["health", "--local"]);
+        command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
+        command
+    };
+    let file = server.file("agentloop.toml").to_str().expect("text").to_owned();
+    let listen = server.url().replace("http://127.0.0.1", "0.0.0.0");
+    let by_file = [("AGENTLOOP_CONFIG", file)];
+    let by_variable =
+        [("AGENTLOOP_SERVER_LISTEN", listen), ("AGENTLOOP_SERVER_ALLOW_INSECURE_REMOTE", "true".to_owned())];
+    for variables in [&by_file[..], &by_variable[..]] {
+        let output = soon(local(variables).output()).await.expect("the command was built");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(output.stdout, b"ready\n");
+    }
+    let nowhere = [("AGENTLOOP_SERVER_LISTEN", "127.0.0.1:1".to_owned())];
+    let output = soon(local(&nowhere).output()).await.expect("the command was built");
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+}

@@ -1,0 +1,89 @@
+//! The container image, as its Dockerfile describes it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use agentloop_core::time::Millis;
+use agentloop_server::config::{Config, Environment, LogFormat, StoreLocation};
+
+/// Time between the signal that asks a container to stop and the one that kills it, where nobody set another.
+const ENGINE_GRACE: Millis = Millis::secs(10);
+
+fn read(path: &str) -> String {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("inside the workspace");
+    fs::read_to_string(top.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The statements of the last stage, without comments, each on one line.
+fn statements() -> Vec<String> {
+    let dockerfile = read("Dockerfile");
+    let lines: Vec<&str> =
+        dockerfile.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()).collect();
+    let whole = lines.join("\n").replace("\\\n", " ");
+    let all: Vec<String> =
+        whole.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let stage = all.iter().rposition(|statement| statement.starts_with("FROM ")).expect("a stage");
+    all[stage..].to_vec()
+}
+
+/// The rest of the statements that begin with this word.
+fn all(word: &str) -> Vec<String> {
+    let begin = format!("{word} ");
+    statements().iter().filter_map(|statement| statement.strip_prefix(&begin).map(str::to_owned)).collect()
+}
+
+fn only(word: &str) -> String {
+    let found = all(word);
+    assert_eq!(found.len(), 1, "{word}: {found:?}");
+    found[0].clone()
+}
+
+fn variables() -> BTreeMap<String, String> {
+    let env = only("ENV");
+    env.split(' ')
+        .map(|pair| pair.split_once('=').unwrap_or_else(|| panic!("{pair}")))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+#[test]
+fn starts_a_server_that_can_be_reached_and_stops_in_time() {
+    let variables = variables();
+    let copied = all("COPY");
+    let file = format!("server/agentloop.example.toml {}", variables["AGENTLOOP_CONFIG"]);
+    assert!(copied.contains(&file), "{copied:?}");
+
+    let environment: Environment =
+        variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let config = Config::parse_with(&read("server/agentloop.example.toml"), "agentloop.toml", &environment);
+    let config = config.unwrap_or_else(|error| panic!("{error}"));
+    assert!(config.server.listen.ip().is_unspecified());
+    assert_eq!(config.server.listen.port().to_string(), only("EXPOSE"));
+    assert!(config.server.shutdown_grace < ENGINE_GRACE, "{:?}", config.server.shutdown_grace);
+    assert_eq!(config.log.format, LogFormat::Json);
+    let StoreLocation::File(database) = config.store.location else { panic!("{:?}", config.store.location) };
+    assert!(database.starts_with(only("VOLUME")), "{}", database.display());
+}
+
+#[test]
+fn asks_for_health_where_the_server_listens() {
+    let check = only("HEALTHCHECK");
+    let (_, command) = check.split_once(" CMD ").expect("a command");
+    assert_eq!(
+        serde_json::from_str::<Vec<String>>(command).expect("JSON"),
+        ["agentloop", "health", "--local"]
+    );
+    assert_eq!((only("ENTRYPOINT"), only("CMD")), (r#"["agentloop"]"#.to_owned(), r#"["serve"]"#.to_owned()));
+    assert_eq!(only("STOPSIGNAL"), "SIGTERM");
+}
+
+/// A variable that the guide does not name cannot be changed by its readers.
+#[test]
+fn is_described_by_the_guide() {
+    let guide = read("server/docs/guide/operating.md");
+    for (name, value) in variables() {
+        assert!(guide.contains(&name) && guide.contains(&value), "{name}={value}");
+    }
+    assert!(guide.contains(&only("VOLUME")));
+}
