@@ -3,7 +3,13 @@
 //! ```text
 //! cargo run -p agentloop-client --example host -- --server 127.0.0.1:50051 --host-id my-host --journal effects.log
 //! ```
-use std::{fs::OpenOptions, io::Write as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs::OpenOptions,
+    io::{self, Write as _},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use agentloop_client::{
     host::{CallContext, HostError, HostEvent, OutputStream, Tool, ToolError, ToolHost},
@@ -45,7 +51,7 @@ struct Email {
 }
 
 async fn send_email(email: Email, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
-    journal.write(&format!("send_email {} {}", ctx.idempotency_key(), email.to))?;
+    journal.write(format!("send_email {} {}", ctx.idempotency_key(), email.to)).await?;
     Ok(format!("sent to {}", email.to))
 }
 
@@ -57,21 +63,21 @@ struct Slow {
 
 /// A long call: it reports progress, sends output, and stops when it is cancelled.
 async fn slow(given: Slow, ctx: CallContext, journal: Journal) -> Result<Slow, ToolError> {
-    journal.write(&format!("slow-start {} {}", ctx.call_id(), ctx.attempt()))?;
+    journal.write(format!("slow-start {} {}", ctx.call_id(), ctx.attempt())).await?;
     let (label, steps) = (&given.label, (given.seconds * 10.0).round());
     let mut step = 0.0;
     while step < steps {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(100)) => step += 1.0,
             () = ctx.cancelled().cancelled() => {
-                journal.write(&format!("slow-cancelled {}", ctx.call_id()))?;
+                journal.write(format!("slow-cancelled {}", ctx.call_id())).await?;
                 return Err(ToolError::failed("cancelled").did_nothing());
             }
         }
         ctx.progress(format!("{label}: {step} of {steps}"), Some(step / steps), None).await;
         ctx.output(OutputStream::Stdout, format!("{label} {step}\n")).await;
     }
-    journal.write(&format!("slow-end {}", ctx.call_id()))?;
+    journal.write(format!("slow-end {}", ctx.call_id())).await?;
     Ok(given)
 }
 
@@ -87,7 +93,7 @@ struct Charged {
 }
 
 async fn charge(given: Charge, ctx: CallContext, journal: Journal) -> Result<Charged, ToolError> {
-    journal.write(&format!("charge {} {}", ctx.call_id(), ctx.attempt()))?;
+    journal.write(format!("charge {} {}", ctx.call_id(), ctx.attempt())).await?;
     tokio::time::sleep(Duration::from_secs_f64(given.seconds)).await;
     Ok(Charged { charged: given.amount })
 }
@@ -122,12 +128,15 @@ fn schema(properties: &[(&str, &str)]) -> String {
 struct Journal(Option<Arc<PathBuf>>);
 
 impl Journal {
-    fn write(&self, line: &str) -> Result<(), ToolError> {
-        let Some(path) = &self.0 else { return Ok(()) };
-        let written = OpenOptions::new().create(true).append(true).open(&**path).and_then(|mut file| {
+    async fn write(&self, line: String) -> Result<(), ToolError> {
+        let Some(path) = self.0.clone() else { return Ok(()) };
+        // Blocking work has a thread of its own, or it would delay the heartbeats.
+        let append = move || {
+            let mut file = OpenOptions::new().create(true).append(true).open(&*path)?;
             file.write_all(format!("{line}\n").as_bytes())?;
             file.sync_all()
-        });
+        };
+        let written = tokio::task::spawn_blocking(append).await.map_err(io::Error::other).flatten();
         written.map_err(|error| ToolError::failed(format!("the journal: {error}")))
     }
 }
