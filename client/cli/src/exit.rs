@@ -62,6 +62,11 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// True if the reader of the output is gone, as `head` is after its last line. That is no failure.
+    pub(crate) fn is_closed_output(&self) -> bool {
+        matches!(self, Failure::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Failure::Client(Error::Endpoint(_)) | Failure::Usage(_) => Exit::Usage,

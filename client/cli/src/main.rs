@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use crate::{
     args::{Cli, Command},
-    exit::Failure,
+    exit::{Exit, Failure},
 };
 
 #[tokio::main]
@@ -24,6 +24,7 @@ async fn main() -> ExitCode {
     };
     match dispatch(cli).await {
         Ok(code) => code,
+        Err(failure) if failure.is_closed_output() => Exit::Completed.into(),
         Err(failure) => {
             eprintln!("agentloop: {failure}");
             failure.exit().into()

@@ -37,6 +37,13 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
     let client = global.client()?;
     // An absent server or a refused token is reported before the screen is taken.
     client.list_sessions(ListSessionsRequest { page_size: 1, ..ListSessionsRequest::default() }).await?;
+    if let Some(session_id) = &args.session {
+        // An id that no session can have. One that none has yet is a new session.
+        match client.get_session(session_id).await {
+            Err(error) if error.code() != Some(tonic::Code::NotFound) => return Err(error.into()),
+            _ => {}
+        }
+    }
     let with_date = true;
     let local_context = LocalContext::of_process(!args.local_context.no_instructions, with_date)?;
     let mut input = RunInput { agent: args.agent, model: args.model, ..RunInput::default() };

@@ -11,12 +11,14 @@ use agentloop_client::{
 
 use crate::{
     args::{ApproveArgs, DecisionArgs, Global, Remember},
+    command::sessions::require_session,
     exit::{Exit, Failure},
     terminal::answer::decision,
+    terminal::commands,
     terminal::format,
     terminal::json,
     terminal::print,
-    terminal::render::status::{answered as describe, question},
+    terminal::render::status::{OptionNames, answered as describe, question},
     terminal::style::Style,
 };
 
@@ -29,7 +31,10 @@ pub(crate) async fn approve(global: &Global, args: ApproveArgs) -> Result<Exit, 
             let remember = args.remember.map_or(RememberScope::Unspecified, scope);
             answer(global, &client, request_id, args.decision, remember, args.decided_by).await
         }
-        None => list(global, &client, args.session, args.run).await,
+        None => {
+            require_session(&client, args.session.as_deref()).await?;
+            list(global, &client, args.session, args.run).await
+        }
     }
 }
 
@@ -52,8 +57,9 @@ async fn list(
             print::line(&json::line("HumanRequest", request))?;
         } else {
             let since = format::time(request.created_at.as_ref());
-            print::line(&question(style, request))?;
+            print::line(&question(style, request, OptionNames::Ids))?;
             print::line(&style.dim(&format!("  run {}, asked {since}", request.run_id)))?;
+            print::line(&style.dim(&style.strip_unsafe(&format!("  {}", commands::answer(request)))))?;
         }
     }
     if waiting.is_empty() && !global.json() {

@@ -7,11 +7,13 @@ use agentloop_client::{
 
 use crate::{
     args::{Global, RunsArgs},
+    command::sessions::require_session,
     exit::{Exit, Failure},
+    terminal::commands,
     terminal::format,
     terminal::json,
     terminal::print,
-    terminal::render::status::{error, question},
+    terminal::render::status::{OptionNames, error, question},
     terminal::style::Style,
 };
 
@@ -21,7 +23,10 @@ pub(crate) async fn runs(global: &Global, args: RunsArgs) -> Result<Exit, Failur
     let client = global.client()?;
     match args.run {
         Some(run_id) => show(global, &client.get_run(run_id).await?)?,
-        None => list(global, &all(&client, filter(args.session, &args.status), args.limit).await?)?,
+        None => {
+            require_session(&client, args.session.as_deref()).await?;
+            list(global, &all(&client, filter(args.session, &args.status), args.limit).await?)?;
+        }
     }
     Ok(Exit::Completed)
 }
@@ -95,7 +100,10 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
         format!("call     {} {} {state} {}", call.call_id, call.tool, call.host_id)
     }));
     lines.extend(run.last_error.as_ref().map(|last| format!("error    {}", error(style, Some(last)))));
-    lines.extend(run.pending.iter().map(|request| question(style, request)));
+    lines.extend(run.pending.iter().flat_map(|request| {
+        let command = style.strip_unsafe(&commands::answer(request)).into_owned();
+        [question(style, request, OptionNames::Ids), style.dim(&format!("  {command}"))]
+    }));
     lines.extend(
         run.final_assistant_message
             .as_ref()

@@ -119,6 +119,21 @@ fn part(part: &Part) -> String {
     }
 }
 
+/// Checks that the session of a filter exists: the list of a mistyped one would be empty, and look like an answer.
+///
+/// # Errors
+/// When there is no such session, or its id is none.
+pub(crate) async fn require_session(client: &Client, session_id: Option<&str>) -> Result<(), Failure> {
+    let Some(session_id) = session_id else { return Ok(()) };
+    match client.get_session(session_id).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.code() == Some(tonic::Code::NotFound) => {
+            Err(Failure::Other(format!("there is no session {session_id}; `agentloop sessions` lists them")))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use agentloop_client::v1::ToolCall;

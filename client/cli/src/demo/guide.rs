@@ -5,7 +5,10 @@ use std::{fs, io, net::SocketAddr};
 use agentloop_client::Client;
 
 use super::files::DemoFiles;
-use crate::{exit::Failure, terminal::print};
+use crate::{
+    exit::Failure,
+    terminal::{commands::quoted, print},
+};
 
 /// Prints the ids and the outbox of the demo, and commands to look further.
 pub(crate) async fn print(
@@ -70,25 +73,4 @@ or with this program:
   agentloop run --session {session_id} 'And what is the weather now?'
   agentloop chat --session {session_id}"
     )
-}
-
-/// A word quoted for the shell, if necessary.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_survive_the_shell() {
-        assert_eq!(quoted("/tmp/a-b_c.toml"), "/tmp/a-b_c.toml");
-        assert_eq!(quoted("my file's"), r"'my file'\''s'");
-    }
 }

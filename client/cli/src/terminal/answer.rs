@@ -66,6 +66,11 @@ impl Questions {
         self.waiting.front()
     }
 
+    /// All questions that wait, the oldest first.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &HumanRequest> {
+        self.waiting.iter()
+    }
+
     /// The text that asks the first question, with its choices.
     pub(crate) fn choices(&self) -> Option<&'static str> {
         let first = self.first()?;

@@ -1,6 +1,7 @@
 //! Terminal input and output that several commands share: events of runs, questions and answers, text and colours.
 
 pub(crate) mod answer;
+pub(crate) mod commands;
 pub(crate) mod follow;
 pub(crate) mod format;
 pub(crate) mod input_lines;

@@ -34,3 +34,22 @@ async fn arguments_that_the_server_finds_wrong_are_wrong_usage() {
     let (code, _, stderr) = ended(&server.url(), &["policy", "check", "send_email", "no JSON"]).await;
     assert_eq!((code, stderr.lines().count()), (2, 1), "{stderr}");
 }
+
+#[tokio::test]
+async fn the_list_has_the_ids_that_an_answer_takes() {
+    let server = Server::start().await;
+    let (code, _, hint) = ended(&server.url(), &["run", "which days", "--run-id", "r-1"]).await;
+    assert_eq!(code, 4, "{hint}");
+    let command = hint.lines().find(|line| line.contains("--choose")).expect("a command").trim();
+    let (code, listed, stderr) = ended(&server.url(), &["approve"]).await;
+    assert_eq!(code, 0, "{stderr}");
+    let options: Vec<&str> = listed.lines().filter(|line| line.starts_with("  --choose")).collect();
+    assert_eq!(options, ["  --choose 1  Monday", "  --choose 2  Tuesday", "  --choose 3  Friday"]);
+    assert!(listed.contains(command), "{command} in {listed}");
+
+    let args: Vec<&str> = command.split(' ').skip(1).chain(["--choose", "3"]).collect();
+    let (code, _, stderr) = ended(&server.url(), &args).await;
+    assert_eq!(code, 0, "{stderr}");
+    let (code, answer, _) = ended(&server.url(), &["watch", "r-1"]).await;
+    assert!(code == 0 && answer.contains("Monday") && answer.contains("Friday"), "{answer}");
+}

@@ -196,3 +196,15 @@ async fn ctrl_c_leaves_a_watched_run_alone() {
     assert_eq!(running.code().await, 130);
     assert_eq!(script.calls(), [ReceivedCall::Subscribe { run_id: "r-1".into(), after_seq: 0 }]);
 }
+
+/// As with `agentloop watch RUN --json | head`.
+#[tokio::test]
+async fn a_reader_that_has_enough_ends_the_command_quietly() {
+    let events = vec![started(), says(1, "Hel"), finished(2, RunStatus::Completed)];
+    let fake = server(&Script::default().scene(events, End::Ok)).await;
+    let mut child =
+        agentloop(&fake.url(), &["watch", "r-1", "--json"]).spawn().expect("the command was built");
+    drop(child.stdout.take());
+    let output = soon(child.wait_with_output()).await.expect("it ran");
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr)), (Some(0), "".into()));
+}

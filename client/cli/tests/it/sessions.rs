@@ -34,3 +34,18 @@ async fn runs_are_listed_by_where_they_stand() {
     assert!(!listed("queued").await.contains("r-1"));
     assert_eq!(ended(&server.url(), &["runs", "--status", "nonsense"]).await.0, 2);
 }
+
+#[tokio::test]
+async fn a_session_that_is_none_is_an_error() {
+    let server = Server::start().await;
+    for command in [&["runs"][..], &["approve"], &["policy", "rules"]] {
+        for (session, code, told) in [("nowhere", 1, "nowhere"), ("no id", 2, "session_id")] {
+            let args = [command, &["--session", session]].concat();
+            let (ended_with, stdout, stderr) = ended(&server.url(), &args).await;
+            assert_eq!((ended_with, stdout.as_str()), (code, ""), "{args:?}: {stderr}");
+            assert!(stderr.lines().count() == 1 && stderr.contains(told), "{args:?}: {stderr}");
+        }
+    }
+    let (code, _, stderr) = ended(&server.url(), &["run", "hello", "--session", "no id"]).await;
+    assert_eq!((code, stderr.lines().count()), (2, 1), "{stderr}");
+}

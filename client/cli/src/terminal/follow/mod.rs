@@ -1,6 +1,6 @@
 //! Follows a run to its end: shows its events, answers its questions, and handles ctrl-C.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use agentloop_client::{
     Backoff, Client, Error, EventStream,
@@ -14,9 +14,13 @@ use tokio::task::JoinHandle;
 use crate::{
     exit::{Exit, Failure},
     terminal::answer::{ParsedLine, Questions, decision},
+    terminal::commands::{self, quoted},
     terminal::input_lines::InputLines,
     terminal::interrupt::Interrupts,
-    terminal::render::{View, status::question},
+    terminal::render::{
+        View,
+        status::{OptionNames, question},
+    },
 };
 
 /// The stream survives an absence of the server of some minutes.
@@ -47,7 +51,7 @@ impl FollowOptions {
             stream: stream.with_backoff(LONG_BACKOFF),
             follow: self,
             questions: Questions::default(),
-            unanswered: BTreeSet::new(),
+            unanswered: BTreeMap::new(),
             interrupted: false,
             aborting: None,
         };
@@ -60,8 +64,8 @@ struct RunFollower {
     follow: FollowOptions,
     stream: EventStream,
     questions: Questions,
-    /// Ids of open questions that cannot be answered here.
-    unanswered: BTreeSet<String>,
+    /// Open questions that cannot be answered here, by id.
+    unanswered: BTreeMap<String, HumanRequest>,
     /// True after the first ctrl-C.
     interrupted: bool,
     aborting: Option<Aborting>,
@@ -123,7 +127,7 @@ impl RunFollower {
             return self.submit(&request, Kind::Approve(Approve {})).await;
         }
         if self.follow.person.is_none() {
-            self.unanswered.insert(request.request_id);
+            self.unanswered.insert(request.request_id.clone(), request);
             return Ok(());
         }
         if let Some(choices) = self.questions.add(request) {
@@ -142,7 +146,7 @@ impl RunFollower {
 
     fn ask_again(&mut self, choices: &str) -> Result<(), Failure> {
         if let Some(first) = self.questions.first() {
-            let line = question(self.follow.view.style(), first);
+            let line = question(self.follow.view.style(), first, OptionNames::Numbers);
             self.follow.view.note(&line)?;
         }
         self.follow.view.prompt(choices)?;
@@ -216,11 +220,13 @@ impl RunFollower {
     fn leave_waiting(&mut self) -> Result<Exit, Failure> {
         let run = self.stream.run_id();
         let after = self.stream.last_seq();
+        let answers = commands::answers(self.unanswered.values().chain(self.questions.waiting()));
         let help = format!(
-            "the run waits for a human; to answer, and to go on watching:\n  \
-             agentloop approve\n  \
-             agentloop watch {run} --after {after}"
+            "the run waits for a human; to answer, and to go on watching:{answers}\n  \
+             agentloop watch {} --after {after}",
+            quoted(run)
         );
+        let help = self.follow.view.style().strip_unsafe(&help).into_owned();
         self.follow.view.note(&help)?;
         Ok(Exit::Awaiting)
     }

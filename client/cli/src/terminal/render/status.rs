@@ -9,7 +9,7 @@ use agentloop_client::v1::{
     decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
 };
 
-use crate::{terminal::format, terminal::rule, terminal::style::Style, terminal::text::escape_hidden};
+use crate::terminal::{commands::quoted, format, rule, style::Style, text::escape_hidden};
 
 /// Bounds on arguments, results and options on a line, in characters. The session has the whole.
 const ARGUMENTS_CHARS: usize = 200;
@@ -62,7 +62,9 @@ impl StatusLines {
             Event::ToolCallOutput(output) => style.dim(&tool_output(style, output)?),
             Event::ToolCallAttemptFailed(failed) => style.yellow(&self.attempt_failed(style, failed)),
             Event::ToolCallResult(result) => tool_result(style, result)?,
-            Event::HumanRequested(requested) => style.bold(&question(style, requested.request.as_ref()?)),
+            Event::HumanRequested(requested) => {
+                style.bold(&question(style, requested.request.as_ref()?, OptionNames::Numbers))
+            }
             Event::HumanResolved(resolved) => style.dim(&human_resolved(style, resolved)?),
             Event::RunPaused(paused) => {
                 style.yellow(&format!("‖ paused: {}", error(style, paused.error.as_ref())))
@@ -141,8 +143,17 @@ fn tool_result(style: Style, event: &ToolCallResult) -> Option<String> {
     Some(format!("{head}: {}", style.dim(&output)))
 }
 
+/// The names of options in a printed question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OptionNames {
+    /// Numbers, which the prompt of `run` takes.
+    Numbers,
+    /// Ids, which `agentloop approve --choose` takes.
+    Ids,
+}
+
 /// A question for a human, with its call, options and id.
-pub(crate) fn question(style: Style, request: &HumanRequest) -> String {
+pub(crate) fn question(style: Style, request: &HumanRequest, names: OptionNames) -> String {
     let asked = match request.kind() {
         HumanRequestKind::Approve => "may this run?",
         _ => request.question.as_str(),
@@ -156,7 +167,11 @@ pub(crate) fn question(style: Style, request: &HumanRequest) -> String {
     let mut lines = vec![asked.trim_end().to_owned()];
     lines.extend((1..).zip(&request.options).map(|(n, option)| {
         let label = if option.label.is_empty() { &option.id } else { &option.label };
-        format!("  {n} {}", format::first_line(&style.strip_unsafe(label), OPTION_CHARS))
+        let label = format::first_line(&style.strip_unsafe(label), OPTION_CHARS);
+        match names {
+            OptionNames::Numbers => format!("  {n} {label}"),
+            OptionNames::Ids => format!("  --choose {}  {label}", quoted(&style.strip_unsafe(&option.id))),
+        }
     }));
     lines.push(format!("  question {}", request.request_id));
     lines.join("\n")
