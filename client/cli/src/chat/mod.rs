@@ -15,7 +15,10 @@ mod styles;
 mod transcript;
 mod view;
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    io::{self, IsTerminal as _},
+    time::SystemTime,
+};
 
 use agentloop_client::{
     fresh_id,
@@ -27,7 +30,7 @@ use crate::{
     args::{ChatArgs, Global},
     command::run::user,
     exit::{Exit, Failure},
-    terminal::local_context::LocalContext,
+    terminal::{local_context::LocalContext, style::Style},
 };
 
 pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failure> {
@@ -49,7 +52,14 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
     let mut input = RunInput { agent: args.agent, model: args.model, ..RunInput::default() };
     local_context.add_to(&mut input);
     let notes = local_context.describe();
-    let options = ChatOptions { input, notes, who: user(), new_id: fresh_id };
+    let options = ChatOptions {
+        input,
+        notes,
+        who: user(),
+        started: SystemTime::now(),
+        colours: Style::of(&io::stdout()).has_colours(),
+        new_id: fresh_id,
+    };
     let (app, first) = App::new(options, args.session);
     let (app, exit) = Box::pin(driver::drive(app, first, client)).await?;
     farewell(&app);

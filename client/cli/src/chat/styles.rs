@@ -1,4 +1,4 @@
-//! Text styles of the chat.
+//! Text styles of the chat. Their colours are of the 16 that every terminal has, so that its own palette applies.
 
 use ratatui::{
     style::{Color, Modifier, Style},

@@ -107,7 +107,7 @@ async fn answer(
     if global.json() {
         print::line(&json::line("HumanRequest", &settled))?;
     } else {
-        let answer = describe(&settled.answer.unwrap_or_default());
+        let answer = describe(&settled.answer.unwrap_or_default(), &settled.options);
         let line = format!("{} {}: {answer}", settled.tool, settled.request_id);
         print::line(&Style::of(&std::io::stdout()).strip_unsafe(line.trim_start()))?;
     }

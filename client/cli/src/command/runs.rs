@@ -118,8 +118,7 @@ fn usage(run: &Run) -> String {
 
 /// The reason why a run waits, as a sentence.
 fn waiting_on(waiting: &WaitingOn) -> String {
-    let kind = format::enum_name(waiting.kind().as_str_name(), "WAIT_KIND_");
-    let mut line = format!("for {kind} {}", waiting.what).trim_end().to_owned();
+    let mut line = format!("for {}", format::waited_for(waiting.kind(), &waiting.what));
     line.push_str(&format!(", since {}", format::time(waiting.since.as_ref())));
     if waiting.attempt > 1 {
         line.push_str(&format!(", try {}", waiting.attempt));
@@ -156,7 +155,7 @@ mod tests {
         };
         assert_eq!(
             waiting_on(&waiting),
-            "for backoff demo/scripted, since 1970-01-01 00:00:00, try 2, next at 1970-01-01 00:00:05; \
+            "for the next try of demo/scripted, since 1970-01-01 00:00:00, try 2, next at 1970-01-01 00:00:05; \
              last error: overloaded [model_unavailable]"
         );
     }

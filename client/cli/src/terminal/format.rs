@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentloop_client::v1::{Message, RunErrorCode, RunStatus, ToolStatus, Usage, part::Content};
+use agentloop_client::v1::{Message, RunErrorCode, RunStatus, ToolStatus, Usage, WaitKind, part::Content};
 
 /// The name of an enum value without its prefix, in lower case.
 pub(crate) fn enum_name(name: &str, prefix: &str) -> String {
@@ -44,6 +44,30 @@ pub(crate) fn time(given: Option<&prost_types::Timestamp>) -> String {
     seconds.to_string().replace('T', " ").trim_end_matches('Z').to_owned()
 }
 
+/// What a run waits for, as the rest of a sentence that begins with "waits for".
+pub(crate) fn waited_for(kind: WaitKind, what: &str) -> String {
+    let of = |words: &str| format!("{words} {what}").trim_end().to_owned();
+    match kind {
+        WaitKind::Unspecified => what.to_owned(),
+        WaitKind::Model => of("the model"),
+        WaitKind::Backoff => of("the next try of"),
+        WaitKind::Tool => of("the result of"),
+        WaitKind::ToolHost => of("a tool host for"),
+        WaitKind::Human => of("an answer to"),
+        WaitKind::Operator => "an operator".to_owned(),
+        WaitKind::Step => "the next step".to_owned(),
+        WaitKind::Session => "its turn in the session".to_owned(),
+        WaitKind::Extension => of("the extension"),
+        WaitKind::Memory => "memory".to_owned(),
+    }
+}
+
+/// A time from now on, such as `3s` or `2m 5s`. The last second counts as one.
+pub(crate) fn countdown(left: Duration) -> String {
+    let seconds = left.as_millis().div_ceil(1000);
+    if seconds < 60 { format!("{seconds}s") } else { format!("{}m {}s", seconds / 60, seconds % 60) }
+}
+
 pub(crate) fn usage(usage: &Usage) -> String {
     format!("{} tokens in, {} out", usage.input_tokens, usage.output_tokens)
 }
@@ -75,6 +99,21 @@ mod tests {
         let at = prost_types::Timestamp { seconds: 1_795_252_443, nanos: 5 };
         assert_eq!(time(Some(&at)), "2026-11-21 09:14:03");
         assert_eq!(time(None), "");
+    }
+
+    #[test]
+    fn times_are_counted_down() {
+        let cases = [(0, "0s"), (1, "1s"), (1000, "1s"), (1001, "2s"), (59_100, "1m 0s"), (125_000, "2m 5s")];
+        for (millis, expected) in cases {
+            assert_eq!(countdown(Duration::from_millis(millis)), expected);
+        }
+    }
+
+    #[test]
+    fn waits_read_well() {
+        assert_eq!(waited_for(WaitKind::ToolHost, "c (add)"), "a tool host for c (add)");
+        assert_eq!(waited_for(WaitKind::Operator, ""), "an operator");
+        assert_eq!(waited_for(WaitKind::Model, ""), "the model");
     }
 
     #[test]

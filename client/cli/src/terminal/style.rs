@@ -22,6 +22,11 @@ impl Style {
         Style { terminal: false, colours: false }
     }
 
+    /// True if text may be coloured.
+    pub(crate) fn has_colours(self) -> bool {
+        self.colours
+    }
+
     pub(crate) fn dim(self, text: &str) -> String {
         self.with("2", text)
     }

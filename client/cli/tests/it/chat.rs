@@ -24,7 +24,7 @@ async fn one_talks_approves_with_edited_arguments_and_leaves() {
     chat.sees("I will send it.").await;
     chat.sees("may this run?").await;
     chat.sees("\"to\": \"wrong@example.com\"").await;
-    chat.sees("awaiting human").await;
+    chat.sees("waits for your approval").await;
 
     chat.types("e\r");
     chat.sees("run it with edited arguments").await;

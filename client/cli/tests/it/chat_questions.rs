@@ -36,6 +36,7 @@ async fn one_of_several_options_is_chosen() {
     chat.types("\x1b[B");
     chat.sees("→  green").await;
     chat.types("\r");
+    chat.sees("chosen: green by tester").await;
     chat.sees("So it is: green.").await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{chat::talk, served::Server};
+use crate::{chat::talk, process::ended, pty::Pty, served::Server};
 
 #[tokio::test]
 async fn a_window_changes_its_size() {
@@ -60,4 +60,37 @@ async fn characters_of_every_width_are_written_and_taken_back() {
     chat.sees("好,\nnaïve?").await;
     chat.types(&"宽".repeat(15));
     chat.sees(&"宽".repeat(10)).await;
+}
+
+#[tokio::test]
+async fn colours_are_of_the_16_or_none() {
+    let server = Server::start().await;
+    let _host = server.host().await;
+    for (variables, coloured) in [(&[][..], true), (&[("NO_COLOR", "1")], false)] {
+        let mut chat = Pty::start_with(&server.url(), &["chat"], &server.file(""), variables);
+        chat.sees("Enter sends").await;
+        chat.types("send a mail\r");
+        chat.sees("may this run?").await;
+        chat.sees("waits for your approval").await;
+        let colours = chat.colours();
+        assert_eq!(!colours.is_empty(), coloured, "{colours:?}");
+        assert!(colours.iter().all(|colour| matches!(colour, vt100::Color::Idx(0..16))), "{colours:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_mistyped_command_stays_and_quit_leaves() {
+    let server = Server::start().await;
+    let mut chat = talk(&server, &["--session", "trip"]).await;
+    chat.types("/hepl\r");
+    chat.sees("no command /hepl: /help /new").await;
+    chat.types("\x15/help\r");
+    chat.sees("leave; a run goes on without you").await;
+    chat.types("\x1b");
+    chat.sees_no("leave; a run goes on without you").await;
+    chat.types("/quit\r");
+    let (code, left) = chat.ends().await;
+    assert_eq!(code, 0, "{left}");
+    assert!(left.contains("agentloop chat --session trip"), "{left}");
+    assert_eq!(ended(&server.url(), &["sessions", "trip"]).await.0, 1, "nothing was sent");
 }

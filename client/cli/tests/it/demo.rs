@@ -11,7 +11,8 @@ async fn the_demo_ends_by_itself_and_can_be_looked_at_afterwards() {
     let (code, shown, stderr) = ended("unused", &["demo", "--scripted", "--dir", demo_dir]).await;
     assert_eq!(code, 0, "{shown}{stderr}");
     for told in [
-        "get_weather succeeded",
+        "→ Weather in Beijing  get_weather",
+        "← Weather in Beijing succeeded",
         "approved by the demo itself",
         "the mail was sent to team@example.com",
         "agentloop.v1.Sessions/ListEntries",

@@ -40,6 +40,11 @@ impl vt100::Callbacks for Titles {
 impl Pty {
     /// Starts the command with these arguments, against this server, in this directory.
     pub(crate) fn start(url: &str, args: &[&str], directory: &Path) -> Pty {
+        Pty::start_with(url, args, directory, &[])
+    }
+
+    /// The same with these environment variables.
+    pub(crate) fn start_with(url: &str, args: &[&str], directory: &Path, variables: &[(&str, &str)]) -> Pty {
         let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).expect("there are pseudo-terminals");
         let before = settings(pair.master.as_ref());
@@ -50,6 +55,8 @@ impl Pty {
         command.env("TERM", "xterm-256color");
         command.env("USER", "tester");
         command.env_remove("AGENTLOOP_TOKEN");
+        command.env_remove("NO_COLOR");
+        variables.iter().for_each(|(name, value)| command.env(name, value));
         let child = pair.slave.spawn_command(command).expect("the command was built");
         drop(pair.slave);
 
@@ -96,6 +103,15 @@ impl Pty {
     /// The text on the screen.
     pub(crate) fn text(&self) -> String {
         self.screen.lock().expect("no test panics with it").screen().contents()
+    }
+
+    /// The colours on the screen, other than the terminal's own two.
+    pub(crate) fn colours(&self) -> Vec<vt100::Color> {
+        let screen = self.screen.lock().expect("no test panics with it");
+        let cells = (0..ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
+        let cells = cells.filter_map(|(row, column)| screen.screen().cell(row, column));
+        let colours = cells.flat_map(|cell| [cell.fgcolor(), cell.bgcolor()]);
+        colours.filter(|colour| *colour != vt100::Color::Default).collect()
     }
 
     /// The window titles so far.

@@ -6,7 +6,7 @@ use super::{App, Command, Focus, Overlay, queue::BusyMode};
 use crate::exit::Exit;
 
 /// Keys with their effects, for the help window.
-pub(crate) const HELP: [(&str, &str); 17] = [
+pub(crate) const HELP: [(&str, &str); 18] = [
     ("Enter", "send; while a run is under way: queue"),
     ("ctrl-S", "send; while a run is under way: tell it"),
     ("Alt-Enter, ctrl-J", "begin a new line"),
@@ -22,7 +22,8 @@ pub(crate) const HELP: [(&str, &str); 17] = [
     ("ctrl-N", "new session"),
     ("ctrl-G", "let a paused run go on"),
     ("ctrl-C", "abort the run; twice: leave"),
-    ("ctrl-D", "leave; a run goes on without you"),
+    ("ctrl-D, /quit", "leave; a run goes on without you"),
+    ("ctrl-E", "in a question: answer with an empty text, or none"),
     ("F1", "this help"),
 ];
 

@@ -11,7 +11,7 @@ mod tests;
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use agentloop_client::v1::{RunInput, RunStatus, Usage};
@@ -41,6 +41,10 @@ pub(crate) struct ChatOptions {
     pub(crate) notes: Vec<String>,
     /// Name of the person who answers questions.
     pub(crate) who: String,
+    /// The time on the clock at the start of the program.
+    pub(crate) started: SystemTime,
+    /// False where nothing is to be coloured.
+    pub(crate) colours: bool,
     /// Makes the id of a new run.
     pub(crate) new_id: fn() -> String,
 }
@@ -103,6 +107,8 @@ pub(crate) struct LiveRun {
     pub(crate) status: RunStatus,
     /// The reason why it waits, for people; empty if there is none.
     pub(crate) waiting_on: String,
+    /// The time of the next try, since the start of the program.
+    pub(crate) next_try: Option<Duration>,
     /// True if the run was started here, so that its prompt is on the screen already.
     pub(crate) prompt_shown: bool,
     /// True once an event of the run came: it exists.

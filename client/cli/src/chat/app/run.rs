@@ -1,11 +1,13 @@
 //! The live run: its start, events, questions and end.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use agentloop_client::v1::{
     BusySessionPolicy, CheckPolicyResponse, ErrorReason, HumanRequest, PolicyRule, Run, RunEvent, RunInput,
     RunStatus, Usage, WaitKind, WaitingOn, run_event::Event,
 };
+
+use prost_types::Timestamp;
 
 use super::{App, Command, Focus, LiveRun, Overlay, UnsentPrompt, queue::BusyMode};
 use crate::{
@@ -14,6 +16,7 @@ use crate::{
         event::CallError,
         transcript::Tone,
     },
+    exit::Exit,
     terminal::format,
     terminal::text::sanitize,
 };
@@ -72,9 +75,16 @@ impl App {
         }
     }
 
-    /// Performs a command such as `/help`; `None` if the text is none.
+    /// Performs a command such as `/help`; `None` if the text is none. A mistyped one stays in the editor: the model must
+    /// not get it.
     fn slash_command(&mut self) -> Option<Vec<Command>> {
-        let commands = match self.editor.text().trim() {
+        let text = self.editor.text();
+        let text = text.trim_end();
+        if !is_command(text) {
+            return None;
+        }
+        let commands = match text {
+            "/quit" | "/exit" => return Some(vec![Command::Quit(Exit::Completed)]),
             "/help" => {
                 self.overlay = Some(Overlay::Help);
                 Vec::new()
@@ -83,7 +93,12 @@ impl App {
             "/queue" => self.show_queue(),
             "/sessions" => self.pick_session(),
             "/new" => self.new_session(),
-            _ => return None,
+            other => {
+                let typed = format::first_line(&sanitize(other), COMMAND_CHARS);
+                self.hint =
+                    Some(format!("no command {typed}: {COMMANDS}; a space before it sends it as text"));
+                return Some(Vec::new());
+            }
         };
         self.editor.set("");
         Some(commands)
@@ -119,6 +134,7 @@ impl App {
         }
         match event {
             Event::AssistantMessage(message) => self.add_usage(message.usage.as_ref()),
+            Event::ModelCallFailed(failed) => self.set_next_try(failed.retry_at.as_ref()),
             Event::HumanRequested(requested) => self.add_question(requested.request.as_ref()),
             Event::HumanResolved(resolved) => return self.question_answered(&resolved.request_id),
             Event::RunFinished(_) => return self.finished(),
@@ -277,8 +293,19 @@ impl App {
         if let Some(live) = self.live.as_mut().filter(|live| live.run_id == run.run_id) {
             live.checked_at = now;
             live.waiting_on = run.waiting_on.as_ref().map(waiting_on).unwrap_or_default();
+            let backoff = run.waiting_on.as_ref().filter(|waiting| waiting.kind() == WaitKind::Backoff);
+            self.set_next_try(backoff.and_then(|waiting| waiting.next_at.as_ref()));
         }
         Vec::new()
+    }
+
+    /// Notes when the live run's model is called again, to count down to it.
+    fn set_next_try(&mut self, at: Option<&Timestamp>) {
+        let at = at.and_then(|at| SystemTime::try_from(*at).ok());
+        let since_start = at.and_then(|at| at.duration_since(self.options.started).ok());
+        if let Some(live) = &mut self.live {
+            live.next_try = since_start;
+        }
     }
 }
 
@@ -288,6 +315,7 @@ impl LiveRun {
             run_id: run_id.to_owned(),
             status: RunStatus::Unspecified,
             waiting_on: String::new(),
+            next_try: None,
             prompt_shown: false,
             confirmed: false,
             connected: true,
@@ -303,19 +331,30 @@ impl LiveRun {
         if self.status != event.status() {
             self.status = event.status();
             self.waiting_on.clear();
+            self.next_try = None;
         }
     }
 }
 
+/// Bound on a mistyped command that is repeated.
+const COMMAND_CHARS: usize = 20;
+/// The commands, for people.
+const COMMANDS: &str = "/help /new /queue /quit /rules /sessions";
+
+/// True for one line whose first word is a `/` and letters. Paths and texts that begin otherwise are none.
+fn is_command(text: &str) -> bool {
+    let word = text.split_whitespace().next().unwrap_or_default();
+    let name = text.strip_prefix('/').and(word.strip_prefix('/')).unwrap_or_default();
+    !name.is_empty() && !text.contains('\n') && name.chars().all(|c| c.is_ascii_alphabetic() || c == '-')
+}
+
 /// The reason why a run waits, in a few words.
 fn waiting_on(waiting: &WaitingOn) -> String {
-    let kind = match waiting.kind() {
-        // The question is on the screen.
-        WaitKind::Human => return String::new(),
-        WaitKind::Unspecified => String::new(),
-        kind => format::enum_name(kind.as_str_name(), "WAIT_KIND_").replace('_', " "),
-    };
-    let mut words = format!("{kind} {}", sanitize(&waiting.what)).trim().to_owned();
+    // A question is on the screen.
+    if waiting.kind() == WaitKind::Human {
+        return String::new();
+    }
+    let mut words = format::waited_for(waiting.kind(), &sanitize(&waiting.what));
     if waiting.attempt > 1 {
         words.push_str(&format!(", try {}", waiting.attempt));
     }

@@ -62,7 +62,8 @@ fn call_lines(call: &CallBlock, width: usize, options: BlockOptions) -> Vec<Line
     } else {
         format::first_line(&call.arguments, ARGUMENTS_CHARS)
     };
-    let mut lines = prefixed(&format!("{sign} "), &format!("{} {arguments}", call.tool), style, width);
+    let title = if call.title.is_empty() { String::new() } else { format!("{}  ", call.title) };
+    let mut lines = prefixed(&format!("{sign} "), &format!("{title}{} {arguments}", call.tool), style, width);
     lines.extend(prefixed("  ", &call.describe(options.now), DIM, width));
     let (rail, text) = match &call.state {
         CallState::Settled { result, .. } => ("  ⎿ ", result),
@@ -83,7 +84,7 @@ fn call_lines(call: &CallBlock, width: usize, options: BlockOptions) -> Vec<Line
 fn mark(state: &CallState) -> (&'static str, Style) {
     match state {
         CallState::Pending { .. } => ("○", Style::new()),
-        CallState::AwaitingHuman | CallState::InDoubt => ("?", WARN),
+        CallState::AwaitingHuman(_) | CallState::InDoubt => ("?", WARN),
         CallState::Running { .. } => ("◐", Style::new()),
         CallState::Settled { status: ToolStatus::Succeeded | ToolStatus::Answered, .. } => ("●", GOOD),
         CallState::Settled { .. } => ("✗", BAD),

@@ -78,7 +78,11 @@ impl Transcript {
 
     fn tool_event(&mut self, event: &Event, now: Elapsed) {
         match event {
-            Event::ToolCallProposed(proposed) => self.call(&proposed.call_id).named(&proposed.tool),
+            Event::ToolCallProposed(proposed) => {
+                let call = self.call(&proposed.call_id);
+                call.named(&proposed.tool);
+                call.titled(&proposed.title);
+            }
             Event::ToolCallOffered(offered) => {
                 let call = self.call(&offered.call_id);
                 call.named(&offered.tool);
@@ -152,6 +156,9 @@ impl Transcript {
     }
 
     fn asked(&mut self, request: &HumanRequest) {
+        if !request.options.is_empty() {
+            self.options.insert(request.request_id.clone(), request.options.clone());
+        }
         if request.call_id.is_empty() {
             return;
         }
@@ -161,11 +168,12 @@ impl Transcript {
         }
         call.state = match request.kind() {
             HumanRequestKind::InDoubt => CallState::InDoubt,
-            _ => CallState::AwaitingHuman,
+            kind => CallState::AwaitingHuman(kind),
         };
     }
 
     fn resolved(&mut self, resolved: &HumanResolved) {
+        let options = self.options.remove(&resolved.request_id).unwrap_or_default();
         let Some(answer) = &resolved.answer else { return };
         if !resolved.call_id.is_empty() {
             let call = self.call(&resolved.call_id);
@@ -173,11 +181,11 @@ impl Transcript {
             if let Some(Kind::ApproveWithEdits(edits)) = decided {
                 call.with_arguments(&edits.arguments_json);
             }
-            if matches!(call.state, CallState::AwaitingHuman | CallState::InDoubt) {
+            if matches!(call.state, CallState::AwaitingHuman(_) | CallState::InDoubt) {
                 call.state = CallState::Pending { why: String::new() };
             }
         }
-        self.note(Tone::Quiet, &answered(answer));
+        self.note(Tone::Quiet, &answered(answer, &options));
     }
 
     fn attempt_failed(&mut self, failed: &ToolCallAttemptFailed) {

@@ -5,11 +5,14 @@ mod apply;
 mod tests;
 mod tool;
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
-use agentloop_client::v1::{Entry, Message, Role, part::Content};
+use agentloop_client::v1::{Entry, Message, Role, SelectOption, part::Content};
 
-pub(crate) use self::tool::{CallBlock, CallState};
+pub(crate) use self::tool::{CallBlock, CallState, answer_to};
 use crate::terminal::{
     model_attempt::ModelAttempt,
     text::{sanitize, truncate},
@@ -28,6 +31,8 @@ pub(crate) struct Transcript {
     dropped: usize,
     /// The attempt of a model call whose text is being shown.
     attempt: ModelAttempt,
+    /// Options of open questions, by id.
+    options: HashMap<String, Vec<SelectOption>>,
 }
 
 /// A piece of the conversation. All its text is sanitized.

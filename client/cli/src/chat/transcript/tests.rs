@@ -207,7 +207,7 @@ fn an_approval_with_edits_shows_what_runs() {
         call_id: "c".into(),
         answer: Some(answer),
     });
-    check(&[asks_for_a_tool(), requested.clone()], &["call add {\"a\":1} waits for approval"]);
+    check(&[asks_for_a_tool(), requested.clone()], &["call add {\"a\":1} waits for your approval"]);
     check(
         &[asks_for_a_tool(), requested, resolved],
         &["call add {\"a\":2} pending", "note approved as {\"a\":2} by me"],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentloop_client::v1::{ToolCall, ToolResult, ToolStatus};
+use agentloop_client::v1::{HumanRequestKind, ToolCall, ToolResult, ToolStatus};
 
 use crate::{
     terminal::format,
@@ -11,6 +11,7 @@ use crate::{
 
 /// Bound on arguments and results. The session has the whole.
 const SHOWN_BYTES_MAX: usize = 16 * 1024;
+const TITLE_CHARS: usize = 120;
 /// Bound on the output of a running call.
 const OUTPUT_BYTES_MAX: usize = 4 * 1024;
 
@@ -19,6 +20,8 @@ const OUTPUT_BYTES_MAX: usize = 4 * 1024;
 pub(crate) struct CallBlock {
     pub(crate) call_id: String,
     pub(crate) tool: String,
+    /// The title of the call for people; empty if it has none.
+    pub(crate) title: String,
     pub(crate) arguments: String,
     pub(crate) state: CallState,
     /// Its last progress, as text.
@@ -32,8 +35,8 @@ pub(crate) struct CallBlock {
 pub(crate) enum CallState {
     /// It waits for other calls or for a host, with a reason if there is one.
     Pending { why: String },
-    /// It waits for an approval.
-    AwaitingHuman,
+    /// It waits for a person's answer to a question of this kind.
+    AwaitingHuman(HumanRequestKind),
     /// It runs on this host.
     Running { host: String, attempt: u32, since: Duration },
     /// Nobody knows if it took effect: its host was lost, or its deadline passed.
@@ -47,6 +50,7 @@ impl CallBlock {
         CallBlock {
             call_id: call_id.to_owned(),
             tool: String::new(),
+            title: String::new(),
             arguments: String::new(),
             state: CallState::Pending { why: String::new() },
             progress: String::new(),
@@ -62,6 +66,10 @@ impl CallBlock {
 
     pub(crate) fn named(&mut self, tool: &str) {
         self.tool = sanitize(tool);
+    }
+
+    pub(crate) fn titled(&mut self, title: &str) {
+        self.title = format::first_line(&sanitize(title), TITLE_CHARS);
     }
 
     pub(crate) fn with_arguments(&mut self, arguments: &str) {
@@ -89,7 +97,7 @@ impl CallBlock {
         match &self.state {
             CallState::Pending { why } if why.is_empty() => "pending".to_owned(),
             CallState::Pending { why } => format!("pending: {why}"),
-            CallState::AwaitingHuman => "waits for approval".to_owned(),
+            CallState::AwaitingHuman(kind) => format!("waits for your {}", answer_to(*kind)),
             CallState::InDoubt => "in doubt: nobody knows if it took effect".to_owned(),
             CallState::Running { host, attempt, since } => {
                 let again = if *attempt > 1 { format!(", try {attempt}") } else { String::new() };
@@ -112,6 +120,16 @@ impl CallBlock {
     }
 }
 
+/// The name of the answer to a question of this kind.
+pub(crate) fn answer_to(kind: HumanRequestKind) -> &'static str {
+    match kind {
+        HumanRequestKind::Approve => "approval",
+        HumanRequestKind::Select => "choice",
+        HumanRequestKind::InDoubt => "word on what became of a call",
+        HumanRequestKind::Prompt | HumanRequestKind::Unspecified => "answer",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,7 +147,8 @@ mod tests {
         let cases = [
             (CallState::Pending { why: String::new() }, "pending"),
             (CallState::Pending { why: "its host was lost".into() }, "pending: its host was lost"),
-            (CallState::AwaitingHuman, "waits for approval"),
+            (CallState::AwaitingHuman(HumanRequestKind::Approve), "waits for your approval"),
+            (CallState::AwaitingHuman(HumanRequestKind::Select), "waits for your choice"),
             (running(1), "running on h 3s"),
             (running(2), "running on h, try 2 3s"),
             (settled(ToolStatus::Succeeded, "8ms"), "completed in 8ms"),

@@ -12,6 +12,7 @@ use crate::{
     chat::{
         app::{App, LiveRun, Scroll},
         styles::{BOLD, DIM, WARN},
+        transcript::answer_to,
     },
     terminal::format,
 };
@@ -28,7 +29,7 @@ fn line(app: &App) -> Line<'static> {
     }
     let mut spans = Vec::new();
     if let Some(live) = &app.live {
-        spans.extend(run(live));
+        spans.extend(run(app, live));
     } else {
         spans.push(Span::styled("ready", BOLD));
     }
@@ -41,19 +42,25 @@ fn line(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-fn run(live: &LiveRun) -> Vec<Span<'static>> {
+fn run(app: &App, live: &LiveRun) -> Vec<Span<'static>> {
     if !live.connected {
         return vec![Span::styled("reconnecting…", WARN)];
     }
     let status = match live.status {
         _ if live.aborting => "aborting…".to_owned(),
         RunStatus::Unspecified => "sending…".to_owned(),
+        RunStatus::AwaitingHuman if !app.cards.is_empty() => {
+            format!("waits for your {}", answer_to(app.cards[0].request.kind()))
+        }
         status => format::status(status).replace('_', " "),
     };
     let needs_somebody = matches!(live.status, RunStatus::AwaitingHuman | RunStatus::Paused);
     let mut spans = vec![Span::styled(status, if needs_somebody { WARN } else { BOLD })];
     if live.status == RunStatus::Paused {
         spans.push(Span::styled(" (ctrl-G lets it go on)", DIM));
+    }
+    if let Some(left) = live.next_try.map(|at| at.saturating_sub(app.now)) {
+        spans.push(Span::styled(format!("  next try in {}", format::countdown(left)), WARN));
     }
     if !live.waiting_on.is_empty() {
         spans.push(Span::styled(format!("  waits for {}", live.waiting_on), DIM));

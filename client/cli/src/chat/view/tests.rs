@@ -1,11 +1,11 @@
 //! The text on the screen in given states.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use agentloop_client::v1::{
-    AssistantMessage, HumanRequest, HumanRequestKind, HumanRequested, Message, ModelDelta, Part, Role, Run,
-    RunEvent, RunInput, RunStatus, SelectOption, Session, ToolCall, ToolCallAccepted, Usage, WaitKind,
-    WaitingOn, model_delta::Delta, part::Content, run_event,
+    AssistantMessage, HumanRequest, HumanRequestKind, HumanRequested, Message, ModelCallFailed, ModelDelta,
+    Part, Role, Run, RunEvent, RunInput, RunStatus, SelectOption, Session, ToolCall, ToolCallAccepted, Usage,
+    WaitKind, WaitingOn, model_delta::Delta, part::Content, run_event,
 };
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{Terminal, backend::TestBackend, style::Modifier};
@@ -16,10 +16,19 @@ use crate::chat::{
     event::{Command, Event},
 };
 
+fn options() -> ChatOptions {
+    ChatOptions {
+        input: RunInput::default(),
+        notes: vec![],
+        who: "me".into(),
+        started: SystemTime::UNIX_EPOCH,
+        colours: true,
+        new_id: || "r".into(),
+    }
+}
+
 fn chat() -> App {
-    let options =
-        ChatOptions { input: RunInput::default(), notes: vec![], who: "me".into(), new_id: || "r".into() };
-    App::new(options, None).0
+    App::new(options(), None).0
 }
 
 /// A chat with a started run.
@@ -156,7 +165,7 @@ fn an_approval_shows_every_argument() {
             "a\\u202eb",
             "y  yes, run it",
             "e  run it with edited arguments",
-            "awaiting human",
+            "waits for your approval",
         ],
     );
     press(&mut app, KeyCode::Char('e'));
@@ -292,13 +301,79 @@ fn the_status_shows_why_a_run_waits() {
         WaitingOn { kind: WaitKind::ToolHost.into(), what: "add".into(), attempt: 2, ..WaitingOn::default() };
     let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
     app.handle(Event::RunRead(Box::new(run)));
-    sees(&mut app, &["waits for tool host add, try 2"]);
+    sees(&mut app, &["waits for a tool host for add, try 2"]);
     app.handle(Event::Connection { run_id: "r".into(), up: false });
     sees(&mut app, &["reconnecting…"]);
     app.handle(Event::Connection { run_id: "r".into(), up: true });
     ctrl(&mut app, 'c');
     press(&mut app, KeyCode::F(12));
     sees(&mut app, &["aborting…"]);
+}
+
+#[test]
+fn the_time_to_the_next_try_counts_down() {
+    let mut app = running();
+    app.handle(Event::Tick(Duration::from_secs(10)));
+    let retry_at = Some(prost_types::Timestamp { seconds: 15, nanos: 0 });
+    let failed = ModelCallFailed { retry_at, ..ModelCallFailed::default() };
+    happens(&mut app, RunStatus::BackingOff, run_event::Event::ModelCallFailed(failed));
+    sees(&mut app, &["backing off  next try in 5s"]);
+    app.handle(Event::Tick(Duration::from_millis(12_500)));
+    sees(&mut app, &["backing off  next try in 3s"]);
+    let waiting = WaitingOn {
+        kind: WaitKind::Backoff.into(),
+        what: "p/m".into(),
+        next_at: Some(prost_types::Timestamp { seconds: 14, nanos: 0 }),
+        ..WaitingOn::default()
+    };
+    let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
+    app.handle(Event::RunRead(Box::new(run)));
+    sees(&mut app, &["next try in 2s  waits for the next try of p/m"]);
+    says(&mut app, Delta::Text("x".into()));
+    let rows = screen(&mut app, 80, 24).join("\n");
+    assert!(!rows.contains("next try"), "{rows}");
+}
+
+#[test]
+fn the_status_says_which_answer_is_waited_for() {
+    for (kind, answer) in [
+        (HumanRequestKind::Select, "waits for your choice"),
+        (HumanRequestKind::Prompt, "waits for your answer"),
+        (HumanRequestKind::InDoubt, "waits for your word"),
+    ] {
+        let mut app = running();
+        asks(&mut app, HumanRequest { kind: kind.into(), ..HumanRequest::default() });
+        sees(&mut app, &[answer]);
+    }
+}
+
+#[test]
+fn a_call_is_shown_with_its_title() {
+    let mut app = running();
+    let proposed = agentloop_client::v1::ToolCallProposed {
+        call_id: "c".into(),
+        tool: "get_weather".into(),
+        title: "Weather in Beijing".into(),
+        ..Default::default()
+    };
+    happens(&mut app, RunStatus::ToolRunning, run_event::Event::ToolCallProposed(proposed));
+    sees(&mut app, &["○ Weather in Beijing  get_weather"]);
+}
+
+#[test]
+fn no_cell_is_coloured_where_none_may_be() {
+    let coloured = |colours| {
+        let mut app = App::new(ChatOptions { colours, ..options() }, None).0;
+        app.handle(Event::Paste("hi".into()));
+        press(&mut app, KeyCode::Enter);
+        asks(&mut app, approval("{}"));
+        let area = Rect::new(0, 0, 80, 24);
+        let mut buffer = Buffer::empty(area);
+        draw(&app, area, &mut buffer);
+        buffer.content().iter().filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset).count()
+    };
+    assert_eq!(coloured(false), 0);
+    assert_ne!(coloured(true), 0);
 }
 
 #[test]
@@ -309,7 +384,7 @@ fn the_status_does_not_repeat_an_open_question() {
         WaitingOn { kind: WaitKind::Human.into(), what: "a long id".into(), ..WaitingOn::default() };
     let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
     app.handle(Event::RunRead(Box::new(run)));
-    sees(&mut app, &["awaiting human  0 tokens in"]);
+    sees(&mut app, &["waits for your approval  0 tokens in"]);
 }
 
 #[test]

@@ -107,6 +107,7 @@ impl Screen {
     }
 
     fn event(&mut self, event: &RunEvent) -> io::Result<()> {
+        let at = event.at.as_ref();
         let Some(event) = &event.event else { return Ok(()) };
         match event {
             Event::ModelDelta(delta) => {
@@ -125,7 +126,7 @@ impl Screen {
             }
             Event::ModelCallFailed(failed) => {
                 let void = self.model_text.failed();
-                let line = self.status.model_call_failed(self.about.style, failed, void);
+                let line = self.status.model_call_failed(self.about.style, failed, at, void);
                 self.note(&line)
             }
             other => match self.status.line(self.about.style, other) {

@@ -1,13 +1,18 @@
 //! Events other than the model's text, one line each.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, SystemTime},
+};
 
 use agentloop_client::v1::{
     AssistantMessage, ContextCompacted, Decision, HumanAnswer, HumanRequest, HumanRequestKind, HumanResolved,
-    ModelCallFailed, RunError, RunFinished, RunStarted, RunStatus, ToolCallAccepted, ToolCallAttemptFailed,
-    ToolCallOutput, ToolCallProgress, ToolCallProposed, ToolCallResult, ToolCallState, ToolStatus,
-    decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
+    ModelCallFailed, RunError, RunFinished, RunStarted, RunStatus, SelectOption, ToolCallAccepted,
+    ToolCallAttemptFailed, ToolCallOutput, ToolCallProgress, ToolCallProposed, ToolCallResult, ToolCallState,
+    ToolStatus, decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
 };
+
+use prost_types::Timestamp;
 
 use crate::terminal::{commands::quoted, format, rule, style::Style, text::escape_hidden};
 
@@ -15,18 +20,23 @@ use crate::terminal::{commands::quoted, format, rule, style::Style, text::escape
 const ARGUMENTS_CHARS: usize = 200;
 const RESULT_CHARS: usize = 300;
 const OPTION_CHARS: usize = 200;
+const TITLE_CHARS: usize = 120;
 
 /// Facts from earlier events that lines need.
 #[derive(Debug, Default)]
 pub(super) struct StatusLines {
     /// Tool calls by id.
     calls: HashMap<String, CallFacts>,
+    /// Options of open questions, by id.
+    options: HashMap<String, Vec<SelectOption>>,
 }
 
-/// Tool and arguments of a call.
+/// Tool, title and arguments of a call.
 #[derive(Debug, Default)]
 struct CallFacts {
     tool: String,
+    /// Empty if the call has none.
+    title: String,
     arguments: String,
 }
 
@@ -36,14 +46,20 @@ impl StatusLines {
         let parts = message.message.iter().flat_map(|message| &message.parts);
         for part in parts {
             if let Some(Content::ToolCall(call)) = &part.content {
-                let facts = CallFacts { tool: call.name.clone(), arguments: call.arguments_json.clone() };
+                let (tool, arguments) = (call.name.clone(), call.arguments_json.clone());
+                let facts = CallFacts { tool, arguments, ..CallFacts::default() };
                 self.calls.insert(call.call_id.clone(), facts);
             }
         }
     }
 
-    fn tool<'a>(&'a self, call_id: &'a str) -> &'a str {
-        self.calls.get(call_id).map_or(call_id, |call| call.tool.as_str())
+    /// The title of a call, or else the name of its tool.
+    fn label<'a>(&'a self, call_id: &'a str) -> &'a str {
+        match self.calls.get(call_id) {
+            Some(call) if !call.title.is_empty() => &call.title,
+            Some(call) => &call.tool,
+            None => call_id,
+        }
     }
 
     /// The line for an event; `None` if a person needs none.
@@ -61,11 +77,9 @@ impl StatusLines {
             Event::ToolCallProgress(progress) => style.dim(&self.progress(style, progress)),
             Event::ToolCallOutput(output) => style.dim(&tool_output(style, output)?),
             Event::ToolCallAttemptFailed(failed) => style.yellow(&self.attempt_failed(style, failed)),
-            Event::ToolCallResult(result) => tool_result(style, result)?,
-            Event::HumanRequested(requested) => {
-                style.bold(&question(style, requested.request.as_ref()?, OptionNames::Numbers))
-            }
-            Event::HumanResolved(resolved) => style.dim(&human_resolved(style, resolved)?),
+            Event::ToolCallResult(result) => self.result(style, result)?,
+            Event::HumanRequested(requested) => self.asked(style, requested.request.as_ref()?),
+            Event::HumanResolved(resolved) => style.dim(&self.resolved(style, resolved)?),
             Event::RunPaused(paused) => {
                 style.yellow(&format!("‖ paused: {}", error(style, paused.error.as_ref())))
             }
@@ -77,46 +91,85 @@ impl StatusLines {
         Some(line)
     }
 
-    /// The lines for a failed attempt of a model call. `void` is true if text of it was shown.
-    pub(super) fn model_call_failed(&self, style: Style, failed: &ModelCallFailed, void: bool) -> String {
+    /// The lines for an attempt of a model call that failed `at` a time. `void` is true if text of it was shown.
+    pub(super) fn model_call_failed(
+        &self,
+        style: Style,
+        failed: &ModelCallFailed,
+        at: Option<&Timestamp>,
+        void: bool,
+    ) -> String {
         let mut line = format!("✗ the model failed: {}", error(style, failed.error.as_ref()));
         if void {
             line.push_str("\n  the text above is void");
         }
-        if failed.retry_at.is_some() {
-            line.push_str(&format!(
-                "\n  it is tried again at {} UTC",
-                format::time(failed.retry_at.as_ref())
-            ));
+        if let Some(retry_at) = &failed.retry_at {
+            let wait = at
+                .and_then(|at| between(at, retry_at))
+                .map(|wait| format!("in {}, ", format::countdown(wait)));
+            let wait = wait.unwrap_or_default();
+            line.push_str(&format!("\n  it is tried again {wait}at {} UTC", format::time(Some(retry_at))));
         }
         style.yellow(&line)
     }
 
-    fn proposed(&self, style: Style, proposed: &ToolCallProposed) -> String {
-        let arguments = self.calls.get(&proposed.call_id).map_or("", |call| call.arguments.as_str());
-        let arguments = format::first_line(&style.strip_unsafe(arguments), ARGUMENTS_CHARS);
-        format!("→ {} {}", style.bold(&proposed.tool), style.dim(&arguments))
+    fn proposed(&mut self, style: Style, proposed: &ToolCallProposed) -> String {
+        let call = self.calls.entry(proposed.call_id.clone()).or_default();
+        call.tool.clone_from(&proposed.tool);
+        call.title = format::first_line(&style.strip_unsafe(&proposed.title), TITLE_CHARS);
+        let arguments = format::first_line(&style.strip_unsafe(&call.arguments), ARGUMENTS_CHARS);
+        let title =
+            if call.title.is_empty() { String::new() } else { format!("{}  ", style.bold(&call.title)) };
+        format!("→ {title}{} {}", style.bold(&proposed.tool), style.dim(&arguments))
+    }
+
+    fn asked(&mut self, style: Style, request: &HumanRequest) -> String {
+        if !request.options.is_empty() {
+            self.options.insert(request.request_id.clone(), request.options.clone());
+        }
+        style.bold(&question(style, request, OptionNames::Numbers))
+    }
+
+    fn resolved(&mut self, style: Style, resolved: &HumanResolved) -> Option<String> {
+        let options = self.options.remove(&resolved.request_id).unwrap_or_default();
+        let answer = resolved.answer.as_ref()?;
+        Some(format!("  {}", style.strip_unsafe(&answered(answer, &options))))
+    }
+
+    fn result(&self, style: Style, event: &ToolCallResult) -> Option<String> {
+        let result = event.result.as_ref()?;
+        let good = matches!(result.status(), ToolStatus::Succeeded | ToolStatus::Answered);
+        let output = format::first_line(&style.strip_unsafe(&result.output), RESULT_CHARS);
+        let took = match format::duration(event.duration.as_ref()) {
+            took if took.is_empty() || event.attempt == 0 => String::new(),
+            took => format!(" in {took}"),
+        };
+        let known = self.calls.contains_key(&result.call_id);
+        let label = if known { self.label(&result.call_id) } else { &result.name };
+        let head = format!("{label} {}{took}", format::tool_status(result.status()));
+        let head = if good { format!("← {head}") } else { style.red(&format!("✗ {head}")) };
+        Some(format!("{head}: {}", style.dim(&output)))
     }
 
     fn accepted(&self, accepted: &ToolCallAccepted) -> String {
         let again = if accepted.attempt > 1 { format!(", try {}", accepted.attempt) } else { String::new() };
-        format!("  {} runs on {}{again}", self.tool(&accepted.call_id), accepted.host_id)
+        format!("  {} runs on {}{again}", self.label(&accepted.call_id), accepted.host_id)
     }
 
     fn progress(&self, style: Style, progress: &ToolCallProgress) -> String {
         let percent =
             progress.fraction.map_or(String::new(), |fraction| format!(" {:.0} %", fraction * 100.0));
-        format!("  {}{percent} {}", self.tool(&progress.call_id), style.strip_unsafe(&progress.message))
+        format!("  {}{percent} {}", self.label(&progress.call_id), style.strip_unsafe(&progress.message))
     }
 
     fn attempt_failed(&self, style: Style, failed: &ToolCallAttemptFailed) -> String {
-        let tool = self.tool(&failed.call_id);
+        let label = self.label(&failed.call_id);
         let next = match failed.state() {
             ToolCallState::InDoubt => "nobody knows whether it took effect",
             ToolCallState::Settled => "it is not tried again",
             _ => "it is tried again",
         };
-        format!("✗ {tool}, try {}: {}; {next}", failed.attempt, style.strip_unsafe(&failed.message))
+        format!("✗ {label}, try {}: {}; {next}", failed.attempt, style.strip_unsafe(&failed.message))
     }
 }
 
@@ -130,17 +183,10 @@ fn tool_output(style: Style, output: &ToolCallOutput) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-fn tool_result(style: Style, event: &ToolCallResult) -> Option<String> {
-    let result = event.result.as_ref()?;
-    let good = matches!(result.status(), ToolStatus::Succeeded | ToolStatus::Answered);
-    let output = format::first_line(&style.strip_unsafe(&result.output), RESULT_CHARS);
-    let took = match format::duration(event.duration.as_ref()) {
-        took if took.is_empty() || event.attempt == 0 => String::new(),
-        took => format!(" in {took}"),
-    };
-    let head = format!("{} {}{took}", result.name, format::tool_status(result.status()));
-    let head = if good { format!("← {head}") } else { style.red(&format!("✗ {head}")) };
-    Some(format!("{head}: {}", style.dim(&output)))
+/// The time from one moment to a later one.
+fn between(from: &Timestamp, to: &Timestamp) -> Option<Duration> {
+    let at = |time: &Timestamp| SystemTime::try_from(*time).ok();
+    at(to)?.duration_since(at(from)?).ok()
 }
 
 /// The names of options in a printed question.
@@ -177,15 +223,10 @@ pub(crate) fn question(style: Style, request: &HumanRequest, names: OptionNames)
     lines.join("\n")
 }
 
-fn human_resolved(style: Style, resolved: &HumanResolved) -> Option<String> {
-    let answer = resolved.answer.as_ref()?;
-    Some(format!("  {}", style.strip_unsafe(&answered(answer))))
-}
-
-/// An answer as text, with the person who gave it and the rule that is remembered.
-pub(crate) fn answered(answer: &HumanAnswer) -> String {
+/// An answer as text, with the person who gave it and the rule that is remembered. `options` are those of the question.
+pub(crate) fn answered(answer: &HumanAnswer, options: &[SelectOption]) -> String {
     let by = if answer.decided_by.is_empty() { String::new() } else { format!(" by {}", answer.decided_by) };
-    let words = format!("{}{by}", given(answer));
+    let words = format!("{}{by}", given(answer, options));
     match (&answer.applied_rule, &answer.remembered_rule) {
         (Some(rule), _) => format!("{words}, as remembered: {}", rule::describe(rule)),
         (None, Some(rule)) => format!("{words}, and remembered: {}", rule::describe(rule)),
@@ -193,10 +234,19 @@ pub(crate) fn answered(answer: &HumanAnswer) -> String {
     }
 }
 
-fn given(answer: &HumanAnswer) -> String {
+fn given(answer: &HumanAnswer, options: &[SelectOption]) -> String {
+    let label = |id: &String| {
+        let option = options.iter().find(|option| option.id == *id && !option.label.is_empty());
+        option.map_or_else(|| id.clone(), |option| option.label.clone())
+    };
     match (&answer.decision, answer.input.as_ref().and_then(|input| input.input.as_ref())) {
+        (_, Some(Input::Text(text))) if text.trim().is_empty() => "answered with an empty text".to_owned(),
         (_, Some(Input::Text(text))) => format!("answered: {text}"),
-        (_, Some(Input::Selection(chosen))) => format!("chosen: {}", chosen.option_ids.join(", ")),
+        (_, Some(Input::Selection(chosen))) if chosen.option_ids.is_empty() => "chosen: none".to_owned(),
+        (_, Some(Input::Selection(chosen))) => {
+            let labels: Vec<String> = chosen.option_ids.iter().map(label).collect();
+            format!("chosen: {}", labels.join(", "))
+        }
         (Some(decided), None) => decision(decided),
         (None, None) => "decided".to_owned(),
     }

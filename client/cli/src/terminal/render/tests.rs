@@ -1,9 +1,10 @@
 use std::sync::{Arc, Mutex};
 
 use agentloop_client::v1::{
-    AssistantMessage, Message, ModelCallFailed, ModelDelta, Part, PartialMessage, RunError, RunErrorCode,
-    RunFinished, RunStatus, ToolCall, ToolCallProposed, ToolCallResult, ToolResult, ToolStatus,
-    model_delta::Delta, part::Content,
+    AssistantMessage, HumanAnswer, HumanInput, HumanRequest, HumanRequestKind, HumanRequested, HumanResolved,
+    Message, ModelCallFailed, ModelDelta, Part, PartialMessage, RunError, RunErrorCode, RunFinished,
+    RunStatus, SelectOption, Selection, ToolCall, ToolCallAccepted, ToolCallProposed, ToolCallResult,
+    ToolResult, ToolStatus, human_input, model_delta::Delta, part::Content,
 };
 
 use super::*;
@@ -28,7 +29,8 @@ fn shown(events: Vec<Event>) -> String {
     let stream = || Stream { to: Box::new(paper.clone()), style: Style::plain() };
     let mut screen = Screen::new(stream(), stream());
     for event in events {
-        screen.event(&RunEvent { event: Some(event), ..RunEvent::default() }).unwrap();
+        let at = Some(prost_types::Timestamp { seconds: 58, nanos: 0 });
+        screen.event(&RunEvent { event: Some(event), at, ..RunEvent::default() }).unwrap();
     }
     let bytes = paper.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
@@ -104,7 +106,7 @@ fn a_failed_attempt_voids_its_text() {
         "Helo\n\
          ✗ the model failed: too slow [model_timeout]\n  \
          the text above is void\n  \
-         it is tried again at 1970-01-01 00:01:00 UTC\n\
+         it is tried again in 2s, at 1970-01-01 00:01:00 UTC\n\
          Hello\n"
     );
 }
@@ -144,6 +146,59 @@ fn a_tool_call_shows_its_arguments_and_its_result() {
         Event::ToolCallResult(result),
     ];
     assert_eq!(shown(events), "Let me see\n→ add {\"a\":1}\n✗ add failed: no b\n");
+}
+
+#[test]
+fn a_title_is_shown_wherever_the_call_is() {
+    let proposed = ToolCallProposed {
+        call_id: "c".into(),
+        tool: "get_weather".into(),
+        title: "Weather in Beijing\nand more".into(),
+        ..ToolCallProposed::default()
+    };
+    let accepted = ToolCallAccepted { call_id: "c".into(), attempt: 1, host_id: "h".into() };
+    let result = ToolResult {
+        call_id: "c".into(),
+        name: "get_weather".into(),
+        status: ToolStatus::Succeeded.into(),
+        output: "mild".into(),
+        images: vec![],
+    };
+    let result = ToolCallResult { result: Some(result), ..ToolCallResult::default() };
+    let events = vec![
+        Event::ToolCallProposed(proposed),
+        Event::ToolCallAccepted(accepted),
+        Event::ToolCallResult(result),
+    ];
+    assert_eq!(
+        shown(events),
+        "→ Weather in Beijing …  get_weather \n  Weather in Beijing … runs on h\n\
+         ← Weather in Beijing … succeeded: mild\n"
+    );
+}
+
+#[test]
+fn a_choice_is_told_by_its_label() {
+    let option = |id: &str, label: &str| SelectOption { id: id.into(), label: label.into() };
+    let request = HumanRequest {
+        request_id: "q".into(),
+        kind: HumanRequestKind::Select.into(),
+        question: "Which?".into(),
+        options: vec![option("1", "red"), option("2", "green"), option("blue", "")],
+        ..HumanRequest::default()
+    };
+    let told = |ids: &[&str]| {
+        let option_ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        let input = Some(human_input::Input::Selection(Selection { option_ids }));
+        let answer = HumanAnswer { input: Some(HumanInput { input }), ..HumanAnswer::default() };
+        let resolved =
+            HumanResolved { request_id: "q".into(), answer: Some(answer), ..HumanResolved::default() };
+        let requested = HumanRequested { request: Some(request.clone()) };
+        let text = shown(vec![Event::HumanRequested(requested), Event::HumanResolved(resolved)]);
+        text.lines().last().map(str::to_owned)
+    };
+    assert_eq!(told(&["2", "blue"]).as_deref(), Some("  chosen: green, blue"));
+    assert_eq!(told(&[]).as_deref(), Some("  chosen: none"));
 }
 
 #[test]

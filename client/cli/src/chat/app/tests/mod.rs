@@ -16,7 +16,14 @@ use crate::chat::{
 
 fn options() -> ChatOptions {
     let input = RunInput { agent: Some("helper".into()), ..RunInput::default() };
-    ChatOptions { input, notes: vec![], who: "me".into(), new_id: || "r".into() }
+    ChatOptions {
+        input,
+        notes: vec![],
+        who: "me".into(),
+        started: SystemTime::UNIX_EPOCH,
+        colours: true,
+        new_id: || "r".into(),
+    }
 }
 
 fn chat() -> App {
@@ -135,8 +142,25 @@ fn nothing_is_sent_without_words() {
 
 #[test]
 fn a_path_is_no_command() {
-    let mut app = chat();
-    assert!(matches!(send(&mut app, "/etc/hosts, what is it?")[..], [Command::Start(_)]));
+    for text in ["/etc/hosts, what is it?", " /quit is what?", "/ or not", "/2 is a half", "/new\nlines"] {
+        let mut app = chat();
+        app.handle(Event::Paste(text.into()));
+        assert!(matches!(press(&mut app, KeyCode::Enter)[..], [Command::Start(_)]), "{text}");
+    }
+}
+
+#[test]
+fn a_command_is_never_sent_to_the_model() {
+    for quit in ["/quit", "/exit", "/quit "] {
+        assert_eq!(send(&mut chat(), quit), [Command::Quit(Exit::Completed)]);
+    }
+    for mistyped in ["/quti", "/Help", "/help me", "/new session", "/etc"] {
+        for mut app in [chat(), running()] {
+            assert_eq!(send(&mut app, mistyped), [], "{mistyped}");
+            assert_eq!(app.editor.text(), mistyped, "it can be mended");
+            assert!(app.hint.as_ref().is_some_and(|hint| hint.contains("/sessions")), "{:?}", app.hint);
+        }
+    }
 }
 
 #[test]
