@@ -7,9 +7,14 @@ use std::{
     process::ExitCode,
 };
 
-use agentloop_server::{app::Server, config::Config, lifecycle::Signals, telemetry};
+use agentloop_server::{
+    app::Server,
+    config::{Config, StoreLocation, StoreOptions},
+    lifecycle::Signals,
+    telemetry,
+};
 
-use crate::exit::Failure;
+use crate::{database, exit::Failure};
 
 /// A server that runs in this process.
 pub(crate) struct EmbeddedServer(Server);
@@ -19,10 +24,36 @@ pub(crate) async fn serve(file: Option<&Path>, accept_loss: bool) -> Result<Exit
     let mut config = Config::load(file).map_err(failed)?;
     config.store.accept_loss = accept_loss;
     telemetry::init(&config.log).map_err(failed)?;
+    let database = place_database(&mut config.store)?;
     let signals = Signals::install()?;
     let server = Box::pin(Server::start(config)).await.map_err(failed)?;
+    eprintln!("the database is {database}");
     eprintln!("agentloop listens on http://{}", server.address());
     Ok(ExitCode::from(server.run_until(signals).await.code()))
+}
+
+/// Chooses the place of the database, if none is set. Returns the place, for people.
+fn place_database(store: &mut StoreOptions) -> Result<String, Failure> {
+    if !store.is_set {
+        let place = database::default_place().map_err(Failure::Usage)?;
+        if let Some(unused) = &place.unused {
+            tracing::warn!(
+                database = %place.database.display(),
+                elsewhere = %unused.display(),
+                "the database in this folder is used, because it is there and no path is set; from other folders, the \
+                 one elsewhere is used. Move it there while no server runs, or set store.path"
+            );
+        } else {
+            database::make_folder(&place.database)?;
+        }
+        store.location = StoreLocation::File(place.database);
+    }
+    Ok(match &store.location {
+        StoreLocation::Memory => "in memory, and ends with this process".to_owned(),
+        StoreLocation::File(path) => {
+            std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string()
+        }
+    })
 }
 
 /// The URL of the server that the environment configures, as seen from this machine.

@@ -5,6 +5,7 @@ mod exit;
 
 mod chat;
 mod command;
+mod database;
 mod demo;
 mod embedded;
 mod terminal;

@@ -39,6 +39,9 @@ pub struct ServerOptions {
 pub struct StoreOptions {
     /// The place of the database.
     pub location: StoreLocation,
+    /// True if a path is set. Otherwise the location is in the current folder, and whoever starts the server may choose
+    /// another.
+    pub is_set: bool,
     /// True if messages are indexed for `SearchEntries`.
     pub search: bool,
     /// True opens a database that has less than it had. No key sets it: it is for one start.
@@ -138,10 +141,13 @@ pub(super) fn server(section: &mut Section<'_, '_>) -> ServerOptions {
 
 pub(super) fn store(section: &mut Section<'_, '_>) -> StoreOptions {
     let default = PathBuf::from("agentloop.db");
-    let path = section.get_path("path", Some(&default)).unwrap_or(default);
+    let set = section.get_path("path", None);
+    let is_set = set.is_some();
+    let path = set.unwrap_or(default);
     let memory = path.file_name().is_some_and(|name| name == ":memory:");
     StoreOptions {
         location: if memory { StoreLocation::Memory } else { StoreLocation::File(path) },
+        is_set,
         search: section.get_or("search", true),
         accept_loss: false,
     }

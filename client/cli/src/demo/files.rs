@@ -3,12 +3,12 @@
 use std::{
     env, fs, io,
     net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use agentloop_client::fresh_id;
 
-use crate::{args::DemoArgs, exit::Failure};
+use crate::{args::DemoArgs, database::make_private, exit::Failure};
 
 const SCRIPT: &str = include_str!("../demo-model.toml");
 const SYSTEM_PROMPT: &str = "You are a helpful assistant. Use the tools: never make up the weather.";
@@ -66,15 +66,6 @@ impl DemoFiles {
             quoted(SYSTEM_PROMPT),
         )
     }
-}
-
-/// Makes a directory that other users cannot read, because conversations are private.
-fn make_private(dir: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir)
 }
 
 /// Environment variables with API keys, by the server's name of the provider.

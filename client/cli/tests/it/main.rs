@@ -10,6 +10,8 @@ mod chat_questions;
 mod chat_queue;
 #[cfg(unix)]
 mod chat_terminal;
+#[cfg(unix)]
+mod database;
 mod demo;
 #[cfg(unix)]
 mod health;

@@ -25,6 +25,7 @@ fn nothing_is_a_usable_configuration() {
     assert_eq!(config.server.max_message_bytes, 4 * 1024 * 1024);
     assert_eq!(config.server.shutdown_grace, Millis::secs(10));
     assert_eq!(config.store.location, StoreLocation::File("agentloop.db".into()));
+    assert!(!config.store.is_set && parsed("store.path = 'agentloop.db'").store.is_set);
     assert_eq!(config.log, LogOptions { format: LogFormat::Text, level: "info".to_owned() });
     assert_eq!(config.runs.in_doubt_timeout, Some(Millis::secs(900)));
     assert_eq!(config.hosts.lease_timeout, Millis::secs(15));
