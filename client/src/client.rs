@@ -4,12 +4,12 @@ use std::{future::Future, time::Duration};
 
 use agentloop_proto::v1::{
     AbortRequest, AbortResponse, CheckPolicyRequest, CheckPolicyResponse, CreateSessionRequest,
-    DeleteRuleRequest, DeleteSessionRequest, ForkSessionRequest, GetRunRequest, GetSessionRequest, Host,
-    HumanRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest,
+    DeleteRuleRequest, DeleteSessionRequest, EntryHit, ForkSessionRequest, GetRunRequest, GetSessionRequest,
+    Host, HumanRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest,
     ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest,
     ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest, ReplayRunResponse,
-    ResumeRunRequest, Run, RunInput, RunRequest, RunResult, Session, SubmitApprovalRequest,
-    SubmitInputRequest, Tool, abort_request, agent_loop_client::AgentLoopClient,
+    ResumeRunRequest, Run, RunInput, RunRequest, RunResult, SearchEntriesRequest, Session,
+    SubmitApprovalRequest, SubmitInputRequest, Tool, abort_request, agent_loop_client::AgentLoopClient,
     sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient,
 };
 use tonic::{Response, Status};
@@ -167,6 +167,11 @@ impl Client {
     /// Reads a session's entries, oldest first.
     pub async fn list_entries(&self, request: ListEntriesRequest) -> Result<ListEntriesResponse, Error> {
         self.unary(request, |c, r| async move { c.sessions().list_entries(r).await }).await
+    }
+
+    /// Finds the entries that have words of a query, the best hit first.
+    pub async fn search_entries(&self, request: SearchEntriesRequest) -> Result<Vec<EntryHit>, Error> {
+        Ok(self.unary(request, |c, r| async move { c.sessions().search_entries(r).await }).await?.hits)
     }
 
     /// Makes a new session that begins with another's entries. Fills in an absent `new_session_id`.

@@ -16,6 +16,8 @@ pub(crate) use self::{
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
 };
 
+use crate::terminal::commands::quoted;
+
 const EXAMPLES: &str = "\
 Examples:
   agentloop demo                                    see all of it work, without a key
@@ -26,10 +28,16 @@ Examples:
   agentloop watch RUN                               join a run that is under way
   agentloop approve                                 see what waits for a human
   agentloop queue trip                              see what waits for its turn
+  agentloop search ferry                            find a message of any session
+
+Ids of runs, sessions and questions may be abbreviated to their first or last characters, at least 4, where
+only one has them. `run` and `chat` take a session's id as it is, since they create it if there is none.
 
 Exit codes:
   0 completed, 1 failed, 2 wrong usage, 3 aborted, 4 waits for a human, 5 server unreachable,
   130 left by ctrl-C";
+
+const DEFAULT_SERVER: &str = "http://127.0.0.1:50051";
 
 const GLOBAL: &str = "Options of every command that talks to a server";
 
@@ -107,7 +115,7 @@ pub(crate) struct Global {
         long,
         global = true,
         env = "AGENTLOOP_SERVER",
-        default_value = "http://127.0.0.1:50051",
+        default_value = DEFAULT_SERVER,
         value_name = "URL",
         help_heading = GLOBAL
     )]
@@ -150,6 +158,13 @@ impl Global {
         if self.server.contains("://") { self.server.clone() } else { format!("http://{}", self.server) }
     }
 
+    /// The option that another command needs to reach the same server, with a space before it. Empty if it needs none,
+    /// because it reads the same environment.
+    pub(crate) fn server_option(&self) -> String {
+        let by_itself = std::env::var("AGENTLOOP_SERVER").unwrap_or_else(|_| DEFAULT_SERVER.to_owned());
+        if self.server == by_itself { String::new() } else { format!(" --server {}", quoted(&self.server)) }
+    }
+
     pub(crate) fn json(&self) -> bool {
         self.as_json || self.output == Output::Json
     }
@@ -168,6 +183,7 @@ pub(crate) enum Command {
     Runs(RunsArgs),
     Replay(ReplayArgs),
     Sessions(SessionsArgs),
+    Search(SearchArgs),
     Queue(QueueArgs),
     Fork(ForkArgs),
     Policy(PolicyArgs),
@@ -333,11 +349,31 @@ pub(crate) struct ForkArgs {
 pub(crate) struct SessionsArgs {
     /// The session to show
     pub(crate) session: Option<String>,
-    /// Delete it, with its runs and their events
+    /// Delete it, with its runs and their events. Takes the whole id
     #[arg(long, requires = "session")]
     pub(crate) delete: bool,
     /// At most this many sessions
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+}
+
+/// Find messages by their words, in every session or in one
+///
+/// Lists the messages of users and models that have the words, in any form and case; the best first.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentloop search which dog did I mention
+  agentloop search --session trip ferry              only in one session")]
+pub(crate) struct SearchArgs {
+    /// The words
+    #[arg(required = true, value_name = "WORD")]
+    pub(crate) words: Vec<String>,
+    /// Only messages of this session
+    #[arg(long, short, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) limit: u32,
 }
 

@@ -8,7 +8,10 @@ use agentloop_client::v1::{
 };
 use crossterm::event::KeyEvent;
 
-use crate::{command::queue::QueuedRun, exit::Exit};
+use crate::{
+    command::{overview::SessionOverview, queue::QueuedRun},
+    exit::Exit,
+};
 
 /// Something that happened: input, time, or a result of a command.
 #[derive(Debug)]
@@ -28,7 +31,7 @@ pub(crate) enum Event {
     /// A session could not be read, for this reason.
     SessionNotOpened(String),
     /// The list of sessions.
-    Sessions(Result<Vec<Session>, String>),
+    Sessions(Result<Vec<SessionOverview>, String>),
     /// An event of the run that is followed.
     Run(Box<RunEvent>),
     /// The connection of the run that is followed was lost, or is back.

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::event::{CallError, Command, Event, OpenedSession};
 use crate::{
-    command::queue,
+    command::{overview::overviews, queue},
     exit::{Failure, in_one_line},
 };
 
@@ -28,7 +28,7 @@ const PAGE_SIZE: u32 = 500;
 /// Bound on the entries that are read when a session is opened.
 const ENTRIES_MAX: u64 = 1000;
 /// Bound on the listed sessions. Older ones can be opened by their id.
-const SESSIONS_MAX: u32 = 200;
+const SESSIONS_MAX: u32 = 100;
 
 /// Performs commands in tasks, and sends their results as events.
 pub(super) struct ServerCalls {
@@ -128,8 +128,10 @@ async fn answer(client: &Client, command: Command, who: String) -> Option<Event>
         },
         Command::ListSessions => {
             let request = ListSessionsRequest { page_size: SESSIONS_MAX, ..ListSessionsRequest::default() };
-            let listed = client.list_sessions(request).await;
-            Event::Sessions(listed.map(|page| page.sessions).map_err(|error| in_one_line(&error)))
+            Event::Sessions(match client.list_sessions(request).await {
+                Ok(page) => Ok(overviews(client, page.sessions).await),
+                Err(error) => Err(in_one_line(&error)),
+            })
         }
         Command::Decide(request) => {
             let request_id = request.request_id.clone();

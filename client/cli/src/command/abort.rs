@@ -2,6 +2,7 @@
 
 use crate::{
     args::{AbortArgs, Global},
+    command::ids::{self, Kind},
     exit::{Exit, Failure},
     terminal::format,
     terminal::json,
@@ -11,8 +12,14 @@ use crate::{
 pub(crate) async fn abort(global: &Global, args: AbortArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
     let ended = match (args.run, args.session) {
-        (Some(run), _) => client.abort_run(run, args.reason).await?,
-        (None, Some(session)) => client.abort_session(session, args.reason).await?,
+        (Some(run), _) => {
+            let abort = |id: String| async { client.abort_run(id, args.reason.clone()).await };
+            ids::called(&client, Kind::Run, &run, abort).await?
+        }
+        (None, Some(session)) => {
+            let abort = |id: String| async { client.abort_session(id, args.reason.clone()).await };
+            ids::called(&client, Kind::Session, &session, abort).await?
+        }
         (None, None) => return Err(Failure::Usage("name a run or a session".into())),
     };
     if global.json() {

@@ -11,7 +11,7 @@ use agentloop_client::{
 
 use crate::{
     args::{ApproveArgs, DecisionArgs, Global, Remember},
-    command::sessions::require_session,
+    command::ids::{self, Kind as IdKind},
     exit::{Exit, Failure},
     terminal::answer::decision,
     terminal::commands,
@@ -32,8 +32,8 @@ pub(crate) async fn approve(global: &Global, args: ApproveArgs) -> Result<Exit, 
             answer(global, &client, request_id, args.decision, remember, args.decided_by).await
         }
         None => {
-            require_session(&client, args.session.as_deref()).await?;
-            list(global, &client, args.session, args.run).await
+            let session = ids::session_filter(&client, args.session).await?;
+            list(global, &client, session, args.run).await
         }
     }
 }
@@ -51,7 +51,7 @@ async fn list(
         page_token: String::new(),
     };
     let waiting = pending(client, filter).await?;
-    let style = Style::of(&std::io::stdout());
+    let (style, option) = (Style::of(&std::io::stdout()), global.server_option());
     for request in &waiting {
         if global.json() {
             print::line(&json::line("HumanRequest", request))?;
@@ -59,7 +59,9 @@ async fn list(
             let since = format::time(request.created_at.as_ref());
             print::line(&question(style, request, OptionNames::Ids))?;
             print::line(&style.dim(&format!("  run {}, asked {since}", request.run_id)))?;
-            print::line(&style.dim(&style.strip_unsafe(&format!("  {}", commands::answer(request)))))?;
+            print::line(
+                &style.dim(&style.strip_unsafe(&format!("  {}{option}", commands::answer(request)))),
+            )?;
         }
     }
     if waiting.is_empty() && !global.json() {
@@ -90,18 +92,25 @@ async fn answer(
 ) -> Result<Exit, Failure> {
     let settled = match input(&decided) {
         Some(input) => {
-            let answer = SubmitInputRequest { request_id, input: Some(input), answered_by: decided_by };
-            client.submit_input(answer).await?
+            let submit = |request_id: String| async {
+                let (input, answered_by) = (Some(input.clone()), decided_by.clone());
+                client.submit_input(SubmitInputRequest { request_id, input, answered_by }).await
+            };
+            ids::called(client, IdKind::Question, &request_id, submit).await?
         }
         None => {
-            let answer = SubmitApprovalRequest {
-                request_id,
-                decision: Some(decision(kind(decided))),
-                remember: remember.into(),
-                decided_by,
-                ..SubmitApprovalRequest::default()
+            let decided = decision(kind(decided));
+            let submit = |request_id: String| async {
+                let answer = SubmitApprovalRequest {
+                    request_id,
+                    decision: Some(decided.clone()),
+                    remember: remember.into(),
+                    decided_by: decided_by.clone(),
+                    ..SubmitApprovalRequest::default()
+                };
+                client.submit_approval(answer).await
             };
-            client.submit_approval(answer).await?
+            ids::called(client, IdKind::Question, &request_id, submit).await?
         }
     };
     if global.json() {

@@ -4,15 +4,19 @@ use agentloop_client::v1::ForkSessionRequest;
 
 use crate::{
     args::{ForkArgs, Global},
+    command::ids::{self, Kind},
     exit::{Exit, Failure},
     terminal::json,
     terminal::print,
 };
 
 pub(crate) async fn fork(global: &Global, args: ForkArgs) -> Result<Exit, Failure> {
-    let request =
-        ForkSessionRequest { session_id: args.session, at_entry_no: args.at, new_session_id: args.id };
-    let session = global.client()?.fork_session(request).await?;
+    let client = global.client()?;
+    let fork = |session_id: String| async {
+        let new_session_id = args.id.clone();
+        client.fork_session(ForkSessionRequest { session_id, at_entry_no: args.at, new_session_id }).await
+    };
+    let session = ids::called(&client, Kind::Session, &args.session, fork).await?;
     if global.json() {
         print::line(&json::line("Session", &session))?;
     } else {

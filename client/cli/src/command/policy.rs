@@ -7,7 +7,7 @@ use agentloop_client::{
 
 use crate::{
     args::{Global, PolicyArgs, PolicyCheckArgs, PolicyCommand},
-    command::sessions::require_session,
+    command::ids,
     exit::{Exit, Failure},
     terminal::format,
     terminal::json,
@@ -21,7 +21,7 @@ pub(crate) async fn policy(global: &Global, args: PolicyArgs) -> Result<Exit, Fa
     match args.command {
         PolicyCommand::Check(args) => check(global, &client, args).await?,
         PolicyCommand::Rules { session } => {
-            require_session(&client, session.as_deref()).await?;
+            let session = ids::session_filter(&client, session).await?;
             list(global, &client.list_rules(session.unwrap_or_default()).await?)?;
         }
         PolicyCommand::Forget { rule } => {

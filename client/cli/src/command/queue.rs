@@ -9,6 +9,7 @@ use agentloop_client::{
 
 use crate::{
     args::{Global, QueueArgs},
+    command::ids::{self, Kind},
     exit::{Exit, Failure},
     terminal::format,
     terminal::json,
@@ -33,16 +34,19 @@ pub(crate) struct QueuedRun {
 
 pub(crate) async fn queue(global: &Global, args: QueueArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
+    let session = ids::session(&client, &args.session).await?;
     match args.remove {
-        Some(run_id) => {
-            let run = remove(&client, &args.session, &run_id).await?;
+        Some(given) => {
+            let read = |id: String| async { client.get_run(id).await };
+            let run_id = ids::called(&client, Kind::Run, &given, read).await?.run_id;
+            let run = remove(&client, &session, &run_id).await?;
             if global.json() {
                 print::line(&json::line("Run", &run))?;
             } else {
                 print::line(&format!("removed {run_id}"))?;
             }
         }
-        None => list(global, &list_queued(&client, &args.session).await?)?,
+        None => list(global, &list_queued(&client, &session).await?)?,
     }
     Ok(Exit::Completed)
 }

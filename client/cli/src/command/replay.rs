@@ -4,13 +4,16 @@ use agentloop_client::v1::ReplayRunResponse;
 
 use crate::{
     args::{Global, ReplayArgs},
+    command::ids::{self, Kind},
     exit::{Exit, Failure},
     terminal::json,
     terminal::print,
 };
 
 pub(crate) async fn replay(global: &Global, args: ReplayArgs) -> Result<Exit, Failure> {
-    let replayed = global.client()?.replay_run(args.run).await?;
+    let client = global.client()?;
+    let replay = |run_id: String| async { client.replay_run(run_id).await };
+    let replayed = ids::called(&client, Kind::Run, &args.run, replay).await?;
     if global.json() {
         print::line(&json::line("ReplayRunResponse", &replayed))?;
     } else {

@@ -4,6 +4,7 @@ use agentloop_client::v1::ResumeRunRequest;
 
 use crate::{
     args::{Global, ResumeArgs},
+    command::ids::{self, Kind},
     exit::{Exit, Failure},
     terminal::format,
     terminal::json,
@@ -11,9 +12,12 @@ use crate::{
 };
 
 pub(crate) async fn resume(global: &Global, args: ResumeArgs) -> Result<Exit, Failure> {
-    let request =
-        ResumeRunRequest { run_id: args.run, resumed_by: args.resumed_by, ..ResumeRunRequest::default() };
-    let run = global.client()?.resume_run(request).await?;
+    let client = global.client()?;
+    let resume = |run_id: String| async {
+        let resumed_by = args.resumed_by.clone();
+        client.resume_run(ResumeRunRequest { run_id, resumed_by, ..ResumeRunRequest::default() }).await
+    };
+    let run = ids::called(&client, Kind::Run, &args.run, resume).await?;
     if global.json() {
         print::line(&json::line("Run", &run))?;
     } else {

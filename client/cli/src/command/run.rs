@@ -45,6 +45,8 @@ pub(crate) async fn run(global: &Global, args: Box<RunArgs>) -> Result<Exit, Fai
         abort: true,
         decided_by: user(),
         interrupts,
+        server_option: global.server_option(),
+        says_next: !global.json(),
     };
     follow.until_end(opened).await
 }

@@ -7,7 +7,7 @@ use agentloop_client::{
 
 use crate::{
     args::{Global, RunsArgs},
-    command::sessions::require_session,
+    command::ids::{self, Kind},
     exit::{Exit, Failure},
     terminal::commands,
     terminal::format,
@@ -22,10 +22,13 @@ const PAGE_SIZE: u32 = 500;
 pub(crate) async fn runs(global: &Global, args: RunsArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
     match args.run {
-        Some(run_id) => show(global, &client.get_run(run_id).await?)?,
+        Some(run_id) => {
+            let read = |id: String| async { client.get_run(id).await };
+            show(global, &ids::called(&client, Kind::Run, &run_id, read).await?)?;
+        }
         None => {
-            require_session(&client, args.session.as_deref()).await?;
-            list(global, &all(&client, filter(args.session, &args.status), args.limit).await?)?;
+            let session = ids::session_filter(&client, args.session).await?;
+            list(global, &all(&client, filter(session, &args.status), args.limit).await?)?;
         }
     }
     Ok(Exit::Completed)
@@ -101,7 +104,8 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
     }));
     lines.extend(run.last_error.as_ref().map(|last| format!("error    {}", error(style, Some(last)))));
     lines.extend(run.pending.iter().flat_map(|request| {
-        let command = style.strip_unsafe(&commands::answer(request)).into_owned();
+        let command = commands::answer(request) + &global.server_option();
+        let command = style.strip_unsafe(&command);
         [question(style, request, OptionNames::Ids), style.dim(&format!("  {command}"))]
     }));
     lines.extend(

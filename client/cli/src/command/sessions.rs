@@ -1,5 +1,7 @@
 //! `agentloop sessions`: lists sessions, shows the messages of one, or deletes one.
 
+use std::time::SystemTime;
+
 use agentloop_client::{
     Client, Error,
     v1::{
@@ -10,6 +12,10 @@ use agentloop_client::{
 
 use crate::{
     args::{Global, SessionsArgs},
+    command::{
+        ids,
+        overview::{SessionOverview, overviews},
+    },
     exit::{Exit, Failure},
     terminal::format,
     terminal::json,
@@ -30,8 +36,8 @@ pub(crate) async fn sessions(global: &Global, args: SessionsArgs) -> Result<Exit
                 print::line(if existed { "deleted" } else { "there is no such session" })?;
             }
         }
-        Some(session_id) => show(global, &client, session_id).await?,
-        None => list(global, &all(&client, args.limit).await?)?,
+        Some(given) => show(global, &client, ids::session(&client, &given).await?).await?,
+        None => list(global, &client, all(&client, args.limit).await?).await?,
     }
     Ok(Exit::Completed)
 }
@@ -52,23 +58,22 @@ async fn all(client: &Client, limit: u32) -> Result<Vec<Session>, Error> {
     }
 }
 
-fn list(global: &Global, sessions: &[Session]) -> Result<(), Failure> {
+async fn list(global: &Global, client: &Client, sessions: Vec<Session>) -> Result<(), Failure> {
     if global.json() {
         return Ok(sessions.iter().try_for_each(|session| print::line(&json::line("Session", session)))?);
     }
-    let rows: Vec<_> = sessions
-        .iter()
-        .map(|session| {
-            [
-                session.session_id.clone(),
-                session.entry_count.to_string(),
-                format::time(session.updated_at.as_ref()),
-                session.live_run_id.clone(),
-                format::first_line(&session.title, 60),
-            ]
+    let (style, now) = (Style::of(&std::io::stdout()), SystemTime::now());
+    let rows: Vec<_> = overviews(client, sessions)
+        .await
+        .into_iter()
+        .map(|overview| {
+            let age = overview.age(now);
+            let SessionOverview { session, about, agent, state } = overview;
+            let about = style.strip_unsafe(&format::first_line(&about, 60)).into_owned();
+            [session.session_id, age, session.entry_count.to_string(), agent, state, about]
         })
         .collect();
-    Ok(print::table(["SESSION", "ENTRIES", "UPDATED", "LIVE RUN", "TITLE"], &rows)?)
+    Ok(print::table(["SESSION", "AGE", "ENTRIES", "AGENT", "STATE", "TITLE OR FIRST PROMPT"], &rows)?)
 }
 
 async fn show(global: &Global, client: &Client, session_id: String) -> Result<(), Failure> {
@@ -116,21 +121,6 @@ fn part(part: &Part) -> String {
             format!("← {} {}: {}", result.name, format::tool_status(result.status()), result.output)
         }
         None => "(unknown)".to_owned(),
-    }
-}
-
-/// Checks that the session of a filter exists: the list of a mistyped one would be empty, and look like an answer.
-///
-/// # Errors
-/// When there is no such session, or its id is none.
-pub(crate) async fn require_session(client: &Client, session_id: Option<&str>) -> Result<(), Failure> {
-    let Some(session_id) = session_id else { return Ok(()) };
-    match client.get_session(session_id).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.code() == Some(tonic::Code::NotFound) => {
-            Err(Failure::Other(format!("there is no session {session_id}; `agentloop sessions` lists them")))
-        }
-        Err(error) => Err(error.into()),
     }
 }
 

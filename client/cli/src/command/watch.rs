@@ -2,6 +2,7 @@
 
 use crate::{
     args::{Global, WatchArgs},
+    command::ids::{self, Kind},
     exit::{Exit, Failure},
     terminal::follow::FollowOptions,
     terminal::interrupt::Interrupts,
@@ -11,7 +12,8 @@ use crate::{
 pub(crate) async fn watch(global: &Global, args: WatchArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
     let interrupts = Interrupts::listen();
-    let stream = client.subscribe(args.run, args.after).await?;
+    let subscribe = |run_id: String| async { client.subscribe(run_id, args.after).await };
+    let stream = ids::called(&client, Kind::Run, &args.run, subscribe).await?;
     let follow = FollowOptions {
         client,
         view: View::new(global.json()),
@@ -21,6 +23,8 @@ pub(crate) async fn watch(global: &Global, args: WatchArgs) -> Result<Exit, Fail
         abort: false,
         decided_by: String::new(),
         interrupts,
+        server_option: global.server_option(),
+        says_next: false,
     };
     follow.until_end(stream).await
 }

@@ -68,6 +68,8 @@ async fn play(client: Client, prompt: &str) -> Result<(Exit, String), Failure> {
         abort: true,
         decided_by: "the demo itself".to_owned(),
         interrupts,
+        server_option: String::new(),
+        says_next: false,
     };
     Ok((follow.until_end(stream).await?, run_id))
 }

@@ -19,14 +19,14 @@ pub(crate) fn answer(request: &HumanRequest) -> String {
     }
 }
 
-/// The commands that answer these questions, one per line.
-pub(crate) fn answers<'a>(questions: impl Iterator<Item = &'a HumanRequest>) -> String {
+/// The commands that answer these questions, one per line, each with this option at its end.
+pub(crate) fn answers<'a>(questions: impl Iterator<Item = &'a HumanRequest>, option: &str) -> String {
     let mut lines: Vec<String> = questions.map(answer).collect();
     if lines.is_empty() || lines.len() > QUESTIONS_MAX {
         lines.truncate(QUESTIONS_MAX);
         lines.push("agentloop approve".to_owned());
     }
-    lines.iter().map(|line| format!("\n  {line}")).collect()
+    lines.iter().map(|line| format!("\n  {line}{option}")).collect()
 }
 
 /// A word quoted for the shell, if necessary.
@@ -65,10 +65,10 @@ mod tests {
     #[test]
     fn very_many_questions_are_listed_elsewhere() {
         let questions = vec![request(HumanRequestKind::Approve); QUESTIONS_MAX + 1];
-        let few = answers(questions[..2].iter());
+        let few = answers(questions[..2].iter(), "");
         assert_eq!(few, "\n  agentloop approve r:1.0:0\n  agentloop approve r:1.0:0");
-        assert_eq!(answers(questions.iter()).lines().count(), QUESTIONS_MAX + 2);
-        assert_eq!(answers([].iter()), "\n  agentloop approve");
+        assert_eq!(answers(questions.iter(), "").lines().count(), QUESTIONS_MAX + 2);
+        assert_eq!(answers([].iter(), " --server u"), "\n  agentloop approve --server u");
     }
 
     #[test]

@@ -62,6 +62,16 @@ pub(crate) fn waited_for(kind: WaitKind, what: &str) -> String {
     }
 }
 
+/// A time that has passed, in its largest unit: `5s`, `3m`, `4h` or `2d`.
+pub(crate) fn age(passed: Duration) -> String {
+    match passed.as_secs() {
+        seconds @ ..60 => format!("{seconds}s"),
+        seconds @ ..3600 => format!("{}m", seconds / 60),
+        seconds @ ..86_400 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
 /// A time from now on, such as `3s` or `2m 5s`. The last second counts as one.
 pub(crate) fn countdown(left: Duration) -> String {
     let seconds = left.as_millis().div_ceil(1000);
@@ -106,6 +116,14 @@ mod tests {
         let cases = [(0, "0s"), (1, "1s"), (1000, "1s"), (1001, "2s"), (59_100, "1m 0s"), (125_000, "2m 5s")];
         for (millis, expected) in cases {
             assert_eq!(countdown(Duration::from_millis(millis)), expected);
+        }
+    }
+
+    #[test]
+    fn ages_have_one_unit() {
+        let cases = [(0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (7200, "2h"), (90_000, "1d")];
+        for (seconds, expected) in cases {
+            assert_eq!(age(Duration::from_secs(seconds)), expected);
         }
     }
 

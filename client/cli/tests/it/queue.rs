@@ -11,6 +11,8 @@ async fn what_waits_is_listed_and_taken_out() {
     let server = Server::start().await;
     let url = server.url();
     let queue = async |args: &[&str]| ended(&url, &[&["queue"], args].concat()).await;
+    assert_eq!(queue(&["s-1"]).await.0, 1, "there is no such session");
+    assert_eq!(ended(&url, &["run", "hello", "--session", "s-1"]).await.0, 0);
     assert_eq!(queue(&["s-1"]).await.1, "nothing waits in this session\n");
 
     let mut chat = talk(&server, &["--session", "s-1"]).await;

@@ -49,3 +49,72 @@ async fn a_session_that_is_none_is_an_error() {
     let (code, _, stderr) = ended(&server.url(), &["run", "hello", "--session", "no id"]).await;
     assert_eq!((code, stderr.lines().count()), (2, 1), "{stderr}");
 }
+
+#[tokio::test]
+async fn a_run_says_how_to_go_on() {
+    let server = Server::start().await;
+    let (code, _, stderr) = ended(&server.url(), &["run", "hello there"]).await;
+    assert_eq!(code, 0, "{stderr}");
+    let next = stderr.lines().find(|line| line.contains("agentloop run --session")).expect("a command");
+    let words: Vec<&str> = next.split_whitespace().skip(1).map(|word| word.trim_matches('\'')).collect();
+    assert!(words.ends_with(&["--server", &server.url(), "PROMPT"]), "{words:?}");
+    // Its own option says where the server is.
+    let (code, stdout, stderr) = ended("http://127.0.0.1:1", &words).await;
+    assert_eq!((code, stdout.as_str()), (0, "You said: PROMPT\n"), "{stderr}");
+    assert!(told(&server, &["sessions", words[2]]).await.contains("hello there"));
+}
+
+#[tokio::test]
+async fn sessions_are_listed_with_what_they_are_about() {
+    let server = Server::start().await;
+    told(&server, &["run", "--session", "trip", "from Bergen\nto Oslo"]).await;
+    let listed = told(&server, &["sessions"]).await;
+    let rows: Vec<Vec<&str>> = listed
+        .lines()
+        .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+        .collect();
+    assert_eq!(rows[0], ["SESSION", "AGE", "ENTRIES", "AGENT", "STATE", "TITLE OR FIRST PROMPT"]);
+    assert_eq!((rows[1][0], &rows[1][2..]), ("trip", &["2", "default", "completed", "from Bergen …"][..]));
+    assert!(rows[1][1].ends_with('s'), "{listed}");
+    let (_, json, _) = ended(&server.url(), &["sessions", "--json"]).await;
+    assert!(json.starts_with(r#"{"sessionId":"trip""#), "{json}");
+}
+
+#[tokio::test]
+async fn messages_are_found_by_their_words() {
+    let server = Server::start().await;
+    told(&server, &["run", "--session", "trip", "the ferry to Bergen"]).await;
+    told(&server, &["run", "--session", "work", "the minutes of the ferry meeting"]).await;
+    let found = told(&server, &["search", "FERRIES"]).await;
+    assert!(found.contains("trip 1, user, ") && found.contains("work 1, user, "), "{found}");
+    let found = told(&server, &["search", "--session", "trip", "ferry", "meeting"]).await;
+    assert!(found.contains("  the ferry to Bergen") && !found.contains("work"), "{found}");
+    assert_eq!(told(&server, &["search", "nowhere"]).await, "no message has these words\n");
+}
+
+#[tokio::test]
+async fn ids_are_abbreviated_where_only_one_fits() {
+    let server = Server::start().await;
+    for run in ["first-run-of-trip", "second-run-of-trip"] {
+        told(&server, &["run", "hello", "--session", "trip-to-bergen", "--run-id", run]).await;
+    }
+    for args in [
+        &["runs", "first"][..],
+        &["runs", "second-run"],
+        &["replay", "first-run"],
+        &["watch", "seco"],
+        &["sessions", "trip"],
+        &["sessions", "bergen"],
+        &["queue", "trip-"],
+        &["fork", "gen-is-none"],
+    ] {
+        let (code, _, stderr) = ended(&server.url(), args).await;
+        assert_eq!(code, i32::from(args[0] == "fork"), "{args:?}: {stderr}");
+    }
+    let (code, _, stderr) = ended(&server.url(), &["runs", "run-of-trip"]).await;
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("abbreviates 2 ids: second-run-of-trip, first-run-of-trip"), "{stderr}");
+    assert_eq!(ended(&server.url(), &["runs", "fir"]).await.0, 1, "too short to be meant");
+    let (_, said, _) = ended(&server.url(), &["sessions", "trip-to", "--delete"]).await;
+    assert_eq!(said, "there is no such session\n", "nothing is deleted by an abbreviation");
+}

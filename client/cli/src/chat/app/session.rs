@@ -1,7 +1,6 @@
 //! Sessions: creates, lists, opens and switches them.
 
-use agentloop_client::v1::Session;
-use crossterm::event::{KeyCode, KeyEvent};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{App, Command, CurrentSession, Overlay};
 use crate::{
@@ -9,15 +8,21 @@ use crate::{
         event::OpenedSession,
         transcript::{Tone, Transcript},
     },
-    terminal::text::sanitize,
+    command::overview::SessionOverview,
+    terminal::{style::is_unsafe, text::sanitize},
 };
+
+/// Bound on the typed words of a filter.
+const FILTER_CHARS: usize = 60;
 
 /// The window with the list of sessions.
 #[derive(Debug, Default)]
 pub(crate) struct SessionPicker {
     /// Absent until the server has answered.
-    pub(crate) sessions: Option<Result<Vec<Session>, String>>,
-    /// Index of the selected line. The first line makes a new session.
+    pub(crate) sessions: Option<Result<Vec<SessionOverview>, String>>,
+    /// The typed words. Only sessions that have them are shown.
+    pub(crate) filter: String,
+    /// Index of the selected line. Without a filter, the first line makes a new session.
     pub(crate) at: usize,
 }
 
@@ -122,10 +127,10 @@ impl App {
         vec![Command::ListSessions]
     }
 
-    pub(super) fn listed(&mut self, listed: Result<Vec<Session>, String>) -> Vec<Command> {
+    pub(super) fn listed(&mut self, listed: Result<Vec<SessionOverview>, String>) -> Vec<Command> {
         if let Some(Overlay::Sessions(picker)) = &mut self.overlay {
             picker.sessions = Some(listed);
-            picker.at = picker.at.min(picker.lines() - 1);
+            picker.at = picker.at.min(picker.lines().saturating_sub(1));
         }
         Vec::new()
     }
@@ -145,22 +150,28 @@ impl App {
 }
 
 impl SessionPicker {
-    /// The sessions; empty until the server has answered.
-    pub(crate) fn listed(&self) -> &[Session] {
-        match &self.sessions {
-            Some(Ok(sessions)) => sessions,
+    /// The sessions that fit the filter; none until the server has answered.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = &SessionOverview> {
+        let all = match &self.sessions {
+            Some(Ok(sessions)) => &sessions[..],
             Some(Err(_)) | None => &[],
-        }
+        };
+        all.iter().filter(|session| session.fits(&self.filter))
     }
 
-    /// Number of lines: one for each session, and one for a new session.
+    /// True if the first line makes a new session. With a filter it does not, so that Enter opens what is looked for.
+    pub(crate) fn offers_new(&self) -> bool {
+        self.filter.is_empty()
+    }
+
+    /// Number of lines that can be selected.
     fn lines(&self) -> usize {
-        self.listed().len() + 1
+        self.shown().count() + usize::from(self.offers_new())
     }
 
     fn key(&mut self, key: KeyEvent) -> PickerAction {
         const PAGE: usize = 10;
-        let last = self.lines() - 1;
+        let last = self.lines().saturating_sub(1);
         match key.code {
             KeyCode::Down => self.at = if self.at == last { 0 } else { self.at + 1 },
             KeyCode::Up => self.at = self.at.checked_sub(1).unwrap_or(last),
@@ -168,16 +179,33 @@ impl SessionPicker {
             KeyCode::PageUp => self.at = self.at.saturating_sub(PAGE),
             KeyCode::Home => self.at = 0,
             KeyCode::End => self.at = last,
-            KeyCode::Esc | KeyCode::Char('q') => return PickerAction::Closed,
-            KeyCode::Char('n') => return PickerAction::New,
-            KeyCode::Enter => {
-                let session = self.at.checked_sub(1).and_then(|at| self.listed().get(at));
-                return session
-                    .map_or(PickerAction::New, |session| PickerAction::Session(session.session_id.clone()));
+            KeyCode::Esc => return PickerAction::Closed,
+            KeyCode::Enter => return self.picked(),
+            KeyCode::Backspace => {
+                self.filter.pop();
+                self.at = 0;
+            }
+            KeyCode::Char('n') if key.modifiers == KeyModifiers::CONTROL => return PickerAction::New,
+            KeyCode::Char(c)
+                if (key.modifiers - KeyModifiers::SHIFT).is_empty()
+                    && !is_unsafe(c)
+                    && self.filter.chars().count() < FILTER_CHARS =>
+            {
+                self.filter.push(c);
+                self.at = 0;
             }
             _ => {}
         }
         PickerAction::Nothing
+    }
+
+    fn picked(&self) -> PickerAction {
+        let at = if self.offers_new() { self.at.checked_sub(1) } else { Some(self.at) };
+        let Some(at) = at else { return PickerAction::New };
+        let session = self.shown().nth(at);
+        session.map_or(PickerAction::Nothing, |overview| {
+            PickerAction::Session(overview.session.session_id.clone())
+        })
     }
 }
 

@@ -1,6 +1,8 @@
 //! Draws the windows over everything else: help, sessions, queue and rules.
 
-use agentloop_client::v1::{RememberedRule, Session};
+use std::time::SystemTime;
+
+use agentloop_client::v1::RememberedRule;
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Flex, Layout, Rect},
@@ -14,6 +16,7 @@ use crate::{
         app::{App, HELP, Overlay, RuleList, SessionPicker},
         styles::{BAD, BOLD, DIM, WARN, row},
     },
+    command::overview::SessionOverview,
     terminal::format,
     terminal::rule,
     terminal::text::{escape_hidden, sanitize},
@@ -32,7 +35,9 @@ pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
             window(" keys ", lines, 64, area, buf);
         }
         Overlay::Sessions(picker) => {
-            window(" sessions: Enter opens, n new, Esc closes ", sessions(picker, room), 100, area, buf);
+            let now = app.options.started + app.now;
+            let title = " sessions: type to filter, Enter opens, ctrl-N new, Esc closes ";
+            window(title, sessions(picker, room, now), 100, area, buf);
         }
         Overlay::Queue(at) => {
             let lines = around(*at, room, queue::lines(app, *at));
@@ -45,17 +50,29 @@ pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
     }
 }
 
-fn sessions(picker: &SessionPicker, room: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![row("a new session".to_owned(), picker.at == 0)];
+fn sessions(picker: &SessionPicker, room: usize, now: SystemTime) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    if picker.offers_new() {
+        lines.push(row("a new session".to_owned(), picker.at == 0));
+    }
+    let first = lines.len();
     match &picker.sessions {
         None => lines.push(Line::styled("asking the server …", DIM)),
         Some(Err(why)) => lines.push(Line::styled(sanitize(why), BAD)),
-        Some(Ok(sessions)) => {
-            let listed = sessions.iter().enumerate();
-            lines.extend(listed.map(|(n, session)| row(describe(session), picker.at == n + 1)));
+        Some(Ok(_)) => {
+            let shown = picker.shown().enumerate();
+            lines.extend(shown.map(|(n, session)| row(describe(session, now), picker.at == n + first)));
+            if lines.is_empty() {
+                lines.push(Line::styled("no session has these words", DIM));
+            }
         }
     }
-    around(picker.at, room, lines)
+    if picker.offers_new() {
+        return around(picker.at, room, lines);
+    }
+    let mut all = vec![Line::styled(format!("with: {}", picker.filter), BOLD)];
+    all.extend(around(picker.at, room.saturating_sub(1).max(1), lines));
+    all
 }
 
 /// The lines that fit, around the selected one.
@@ -84,11 +101,14 @@ fn rule_in_words(remembered: &RememberedRule) -> String {
     format!("{of}  {}  (by {})", escape_hidden(&words), escape_hidden(&remembered.decided_by))
 }
 
-fn describe(session: &Session) -> String {
+fn describe(overview: &SessionOverview, now: SystemTime) -> String {
+    let session = &overview.session;
     let live = if session.live_run_id.is_empty() { ' ' } else { '◐' };
-    let title = if session.title.is_empty() { &session.session_id } else { &session.title };
-    let at = format::time(session.updated_at.as_ref());
-    format!("{live} {at}  {:>4}  {}", session.entry_count, format::first_line(&sanitize(title), 80))
+    let about = if overview.about.is_empty() { &session.session_id } else { &overview.about };
+    let about = format::first_line(&sanitize(about), 80);
+    let (age, entries) = (overview.age(now), session.entry_count);
+    let (agent, state) = (sanitize(&overview.agent), &overview.state);
+    format!("{live} {age:>4}  {entries:>4}  {state:<14}  {agent:<10}  {about}")
 }
 
 fn window(title: &str, lines: Vec<Line<'_>>, width: u16, area: Rect, buf: &mut Buffer) {

@@ -15,6 +15,7 @@ use crate::chat::{
     app::ChatOptions,
     event::{Command, Event},
 };
+use crate::command::overview::SessionOverview;
 
 fn options() -> ChatOptions {
     ChatOptions {
@@ -402,8 +403,21 @@ fn windows_lie_over_everything() {
         live_run_id: "x".into(),
         ..Session::default()
     };
-    app.handle(Event::Sessions(Ok(vec![session])));
-    sees(&mut app, &["◐", "7  Trip"]);
+    let overview = |session, about: &str| SessionOverview {
+        session,
+        about: about.into(),
+        agent: "helper".into(),
+        state: "tool running".into(),
+    };
+    let other = Session { session_id: "s-2".into(), ..Session::default() };
+    app.handle(Event::Sessions(Ok(vec![overview(session, "Trip\x1b[2J"), overview(other, "")])));
+    sees(&mut app, &["◐", "   7  tool running    helper      Trip", "helper      s-2", "type to filter"]);
+    "tri".chars().for_each(|c| drop(press(&mut app, KeyCode::Char(c))));
+    sees(&mut app, &["with: tri", "helper      Trip"]);
+    let rows = screen(&mut app, 80, 24).join("\n");
+    assert!(!rows.contains("s-2") && !rows.contains("a new session\n"), "{rows}");
+    "x".chars().for_each(|c| drop(press(&mut app, KeyCode::Char(c))));
+    sees(&mut app, &["with: trix", "no session has these words"]);
 }
 
 #[test]

@@ -42,6 +42,10 @@ pub(crate) struct FollowOptions {
     /// Name of the person who answers questions.
     pub(crate) decided_by: String,
     pub(crate) interrupts: Interrupts,
+    /// Options that printed commands need to reach the same server, with a space before them.
+    pub(crate) server_option: String,
+    /// True to print, at the end of the run, the command that goes on with its session.
+    pub(crate) says_next: bool,
 }
 
 impl FollowOptions {
@@ -102,7 +106,10 @@ impl RunFollower {
             Some(Event::RunPaused(_)) if !self.follow.wait && self.is_newest(event).await => {
                 return self.leave_paused(event).map(Some);
             }
-            Some(Event::RunFinished(finished)) => return Ok(Some(Exit::of(finished.status()))),
+            Some(Event::RunFinished(finished)) => {
+                self.say_next(event)?;
+                return Ok(Some(Exit::of(finished.status())));
+            }
             _ => {}
         }
         let waits_for_others = event.status() == RunStatus::AwaitingHuman && !self.unanswered.is_empty();
@@ -217,13 +224,28 @@ impl RunFollower {
         }
     }
 
+    /// Prints the ids of the run and its session, and the command that goes on.
+    fn say_next(&mut self, event: &RunEvent) -> Result<(), Failure> {
+        if !self.follow.says_next || event.session_id.is_empty() {
+            return Ok(());
+        }
+        let style = self.follow.view.style();
+        let (session, option) = (quoted(&event.session_id), &self.follow.server_option);
+        let lines = format!(
+            "  run {}, session {}; to go on:\n  agentloop run --session {session}{option} 'PROMPT'",
+            event.run_id, event.session_id
+        );
+        Ok(self.follow.view.note(&style.dim(&style.strip_unsafe(&lines)))?)
+    }
+
     fn leave_waiting(&mut self) -> Result<Exit, Failure> {
         let run = self.stream.run_id();
         let after = self.stream.last_seq();
-        let answers = commands::answers(self.unanswered.values().chain(self.questions.waiting()));
+        let option = self.follow.server_option.clone();
+        let answers = commands::answers(self.unanswered.values().chain(self.questions.waiting()), &option);
         let help = format!(
             "the run waits for a human; to answer, and to go on watching:{answers}\n  \
-             agentloop watch {} --after {after}",
+             agentloop watch {} --after {after}{option}",
             quoted(run)
         );
         let help = self.follow.view.style().strip_unsafe(&help).into_owned();
@@ -232,11 +254,11 @@ impl RunFollower {
     }
 
     fn leave_paused(&mut self, event: &RunEvent) -> Result<Exit, Failure> {
-        let run = self.stream.run_id();
+        let (run, option) = (self.stream.run_id(), self.follow.server_option.clone());
         let help = format!(
             "the run waits for an operator; to let it go on, and to go on watching:\n  \
-             agentloop resume {run}\n  \
-             agentloop watch {run} --after {}",
+             agentloop resume {run}{option}\n  \
+             agentloop watch {run} --after {}{option}",
             event.seq
         );
         self.follow.view.note(&help)?;
@@ -246,10 +268,9 @@ impl RunFollower {
     fn handle_interrupt(&mut self) -> Result<Option<Exit>, Failure> {
         let run_id = self.stream.run_id().to_owned();
         if !self.follow.abort {
-            let after = self.stream.last_seq();
-            self.follow
-                .view
-                .note(&format!("left; the run goes on: agentloop watch {run_id} --after {after}"))?;
+            let (after, option) = (self.stream.last_seq(), self.follow.server_option.clone());
+            let left = format!("left; the run goes on: agentloop watch {run_id} --after {after}{option}");
+            self.follow.view.note(&left)?;
             return Ok(Some(Exit::Interrupted));
         }
         if self.interrupted {

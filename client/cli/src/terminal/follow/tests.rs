@@ -57,6 +57,8 @@ async fn followed(script: &Script, set_up: impl FnOnce(&mut FollowOptions)) -> R
         abort: true,
         decided_by: "tester".into(),
         interrupts: Interrupts::listen(),
+        server_option: String::new(),
+        says_next: false,
     };
     set_up(&mut follow);
     follow.until_end(stream).await

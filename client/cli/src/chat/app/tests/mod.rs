@@ -13,6 +13,7 @@ use crate::chat::{
     event::{CallError, OpenedSession},
     transcript::Block,
 };
+use crate::command::overview::SessionOverview;
 
 fn options() -> ChatOptions {
     let input = RunInput { agent: Some("helper".into()), ..RunInput::default() };
@@ -436,12 +437,36 @@ fn a_session_that_nobody_waits_for_is_not_shown() {
     assert_eq!((app.session.clone(), notes(&app)), (CurrentSession::default(), vec!["no".into()]));
 }
 
+fn listed(ids: &[&str]) -> Vec<SessionOverview> {
+    let overview = |id: &&str| SessionOverview { session: session(id, ""), ..SessionOverview::default() };
+    ids.iter().map(overview).collect()
+}
+
+#[test]
+fn the_list_of_sessions_filters_as_one_types() {
+    let mut app = chat();
+    ctrl(&mut app, 'o');
+    app.handle(Event::Sessions(Ok(listed(&["north", "quiet", "nothing"]))));
+    write(&mut app, "QU");
+    assert_eq!(press(&mut app, KeyCode::Enter), [Command::Unfollow, Command::OpenSession("quiet".into())]);
+
+    let mut app = chat();
+    ctrl(&mut app, 'o');
+    app.handle(Event::Sessions(Ok(listed(&["north", "quiet", "nothing"]))));
+    write(&mut app, "zzz");
+    assert_eq!(press(&mut app, KeyCode::Enter), [], "nothing fits, and no new session begins");
+    (0..3).for_each(|_| drop(press(&mut app, KeyCode::Backspace)));
+    write(&mut app, "no");
+    press(&mut app, KeyCode::Down);
+    assert_eq!(press(&mut app, KeyCode::Enter), [Command::Unfollow, Command::OpenSession("nothing".into())]);
+}
+
 #[test]
 fn one_switches_between_sessions() {
     let mut app = running();
     assert_eq!(ctrl(&mut app, 'o'), [Command::ListSessions]);
     assert!(app.live.is_some(), "looking is not switching");
-    app.handle(Event::Sessions(Ok(vec![session("s-1", ""), session("s-2", "")])));
+    app.handle(Event::Sessions(Ok(listed(&["s-1", "s-2"]))));
     press(&mut app, KeyCode::Down);
     press(&mut app, KeyCode::Down);
     assert_eq!(press(&mut app, KeyCode::Enter), [Command::Unfollow, Command::OpenSession("s-2".into())]);
@@ -464,7 +489,7 @@ fn the_list_of_sessions_goes_round_and_closes() {
     ] {
         let mut app = chat();
         ctrl(&mut app, 'o');
-        app.handle(Event::Sessions(Ok(vec![session("s-1", ""), session("s-2", "")])));
+        app.handle(Event::Sessions(Ok(listed(&["s-1", "s-2"]))));
         keys.iter().for_each(|key| assert_eq!(press(&mut app, *key), []));
         let Some(Overlay::Sessions(picker)) = &app.overlay else { panic!("{:?}", app.overlay) };
         assert_eq!(picker.at, at, "{keys:?}");

@@ -1,0 +1,137 @@
+//! Abbreviated ids: the first or last characters, where only one id has them.
+
+use agentloop_client::{
+    Client, Error,
+    v1::{ListPendingRequest, ListRunsRequest, ListSessionsRequest},
+};
+
+use crate::exit::Failure;
+
+/// A shorter text is no abbreviation: it would fit by chance.
+const CHARS_MIN: usize = 4;
+const PAGE_SIZE: u32 = 500;
+/// Bound on the pages that are read. Older ids must be given whole.
+const PAGES_MAX: usize = 8;
+/// Bound on the ids that an ambiguous text is answered with.
+const NAMED_MAX: usize = 5;
+
+/// The kind of thing that an id names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Run,
+    Session,
+    Question,
+}
+
+/// Calls the server with an id. If there is nothing of that id, and it abbreviates one, calls it with that one.
+///
+/// # Errors
+/// When the call fails, or several ids are abbreviated so.
+pub(crate) async fn called<T, F: Future<Output = Result<T, Error>>>(
+    client: &Client,
+    kind: Kind,
+    given: &str,
+    call: impl Fn(String) -> F,
+) -> Result<T, Failure> {
+    match call(given.to_owned()).await {
+        Err(error) if error.code() == Some(tonic::Code::NotFound) => match find(client, kind, given).await? {
+            Some(id) => Ok(call(id).await?),
+            None => Err(error.into()),
+        },
+        answer => Ok(answer?),
+    }
+}
+
+/// The id of a session that exists. The list of a mistyped one would be empty, and look like an answer.
+///
+/// # Errors
+/// When there is no such session, or several are abbreviated so.
+pub(crate) async fn session(client: &Client, given: &str) -> Result<String, Failure> {
+    let read = |id: String| async { client.get_session(id).await };
+    match called(client, Kind::Session, given, read).await {
+        Ok(session) => Ok(session.session_id),
+        Err(Failure::Client(error)) if error.code() == Some(tonic::Code::NotFound) => {
+            Err(Failure::Other(format!("there is no session {given}; `agentloop sessions` lists them")))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The same for a filter, which may be absent.
+pub(crate) async fn session_filter(
+    client: &Client,
+    given: Option<String>,
+) -> Result<Option<String>, Failure> {
+    match given {
+        Some(given) => session(client, &given).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The id that a text abbreviates; `None` if it is too short or fits none. A server that cannot list fits none.
+async fn find(client: &Client, kind: Kind, given: &str) -> Result<Option<String>, Failure> {
+    if given.chars().count() < CHARS_MIN {
+        return Ok(None);
+    }
+    let mut fitting = Vec::new();
+    let mut page_token = String::new();
+    for _ in 0..PAGES_MAX {
+        let Ok((ids, next)) = page(client, kind, page_token).await else { return Ok(None) };
+        fitting.extend(ids.into_iter().filter(|id| id.starts_with(given) || id.ends_with(given)));
+        page_token = next;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    match &fitting[..] {
+        [] => Ok(None),
+        [_] => Ok(fitting.pop()),
+        several => Err(Failure::Usage(ambiguous(given, several))),
+    }
+}
+
+/// A page of ids, and the token of the next.
+async fn page(client: &Client, kind: Kind, page_token: String) -> Result<(Vec<String>, String), Error> {
+    let page_size = PAGE_SIZE;
+    match kind {
+        Kind::Run => {
+            let request = ListRunsRequest { page_size, page_token, ..ListRunsRequest::default() };
+            let page = client.list_runs(request).await?;
+            Ok((page.runs.into_iter().map(|run| run.run_id).collect(), page.next_page_token))
+        }
+        Kind::Session => {
+            let page = client.list_sessions(ListSessionsRequest { page_size, page_token }).await?;
+            let ids = page.sessions.into_iter().map(|session| session.session_id);
+            Ok((ids.collect(), page.next_page_token))
+        }
+        Kind::Question => {
+            let request = ListPendingRequest { page_size, page_token, ..ListPendingRequest::default() };
+            let page = client.list_pending(request).await?;
+            let ids = page.requests.into_iter().map(|request| request.request_id);
+            Ok((ids.collect(), page.next_page_token))
+        }
+    }
+}
+
+fn ambiguous(given: &str, fitting: &[String]) -> String {
+    let mut named = fitting[..fitting.len().min(NAMED_MAX)].join(", ");
+    if fitting.len() > NAMED_MAX {
+        named.push_str(", …");
+    }
+    format!("{given} abbreviates {} ids: {named}; give more of it", fitting.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_several_names_some() {
+        let ids: Vec<String> = (1..=7).map(|n| format!("trip-{n}")).collect();
+        let told = ambiguous("trip", &ids);
+        assert_eq!(
+            told,
+            "trip abbreviates 7 ids: trip-1, trip-2, trip-3, trip-4, trip-5, …; give more of it"
+        );
+    }
+}
