@@ -30,7 +30,7 @@ use crate::{
     args::{ChatArgs, Global},
     command::run::user,
     exit::{Exit, Failure},
-    terminal::{local_context::LocalContext, style::Style},
+    terminal::{commands::quoted, local_context::LocalContext, style::Style},
 };
 
 pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failure> {
@@ -62,16 +62,16 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
     };
     let (app, first) = App::new(options, args.session);
     let (app, exit) = Box::pin(driver::drive(app, first, client)).await?;
-    farewell(&app);
+    farewell(&app, &global.server_option());
     Ok(exit)
 }
 
 /// Prints the commands that continue the run and the session.
-fn farewell(app: &App) {
+fn farewell(app: &App, option: &str) {
     if let Some(live) = &app.live {
-        eprintln!("the run goes on: agentloop watch {}", live.run_id);
+        eprintln!("the run goes on: agentloop watch {}{option}", quoted(&live.run_id));
     }
     if let Some(id) = &app.session.id {
-        eprintln!("to go on with this session: agentloop chat --session {id}");
+        eprintln!("to go on with this session: agentloop chat --session {}{option}", quoted(id));
     }
 }

@@ -33,7 +33,8 @@ pub(crate) async fn approve(global: &Global, args: ApproveArgs) -> Result<Exit, 
         }
         None => {
             let session = ids::session_filter(&client, args.session).await?;
-            list(global, &client, session, args.run).await
+            let run = ids::run_filter(&client, args.run).await?;
+            list(global, &client, session, run).await
         }
     }
 }

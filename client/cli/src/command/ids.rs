@@ -68,6 +68,22 @@ pub(crate) async fn session_filter(
     }
 }
 
+/// The id of a run that exists, if a filter names one.
+///
+/// # Errors
+/// When there is no such run, or several are abbreviated so.
+pub(crate) async fn run_filter(client: &Client, given: Option<String>) -> Result<Option<String>, Failure> {
+    let Some(given) = given else { return Ok(None) };
+    let read = |id: String| async { client.get_run(id).await };
+    match called(client, Kind::Run, &given, read).await {
+        Ok(run) => Ok(Some(run.run_id)),
+        Err(Failure::Client(error)) if error.code() == Some(tonic::Code::NotFound) => {
+            Err(Failure::Other(format!("there is no run {given}; `agentloop runs` lists them")))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
 /// The id that a text abbreviates; `None` if it is too short or fits none. A server that cannot list fits none.
 async fn find(client: &Client, kind: Kind, given: &str) -> Result<Option<String>, Failure> {
     if given.chars().count() < CHARS_MIN {

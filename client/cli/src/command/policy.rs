@@ -37,10 +37,12 @@ pub(crate) async fn policy(global: &Global, args: PolicyArgs) -> Result<Exit, Fa
 }
 
 async fn check(global: &Global, client: &Client, args: PolicyCheckArgs) -> Result<(), Failure> {
+    let run = ids::run_filter(client, args.run).await?;
+    let session = ids::session_filter(client, args.session).await?;
     let request = CheckPolicyRequest {
-        run_id: args.run.unwrap_or_default(),
+        run_id: run.unwrap_or_default(),
         agent: args.agent.unwrap_or_default(),
-        session_id: args.session.unwrap_or_default(),
+        session_id: session.unwrap_or_default(),
         tool: args.tool,
         arguments_json: args.arguments,
         ..CheckPolicyRequest::default()

@@ -157,6 +157,15 @@ async fn sessions_are_switched_and_scrolled() {
     chat.types("\x1b[B\x1b[B\r");
     chat.sees("You said: message 8.").await;
     chat.sees("session first").await;
+
+    // What is typed filters; the other session's first prompt is all that is known of it.
+    chat.types("\x0f");
+    chat.sees("completed       default     elsewhere").await;
+    chat.types("ELSE");
+    chat.sees("with: ELSE").await;
+    chat.sees_no("a new session").await;
+    chat.types("\r");
+    chat.sees("> elsewhere").await;
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@ mod pty;
 mod queue;
 mod run;
 #[cfg(unix)]
+mod run_terminal;
+#[cfg(unix)]
 mod served;
 #[cfg(unix)]
 mod sessions;

@@ -38,7 +38,9 @@ async fn runs_are_listed_by_where_they_stand() {
 #[tokio::test]
 async fn a_session_that_is_none_is_an_error() {
     let server = Server::start().await;
-    for command in [&["runs"][..], &["approve"], &["policy", "rules"]] {
+    for command in
+        [&["runs"][..], &["approve"], &["policy", "rules"], &["policy", "check", "t"], &["search", "w"]]
+    {
         for (session, code, told) in [("nowhere", 1, "nowhere"), ("no id", 2, "session_id")] {
             let args = [command, &["--session", session]].concat();
             let (ended_with, stdout, stderr) = ended(&server.url(), &args).await;
@@ -106,6 +108,9 @@ async fn ids_are_abbreviated_where_only_one_fits() {
         &["sessions", "trip"],
         &["sessions", "bergen"],
         &["queue", "trip-"],
+        &["runs", "--session", "to-bergen"],
+        &["approve", "--run", "first"],
+        &["policy", "check", "t", "--run", "first"],
         &["fork", "gen-is-none"],
     ] {
         let (code, _, stderr) = ended(&server.url(), args).await;
