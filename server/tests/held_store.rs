@@ -1,0 +1,144 @@
+//! Reads that take their time: a start that races with a deletion, and background jobs that wait for the store's connection.
+
+#[path = "support/held.rs"]
+mod held;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agentloop_core::agent::{BackgroundPolicy, RunSpec};
+use agentloop_core::delta::Delta;
+use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use agentloop_core::message::{FinishReason, Message, Role};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
+use agentloop_server::engine::error::EngineError;
+use agentloop_server::engine::{Engine, EngineParts, OnBusy, StartRequest};
+use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::store::{PageRequest, SessionStore as _, Store};
+use agentloop_server::tool::{HostOptions, RemoteTools};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+
+use held::HeldStore;
+
+/// Longest time that anything here may take. Only a deadlock takes as long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A model that answers at once, and keeps what it read.
+#[derive(Clone, Default)]
+struct Reader(Arc<Mutex<Vec<ModelRequest>>>);
+
+impl Model for Reader {
+    fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        self.0.lock().expect("nobody has panicked").push(request);
+        let said = [Delta::Text { text: "Said.".to_owned() }, Delta::Finish { reason: FinishReason::Stop }];
+        stream::iter(said.map(Ok)).boxed()
+    }
+}
+
+impl Models for Reader {
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+        Ok((Arc::new(self.clone()), reference.to_owned()))
+    }
+}
+
+fn engine(store: Arc<dyn Store>, model: &Reader) -> Engine {
+    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    EngineParts::default().start(store, Arc::new(model.clone()), tools)
+}
+
+fn session(id: &str) -> SessionId {
+    SessionId::parse(id).expect("an id")
+}
+
+fn request(session_id: &str, run: &str, prompt: &str) -> StartRequest {
+    let spec = RunSpec { agent: "a".into(), model: "any/reader".into(), ..RunSpec::default() };
+    StartRequest {
+        tenant: TenantId::local(),
+        run: Some(RunId::parse(run).expect("an id")),
+        session: Some(session(session_id)),
+        create_session: true,
+        spec: Arc::new(spec),
+        messages: vec![Arc::new(Message::text(Role::User, prompt))],
+        digest: Digest::of(&[prompt.as_bytes()]),
+        on_busy: OnBusy::Reject,
+        traceparent: None,
+    }
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("nothing waits for ever")
+}
+
+async fn finished(engine: &Engine, request: StartRequest) {
+    let tenant = TenantId::local();
+    let run = in_time(engine.start(request)).await.expect("a run").run;
+    let view = in_time(engine.wait(&tenant, &run)).await.expect("an end");
+    assert_eq!(view.state.status(), Some(RunStatus::Completed));
+}
+
+/// The start has read the session before the deletion, and goes on after it.
+#[tokio::test]
+async fn a_start_that_races_with_a_deletion_sees_nothing_of_the_deleted_session() {
+    for create_session in [false, true] {
+        let (store, model) = (HeldStore::new().await, Reader::default());
+        let engine = engine(store.clone(), &model);
+        finished(&engine, request("s", "r-1", "the old secret")).await;
+        let hold = store.hold_next("session");
+        let start = engine.start(StartRequest { create_session, ..request("s", "r-2", "a new prompt") });
+        let deletion = async {
+            hold.reached().await;
+            let deleted = engine.delete_session(&TenantId::local(), &session("s")).await;
+            assert!(deleted.expect("it is free"));
+            hold.release();
+        };
+        let (started, ()) = Box::pin(in_time(async { tokio::join!(start, deletion) })).await;
+        if !create_session {
+            assert!(matches!(started, Err(EngineError::SessionNotFound)), "{started:?}");
+            continue;
+        }
+        let run = started.expect("a run").run;
+        in_time(engine.wait(&TenantId::local(), &run)).await.expect("an end");
+        let entries = store.entries(&TenantId::local(), &session("s"), EntryNo(0), 9).await.expect("read");
+        assert_eq!(entries.len(), 2, "{entries:?}");
+        let requests = model.0.lock().expect("nobody has panicked");
+        let read = requests.iter().filter(|request| format!("{request:?}").contains("a new prompt"));
+        for request in read {
+            assert!(!format!("{request:?}").contains("the old secret"), "{request:?}");
+        }
+    }
+}
+
+/// A job that waits for the connection, or has it, must be polled whatever the runner itself waits for.
+#[tokio::test]
+async fn jobs_that_wait_for_the_one_connection_stop_nobody() {
+    const SESSIONS: usize = 24;
+    let (store, model) = (HeldStore::new().await, Reader::default());
+    let engine = engine(store.clone(), &model);
+    let hold = store.hold_next("entries");
+    for at in 0..SESSIONS {
+        let mut request = request(&format!("s-{at}"), &format!("r-{at}"), "Hello.");
+        let background = BackgroundPolicy { title: true, summary: true, model: None };
+        Arc::make_mut(&mut request.spec).background = background;
+        finished(&engine, request).await;
+        if at == 0 {
+            // A job of the first run has begun. The answer to its read comes last.
+            in_time(hold.reached()).await;
+        }
+    }
+    hold.release();
+    in_time(async {
+        loop {
+            let page = PageRequest { size: 1_000, after: None };
+            let sessions = store.sessions(&TenantId::local(), page).await.expect("read").rows;
+            let done =
+                |row: &&agentloop_server::store::SessionRow| !row.title.is_empty() && !row.summary.is_empty();
+            if sessions.iter().filter(done).count() == SESSIONS {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
