@@ -8,12 +8,12 @@ mod item;
 mod ring;
 mod subscription;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use agentloop_core::context::assemble::{AssembleError, Assembler};
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{RunKey, Seq, SessionId, TenantId};
+use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::time::Timestamp;
 
@@ -41,6 +41,8 @@ pub struct Feeds(Mutex<FeedTable>);
 #[derive(Default)]
 struct FeedTable {
     feeds: HashMap<RunKey, Weak<Inner>>,
+    /// The runs of each session that have an entry in `feeds`, so that a deletion does not look through all feeds.
+    by_session: HashMap<(TenantId, SessionId), BTreeSet<RunId>>,
     /// The number of entries at which entries of feeds that are gone are swept out.
     sweep_at: usize,
 }
@@ -87,14 +89,12 @@ impl Feeds {
     /// The feed of this run of this session. It is made if there is none. `buffer` is the most items in its ring.
     pub fn get_or_create(&self, key: &RunKey, session: &SessionId, buffer: usize) -> Feed {
         let mut table = self.table();
-        let FeedTable { feeds, sweep_at } = &mut *table;
-        if let Some(inner) = feeds.get(key).and_then(Weak::upgrade).filter(|inner| inner.session == *session)
-        {
+        let known = table.feeds.get(key).and_then(Weak::upgrade).filter(|inner| inner.session == *session);
+        if let Some(inner) = known {
             return Feed(inner);
         }
-        if feeds.len() >= *sweep_at {
-            feeds.retain(|_, feed| feed.strong_count() > 0);
-            *sweep_at = SWEEP_AT_LEAST.max(2 * feeds.len());
+        if table.feeds.len() >= table.sweep_at {
+            table.sweep();
         }
         let inner = Arc::new(Inner {
             session: session.clone(),
@@ -102,7 +102,7 @@ impl Feeds {
             partial: Mutex::default(),
             recent: Mutex::default(),
         });
-        feeds.insert(key.clone(), Arc::downgrade(&inner));
+        table.insert(key, &inner);
         Feed(inner)
     }
 
@@ -128,21 +128,53 @@ impl Feeds {
 
     /// Closes the feeds of a deleted session's runs. A new run with the same id gets a feed of its own.
     pub(in crate::engine) fn close_session(&self, tenant: &TenantId, session: &SessionId) {
-        let mut closed = BTreeMap::new();
-        self.table().feeds.retain(|key, feed| {
-            let Some(feed) = feed.upgrade() else { return false };
-            let is_of_session = key.tenant == *tenant && feed.session == *session;
-            if is_of_session {
-                closed.insert(key.clone(), feed);
-            }
-            !is_of_session
-        });
-        // In the order of the keys, so that a simulation that replays a seed sees the same order.
-        closed.values().for_each(|feed| feed.ring.close());
+        // In the order of the runs, so that a simulation that replays a seed sees the same order.
+        for feed in self.table().take_session(tenant, session) {
+            feed.ring.close();
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, FeedTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FeedTable {
+    fn insert(&mut self, key: &RunKey, inner: &Arc<Inner>) {
+        self.feeds.insert(key.clone(), Arc::downgrade(inner));
+        let of_session = (key.tenant.clone(), inner.session.clone());
+        self.by_session.entry(of_session).or_default().insert(key.run.clone());
+    }
+
+    /// Removes the feeds of a session, and returns those that exist still.
+    fn take_session(&mut self, tenant: &TenantId, session: &SessionId) -> Vec<Arc<Inner>> {
+        let of_session = (tenant.clone(), session.clone());
+        let runs = self.by_session.remove(&of_session).unwrap_or_default();
+        let mut taken = Vec::new();
+        for run in runs {
+            let key = RunKey::new(tenant.clone(), run);
+            match self.feeds.get(&key).map(Weak::upgrade) {
+                // The id was used again, in another session.
+                Some(Some(feed)) if feed.session != *session => {}
+                Some(feed) => {
+                    self.feeds.remove(&key);
+                    taken.extend(feed);
+                }
+                None => {}
+            }
+        }
+        taken
+    }
+
+    /// Removes the entries of feeds that are gone.
+    fn sweep(&mut self) {
+        let Self { feeds, by_session, sweep_at } = self;
+        feeds.retain(|_, feed| feed.strong_count() > 0);
+        by_session.retain(|(tenant, _), runs| {
+            runs.retain(|run| feeds.contains_key(&RunKey::new(tenant.clone(), run.clone())));
+            !runs.is_empty()
+        });
+        *sweep_at = SWEEP_AT_LEAST.max(2 * feeds.len());
     }
 }
 

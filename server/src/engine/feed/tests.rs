@@ -193,3 +193,31 @@ async fn a_run_by_the_id_of_a_deleted_one_has_a_feed_of_its_own() {
     }
     assert!(is_gone(old.next().await));
 }
+
+#[tokio::test]
+async fn a_deletion_closes_the_feeds_of_its_session_alone() {
+    let mut f = Fixture::new().await;
+    f.owner.ends().await.unwrap();
+    let tenant = f.owner.tenant.clone();
+    let named = |run: &str| RunKey::new(tenant.clone(), RunId::parse(run).unwrap());
+    let other = SessionId::parse("other").unwrap();
+    // Enough feeds that come and go for several sweeps.
+    for at in 0..4 * SWEEP_AT_LEAST {
+        f.feeds.get_or_create(&named(&format!("gone-{at}")), &f.owner.session, 16);
+    }
+    let kept = f.feeds.get_or_create(&named("kept"), &other, 16);
+    // The id of a run of a deleted session is used again.
+    let before = f.feeds.get_or_create(&named("moved"), &f.owner.session, 16);
+    let moved = f.feeds.get_or_create(&named("moved"), &other, 16);
+    let entries = f.feeds.table().by_session.values().map(BTreeSet::len).sum::<usize>();
+    assert!(entries < 3 * SWEEP_AT_LEAST, "{entries} entries are left of feeds that are gone");
+
+    f.delete().await;
+    assert!(f.feeds.get(&f.key()).is_none());
+    for (run, feed) in [("kept", &kept), ("moved", &moved)] {
+        assert!(f.feeds.get(&named(run)).is_some_and(|found| Arc::ptr_eq(&found.0, &feed.0)), "{run}");
+    }
+    drop(before);
+    f.feeds.close_session(&tenant, &other);
+    assert!(f.feeds.get(&named("kept")).is_none() && f.feeds.get(&named("moved")).is_none());
+}
