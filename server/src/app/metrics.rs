@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::grpc::edge::incoming::{Connection, connections};
 use crate::store::sqlite::SqliteStore;
-use crate::telemetry::metrics::{self, Metrics, Readings, StoreReadings};
+use crate::telemetry::metrics::{self, MemoryReadings, Metrics, Readings, StoreReadings};
 use crate::telemetry::models::KnownModels;
 use crate::tool::RemoteTools;
 
@@ -51,12 +51,14 @@ pub(super) fn read_at_scrape(
 ) {
     metrics.read_at_scrape(move || {
         let hosts = tools.counts();
+        let (used, bound) = engine.live_bytes();
         let written = store.as_ref().map(|store| store.stats());
         Readings {
             live_runs: engine.live_runs(),
             hosts: hosts.connected,
             calls: hosts.calls,
             queued_calls: hosts.queued,
+            memory: MemoryReadings { used, bound, waiting: engine.waiting_for_memory() },
             slow_subscribers: engine.slow_subscribers(),
             store: written.map(|written| StoreReadings {
                 appends: written.appends,

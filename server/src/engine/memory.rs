@@ -78,6 +78,11 @@ impl MemoryWaits {
         ListedWait { waits: self.clone(), key: key.clone() }
     }
 
+    /// Number of runs that wait.
+    pub(in crate::engine) fn len(&self) -> usize {
+        self.runs().len()
+    }
+
     /// True if the run waits.
     pub(in crate::engine) fn contains(&self, key: &RunKey) -> bool {
         self.runs().contains(key)

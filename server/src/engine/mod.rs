@@ -103,6 +103,12 @@ impl Engine {
         (ledger.used(), ledger.bytes_max())
     }
 
+    /// Number of runs that wait for memory before they go on.
+    #[must_use]
+    pub fn waiting_for_memory(&self) -> usize {
+        self.deps().memory_waits.len()
+    }
+
     /// Number of subscribers that were ended since the start because they did not read.
     #[must_use]
     pub fn slow_subscribers(&self) -> u64 {

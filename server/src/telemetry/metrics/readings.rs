@@ -20,10 +20,23 @@ pub struct Readings {
     pub calls: usize,
     /// Tool calls that wait in a queue for a host.
     pub queued_calls: usize,
+    /// Memory of live runs.
+    pub memory: MemoryReadings,
     /// Subscribers whose stream was ended because they did not read, since the start.
     pub slow_subscribers: u64,
     /// Counts of the SQLite store; `None` if the embedder brought its own store.
     pub store: Option<StoreReadings>,
+}
+
+/// Memory of live runs, as it is accounted for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryReadings {
+    /// Bytes that live runs and idle histories hold.
+    pub used: usize,
+    /// The most that they may hold.
+    pub bound: usize,
+    /// Runs that wait for memory before they go on.
+    pub waiting: usize,
 }
 
 /// Writes of the store since the start.
@@ -63,8 +76,12 @@ struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {
     fn gauge(&mut self, name: &str, help: &str, value: usize) -> fmt::Result {
+        self.gauge_in(name, help, None, value)
+    }
+
+    fn gauge_in(&mut self, name: &str, help: &str, unit: Option<&Unit>, value: usize) -> fmt::Result {
         let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-        let metric = self.0.encode_descriptor(name, help, None, gauge.metric_type())?;
+        let metric = self.0.encode_descriptor(name, help, unit, gauge.metric_type())?;
         gauge.encode(metric)
     }
 
@@ -83,6 +100,10 @@ impl<F: Fn() -> Readings + Send + Sync + 'static> Collector for AtScrape<F> {
         to.gauge("tool_hosts", "Tool hosts that are connected", now.hosts)?;
         to.gauge("tool_calls_in_flight", "Tool calls at hosts", now.calls)?;
         to.gauge("tool_calls_queued", "Tool calls that wait for room at a host", now.queued_calls)?;
+        let MemoryReadings { used, bound, waiting } = now.memory;
+        to.gauge_in("memory_used", "What live runs and idle histories hold", Some(&Unit::Bytes), used)?;
+        to.gauge_in("memory_bound", "The most that they may hold", Some(&Unit::Bytes), bound)?;
+        to.gauge("memory_waiting_runs", "Runs that wait for memory before they go on", waiting)?;
         let help = "Subscribers that were ended because they did not read";
         to.counter("slow_subscribers", help, None, now.slow_subscribers)?;
         if let Some(store) = now.store {

@@ -34,13 +34,21 @@ fn gauges_are_read_at_each_scrape() {
     let hosts = std::sync::atomic::AtomicUsize::new(0);
     metrics.read_at_scrape(move || Readings {
         hosts: 1 + hosts.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+        memory: MemoryReadings { used: 5, bound: 70, waiting: 2 },
         store: Some(StoreReadings { appends: 3, commits: 2, bytes: 100 }),
         ..Readings::default()
     });
     assert!(metrics.text().contains("agentloop_tool_hosts 1\n"));
     let text = metrics.text();
-    for expected in ["tool_hosts 2", "store_commits_total 2", "store_appended_bytes_total 100", "live_runs 0"]
-    {
+    for expected in [
+        "tool_hosts 2",
+        "store_commits_total 2",
+        "store_appended_bytes_total 100",
+        "live_runs 0",
+        "memory_used_bytes 5",
+        "memory_bound_bytes 70",
+        "memory_waiting_runs 2",
+    ] {
         assert!(text.contains(&format!("agentloop_{expected}\n")), "{expected}: {text}");
     }
     assert!(line(&text, "agentloop_start_time_seconds 1").is_some(), "{text}");
