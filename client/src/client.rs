@@ -192,8 +192,16 @@ impl Client {
 
     /// Lists the registered tools by name.
     pub async fn list_tools(&self) -> Result<Vec<Tool>, Error> {
-        let request = ListToolsRequest::default();
-        Ok(self.unary(request, |c, r| async move { c.tools().list_tools(r).await }).await?.tools)
+        let (mut tools, mut request) = (Vec::new(), ListToolsRequest::default());
+        loop {
+            let page =
+                self.unary(request.clone(), |c, r| async move { c.tools().list_tools(r).await }).await?;
+            tools.extend(page.tools);
+            if page.next_page_token.is_empty() {
+                return Ok(tools);
+            }
+            request.page_token = page.next_page_token;
+        }
     }
 
     /// Lists the tool hosts that the server knows.

@@ -8,6 +8,7 @@ mod bad_input;
 mod busy_session;
 mod container;
 mod context;
+mod damage;
 mod documents;
 mod extensions;
 mod forks;

@@ -22,7 +22,7 @@ async fn world() -> (Model, TestServer, Host) {
 }
 
 async fn list_tools(server: &TestServer, name: &str) -> Vec<wire::Tool> {
-    let request = wire::ListToolsRequest { name: name.to_owned() };
+    let request = wire::ListToolsRequest { name: name.to_owned(), ..Default::default() };
     soon(server.tools().list_tools(request)).await.expect("listed").into_inner().tools
 }
 
@@ -47,6 +47,14 @@ async fn are_listed_with_the_hosts_that_serve_them() {
     let only = list_tools(&server, "mail").await;
     assert_eq!((only.len(), &only[0].digest), (1, &tools[0].digest));
     assert_eq!(list_tools(&server, "nothing").await, []);
+    let mut after = String::new();
+    for (tool, next) in tools.iter().zip(["mail", ""]) {
+        let request = wire::ListToolsRequest { page_size: 1, page_token: after, ..Default::default() };
+        let page = soon(server.tools().list_tools(request)).await.expect("listed").into_inner();
+        let digests: Vec<_> = page.tools.iter().map(|tool| &tool.digest).collect();
+        assert_eq!((&digests[..], page.next_page_token.as_str()), (&[&tool.digest][..], next));
+        after = page.next_page_token;
+    }
 
     let hosts = list_hosts(&server).await;
     assert_eq!(hosts.iter().map(|host| host.host_id.as_str()).collect::<Vec<_>>(), ["a", "b"]);

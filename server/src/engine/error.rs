@@ -1,6 +1,6 @@
 //! The error of the engine's methods.
 
-use agentloop_core::id::{RunId, Seq};
+use agentloop_core::id::{EntryNo, RunId, Seq, SessionId};
 use agentloop_core::run::refusal::Refusal;
 
 use crate::store::StoreError;
@@ -76,5 +76,20 @@ impl EngineError {
     /// True if a repetition may succeed: the store was unavailable, or another writer was faster.
     pub(in crate::engine) fn is_transient(&self) -> bool {
         matches!(self, Self::Store(StoreError::Unavailable { .. } | StoreError::SessionMoved))
+    }
+}
+
+/// Tells people that an entry of a session is damaged, and how to go on.
+#[must_use]
+pub fn damaged_entry(session: &SessionId, entry: EntryNo) -> String {
+    let EntryNo(entry) = entry;
+    let damage = format!("entry {entry} of session {session} is damaged, so no run can go on after it");
+    match entry {
+        // A fork at 0 would share all.
+        0 | 1 => format!("{damage}; begin another session"),
+        _ => format!(
+            "{damage}; `agentloop fork {session} --at {}` makes a session of what is before it",
+            entry - 1
+        ),
     }
 }

@@ -9,7 +9,7 @@ use agentloop_proto::v1::ErrorReason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
 
-use crate::engine::error::EngineError;
+use crate::engine::error::{EngineError, damaged_entry};
 use crate::store::StoreError;
 
 /// The domain of every `ErrorInfo`.
@@ -213,6 +213,18 @@ fn store_status(error: StoreError) -> Status {
             tracing::error!(what, "stored data cannot be read; restore the database from a backup");
             let message = "stored data of this run or session cannot be read";
             status(Code::DataLoss, ErrorReason::JournalCorrupt, message, [])
+        }
+        StoreError::DamagedEntry { session, entry, why } => {
+            tracing::error!(session.id = %session, entry = entry.0, why, "an entry is damaged; fork its session before it");
+            let metadata = [("session_id", session.to_string()), ("entry_no", entry.0.to_string())];
+            status(Code::DataLoss, ErrorReason::JournalCorrupt, damaged_entry(&session, entry), metadata)
+        }
+        StoreError::DamagedRule { rule, why } => {
+            tracing::error!(rule, why, "a remembered rule is damaged; delete it");
+            let message = format!(
+                "the remembered rule {rule} is damaged; `agentloop policy forget {rule}` deletes it, then decide anew"
+            );
+            status(Code::DataLoss, ErrorReason::JournalCorrupt, message, [("rule_id", rule)])
         }
         StoreError::Unavailable { what } => {
             tracing::warn!(what, "the store is unavailable; check its disk and locks");

@@ -504,7 +504,7 @@ async fn the_tools_service_shows_tools_and_hosts() {
     host.take().await;
     harness.engine.heard(1).await;
     let mut client = ToolsClient::new(harness.channel.clone());
-    let list = |name: &str| v1::ListToolsRequest { name: name.into() };
+    let list = |name: &str| v1::ListToolsRequest { name: name.into(), ..Default::default() };
     let tools = client.list_tools(list("")).await.unwrap().into_inner().tools;
     let lines: Vec<_> = tools
         .iter()

@@ -1,9 +1,13 @@
-//! The checksum of an event: it notices a row that changed after it was written, by a fault of the disk or a foreign hand. It is
-//! no protection against somebody who knows how it is computed.
+//! Checksums of events, remembered rules and declared tools: they notice a row that changed after it was written, by a fault of
+//! the disk or a foreign hand. They are no protection against somebody who knows how they are computed.
 
-use agentloop_core::id::RunId;
+use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use crc::{CRC_64_XZ, Crc, Table};
+
+use super::codec::int;
+use super::{RuleRow, ToolRow};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_XZ);
 
@@ -31,5 +35,36 @@ pub(super) fn of(run: &RunId, row: ChecksummedRow<'_>) -> i64 {
         sum.update(text.as_bytes());
         sum.update(&[0]);
     }
+    finished(sum)
+}
+
+/// The checksum of a remembered rule, whose JSON is `rule`.
+pub(super) fn of_rule(tenant: &TenantId, row: &RuleRow, rule: &str) -> i64 {
+    let session = row.session.as_ref().map(SessionId::as_str);
+    let texts =
+        [Some(tenant.as_str()), Some(row.id.as_str()), session, Some(row.request.as_str()), Some(rule)];
+    of_texts(texts.into_iter().chain([Some(row.by.as_str())]), row.at)
+}
+
+/// The checksum of a declared tool, whose JSON is `declaration`.
+pub(super) fn of_tool(tenant: &TenantId, row: &ToolRow, declaration: &str) -> i64 {
+    of_texts(
+        [Some(tenant.as_str()), Some(&row.declaration.name), Some(declaration)].into_iter(),
+        row.last_seen,
+    )
+}
+
+fn of_texts<'a>(texts: impl Iterator<Item = Option<&'a str>>, at: Timestamp) -> i64 {
+    let mut sum = CRC.digest();
+    sum.update(&int(at.0).to_le_bytes());
+    for text in texts {
+        // The lengths keep texts with any bytes apart; an absent one has a length that none has.
+        sum.update(&text.map_or(u64::MAX, |text| text.len() as u64).to_le_bytes());
+        sum.update(text.unwrap_or_default().as_bytes());
+    }
+    finished(sum)
+}
+
+fn finished(sum: crc::Digest<'_, u64, Table<16>>) -> i64 {
     i64::from_le_bytes(sum.finalize().to_le_bytes())
 }

@@ -175,14 +175,15 @@ fn checked(run: &RunId, row: &StoredEvent) -> Result<Record, String> {
     Ok(Record { seq: Seq(count(row.seq)?), at: Timestamp(count(row.at)?), status, event })
 }
 
-fn verify(run: &RunId, row: &StoredEvent) -> Result<(), String> {
+/// Compares an event with its checksum, and its spec with its digest. An error says what does not fit.
+pub(super) fn verify(run: &RunId, row: &StoredEvent) -> Result<(), String> {
     let &StoredEvent { seq, at, status, version, ref payload, checksum, ref spec } = row;
     let digest = spec.as_ref().map(|spec| &spec.digest);
     let row = ChecksummedRow { seq, at, status, version, payload, spec: digest };
-    let Some(checksum) = checksum else { return Ok(()) };
-    if checksum != checksum::of(run, row) {
+    if checksum.is_some_and(|checksum| checksum != checksum::of(run, row)) {
         return Err("it does not fit its checksum".to_owned());
     }
+    // Specs have had digests from their beginning.
     if spec.as_ref().is_some_and(|spec| Digest::of(&[spec.text.as_bytes()]) != spec.digest) {
         return Err("its spec does not fit its digest".to_owned());
     }

@@ -23,7 +23,7 @@ mod tools;
 #[expect(clippy::unwrap_used, reason = "what it holds is tests, wherever they are compiled")]
 pub mod conformance;
 
-use agentloop_core::id::{EntryNo, RunId};
+use agentloop_core::id::{EntryNo, RunId, SessionId};
 use async_trait::async_trait;
 
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
@@ -34,7 +34,7 @@ pub use self::page::{Page, PageRequest};
 pub use self::queue::{Interrupted, QueueStore};
 pub use self::request::{RequestFilter, RequestRow, RequestStore, RuleRow};
 pub use self::search::{SearchFilter, SearchHit, SearchStore};
-pub use self::session::{EntryRow, EntryStretch, SessionRow, SessionStore};
+pub use self::session::{EntryRow, EntryStretch, ListedEntries, ListedEntry, SessionRow, SessionStore};
 pub use self::tools::{ToolRow, ToolStore};
 
 /// A refusal or failure of the store. Nothing was written, except that after [`StoreError::Unavailable`] nobody knows.
@@ -79,12 +79,50 @@ pub enum StoreError {
         /// The row, and the reason.
         what: String,
     },
+    /// An entry of a session is damaged. The others can be read.
+    #[error("entry {entry} of session {session} is damaged: {why}", entry = .entry.0)]
+    DamagedEntry {
+        /// The session that was read.
+        session: SessionId,
+        /// Number of the entry in that session.
+        entry: EntryNo,
+        /// The row, and the damage.
+        why: String,
+    },
+    /// A remembered rule is damaged. Until it is deleted, nothing can tell what it says.
+    #[error("the remembered rule {rule} is damaged: {why}")]
+    DamagedRule {
+        /// Id of the rule, as it is stored.
+        rule: String,
+        /// The damage.
+        why: String,
+    },
     /// The store cannot be reached or cannot write.
     #[error("the store is unavailable: {what}")]
     Unavailable {
         /// The driver's message.
         what: String,
     },
+}
+
+impl StoreError {
+    /// True if stored data is not what was written.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Corrupt { .. } | Self::DamagedEntry { .. } | Self::DamagedRule { .. } => true,
+            Self::Conflict
+            | Self::RunExists
+            | Self::SessionBusy { .. }
+            | Self::SessionMoved
+            | Self::NoSession
+            | Self::SessionExists
+            | Self::EntryAhead { .. }
+            | Self::SearchOff
+            | Self::BadPageToken
+            | Self::Unavailable { .. } => false,
+        }
+    }
 }
 
 /// Everything that the server stores. Implementations are cheap to share, and safe to call from many tasks.

@@ -61,12 +61,17 @@ pub(super) fn begin<T>(
     page.after.as_deref().map(|token| Cursor::parse(token, id).ok_or(StoreError::BadPageToken)).transpose()
 }
 
+/// A page of these rows, which more follow or do not.
+pub(super) fn of<T>(rows: Vec<T>, more: bool, cursor: impl Fn(&T) -> Cursor) -> Page<T> {
+    let next = rows.last().filter(|_| more).map(|row| cursor(row).token());
+    Page { rows, next }
+}
+
 /// A page of `size` rows. The caller reads one row more than that, which tells that there is a next page.
 pub(super) fn cut<T>(mut rows: Vec<T>, size: u32, cursor: impl Fn(&T) -> Cursor) -> Page<T> {
     let more = rows.len() > size as usize;
     rows.truncate(size as usize);
-    let next = rows.last().filter(|_| more).map(|row| cursor(row).token());
-    Page { rows, next }
+    of(rows, more, cursor)
 }
 
 #[cfg(test)]

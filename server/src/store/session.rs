@@ -58,6 +58,42 @@ pub struct EntryStretch {
     pub more: bool,
 }
 
+/// An entry as lists show it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ListedEntry {
+    /// A whole entry.
+    Whole(EntryRow),
+    /// An entry that was stored and cannot be read any more.
+    Damaged {
+        /// Its number in the session.
+        entry: EntryNo,
+        /// The run that added it, if that is still known.
+        run: Option<RunId>,
+        /// The event of that run that held it.
+        seq: Seq,
+    },
+}
+
+impl ListedEntry {
+    /// Its number in the session.
+    #[must_use]
+    pub fn entry(&self) -> EntryNo {
+        match self {
+            Self::Whole(row) => row.entry,
+            Self::Damaged { entry, .. } => *entry,
+        }
+    }
+}
+
+/// A bounded part of a session's entries, damaged ones included.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListedEntries {
+    /// The entries, in order. Empty only if there are none.
+    pub rows: Vec<ListedEntry>,
+    /// True if more follow.
+    pub more: bool,
+}
+
 /// Sessions: conversations that runs add entries to.
 #[async_trait]
 pub trait SessionStore: Send + Sync + 'static {
@@ -107,6 +143,9 @@ pub trait SessionStore: Send + Sync + 'static {
     async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError>;
 
     /// Entries after `after`, in order, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError::DamagedEntry`] for the first damaged one.
     async fn entries(
         &self,
         tenant: &TenantId,
@@ -117,6 +156,9 @@ pub trait SessionStore: Send + Sync + 'static {
 
     /// Entries after `after`, in order, within `max`. This default reads more and drops it; a store that can reads only
     /// what it returns.
+    ///
+    /// # Errors
+    /// [`StoreError::DamagedEntry`] for the first damaged one.
     async fn entry_stretch(
         &self,
         tenant: &TenantId,
@@ -138,6 +180,31 @@ pub trait SessionStore: Send + Sync + 'static {
         let more = fitting < rows.len();
         rows.truncate(fitting);
         Ok(EntryStretch { rows, more })
+    }
+
+    /// As [`Self::entry_stretch`], with a row for each damaged entry. This default is for a store whose entries are never
+    /// damaged.
+    async fn listed_entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        max: StretchMax,
+    ) -> Result<ListedEntries, StoreError> {
+        let EntryStretch { rows, more } = self.entry_stretch(tenant, session, after, max).await?;
+        Ok(ListedEntries { rows: rows.into_iter().map(ListedEntry::Whole).collect(), more })
+    }
+
+    /// Numbers of the session's damaged entries, the first ones, at most `limit`. A store may wait with the search for
+    /// them until somebody has read one. This default is for a store whose entries are never damaged.
+    async fn damaged_entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        limit: usize,
+    ) -> Result<Vec<EntryNo>, StoreError> {
+        let _none_is_damaged = (tenant, session, limit);
+        Ok(Vec::new())
     }
 
     /// Deletes a session with its runs, events and questions. Its ids may be used again. Entries that forks share stay

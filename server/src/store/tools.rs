@@ -23,6 +23,6 @@ pub trait ToolStore: Send + Sync + 'static {
     /// same name replaces the earlier one.
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError>;
 
-    /// Every stored declaration, of every tenant.
+    /// Every stored declaration, of every tenant. A damaged one is left out, and the log names it.
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError>;
 }

@@ -98,6 +98,9 @@ async fn show(global: &Global, client: &Client, session_id: String) -> Result<()
 
 /// An entry such as `3 assistant: the text`, with a line for each part.
 fn describe(entry: &Entry) -> String {
+    if entry.damaged {
+        return format!("{:>3} is damaged and cannot be read", entry.entry_no);
+    }
     let message = entry.message.clone().unwrap_or_default();
     let who = role(&message);
     let parts: Vec<String> = message.parts.iter().map(part).collect();
@@ -141,5 +144,7 @@ mod tests {
         };
         let entry = Entry { entry_no: 2, message: Some(message), ..Entry::default() };
         assert_eq!(describe(&entry), "  2 assistant: Let me see\n    → add {\"a\":1}");
+        let damaged = Entry { entry_no: 3, damaged: true, ..Entry::default() };
+        assert_eq!(describe(&damaged), "  3 is damaged and cannot be read");
     }
 }

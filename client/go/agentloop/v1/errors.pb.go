@@ -71,7 +71,8 @@ const (
 	ErrorReason_ERROR_REASON_NOT_IMPLEMENTED ErrorReason = 20
 	// ABORTED: another replica owns the run now; try again.
 	ErrorReason_ERROR_REASON_OWNERSHIP_LOST ErrorReason = 21
-	// DATA_LOSS: the run's journal cannot be read.
+	// DATA_LOSS: stored data is damaged. Metadata `session_id` and `entry_no` name a damaged entry, `rule_id` names a
+	// damaged rule.
 	ErrorReason_ERROR_REASON_JOURNAL_CORRUPT ErrorReason = 22
 	// INTERNAL: a fault of the server; its log has the details.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 23

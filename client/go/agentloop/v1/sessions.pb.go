@@ -47,8 +47,12 @@ type Session struct {
 	Summary string `protobuf:"bytes,10,opt,name=summary,proto3" json:"summary,omitempty"`
 	// Number of the last entry that the summary covers.
 	SummaryUpToEntryNo uint64 `protobuf:"varint,11,opt,name=summary_up_to_entry_no,json=summaryUpToEntryNo,proto3" json:"summary_up_to_entry_no,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Numbers of entries whose stored message is damaged. They cannot be read, and no run can continue after them.
+	// `ForkSession` before the first one makes a session that can. At most 100. Only from `GetSession`, and only once
+	// somebody has read one of them since the server started, such as a run or `ListEntries`: a search reads all entries.
+	DamagedEntryNos []uint64 `protobuf:"varint,18,rep,packed,name=damaged_entry_nos,json=damagedEntryNos,proto3" json:"damaged_entry_nos,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -158,6 +162,13 @@ func (x *Session) GetSummaryUpToEntryNo() uint64 {
 	return 0
 }
 
+func (x *Session) GetDamagedEntryNos() []uint64 {
+	if x != nil {
+		return x.DamagedEntryNos
+	}
+	return nil
+}
+
 // One message of a session, or a compaction.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -172,7 +183,9 @@ type Entry struct {
 	// The message; absent if the entry is a compaction.
 	Message *Message `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// A compaction: from here on, the model reads the entries before it as this says. The entries stay as they are.
-	Compaction    *ContextCompacted `protobuf:"bytes,6,opt,name=compaction,proto3" json:"compaction,omitempty"`
+	Compaction *ContextCompacted `protobuf:"bytes,6,opt,name=compaction,proto3" json:"compaction,omitempty"`
+	// True if the stored message is damaged; then `at`, `message` and `compaction` are absent.
+	Damaged       bool `protobuf:"varint,11,opt,name=damaged,proto3" json:"damaged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -247,6 +260,13 @@ func (x *Entry) GetCompaction() *ContextCompacted {
 		return x.Compaction
 	}
 	return nil
+}
+
+func (x *Entry) GetDamaged() bool {
+	if x != nil {
+		return x.Damaged
+	}
+	return false
 }
 
 // Creates a session.
@@ -1107,7 +1127,7 @@ var File_agentloop_v1_sessions_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9b\x04\n" +
+	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\x04\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n" +
@@ -1124,10 +1144,11 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\x12forked_at_entry_no\x18\t \x01(\x04R\x0fforkedAtEntryNo\x12\x18\n" +
 	"\asummary\x18\n" +
 	" \x01(\tR\asummary\x122\n" +
-	"\x16summary_up_to_entry_no\x18\v \x01(\x04R\x12summaryUpToEntryNo\x1a9\n" +
+	"\x16summary_up_to_entry_no\x18\v \x01(\x04R\x12summaryUpToEntryNo\x12*\n" +
+	"\x11damaged_entry_nos\x18\x12 \x03(\x04R\x0fdamagedEntryNos\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x02\n" +
 	"\x05Entry\x12\x19\n" +
 	"\bentry_no\x18\x01 \x01(\x04R\aentryNo\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x10\n" +
@@ -1136,7 +1157,8 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\amessage\x18\x05 \x01(\v2\x15.agentloop.v1.MessageR\amessage\x12>\n" +
 	"\n" +
 	"compaction\x18\x06 \x01(\v2\x1e.agentloop.v1.ContextCompactedR\n" +
-	"compaction\"\xe2\x01\n" +
+	"compaction\x12\x18\n" +
+	"\adamaged\x18\v \x01(\bR\adamaged\"\xe2\x01\n" +
 	"\x14CreateSessionRequest\x12\"\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tH\x00R\tsessionId\x88\x01\x01\x12\x14\n" +

@@ -47,12 +47,12 @@ type SessionsClient interface {
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
-	// Reads a session's entries, oldest first.
+	// Reads a session's entries, oldest first. A damaged one says so in its place.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
 	// Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
-	// best hits come first.
+	// best hits come first. Damaged entries are left out.
 	//
 	// INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
 	SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error)
@@ -166,12 +166,12 @@ type SessionsServer interface {
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
-	// Reads a session's entries, oldest first.
+	// Reads a session's entries, oldest first. A damaged one says so in its place.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
 	// Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
-	// best hits come first.
+	// best hits come first. Damaged entries are left out.
 	//
 	// INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
 	SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error)

@@ -27,7 +27,7 @@ from agentloop.v1 import types_pb2 as agentloop_dot_v1_dot_types__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61gentloop/v1/sessions.proto\x12\x0c\x61gentloop.v1\x1a\x19\x61gentloop/v1/events.proto\x1a\x18\x61gentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x03\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65ntry_count\x18\x05 \x01(\x04\x12\x13\n\x0blive_run_id\x18\x06 \x01(\t\x12\x31\n\x06labels\x18\x07 \x03(\x0b\x32!.agentloop.v1.Session.LabelsEntry\x12\x1e\n\x16\x66orked_from_session_id\x18\x08 \x01(\t\x12\x1a\n\x12\x66orked_at_entry_no\x18\t \x01(\x04\x12\x0f\n\x07summary\x18\n \x01(\t\x12\x1e\n\x16summary_up_to_entry_no\x18\x0b \x01(\x04\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xba\x01\n\x05\x45ntry\x12\x10\n\x08\x65ntry_no\x18\x01 \x01(\x04\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x07message\x18\x05 \x01(\x0b\x32\x15.agentloop.v1.Message\x12\x32\n\ncompaction\x18\x06 \x01(\x0b\x32\x1e.agentloop.v1.ContextCompacted\"\xbc\x01\n\x14\x43reateSessionRequest\x12\x17\n\nsession_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05title\x18\x02 \x01(\t\x12>\n\x06labels\x18\x03 \x03(\x0b\x32..agentloop.v1.CreateSessionRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_session_id\"?\n\x15\x43reateSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"<\n\x12GetSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"X\n\x14ListSessionsResponse\x12\'\n\x08sessions\x18\x01 \x03(\x0b\x32\x15.agentloop.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"S\n\x12ListEntriesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_entry_no\x18\x02 \x01(\x04\x12\x11\n\tpage_size\x18\x03 \x01(\r\"I\n\x13ListEntriesResponse\x12$\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x13.agentloop.v1.Entry\x12\x0c\n\x04more\x18\x02 \x01(\x08\"c\n\x14SearchEntriesRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x19\n\x11\x65xcept_session_id\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\r\"=\n\x15SearchEntriesResponse\x12$\n\x04hits\x18\x01 \x03(\x0b\x32\x16.agentloop.v1.EntryHit\"\xaa\x01\n\x08\x45ntryHit\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_no\x18\x02 \x01(\x04\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12 \n\x04role\x18\x05 \x01(\x0e\x32\x12.agentloop.v1.Role\x12\x0f\n\x07snippet\x18\x06 \x01(\t\x12\r\n\x05score\x18\x07 \x01(\x01\"m\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61t_entry_no\x18\x02 \x01(\x04\x12\x1b\n\x0enew_session_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x11\n\x0f_new_session_id\"=\n\x13\x46orkSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"*\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"(\n\x15\x44\x65leteSessionResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\x32\xe8\x04\n\x08Sessions\x12X\n\rCreateSession\x12\".agentloop.v1.CreateSessionRequest\x1a#.agentloop.v1.CreateSessionResponse\x12O\n\nGetSession\x12\x1f.agentloop.v1.GetSessionRequest\x1a .agentloop.v1.GetSessionResponse\x12U\n\x0cListSessions\x12!.agentloop.v1.ListSessionsRequest\x1a\".agentloop.v1.ListSessionsResponse\x12R\n\x0bListEntries\x12 .agentloop.v1.ListEntriesRequest\x1a!.agentloop.v1.ListEntriesResponse\x12X\n\rSearchEntries\x12\".agentloop.v1.SearchEntriesRequest\x1a#.agentloop.v1.SearchEntriesResponse\x12R\n\x0b\x46orkSession\x12 .agentloop.v1.ForkSessionRequest\x1a!.agentloop.v1.ForkSessionResponse\x12X\n\rDeleteSession\x12\".agentloop.v1.DeleteSessionRequest\x1a#.agentloop.v1.DeleteSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61gentloop/v1/sessions.proto\x12\x0c\x61gentloop.v1\x1a\x19\x61gentloop/v1/events.proto\x1a\x18\x61gentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa0\x03\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65ntry_count\x18\x05 \x01(\x04\x12\x13\n\x0blive_run_id\x18\x06 \x01(\t\x12\x31\n\x06labels\x18\x07 \x03(\x0b\x32!.agentloop.v1.Session.LabelsEntry\x12\x1e\n\x16\x66orked_from_session_id\x18\x08 \x01(\t\x12\x1a\n\x12\x66orked_at_entry_no\x18\t \x01(\x04\x12\x0f\n\x07summary\x18\n \x01(\t\x12\x1e\n\x16summary_up_to_entry_no\x18\x0b \x01(\x04\x12\x19\n\x11\x64\x61maged_entry_nos\x18\x12 \x03(\x04\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xcb\x01\n\x05\x45ntry\x12\x10\n\x08\x65ntry_no\x18\x01 \x01(\x04\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x07message\x18\x05 \x01(\x0b\x32\x15.agentloop.v1.Message\x12\x32\n\ncompaction\x18\x06 \x01(\x0b\x32\x1e.agentloop.v1.ContextCompacted\x12\x0f\n\x07\x64\x61maged\x18\x0b \x01(\x08\"\xbc\x01\n\x14\x43reateSessionRequest\x12\x17\n\nsession_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05title\x18\x02 \x01(\t\x12>\n\x06labels\x18\x03 \x03(\x0b\x32..agentloop.v1.CreateSessionRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_session_id\"?\n\x15\x43reateSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"<\n\x12GetSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"X\n\x14ListSessionsResponse\x12\'\n\x08sessions\x18\x01 \x03(\x0b\x32\x15.agentloop.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"S\n\x12ListEntriesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_entry_no\x18\x02 \x01(\x04\x12\x11\n\tpage_size\x18\x03 \x01(\r\"I\n\x13ListEntriesResponse\x12$\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x13.agentloop.v1.Entry\x12\x0c\n\x04more\x18\x02 \x01(\x08\"c\n\x14SearchEntriesRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x19\n\x11\x65xcept_session_id\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\r\"=\n\x15SearchEntriesResponse\x12$\n\x04hits\x18\x01 \x03(\x0b\x32\x16.agentloop.v1.EntryHit\"\xaa\x01\n\x08\x45ntryHit\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_no\x18\x02 \x01(\x04\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12 \n\x04role\x18\x05 \x01(\x0e\x32\x12.agentloop.v1.Role\x12\x0f\n\x07snippet\x18\x06 \x01(\t\x12\r\n\x05score\x18\x07 \x01(\x01\"m\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61t_entry_no\x18\x02 \x01(\x04\x12\x1b\n\x0enew_session_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x11\n\x0f_new_session_id\"=\n\x13\x46orkSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"*\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"(\n\x15\x44\x65leteSessionResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\x32\xe8\x04\n\x08Sessions\x12X\n\rCreateSession\x12\".agentloop.v1.CreateSessionRequest\x1a#.agentloop.v1.CreateSessionResponse\x12O\n\nGetSession\x12\x1f.agentloop.v1.GetSessionRequest\x1a .agentloop.v1.GetSessionResponse\x12U\n\x0cListSessions\x12!.agentloop.v1.ListSessionsRequest\x1a\".agentloop.v1.ListSessionsResponse\x12R\n\x0bListEntries\x12 .agentloop.v1.ListEntriesRequest\x1a!.agentloop.v1.ListEntriesResponse\x12X\n\rSearchEntries\x12\".agentloop.v1.SearchEntriesRequest\x1a#.agentloop.v1.SearchEntriesResponse\x12R\n\x0b\x46orkSession\x12 .agentloop.v1.ForkSessionRequest\x1a!.agentloop.v1.ForkSessionResponse\x12X\n\rDeleteSession\x12\".agentloop.v1.DeleteSessionRequest\x1a#.agentloop.v1.DeleteSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,43 +39,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_SESSION']._serialized_start=132
-  _globals['_SESSION']._serialized_end=521
-  _globals['_SESSION_LABELSENTRY']._serialized_start=476
-  _globals['_SESSION_LABELSENTRY']._serialized_end=521
-  _globals['_ENTRY']._serialized_start=524
-  _globals['_ENTRY']._serialized_end=710
-  _globals['_CREATESESSIONREQUEST']._serialized_start=713
-  _globals['_CREATESESSIONREQUEST']._serialized_end=901
-  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_start=476
-  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_end=521
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=903
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=966
-  _globals['_GETSESSIONREQUEST']._serialized_start=968
-  _globals['_GETSESSIONREQUEST']._serialized_end=1007
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1009
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1069
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1071
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1131
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1133
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1221
-  _globals['_LISTENTRIESREQUEST']._serialized_start=1223
-  _globals['_LISTENTRIESREQUEST']._serialized_end=1306
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=1308
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=1381
-  _globals['_SEARCHENTRIESREQUEST']._serialized_start=1383
-  _globals['_SEARCHENTRIESREQUEST']._serialized_end=1482
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=1484
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=1545
-  _globals['_ENTRYHIT']._serialized_start=1548
-  _globals['_ENTRYHIT']._serialized_end=1718
-  _globals['_FORKSESSIONREQUEST']._serialized_start=1720
-  _globals['_FORKSESSIONREQUEST']._serialized_end=1829
-  _globals['_FORKSESSIONRESPONSE']._serialized_start=1831
-  _globals['_FORKSESSIONRESPONSE']._serialized_end=1892
-  _globals['_DELETESESSIONREQUEST']._serialized_start=1894
-  _globals['_DELETESESSIONREQUEST']._serialized_end=1936
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=1938
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=1978
-  _globals['_SESSIONS']._serialized_start=1981
-  _globals['_SESSIONS']._serialized_end=2597
+  _globals['_SESSION']._serialized_end=548
+  _globals['_SESSION_LABELSENTRY']._serialized_start=503
+  _globals['_SESSION_LABELSENTRY']._serialized_end=548
+  _globals['_ENTRY']._serialized_start=551
+  _globals['_ENTRY']._serialized_end=754
+  _globals['_CREATESESSIONREQUEST']._serialized_start=757
+  _globals['_CREATESESSIONREQUEST']._serialized_end=945
+  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_start=503
+  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_end=548
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=947
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=1010
+  _globals['_GETSESSIONREQUEST']._serialized_start=1012
+  _globals['_GETSESSIONREQUEST']._serialized_end=1051
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1053
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1113
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1115
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1175
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1177
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1265
+  _globals['_LISTENTRIESREQUEST']._serialized_start=1267
+  _globals['_LISTENTRIESREQUEST']._serialized_end=1350
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=1352
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=1425
+  _globals['_SEARCHENTRIESREQUEST']._serialized_start=1427
+  _globals['_SEARCHENTRIESREQUEST']._serialized_end=1526
+  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=1528
+  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=1589
+  _globals['_ENTRYHIT']._serialized_start=1592
+  _globals['_ENTRYHIT']._serialized_end=1762
+  _globals['_FORKSESSIONREQUEST']._serialized_start=1764
+  _globals['_FORKSESSIONREQUEST']._serialized_end=1873
+  _globals['_FORKSESSIONRESPONSE']._serialized_start=1875
+  _globals['_FORKSESSIONRESPONSE']._serialized_end=1936
+  _globals['_DELETESESSIONREQUEST']._serialized_start=1938
+  _globals['_DELETESESSIONREQUEST']._serialized_end=1980
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=1982
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=2022
+  _globals['_SESSIONS']._serialized_start=2025
+  _globals['_SESSIONS']._serialized_end=2641
 # @@protoc_insertion_point(module_scope)

@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "title", "created_at", "updated_at", "entry_count", "live_run_id", "labels", "forked_from_session_id", "forked_at_entry_no", "summary", "summary_up_to_entry_no")
+    __slots__ = ("session_id", "title", "created_at", "updated_at", "entry_count", "live_run_id", "labels", "forked_from_session_id", "forked_at_entry_no", "summary", "summary_up_to_entry_no", "damaged_entry_nos")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class Session(_message.Message):
     FORKED_AT_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_UP_TO_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_ENTRY_NOS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     title: str
     created_at: _timestamp_pb2.Timestamp
@@ -42,23 +43,26 @@ class Session(_message.Message):
     forked_at_entry_no: int
     summary: str
     summary_up_to_entry_no: int
-    def __init__(self, session_id: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., entry_count: _Optional[int] = ..., live_run_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., forked_from_session_id: _Optional[str] = ..., forked_at_entry_no: _Optional[int] = ..., summary: _Optional[str] = ..., summary_up_to_entry_no: _Optional[int] = ...) -> None: ...
+    damaged_entry_nos: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, session_id: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., entry_count: _Optional[int] = ..., live_run_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., forked_from_session_id: _Optional[str] = ..., forked_at_entry_no: _Optional[int] = ..., summary: _Optional[str] = ..., summary_up_to_entry_no: _Optional[int] = ..., damaged_entry_nos: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Entry(_message.Message):
-    __slots__ = ("entry_no", "run_id", "seq", "at", "message", "compaction")
+    __slots__ = ("entry_no", "run_id", "seq", "at", "message", "compaction", "damaged")
     ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
     entry_no: int
     run_id: str
     seq: int
     at: _timestamp_pb2.Timestamp
     message: _types_pb2.Message
     compaction: _events_pb2.ContextCompacted
-    def __init__(self, entry_no: _Optional[int] = ..., run_id: _Optional[str] = ..., seq: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., compaction: _Optional[_Union[_events_pb2.ContextCompacted, _Mapping]] = ...) -> None: ...
+    damaged: bool
+    def __init__(self, entry_no: _Optional[int] = ..., run_id: _Optional[str] = ..., seq: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., compaction: _Optional[_Union[_events_pb2.ContextCompacted, _Mapping]] = ..., damaged: _Optional[bool] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
     __slots__ = ("session_id", "title", "labels")

@@ -106,7 +106,7 @@ class SessionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListEntries(self, request, context):
-        """Reads a session's entries, oldest first.
+        """Reads a session's entries, oldest first. A damaged one says so in its place.
 
         INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
         """
@@ -116,7 +116,7 @@ class SessionsServicer:
 
     def SearchEntries(self, request, context):
         """Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
-        best hits come first.
+        best hits come first. Damaged entries are left out.
 
         INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
         """

@@ -275,7 +275,7 @@ impl Engine {
     ) -> Result<History, StoreError> {
         let deps = self.deps();
         let history = deps.histories.take(&*deps.store, tenant, session, last).await;
-        if let Err(StoreError::Corrupt { .. }) = &history
+        if history.as_ref().is_err_and(StoreError::is_damage)
             && self.store().session(tenant, session).await?.is_none_or(|row| row.last_entry != last)
         {
             return Err(StoreError::SessionMoved);

@@ -6,7 +6,7 @@ use agentloop_proto::v1 as wire;
 
 use super::message::{message, role};
 use super::timestamp;
-use crate::store::{EntryRow, SearchHit, SessionRow};
+use crate::store::{EntryRow, ListedEntry, SearchHit, SessionRow};
 
 /// Converts the row of a session.
 #[must_use]
@@ -27,6 +27,7 @@ pub fn session(row: &SessionRow) -> wire::Session {
         forked_at_entry_no: row.forked_from.as_ref().map(|(_, at)| at.0).unwrap_or_default(),
         summary: row.summary.clone(),
         summary_up_to_entry_no: row.summary_upto.0,
+        damaged_entry_nos: Vec::new(),
     }
 }
 
@@ -44,6 +45,24 @@ pub fn entry(row: &EntryRow) -> wire::Entry {
         at: Some(timestamp(row.at)),
         message,
         compaction,
+        damaged: false,
+    }
+}
+
+/// Converts one entry of a list.
+#[must_use]
+pub fn listed(row: &ListedEntry) -> wire::Entry {
+    match row {
+        ListedEntry::Whole(row) => entry(row),
+        ListedEntry::Damaged { entry, run, seq } => wire::Entry {
+            entry_no: entry.0,
+            run_id: run.as_ref().map(RunId::to_string).unwrap_or_default(),
+            seq: seq.0,
+            at: None,
+            message: None,
+            compaction: None,
+            damaged: true,
+        },
     }
 }
 

@@ -14,12 +14,15 @@ use crate::grpc::edge::page::{fit_page, page_request, tenant};
 use crate::grpc::service::agent_loop::required;
 use crate::grpc::status::Violations;
 use crate::ids::Ids;
-use crate::store::{EntryStretch, SearchFilter, StretchMax};
+use crate::store::{ListedEntries, SearchFilter, StretchMax};
 
 /// Hits of a search if the request names no number.
 const HITS_DEFAULT: u32 = 20;
 /// Largest number of hits that a request may ask for.
 const HITS_MAX: u32 = 100;
+
+/// Damaged entries that a session names, at most.
+const DAMAGED_MAX: usize = 100;
 
 /// Bytes after which a page of entries is ended. Half of the limit leaves room for a large last entry.
 const ENTRIES_BYTES_MAX: usize = PAGE_BYTES_MAX / 2;
@@ -67,7 +70,12 @@ impl Sessions for SessionsService {
         let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
         let row = self.engine.store().session(&tenant, &session).await?;
         let row = row.ok_or(EngineError::SessionNotFound)?;
-        Ok(Response::new(wire::GetSessionResponse { session: Some(session::session(&row)) }))
+        let damaged = self.engine.store().damaged_entries(&tenant, &session, DAMAGED_MAX).await?;
+        let session = wire::Session {
+            damaged_entry_nos: damaged.into_iter().map(|entry| entry.0).collect(),
+            ..session::session(&row)
+        };
+        Ok(Response::new(wire::GetSessionResponse { session: Some(session) }))
     }
 
     async fn list_sessions(
@@ -102,8 +110,8 @@ impl Sessions for SessionsService {
         let (tenant, session) = (&tenant, &session);
         fit_page(page, |page| async move {
             let max = StretchMax { records: page.size, bytes: ENTRIES_BYTES_MAX };
-            let EntryStretch { rows, more } = store.entry_stretch(tenant, session, after, max).await?;
-            Ok(wire::ListEntriesResponse { entries: rows.iter().map(session::entry).collect(), more })
+            let ListedEntries { rows, more } = store.listed_entries(tenant, session, after, max).await?;
+            Ok(wire::ListEntriesResponse { entries: rows.iter().map(session::listed).collect(), more })
         })
         .await
     }

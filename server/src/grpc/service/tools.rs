@@ -4,19 +4,24 @@ use std::sync::Arc;
 
 use agentloop_core::host::HostHealth;
 use agentloop_core::id::{RuleId, SessionId, TenantId};
+use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::tool::ToolDeclaration;
 use agentloop_proto::v1;
 use agentloop_proto::v1::tools_server::{self, ToolsServer};
+use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use crate::engine::Engine;
 use crate::grpc::convert::event::effect_class;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
-use crate::grpc::edge::page::tenant;
+use crate::grpc::edge::page::{page_request, tenant};
 use crate::grpc::service::agent_loop::{optional, required};
 use crate::grpc::service::policy::{PolicyChecker, remembered};
 use crate::tool::{HostSnapshot, RemoteTools, ToolSnapshot};
+
+/// Bytes of a row's tag and length in a message, at most.
+const FIELD_BYTES_MAX: usize = 6;
 
 /// Serves `agentloop.v1.Tools`.
 #[derive(Debug, Clone)]
@@ -40,10 +45,14 @@ impl tools_server::Tools for ToolsService {
         &self,
         request: Request<v1::ListToolsRequest>,
     ) -> Result<Response<v1::ListToolsResponse>, Status> {
-        let name = request.into_inner().name;
-        let tools = self.tools.tools_snapshot(&TenantId::local());
-        let asked = tools.into_iter().filter(|tool| name.is_empty() || tool.declaration.name == name);
-        Ok(Response::new(v1::ListToolsResponse { tools: asked.map(tool).collect() }))
+        let v1::ListToolsRequest { name, page_size, page_token } = request.into_inner();
+        let after = page_request(page_size, page_token)?.after;
+        let rows_max = if page_size == 0 { usize::MAX } else { page_size as usize };
+        let asked = self.tools.tools_snapshot(&TenantId::local()).into_iter().filter(|tool| {
+            let own = &tool.declaration.name;
+            (name.is_empty() || *own == name) && after.as_ref().is_none_or(|after| own > after)
+        });
+        Ok(Response::new(tool_page(asked.map(tool), rows_max)))
     }
 
     async fn list_hosts(
@@ -86,6 +95,22 @@ impl tools_server::Tools for ToolsService {
         let existed = self.engine.store().delete_rule(&tenant, &rule).await?;
         Ok(Response::new(v1::DeleteRuleResponse { existed }))
     }
+}
+
+/// The first tools, as many as are asked for and fit into a message, at least one.
+fn tool_page(tools: impl Iterator<Item = v1::Tool>, rows_max: usize) -> v1::ListToolsResponse {
+    let mut page = v1::ListToolsResponse::default();
+    let mut bytes = 0;
+    for tool in tools {
+        bytes += tool.encoded_len() + FIELD_BYTES_MAX;
+        if page.tools.len() == rows_max || (bytes > PAGE_BYTES_MAX && !page.tools.is_empty()) {
+            let last = page.tools.last().and_then(|tool| tool.declaration.as_ref());
+            page.next_page_token = last.map(|last| last.name.clone()).unwrap_or_default();
+            break;
+        }
+        page.tools.push(tool);
+    }
+    page
 }
 
 fn tool(tool: ToolSnapshot) -> v1::Tool {
@@ -137,4 +162,40 @@ fn host(host: HostSnapshot) -> v1::Host {
 
 fn count(calls: usize) -> u32 {
     u32::try_from(calls).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str, bytes: usize) -> v1::Tool {
+        let declaration = v1::ToolDeclaration {
+            name: name.to_owned(),
+            description: "x".repeat(bytes),
+            ..v1::ToolDeclaration::default()
+        };
+        v1::Tool { declaration: Some(declaration), ..v1::Tool::default() }
+    }
+
+    #[test]
+    fn a_page_of_tools_fits_into_a_message() {
+        let half = PAGE_BYTES_MAX / 2 - 100;
+        for (sizes, rows_max, fitting) in [
+            (&[10, 10, 10][..], usize::MAX, 3),
+            (&[10, 10, 10], 3, 3),
+            (&[10, 10, 10], 2, 2),
+            (&[half, half, 10], usize::MAX, 3),
+            (&[half, half, 300], usize::MAX, 2),
+            (&[2 * PAGE_BYTES_MAX, 10], usize::MAX, 1),
+            (&[], 1, 0),
+        ] {
+            let names = ["a", "b", "c"];
+            let tools = names.iter().zip(sizes).map(|(name, bytes)| named(name, *bytes));
+            let page = tool_page(tools, rows_max);
+            assert_eq!(page.tools.len(), fitting, "{sizes:?}");
+            let next = if fitting < sizes.len() { names[fitting - 1] } else { "" };
+            assert_eq!(page.next_page_token, next, "{sizes:?}");
+            assert!(fitting < 2 || page.encoded_len() <= PAGE_BYTES_MAX, "{sizes:?}");
+        }
+    }
 }

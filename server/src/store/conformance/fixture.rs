@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{
-    CallId, CallSlot, EntryNo, Epoch, RequestId, RunId, RunKey, Seq, SessionId, TenantId,
+    CallId, CallSlot, EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
 };
 use agentloop_core::message::{FinishReason, Message, Role, Usage};
+use agentloop_core::policy::{PolicyAction, PolicyRule};
 use agentloop_core::run::event::{Event, Observation, Outcome, Record};
-use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind};
+use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind, RememberScope, Remembered};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
@@ -214,6 +215,24 @@ impl Owner {
             asked_at: self.now,
             expires_at: None,
         }
+    }
+
+    /// Asks a question whose answer leaves a rule that denies a tool. Returns the rule's id.
+    pub async fn remembers_deny(&mut self, index: u32, scope: RememberScope) -> RuleId {
+        let rule = PolicyRule {
+            name: String::new(),
+            action: PolicyAction::Deny,
+            tool: "weather".to_owned(),
+            arguments: Vec::new(),
+            origin: scope.origin(),
+        };
+        let question = self.question(index);
+        let answer = Answer { remembered: Some(Box::new(Remembered { scope, rule })), ..answer() };
+        let id = question.request.rule(answer.at);
+        let resolved =
+            Event::HumanResolved { request: question.request.clone(), slot: question.slot, answer };
+        self.tell(RunStatus::ToolRunning, vec![Event::HumanRequested { question }, resolved]).await.unwrap();
+        id
     }
 
     pub async fn ends(&mut self) -> Result<(), StoreError> {

@@ -4,6 +4,7 @@
 //! to SQLite's own thread.
 
 mod connect;
+mod damaged;
 mod features_used;
 mod index;
 mod last_state;
@@ -32,20 +33,22 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::open::OpenError;
 
+use self::damaged::DamagedSessions;
 use self::features_used::FeaturesUsed;
 use self::index::Index;
 use self::last_state::LastStateKeeper;
 use self::open::OpenedStore;
+use self::read::{DamagedHit, Hits};
 use self::write::ops::ClaimedRow;
 use self::write::sessions::{NewFork, NewNotes, NewSession};
 use self::write::task::{QUEUED_WRITES_MAX, WriteCounters, WriteOp, WriteRequest, WriteResult, Writer};
 use crate::lifecycle::Tasks;
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::{
-    Append, Claimed, EntryRow, EntryStretch, Interrupted, Job, JobId, JobStore, JournalStore, Page,
-    PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
-    SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, Stretch,
-    StretchMax, ToolRow, ToolStore,
+    Append, Claimed, EntryRow, EntryStretch, Interrupted, Job, JobId, JobStore, JournalStore, ListedEntries,
+    ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
+    RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError,
+    Stretch, StretchMax, ToolRow, ToolStore,
 };
 
 /// Options of an opened store.
@@ -90,6 +93,7 @@ pub struct SqliteStore {
     epoch: Epoch,
     counters: Arc<WriteCounters>,
     used: FeaturesUsed,
+    damaged: DamagedSessions,
     /// Absent if search is off.
     index: Option<Index>,
     closing: CancellationToken,
@@ -155,6 +159,7 @@ impl SqliteStore {
             epoch: opened.epoch,
             counters,
             used: opened.used,
+            damaged: DamagedSessions::default(),
             index,
             closing,
             tasks,
@@ -377,13 +382,44 @@ impl SessionStore for SqliteStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<EntryStretch, StoreError> {
-        read::entry_stretch(&self.readers, tenant, session, after, max).await
+        let read = read::entry_stretch(&self.readers, tenant, session, after, max).await;
+        if let Err(StoreError::DamagedEntry { .. }) = &read {
+            self.damaged.note(tenant, session);
+        }
+        read
+    }
+
+    async fn listed_entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        max: StretchMax,
+    ) -> Result<ListedEntries, StoreError> {
+        let listed = read::listed_entries(&self.readers, tenant, session, after, max).await?;
+        if listed.rows.iter().any(|row| matches!(row, ListedEntry::Damaged { .. })) {
+            self.damaged.note(tenant, session);
+        }
+        Ok(listed)
+    }
+
+    async fn damaged_entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        limit: usize,
+    ) -> Result<Vec<EntryNo>, StoreError> {
+        if !self.damaged.has(tenant, session) {
+            return Ok(Vec::new());
+        }
+        damaged::find(&self.readers, tenant, session, limit).await
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
         let indexed = self.index.is_some();
         let op = WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), indexed };
         let existed = self.existed(op).await?;
+        self.damaged.forget(tenant, session);
         // This also deletes the documents of an earlier deletion that failed here.
         if let Some(index) = &self.index {
             index.delete().await?;
@@ -517,7 +553,12 @@ impl SearchStore for SqliteStore {
             index.is_damaged(&searchers).await;
             found = search.find(&index.filled().await?.pool).await;
         }
-        search.hits(found)
+        let Hits { hits, damaged } = search.hits(found)?;
+        for DamagedHit { session, entry, why } in damaged {
+            tracing::error!(session.id = %session, entry = entry.0, why, "a damaged entry is left out of a search");
+            self.damaged.note(tenant, &session);
+        }
+        Ok(hits)
     }
 }
 

@@ -94,6 +94,9 @@ impl Transcript {
 
     /// Adds an entry of a session.
     pub(crate) fn entry(&mut self, entry: &Entry) {
+        if entry.damaged {
+            self.note(Tone::Bad, &format!("entry {} is damaged and cannot be read", entry.entry_no));
+        }
         if let Some(compaction) = &entry.compaction {
             self.compacted(compaction);
         }

@@ -34,7 +34,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl From<StoreError> for JobError {
     fn from(error: StoreError) -> Self {
-        Self::Retryable { why: error.to_string(), after: None }
+        let why = error.to_string();
+        if error.is_damage() { Self::Fatal { why } } else { Self::Retryable { why, after: None } }
     }
 }
 

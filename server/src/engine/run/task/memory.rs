@@ -11,6 +11,7 @@ use agentloop_core::run::input::{AbortCause, Input};
 use futures_util::poll;
 
 use crate::engine::deps::Deps;
+use crate::engine::error::damaged_entry;
 use crate::engine::memory::{ANSWER_BYTES, ListedWait};
 use crate::engine::run::task::{RunTask, TaskEnd};
 use crate::memory::Charge;
@@ -91,9 +92,12 @@ impl RunTask {
                 self.wait_for_memory(start, None, bytes);
                 Ok(None)
             }
-            Err(StoreError::Corrupt { what }) => {
-                tracing::error!(what, "the history of this run's session cannot be read; the run fails");
-                let reason = "stored data of the session cannot be read".to_owned();
+            Err(error) if error.is_damage() => {
+                tracing::error!(%error, "the history of this run's session cannot be read; the run fails");
+                let reason = match error {
+                    StoreError::DamagedEntry { session, entry, .. } => damaged_entry(&session, entry),
+                    _ => "stored data of the session cannot be read".to_owned(),
+                };
                 self.handle_input(Input::Abort { cause: AbortCause::Fault, reason }, None).await
             }
             Err(error) => Err(error),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agentloop_core::message::Role;
 use futures_util::TryStreamExt as _;
 use serde::Deserialize;
+use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqlitePool};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -13,12 +14,15 @@ use super::file::{self, IndexFile};
 use super::{BATCH_MESSAGES, IndexLocation};
 use crate::store::sqlite::rows;
 use crate::store::sqlite::write::task::{WriteOp, WriteRequest};
-use crate::store::{StoreError, search};
+use crate::store::{StoreError, codec, search};
 
 /// Messages with a number above `?1`, each once, in the order of their numbers.
 pub(in crate::store::sqlite) const UNINDEXED: &str = "
-    SELECT i.search_no, coalesce(e.payload, k.payload) AS payload
+    SELECT i.search_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq, coalesce(e.at, k.at) AS at,
+           coalesce(e.status, k.status) AS status, coalesce(e.version, k.version) AS version,
+           coalesce(e.payload, k.payload) AS payload, iif(i.keep IS NULL, e.checksum, k.checksum) AS checksum
     FROM session_entries AS i INDEXED BY session_entries_searched
+    LEFT JOIN runs AS r ON i.keep IS NULL AND r.run_no = i.run_no
     LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
     LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq
     WHERE i.search_no > ?1
@@ -315,13 +319,25 @@ async fn read(readers: &SqlitePool, after: i64) -> Result<(Vec<(i64, String)>, b
     while bytes < BATCH_BYTES_MAX
         && let Some(row) = found.try_next().await?
     {
-        let payload: &str = row.try_get("payload")?;
-        bytes += payload.len();
         // A message without words gets a document too. Without one it would be read again and again.
-        documents.push((row.try_get("search_no")?, words(payload)));
+        let words = match whole_event(&row) {
+            Some(payload) => {
+                bytes += payload.len();
+                words(&payload)
+            }
+            None => String::new(),
+        };
+        documents.push((row.try_get("search_no")?, words));
     }
     let more = documents.len() == BATCH_MESSAGES || bytes >= BATCH_BYTES_MAX;
     Ok((documents, more))
+}
+
+/// The payload of an entry's event. `None` if it is damaged: words that nobody said are not found.
+fn whole_event(row: &SqliteRow) -> Option<String> {
+    let (run, event) = (rows::run_id(row, "run_id").ok()?, rows::event(row).ok()?);
+    codec::verify(&run, &event).ok()?;
+    Some(event.payload)
 }
 
 /// The part of an event that may be indexed.

@@ -17,9 +17,9 @@ use super::files::log_of;
 use super::lock::private;
 
 /// Length of the file. It is written with one call, and always as long, so that it never mixes two states.
-const FILE_BYTES: usize = 320;
+const FILE_BYTES: usize = 512;
 
-/// The highest numbers that a database has ever given out. Deleted rows count.
+/// The highest numbers that a database has ever given out, deleted rows included, and the number of deletions.
 pub(in crate::store::sqlite) const HIGHEST: &str = "
     SELECT max(coalesce((SELECT max(run_no) FROM runs), 0),
                coalesce((SELECT value FROM meta WHERE key = 'last_run'), 0)) AS run,
@@ -27,6 +27,7 @@ pub(in crate::store::sqlite) const HIGHEST: &str = "
                coalesce((SELECT value FROM meta WHERE key = 'last_session'), 0)) AS session,
            max(coalesce((SELECT max(event_no) FROM run_events), 0),
                coalesce((SELECT value FROM meta WHERE key = 'last_event'), 0)) AS event,
+           coalesce((SELECT value FROM meta WHERE key = 'deletions'), 0) AS deletions,
            (SELECT value FROM meta WHERE key = 'identity') AS identity,
            (SELECT execution_time FROM _sqlx_migrations ORDER BY version LIMIT 1) AS made,
            (SELECT schema_version FROM pragma_schema_version) AS schema";
@@ -37,6 +38,9 @@ pub(in crate::store::sqlite) struct LastState {
     run: i64,
     session: i64,
     event: i64,
+    /// Number of sessions and rules that were deleted, since this is counted.
+    #[serde(default)]
+    deletions: i64,
     /// The database's random number, which copies share.
     identity: i64,
     /// When the database was made, as the time that its first migration took. Copies share it, too, and databases of every
@@ -85,7 +89,9 @@ impl LastState {
             run: row.try_get("run")?,
             session: row.try_get("session")?,
             event: row.try_get("event")?,
-            identity: row.try_get("identity")?,
+            deletions: row.try_get("deletions")?,
+            // Where there is none, a number would be read as 0.
+            identity: row.try_get::<Option<i64>, _>("identity")?.ok_or(Error::RowNotFound)?,
             made: row.try_get("made")?,
             schema: row.try_get("schema")?,
         })
@@ -107,7 +113,10 @@ impl LastState {
     }
 
     fn is_less_than(self, other: Self) -> bool {
-        self.run < other.run || self.session < other.session || self.event < other.event
+        self.run < other.run
+            || self.session < other.session
+            || self.event < other.event
+            || self.deletions < other.deletions
     }
 }
 
@@ -130,14 +139,15 @@ pub(in crate::store::sqlite) async fn compare(
     let Some(Evidence { state: before, inode: of, created: since }) = saved(path) else {
         return Ok(Compared::Whole);
     };
-    let empty = LastState { run: 0, session: 0, event: 0, ..before };
+    let empty = LastState { run: 0, session: 0, event: 0, deletions: 0, ..before };
     let now = match db {
         None => empty,
         Some(db) => match LastState::read(&mut *db).await {
             Ok(now) => now,
             Err(_) if is_without_tables(db).await => empty,
-            // Its schema is older than that of any server that writes such a file.
-            Err(_) if made(db).await == Some(before.made) => empty,
+            // Its schema is older than that of any server that writes such a file. The time of the first migration is
+            // written after it, so it is negative in between.
+            Err(_) if made(db).await.is_some_and(|made| made == before.made || made < 0) => empty,
             Err(_) => return Ok(Compared::Whole),
         },
     };
@@ -157,6 +167,7 @@ fn missing(now: LastState, before: LastState) -> String {
         ("runs", now.run, before.run),
         ("sessions", now.session, before.session),
         ("events", now.event, before.event),
+        ("deletions", now.deletions, before.deletions),
     ]
     .into_iter()
     .filter(|(_, now, before)| now < before)

@@ -13,9 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use agentloop_core::id::Epoch;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
-use sqlx::{ConnectOptions as _, Connection as _, Error, SqliteConnection, SqlitePool};
+use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
-use crate::clock::{Clock as _, SystemClock};
 use crate::store::sqlite::connect::{base, limited, pool};
 use crate::store::sqlite::features_used::FeaturesUsed;
 use crate::store::sqlite::index::{IndexLocation, file};
@@ -210,12 +209,25 @@ async fn connect(
         Err(error) => return Err(error),
     };
     let mut db = writing.connect().await.map_err(|error| failure(path, &error))?;
+    let before = applied(&mut db).await;
     MIGRATIONS.run(&mut db).await.map_err(|error| migration_failure(path, error))?;
     if is_other {
         // What lies beside it is about more than it has.
         ops::renew_identity(&mut db).await.map_err(|error| failure(path, &error))?;
     }
+    if is_other || applied(&mut db).await != before {
+        // A log that is cut off later then has neither: the database is known by what is in its file. If this fails, for
+        // want of room, nothing is lost but that.
+        let _moved = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut db).await;
+    }
     Ok(db)
+}
+
+/// The number of migrations that a database has; 0 for an empty one.
+async fn applied(db: &mut SqliteConnection) -> i64 {
+    let sql = "SELECT count(*) AS applied FROM _sqlx_migrations";
+    let row = sqlx::query(sql).fetch_one(db).await;
+    row.and_then(|row| row.try_get("applied")).unwrap_or(0)
 }
 
 /// The epoch of this start.
@@ -232,7 +244,7 @@ async fn new_epoch(
     writing: &SqliteConnectOptions,
 ) -> Result<EpochBegun, OpenError> {
     let failed = |error: Error| failure(path, &error);
-    match write_epoch(db).await {
+    match ops::write_epoch(db).await {
         Ok(epoch) => Ok(EpochBegun { epoch, is_written: true }),
         Err(error) if rows::primary_code(&error).is_some_and(|code| NO_ROOM.contains(&code)) => {
             tracing::error!(
@@ -247,12 +259,4 @@ async fn new_epoch(
         }
         Err(error) => Err(failed(error)),
     }
-}
-
-async fn write_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
-    let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
-    let epoch = ops::begin_epoch(&mut transaction).await?;
-    ops::wake_from_the_future(&mut transaction, SystemClock.now()).await?;
-    transaction.commit().await?;
-    Ok(epoch)
 }

@@ -13,14 +13,14 @@ pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_hea
 pub(super) use self::requests::{pending, request};
 pub(super) use self::rules::{rules, rules_for_run};
 pub(super) use self::runs::{due, journal, records, run, runs, stretch, unfinished, unverified};
-pub(super) use self::search::Search;
-pub(super) use self::sessions::{entry_stretch, session, session_query, sessions};
+pub(super) use self::search::{DamagedHit, Hits, Search};
+pub(super) use self::sessions::{entry_stretch, listed_entries, session, session_query, sessions};
 
 #[cfg(test)]
 pub(super) use self::{
     jobs::DUE_JOBS,
     queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
-    requests::{pending_query, request_query},
+    requests::{REQUESTS, SIZES, pending_query, request_query},
     rules::{RULES, RULES_FOR_RUN},
     runs::{DUE, RECORDS, STRETCH, UNFINISHED, UNVERIFIED, runs_query},
     search::SEARCH,
@@ -30,16 +30,41 @@ pub(super) use self::{
 use agentloop_core::id::TenantId;
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
+use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use crate::store::page::Cursor;
 use crate::store::sqlite::rows;
-use crate::store::{StoreError, ToolRow};
+use crate::store::{StoreError, ToolRow, checksum};
 
-/// Every stored declaration of a tool, with its tenant.
+/// Every stored declaration of a tool that is not damaged, with its tenant.
 pub(super) async fn tools(db: &SqlitePool) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
-    let query = sqlx::query("SELECT tenant, declaration, last_seen FROM tools ORDER BY tenant, name");
-    all(db, query, tool).await.map_err(|error| rows::failure("tools", &error))
+    let query = sqlx::query("SELECT * FROM tools ORDER BY tenant, name");
+    let found = all(db, query, whole_tool).await.map_err(|error| rows::failure("tools", &error))?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// A declaration. `None` for a damaged one: a host declares it again when it connects.
+fn whole_tool(row: &SqliteRow) -> Result<Option<(TenantId, ToolRow)>, Error> {
+    let damaged = |why: &dyn std::fmt::Display| {
+        let name: &str = row.try_get("name").unwrap_or_default();
+        tracing::error!(tool = name, %why, "a stored declaration is damaged; the tool is unknown until a host declares it");
+    };
+    let (tenant, tool) = match tool(row) {
+        Ok(tool) => tool,
+        Err(error) => {
+            damaged(&error);
+            return Ok(None);
+        }
+    };
+    let declaration = row.try_get("declaration")?;
+    let checksum: Option<i64> = row.try_get("checksum")?;
+    if row.try_get::<&str, _>("name")? != tool.declaration.name
+        || checksum.is_some_and(|checksum| checksum != checksum::of_tool(&tenant, &tool, declaration))
+    {
+        damaged(&"it does not fit its checksum");
+        return Ok(None);
+    }
+    Ok(Some((tenant, tool)))
 }
 
 fn tool(row: &SqliteRow) -> Result<(TenantId, ToolRow), Error> {

@@ -1,20 +1,29 @@
 //! Queries for questions to humans.
 
 use agentloop_core::id::{RequestId, RunId, SessionId, TenantId};
+use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::event::Event;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
-use super::{after, all, one, rows};
+use super::{after, one, rows};
 use crate::store::codec::{self, StoredEvent, int};
 use crate::store::page::{self, Cursor};
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
+/// Bytes of events after which a page of questions takes no further one. Half of the limit leaves room for a large last one.
+const PAGE_BYTES: usize = PAGE_BYTES_MAX / 2;
+
+/// Sizes of questions. SQLite knows the size of an event without reading it.
+pub(in crate::store::sqlite) const SIZES: &str = "SELECT octet_length(asked.payload) AS size";
+
 /// Questions, each with the event that asks it and the one that answers it.
-const REQUESTS: &str = "
+pub(in crate::store::sqlite) const REQUESTS: &str = "
     SELECT r.run_id, s.session_id, asked.seq, asked.at, asked.status, asked.version, asked.payload, asked.checksum,
            answered.seq AS answer_seq, answered.at AS answer_at, answered.status AS answer_status,
-           answered.version AS answer_version, answered.payload AS answer_payload, answered.checksum AS answer_checksum
+           answered.version AS answer_version, answered.payload AS answer_payload, answered.checksum AS answer_checksum";
+
+const OF_REQUESTS: &str = "
     FROM human_requests AS q
     JOIN runs AS r ON r.run_no = q.run_no
     JOIN sessions AS s ON s.session_no = r.session_no
@@ -42,11 +51,12 @@ pub(in crate::store::sqlite) fn request_query(
     which: &str,
 ) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(REQUESTS);
+    query.push(OF_REQUESTS);
     of_run(&mut query, tenant, run).push(" AND q.question = ").push_bind(which);
     query
 }
 
-/// A page of open questions.
+/// A page of open questions. It has fewer rows than asked for if they would be larger than a message.
 pub(in crate::store::sqlite) async fn pending(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -55,25 +65,52 @@ pub(in crate::store::sqlite) async fn pending(
 ) -> Result<Page<RequestRow>, StoreError> {
     let begin = page::begin(page, |id| RequestId::parse(id))?;
     let size = page::size(page);
-    let found: Vec<RequestRow> = all(db, pending_query(tenant, filter, begin, size).build(), stored_question)
+    let (stored, more) = read_pending(db, tenant, filter, begin, size)
         .await
-        .map_err(|error| rows::failure(format_args!("questions of {tenant}"), &error))?
-        .into_iter()
-        .map(|stored| question(tenant, stored))
-        .collect::<Result<_, _>>()?;
-    Ok(page::cut(found, size, |row| Cursor {
+        .map_err(|error| rows::failure(format_args!("questions of {tenant}"), &error))?;
+    let found: Vec<_> =
+        stored.into_iter().map(|stored| question(tenant, stored)).collect::<Result<_, _>>()?;
+    Ok(page::of(found, more, |row| Cursor {
         key: int(row.question.asked_at.0),
         id: row.question.request.to_string(),
     }))
 }
 
-pub(in crate::store::sqlite) fn pending_query(
+/// The open questions that fit, and whether there are more. Both queries see the same state.
+async fn read_pending(
+    db: &SqlitePool,
     tenant: &TenantId,
     filter: &RequestFilter,
     begin: Option<Cursor>,
     size: u32,
+) -> Result<(Vec<StoredQuestion>, bool), Error> {
+    let mut state = db.begin().await?;
+    let mut query = pending_query(SIZES, tenant, filter, begin.clone(), size + 1);
+    let sizes = query.build().fetch_all(&mut *state).await?;
+    let (mut fitting, mut bytes) = (0, 0);
+    for row in sizes.iter().take(size as usize) {
+        if bytes >= PAGE_BYTES {
+            break;
+        }
+        bytes += row.try_get::<u32, _>("size")? as usize;
+        fitting += 1;
+    }
+    let mut query = pending_query(REQUESTS, tenant, filter, begin, fitting);
+    let stored = query.build().fetch_all(&mut *state).await?;
+    let stored = stored.iter().map(stored_question).collect::<Result<_, _>>()?;
+    Ok((stored, sizes.len() > fitting as usize))
+}
+
+/// A query for open questions. `columns` is [`SIZES`] or [`REQUESTS`].
+pub(in crate::store::sqlite) fn pending_query(
+    columns: &str,
+    tenant: &TenantId,
+    filter: &RequestFilter,
+    begin: Option<Cursor>,
+    limit: u32,
 ) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(REQUESTS);
+    let mut query = QueryBuilder::new(columns);
+    query.push(OF_REQUESTS);
     match &filter.run {
         Some(run) => of_run(&mut query, tenant, run),
         None => query.push("q.tenant = ").push_bind(tenant.as_str()),
@@ -83,7 +120,7 @@ pub(in crate::store::sqlite) fn pending_query(
         query.push(" AND s.session_id = ").push_bind(session.as_str());
     }
     after(&mut query, " AND (q.asked_at, r.run_id || ':' || q.question) > (", begin);
-    query.push(" ORDER BY q.asked_at, r.run_id || ':' || q.question LIMIT ").push_bind(size + 1);
+    query.push(" ORDER BY q.asked_at, r.run_id || ':' || q.question LIMIT ").push_bind(limit);
     query
 }
 

@@ -1,10 +1,10 @@
 //! The query of a full-text search.
 
-use agentloop_core::id::{SessionId, TenantId};
+use agentloop_core::id::{EntryNo, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqlitePool};
 
-use super::sessions::{StoredEntry, entry, stored_entry};
+use super::sessions::{StoredEntry, decoded, stored_entry};
 use super::{all, rows};
 use crate::store::search::Terms;
 use crate::store::{SearchFilter, SearchHit, StoreError};
@@ -87,16 +87,23 @@ impl<'a> Search<'a> {
         all(db, sql, found).await
     }
 
-    /// The matches as hits, the best first; of equal ones the newest first.
+    /// The matches as hits, the best first; of equal ones the newest first. Damaged entries are no hits. They are apart, since
+    /// the other sessions are not affected.
     pub(in crate::store::sqlite) fn hits(
         &self,
         found: Result<Vec<Found>, Error>,
-    ) -> Result<Vec<SearchHit>, StoreError> {
+    ) -> Result<Hits, StoreError> {
         let failed = |error| rows::failure(format_args!("search in {}", self.tenant), &error);
-        let hits = found.map_err(failed)?.into_iter().map(|found| hit(self.tenant, found, &self.terms));
-        let mut hits = hits.collect::<Result<Vec<_>, _>>()?;
+        let (mut hits, mut damaged) = (Vec::new(), Vec::new());
+        for Found { session, stored, rank } in found.map_err(failed)? {
+            let entry = stored.entry;
+            match hit(self.tenant, &session, stored, rank, &self.terms) {
+                Ok(hit) => hits.push(hit),
+                Err(why) => damaged.push(DamagedHit { session, entry, why }),
+            }
+        }
         hits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| b.at.cmp(&a.at)));
-        Ok(hits)
+        Ok(Hits { hits, damaged })
     }
 }
 
@@ -115,16 +122,31 @@ fn found(row: &SqliteRow) -> Result<Found, Error> {
     })
 }
 
-fn hit(tenant: &TenantId, found: Found, terms: &Terms) -> Result<SearchHit, StoreError> {
-    let Found { session, stored, rank } = found;
-    let row = entry(tenant, stored)?;
-    let Some(message) = row.content.message() else {
-        let what = format!("entry {} of {tenant}/{session}: is indexed but is not a message", row.entry.0);
-        return Err(StoreError::Corrupt { what });
-    };
+/// What a search found.
+pub(in crate::store::sqlite) struct Hits {
+    pub(in crate::store::sqlite) hits: Vec<SearchHit>,
+    pub(in crate::store::sqlite) damaged: Vec<DamagedHit>,
+}
+
+/// A match that cannot be shown because its entry is damaged.
+pub(in crate::store::sqlite) struct DamagedHit {
+    pub(in crate::store::sqlite) session: SessionId,
+    pub(in crate::store::sqlite) entry: EntryNo,
+    pub(in crate::store::sqlite) why: String,
+}
+
+fn hit(
+    tenant: &TenantId,
+    session: &SessionId,
+    stored: StoredEntry,
+    rank: f64,
+    terms: &Terms,
+) -> Result<SearchHit, String> {
+    let row = decoded(tenant, stored)?;
+    let message = row.content.message().ok_or("it is indexed but is not a message")?;
     let snippet = terms.snippet(&message.plain_text());
     Ok(SearchHit {
-        session,
+        session: session.clone(),
         entry: row.entry,
         role: message.role,
         snippet,

@@ -1,13 +1,15 @@
 //! Queries for sessions and their entries.
 
-use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
 
 use super::{after, all, one, rows};
 use crate::store::codec::{self, StoredEvent, int};
 use crate::store::page::{self, Cursor};
-use crate::store::{EntryRow, EntryStretch, Page, PageRequest, SessionRow, StoreError, StretchMax};
+use crate::store::{
+    EntryRow, EntryStretch, ListedEntries, ListedEntry, Page, PageRequest, SessionRow, StoreError, StretchMax,
+};
 
 /// Entries within a number of bytes. The event of an entry is in a journal, or among the kept events if the journal was
 /// deleted. SQLite knows the size of an event without reading it. `upto` is the last entry that exists, at most one more
@@ -88,6 +90,9 @@ pub(in crate::store::sqlite) fn sessions_query(
 }
 
 /// Entries of a session after a number, within `max`. Each is read from the journal that holds it.
+///
+/// # Errors
+/// [`StoreError::DamagedEntry`] for the first damaged one.
 pub(in crate::store::sqlite) async fn entry_stretch(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -95,42 +100,87 @@ pub(in crate::store::sqlite) async fn entry_stretch(
     after: EntryNo,
     max: StretchMax,
 ) -> Result<EntryStretch, StoreError> {
+    let StoredEntries { entries, upto } = stored_entries(db, tenant, session, after, max).await?;
+    let rows = entries.into_iter().map(|stored| {
+        let entry = stored.entry;
+        decoded(tenant, stored).map_err(|why| StoreError::DamagedEntry {
+            session: session.clone(),
+            entry,
+            why,
+        })
+    });
+    let rows = rows.collect::<Result<Vec<_>, _>>()?;
+    Ok(EntryStretch { more: rows.last().map(|row| row.entry.0) < upto, rows })
+}
+
+/// As [`entry_stretch`], with a row for each damaged entry.
+pub(in crate::store::sqlite) async fn listed_entries(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    session: &SessionId,
+    after: EntryNo,
+    max: StretchMax,
+) -> Result<ListedEntries, StoreError> {
+    let StoredEntries { entries, upto } = stored_entries(db, tenant, session, after, max).await?;
+    let rows = entries.into_iter().map(|stored| {
+        let StoredEntry { entry, seq, ref run, .. } = stored;
+        let run = run.clone();
+        decoded(tenant, stored).map_or(ListedEntry::Damaged { entry, run, seq }, ListedEntry::Whole)
+    });
+    let rows: Vec<_> = rows.collect();
+    Ok(ListedEntries { more: rows.last().map(|row| row.entry().0) < upto, rows })
+}
+
+struct StoredEntries {
+    entries: Vec<StoredEntry>,
+    /// The last entry that exists, at most one more than was asked for.
+    upto: Option<u64>,
+}
+
+async fn stored_entries(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    session: &SessionId,
+    after: EntryNo,
+    max: StretchMax,
+) -> Result<StoredEntries, StoreError> {
     let query = sqlx::query(ENTRIES).bind(tenant.as_str()).bind(session.as_str()).bind(int(after.0));
     let query = query.bind(max.records).bind(int(max.bytes as u64));
     let found = all(db, query, |row| Ok((stored_entry(row)?, rows::number(row, "upto")?)))
         .await
         .map_err(|error| rows::failure(format_args!("entries of {tenant}/{session}"), &error))?;
     let upto = found.last().map(|(_, upto)| *upto);
-    let rows = found.into_iter().map(|(stored, _)| entry(tenant, stored)).collect::<Result<Vec<_>, _>>()?;
-    Ok(EntryStretch { more: rows.last().map(|row| row.entry.0) < upto, rows })
+    Ok(StoredEntries { entries: found.into_iter().map(|(stored, _)| stored).collect(), upto })
 }
 
 /// An entry's number and run, and its event, not decoded yet.
 pub(super) struct StoredEntry {
-    entry: EntryNo,
-    run: RunId,
-    event: StoredEvent,
+    pub(super) entry: EntryNo,
+    /// `None`: there is no such run, or its id is none.
+    run: Option<RunId>,
+    seq: Seq,
+    /// The event, or the reason why its row cannot be read.
+    event: Result<StoredEvent, String>,
 }
 
 /// Reads an entry from a row of [`ENTRIES`] or of a search.
 pub(super) fn stored_entry(row: &SqliteRow) -> Result<StoredEntry, Error> {
-    let entry = EntryNo(rows::number(row, "entry_no")?);
-    Ok(StoredEntry { entry, run: rows::run_id(row, "run_id")?, event: rows::event(row)? })
+    Ok(StoredEntry {
+        entry: EntryNo(rows::number(row, "entry_no")?),
+        run: rows::run_id(row, "run_id").ok(),
+        seq: rows::seq(row, "seq")?,
+        event: rows::event(row).map_err(|error| error.to_string()),
+    })
 }
 
-/// Decodes an entry.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if its event does not add this entry.
-pub(super) fn entry(tenant: &TenantId, stored: StoredEntry) -> Result<EntryRow, StoreError> {
-    let StoredEntry { entry, run, event } = stored;
-    let record = codec::decode(tenant, &run, &event)?;
+/// Decodes an entry. An error says what is damaged.
+pub(super) fn decoded(tenant: &TenantId, stored: StoredEntry) -> Result<EntryRow, String> {
+    let StoredEntry { entry, run, seq, event } = stored;
+    let run = run.ok_or_else(|| format!("there is no run of event {}", seq.0))?;
+    let record = codec::decode(tenant, &run, &event?).map_err(|error| error.to_string())?;
     let is_another = record.event.entry().is_some_and(|(own, _)| own != entry);
     match record.event.content() {
         Some(content) if !is_another => Ok(EntryRow { entry, seq: record.seq, at: record.at, content, run }),
-        _ => {
-            let what = format!("event {tenant}/{run}/{}: is not entry {} of its session", event.seq, entry.0);
-            Err(StoreError::Corrupt { what })
-        }
+        _ => Err(format!("event {tenant}/{run}/{} is not this entry", seq.0)),
     }
 }

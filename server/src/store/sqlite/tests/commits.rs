@@ -174,7 +174,11 @@ async fn what_cannot_be_read_is_named() {
         let entries = store.entries(&owner.tenant, &owner.session, EntryNo(0), 9).await.map(|_| ());
         let claimed = store.claim(&owner.tenant, &owner.run).await.map(|_| ());
         for answer in [records, entries, claimed] {
-            let Err(StoreError::Corrupt { what }) = answer else { panic!("{broken}: {answer:?}") };
+            let (StoreError::Corrupt { what } | StoreError::DamagedEntry { why: what, .. }) =
+                answer.unwrap_err()
+            else {
+                panic!("{broken}")
+            };
             assert!(what.contains("local/r/2") && what.contains(why), "{what}");
         }
     }

@@ -179,7 +179,7 @@ async fn what_ids_referred_to_is_what_numbers_refer_to() {
 /// A run of version 15, whose first event is stored without its spec and without its session's id.
 const WITHOUT_SESSION_ID: &str = r#"
 INSERT INTO specs (spec_no, digest, spec)
-VALUES (1, '0000000000000000000000000000000000000000000000000000000000000000', '{"agent":"shared","model":"m"}');
+VALUES (1, '073c744aeb98f1cc73798b87664f174c', '{"agent":"shared","model":"m"}');
 INSERT INTO sessions (session_no, tenant, session_id, created_at, updated_at)
 VALUES (1, 'local', 's', 1000, 1000);
 INSERT INTO runs (run_no, tenant, run_id, session_no, epoch, last_seq, status, goes_on, at_hosts, usage, iterations,

@@ -5,6 +5,7 @@ mod damage;
 mod forks;
 mod migrations;
 mod opening;
+mod pages;
 mod plans;
 mod search;
 mod specs;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use sqlx::Connection as _;
 
 use super::*;
+use agentloop_core::run::human::RememberScope;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 
@@ -57,6 +58,30 @@ async fn parked_runs_from_the_future_are_due_at_once() {
     let (due, next) = store.due(SystemClock.now(), 9).await.unwrap();
     assert_eq!(due, [key("future")]);
     assert_eq!(next, Some(now.after(Millis::secs(7_200))));
+}
+
+/// As above, at a start that found no room for its epoch and wrote it with the first write that succeeded.
+#[tokio::test]
+async fn parked_runs_from_the_future_are_due_after_a_late_epoch() {
+    let (store, directory) = fresh().await;
+    let now = SystemClock.now();
+    let dynamic: Arc<dyn Store> = store.clone();
+    let mut owner = Owner::started(&dynamic, "s", "r").await;
+    owner.wake_at = Some(now.after(Millis::secs(7_200)));
+    owner.tell(RunStatus::AwaitingHuman, vec![plain(1)]).await.unwrap();
+    store.close().await;
+    let options = SqliteOptions::default();
+    let mut opened = open::file(&directory.path().join("a.db"), &options).await.unwrap();
+    for sql in ["UPDATE runs SET updated_at = ?1, wake_at = 2 * ?1", "UPDATE sessions SET updated_at = ?1"] {
+        let future = i64::try_from(now.after(Millis::secs(3_600)).0).unwrap();
+        sqlx::query(sql).bind(future).execute(&mut opened.db).await.unwrap();
+    }
+    (opened.epoch.0, opened.epoch_is_written) = (opened.epoch.0 + 1, false);
+    let store = SqliteStore::start(opened, &options);
+    assert_eq!(store.due(SystemClock.now(), 9).await.unwrap().0, [], "nothing is written yet");
+    store.check().await.unwrap();
+    assert_eq!(store.due(SystemClock.now(), 9).await.unwrap().0, [key("r")]);
+    store.close().await;
 }
 
 #[tokio::test]
@@ -383,6 +408,134 @@ async fn without_its_log() -> TempDir {
     store.close().await;
     fs::write(&path, before).unwrap();
     directory
+}
+
+/// The files of a database as a kill leaves them.
+struct KilledFiles {
+    directory: TempDir,
+    database: Vec<u8>,
+    log: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl KilledFiles {
+    /// Copies the files while something has the database open.
+    fn of(directory: TempDir) -> Self {
+        let read = |name: &str| fs::read(directory.path().join(name)).unwrap();
+        let [database, log, last] = ["a.db", "a.db-wal", "a.db.last"].map(read);
+        Self { directory, database, log, last }
+    }
+
+    /// Puts them back, with this many bytes of the log, into the same file of the same inode.
+    fn put_back(&self, log_bytes: usize) -> PathBuf {
+        let path = self.directory.path().join("a.db");
+        fs::write(&path, &self.database).unwrap();
+        fs::write(self.directory.path().join("a.db-wal"), &self.log[..log_bytes]).unwrap();
+        fs::write(self.directory.path().join("a.db.last"), &self.last).unwrap();
+        // What SQLite remembers of a log is no part of it.
+        let _none = fs::remove_file(self.directory.path().join("a.db-shm"));
+        path
+    }
+
+    /// Lengths of the log that end with each of its commits.
+    fn commits(&self) -> Vec<usize> {
+        const HEADER: usize = 32;
+        const FRAME: usize = 24 + 4_096;
+        let ends = (HEADER..self.log.len()).step_by(FRAME);
+        let is_commit = |at: &usize| self.log[at + 4..at + 8] != [0; 4];
+        ends.filter(is_commit).map(|at| at + FRAME).collect()
+    }
+
+    /// Cuts the log after each commit, and in the middle of the one after it. Only the whole log is not refused.
+    async fn check_cuts(&self) {
+        let commits = self.commits();
+        let (whole, lost) = commits.split_last().unwrap();
+        assert!(lost.len() > 3, "{lost:?}");
+        for end in [32].iter().chain(lost).flat_map(|end| [*end, end + 2_000]) {
+            let path = self.put_back(end);
+            let opened = SqliteStore::open(&path, &SqliteOptions::default()).await;
+            let Err(error) = opened else { panic!("{end} of {whole} bytes are enough") };
+            assert_eq!(fs::read(&path).unwrap(), self.database, "a refused file is left as it was");
+            assert!(matches!(error, OpenError::LessThanBefore { .. }), "{end} of {whole}: {error}");
+        }
+        self.put_back(*whole);
+        reopened(&self.directory).await.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_is_cut_after_any_commit_is_refused() {
+    let (store, directory) = fresh().await;
+    let shared: Arc<dyn Store> = store.clone();
+    let mut owner = Owner::started(&shared, "s", "r-1").await;
+    for words in ["one", "two", "three"] {
+        owner.says(words).await.unwrap();
+    }
+    let live = KilledFiles::of(directory);
+    store.close().await;
+    // The one that was written at the end knows all.
+    let last = fs::read(live.directory.path().join("a.db.last")).unwrap();
+    KilledFiles { last, ..live }.check_cuts().await;
+}
+
+/// A server that was killed in its first start, before the schema was in the file itself.
+#[tokio::test]
+async fn a_log_that_is_cut_within_the_migrations_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    fs::File::create(&path).unwrap();
+    let mut db = shell(&directory).await;
+    for sql in ["PRAGMA journal_mode = WAL", "PRAGMA wal_autocheckpoint = 0"] {
+        sqlx::query(sql).execute(&mut db).await.unwrap();
+    }
+    open::MIGRATIONS.run(&mut db).await.unwrap();
+    let sql = "INSERT INTO sessions (tenant, session_id, created_at, updated_at) VALUES ('local', 's', 1, 1)";
+    sqlx::query(sql).execute(&mut db).await.unwrap();
+    open::last_state::LastState::read(&mut db).await.unwrap().save(&path);
+    let killed = KilledFiles::of(directory);
+    db.close().await.unwrap();
+    killed.check_cuts().await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_in_the_log_alone_is_missed() {
+    for of_session in [true, false] {
+        let (store, directory) = fresh().await;
+        let shared: Arc<dyn Store> = store.clone();
+        let mut owner = Owner::started(&shared, "s", "r-1").await;
+        let rule = owner.remembers_deny(1, RememberScope::Session).await;
+        owner.ends().await.unwrap();
+        store.close().await;
+        let store = reopened(&directory).await;
+        if of_session {
+            assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());
+        } else {
+            assert!(store.delete_rule(&tenant(), &rule).await.unwrap());
+        }
+        let live = KilledFiles::of(directory);
+        store.close().await;
+        let last = fs::read(live.directory.path().join("a.db.last")).unwrap();
+        let killed = KilledFiles { last, ..live };
+        let error = refused(killed.put_back(0)).await;
+        assert!(error.to_string().contains("missing are deletions 1 to 1;"), "{error}");
+        killed.put_back(killed.log.len());
+        reopened(&killed.directory).await.close().await;
+    }
+}
+
+/// A start that finds another database in the place of the old one says so in the file itself, not in the log alone.
+#[tokio::test]
+async fn a_log_that_is_lost_after_a_copy_was_opened_is_missed() {
+    let directory = without_its_log().await;
+    let store = Arc::new(accepted(&directory).await);
+    let shared: Arc<dyn Store> = store.clone();
+    Owner::started(&shared, "s-3", "r-3").await.says("lost").await.unwrap();
+    let live = KilledFiles::of(directory);
+    store.close().await;
+    let last = fs::read(live.directory.path().join("a.db.last")).unwrap();
+    let killed = KilledFiles { last, ..live };
+    let error = refused(killed.put_back(0)).await;
+    assert!(matches!(error, OpenError::LessThanBefore { .. }), "{error}");
 }
 
 async fn accepted(directory: &TempDir) -> SqliteStore {

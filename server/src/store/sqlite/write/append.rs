@@ -4,7 +4,6 @@ use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-use crate::store::StoreError;
 use crate::store::append::{
     CachedRows, ClosedQuestion, CommitRows, EncodedAppend, LastNumbers, LiveRun, NewEntry, NewQuestion,
     NewSteer, NumberedAppend, RunCreation, RunHead, RunInCommit, RunUpdate, SessionChange, SessionHead,
@@ -13,6 +12,7 @@ use crate::store::append::{
 use crate::store::codec::{EncodedEvent, int, text, usage_text};
 use crate::store::sqlite::rows;
 use crate::store::sqlite::write::batch::{BatchStatement, Value, WriteBatch};
+use crate::store::{StoreError, checksum};
 
 pub(in crate::store::sqlite) const SELECT_HEADS: &str = "
     SELECT j.key AS append_index, r.run_no, r.epoch, r.last_seq, r.queue_no,
@@ -132,9 +132,9 @@ pub(in crate::store::sqlite) static INSERT_STEERS: BatchStatement = BatchStateme
 
 pub(in crate::store::sqlite) static INSERT_RULES: BatchStatement = BatchStatement {
     before: "
-    INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at)
+    INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at, checksum)
     SELECT * FROM ",
-    columns: 7,
+    columns: 8,
     after: " WHERE column1 IS NOT NULL",
     rows_per_append: 1,
 };
@@ -442,14 +442,17 @@ fn write_requests(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
 fn write_rules(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
     let rules = accepted.iter().flat_map(|new| new.append.remembered.iter().map(move |row| (new, row)));
     let rows = rules.map(|(new, row)| {
+        let rule = text(&row.rule);
+        let checksum = checksum::of_rule(&new.append.run.tenant, row, &rule);
         [
             new.append.run.tenant.shared().into(),
             row.id.shared().into(),
             row.session.as_ref().map(SessionId::shared).into(),
             row.request.shared().into(),
-            text(&row.rule).into(),
+            rule.into(),
             row.by.clone().into(),
             int(row.at.0).into(),
+            checksum.into(),
         ]
     });
     batch.push(&INSERT_RULES, rows);

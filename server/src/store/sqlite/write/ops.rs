@@ -2,11 +2,12 @@
 
 use agentloop_core::id::{Epoch, RuleId, RunId, TenantId};
 use agentloop_core::time::Timestamp;
-use sqlx::{Error, Row as _, SqliteConnection};
+use sqlx::{Connection as _, Error, Row as _, SqliteConnection};
 
+use crate::clock::{Clock as _, SystemClock};
 use crate::store::codec::{int, text};
 use crate::store::sqlite::rows;
-use crate::store::{RunRow, ToolRow};
+use crate::store::{RunRow, ToolRow, checksum};
 
 /// A claimed run: its new epoch and its row.
 #[derive(Debug)]
@@ -35,17 +36,24 @@ pub(in crate::store::sqlite) async fn save_tools(
     tenant: &TenantId,
     tools: &[ToolRow],
 ) -> Result<(), Error> {
-    let sql = "INSERT INTO tools (tenant, name, declaration, last_seen)
-               SELECT ?1, j.value ->> 0, j.value ->> 1, j.value ->> 2 FROM json_each(?2) AS j WHERE true
+    let sql = "INSERT INTO tools (tenant, name, declaration, last_seen, checksum)
+               SELECT ?1, j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3 FROM json_each(?2) AS j WHERE true
                ON CONFLICT (tenant, name) DO UPDATE
-               SET declaration = excluded.declaration, last_seen = excluded.last_seen";
-    let rows: Vec<_> = tools
-        .iter()
-        .map(|tool| (&tool.declaration.name, text(&tool.declaration), int(tool.last_seen.0)))
-        .collect();
+               SET declaration = excluded.declaration, last_seen = excluded.last_seen, checksum = excluded.checksum";
+    let row = |tool: &ToolRow| {
+        let declaration = text(&tool.declaration);
+        let checksum = checksum::of_tool(tenant, tool, &declaration);
+        (tool.declaration.name.clone(), declaration, int(tool.last_seen.0), checksum)
+    };
+    let rows: Vec<_> = tools.iter().map(row).collect();
     sqlx::query(sql).bind(tenant.as_str()).bind(text(&rows)).execute(db).await?;
     Ok(())
 }
+
+/// Counts a deletion, for `open::last_state`: a deletion that is lost is a loss, too.
+const COUNT_DELETION: &str = "
+    INSERT INTO meta (key, value) VALUES ('deletions', 1)
+    ON CONFLICT (key) DO UPDATE SET value = value + 1";
 
 /// Deletes a remembered rule. `false`: there was none.
 pub(in crate::store::sqlite) async fn delete_rule(
@@ -54,8 +62,12 @@ pub(in crate::store::sqlite) async fn delete_rule(
     rule: &RuleId,
 ) -> Result<bool, Error> {
     let sql = "DELETE FROM remembered_rules WHERE tenant = ?1 AND rule_id = ?2";
-    let done = sqlx::query(sql).bind(tenant.as_str()).bind(rule.as_str()).execute(db).await?;
-    Ok(done.rows_affected() > 0)
+    let done = sqlx::query(sql).bind(tenant.as_str()).bind(rule.as_str()).execute(&mut *db).await?;
+    let existed = done.rows_affected() > 0;
+    if existed {
+        sqlx::query(COUNT_DELETION).execute(db).await?;
+    }
+    Ok(existed)
 }
 
 /// Writes a row, because only a write shows that writing works.
@@ -65,7 +77,7 @@ pub(in crate::store::sqlite) async fn check(db: &mut SqliteConnection) -> Result
 }
 
 /// Begins an epoch, higher than any before it. The file is marked as not cleanly closed until [`end_epoch`].
-pub(in crate::store::sqlite) async fn begin_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
+async fn begin_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
     sqlx::query(
         "UPDATE meta SET value = CASE key WHEN 'epoch' THEN value + 1 ELSE 0 END WHERE key IN ('epoch', 'clean')",
     )
@@ -77,10 +89,7 @@ pub(in crate::store::sqlite) async fn begin_epoch(db: &mut SqliteConnection) -> 
 
 /// Makes parked runs due whose last event lies in the future, because the clock was set back: their waits are measured
 /// anew. The search through the index of sessions spares the runs on every other start.
-pub(in crate::store::sqlite) async fn wake_from_the_future(
-    db: &mut SqliteConnection,
-    now: Timestamp,
-) -> Result<(), Error> {
+async fn wake_from_the_future(db: &mut SqliteConnection, now: Timestamp) -> Result<(), Error> {
     let sql = "
         UPDATE runs SET wake_at = ?1
         WHERE wake_at > ?1 AND updated_at > ?1 AND EXISTS (SELECT 1 FROM sessions WHERE updated_at > ?1)";
@@ -88,7 +97,16 @@ pub(in crate::store::sqlite) async fn wake_from_the_future(
     Ok(())
 }
 
-/// The epoch that [`begin_epoch`] would begin.
+/// Begins an epoch with everything that belongs to a start, in one transaction.
+pub(in crate::store::sqlite) async fn write_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
+    let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
+    let epoch = begin_epoch(&mut transaction).await?;
+    wake_from_the_future(&mut transaction, SystemClock.now()).await?;
+    transaction.commit().await?;
+    Ok(epoch)
+}
+
+/// The epoch that [`write_epoch`] would begin.
 pub(in crate::store::sqlite) async fn next_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
     let row = sqlx::query("SELECT value + 1 AS next FROM meta WHERE key = 'epoch'").fetch_one(db).await?;
     Ok(Epoch(row.try_get("next")?))

@@ -99,13 +99,14 @@ const KEEP_LAST_DOCUMENT: &str = "
     SELECT 'last_document', max(search_no) FROM search_deleted HAVING count(*) > 0
     ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)";
 
-/// Remembers the highest numbers of rows that a deletion may take, for `open::last_state`.
+/// Remembers the highest numbers of rows that a deletion may take, and counts it, for `open::last_state`.
 const KEEP_LAST_NUMBERS: &str = "
     INSERT INTO meta (key, value)
     SELECT column1, column2 FROM (VALUES
         ('last_run', (SELECT coalesce(max(run_no), 0) FROM runs)),
         ('last_session', (SELECT coalesce(max(session_no), 0) FROM sessions)),
-        ('last_event', (SELECT coalesce(max(event_no), 0) FROM run_events)))
+        ('last_event', (SELECT coalesce(max(event_no), 0) FROM run_events)),
+        ('deletions', 1 + coalesce((SELECT value FROM meta WHERE key = 'deletions'), 0)))
     WHERE true
     ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)";
 

@@ -224,10 +224,8 @@ impl Writer {
         requests: &[WriteRequest],
     ) -> Result<Vec<Result<WriteResult, StoreError>>, Error> {
         if !self.epoch_is_written {
-            let mut first = db.begin_with("BEGIN IMMEDIATE").await?;
-            let epoch = ops::begin_epoch(&mut first).await?;
+            let epoch = ops::write_epoch(db).await?;
             assert_eq!(epoch, self.epoch, "nobody else writes to a locked database");
-            first.commit().await?;
             self.epoch_is_written = true;
         }
         transaction(db, &mut self.cache, self.epoch, requests).await

@@ -60,7 +60,10 @@ export enum ErrorReason {
   NOT_IMPLEMENTED = 20,
   /** OWNERSHIP_LOST - ABORTED: another replica owns the run now; try again. */
   OWNERSHIP_LOST = 21,
-  /** JOURNAL_CORRUPT - DATA_LOSS: the run's journal cannot be read. */
+  /**
+   * JOURNAL_CORRUPT - DATA_LOSS: stored data is damaged. Metadata `session_id` and `entry_no` name a damaged entry, `rule_id` names a
+   * damaged rule.
+   */
   JOURNAL_CORRUPT = 22,
   /** INTERNAL - INTERNAL: a fault of the server; its log has the details. */
   INTERNAL = 23,

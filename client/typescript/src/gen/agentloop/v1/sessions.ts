@@ -54,6 +54,12 @@ export interface Session {
   summary: string;
   /** Number of the last entry that the summary covers. */
   summaryUpToEntryNo: bigint;
+  /**
+   * Numbers of entries whose stored message is damaged. They cannot be read, and no run can continue after them.
+   * `ForkSession` before the first one makes a session that can. At most 100. Only from `GetSession`, and only once
+   * somebody has read one of them since the server started, such as a run or `ListEntries`: a search reads all entries.
+   */
+  damagedEntryNos: bigint[];
 }
 
 export interface Session_LabelsEntry {
@@ -78,7 +84,11 @@ export interface Entry {
     | Message
     | undefined;
   /** A compaction: from here on, the model reads the entries before it as this says. The entries stay as they are. */
-  compaction?: ContextCompacted | undefined;
+  compaction?:
+    | ContextCompacted
+    | undefined;
+  /** True if the stored message is damaged; then `at`, `message` and `compaction` are absent. */
+  damaged: boolean;
 }
 
 /** Creates a session. */
@@ -235,6 +245,7 @@ function createBaseSession(): Session {
     forkedAtEntryNo: 0n,
     summary: "",
     summaryUpToEntryNo: 0n,
+    damagedEntryNos: [],
   };
 }
 
@@ -281,6 +292,16 @@ export const Session: MessageFns<Session> = {
         throw new globalThis.Error("value provided for field message.summaryUpToEntryNo of type uint64 too large");
       }
       writer.uint32(88).uint64(message.summaryUpToEntryNo);
+    }
+    if (message.damagedEntryNos.length !== 0) {
+      writer.uint32(146).fork();
+      for (const v of message.damagedEntryNos) {
+        if (BigInt.asUintN(64, v) !== v) {
+          throw new globalThis.Error("a value provided in array field damagedEntryNos of type uint64 is too large");
+        }
+        writer.uint64(v);
+      }
+      writer.join();
     }
     return writer;
   },
@@ -389,6 +410,24 @@ export const Session: MessageFns<Session> = {
             message.summaryUpToEntryNo = reader.uint64() as bigint;
             continue;
           }
+          case 18: {
+            if (tag === 144) {
+              message.damagedEntryNos.push(reader.uint64() as bigint);
+
+              continue;
+            }
+
+            if (tag === 146) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.damagedEntryNos.push(reader.uint64() as bigint);
+              }
+
+              continue;
+            }
+
+            break;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -431,6 +470,7 @@ export const Session: MessageFns<Session> = {
     message.summaryUpToEntryNo = (object.summaryUpToEntryNo !== undefined && object.summaryUpToEntryNo !== null)
       ? BigInt(object.summaryUpToEntryNo)
       : 0n;
+    message.damagedEntryNos = object.damagedEntryNos?.map((e) => BigInt(e)) || [];
     return message;
   },
 };
@@ -503,7 +543,7 @@ export const Session_LabelsEntry: MessageFns<Session_LabelsEntry> = {
 };
 
 function createBaseEntry(): Entry {
-  return { entryNo: 0n, runId: "", seq: 0n, at: undefined, message: undefined, compaction: undefined };
+  return { entryNo: 0n, runId: "", seq: 0n, at: undefined, message: undefined, compaction: undefined, damaged: false };
 }
 
 export const Entry: MessageFns<Entry> = {
@@ -531,6 +571,9 @@ export const Entry: MessageFns<Entry> = {
     }
     if (message.compaction !== undefined) {
       ContextCompacted.encode(message.compaction, writer.uint32(50).fork()).join();
+    }
+    if (message.damaged !== false) {
+      writer.uint32(88).bool(message.damaged);
     }
     return writer;
   },
@@ -596,6 +639,14 @@ export const Entry: MessageFns<Entry> = {
             message.compaction = ContextCompacted.decode(reader, reader.uint32());
             continue;
           }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.damaged = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -623,6 +674,7 @@ export const Entry: MessageFns<Entry> = {
     message.compaction = (object.compaction !== undefined && object.compaction !== null)
       ? ContextCompacted.fromPartial(object.compaction)
       : undefined;
+    message.damaged = object.damaged ?? false;
     return message;
   },
 };
@@ -1814,7 +1866,7 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): ListSessionsResponse => ListSessionsResponse.decode(value),
   },
   /**
-   * Reads a session's entries, oldest first.
+   * Reads a session's entries, oldest first. A damaged one says so in its place.
    *
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
@@ -1829,7 +1881,7 @@ export const SessionsService = {
   },
   /**
    * Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
-   * best hits come first.
+   * best hits come first. Damaged entries are left out.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
    */
@@ -1897,14 +1949,14 @@ export interface SessionsServer extends UntypedServiceImplementation {
    */
   listSessions: handleUnaryCall<ListSessionsRequest, ListSessionsResponse>;
   /**
-   * Reads a session's entries, oldest first.
+   * Reads a session's entries, oldest first. A damaged one says so in its place.
    *
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
   listEntries: handleUnaryCall<ListEntriesRequest, ListEntriesResponse>;
   /**
    * Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
-   * best hits come first.
+   * best hits come first. Damaged entries are left out.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
    */
@@ -1988,7 +2040,7 @@ export interface SessionsClient extends Client {
     callback: (error: ServiceError | null, response: ListSessionsResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Reads a session's entries, oldest first.
+   * Reads a session's entries, oldest first. A damaged one says so in its place.
    *
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
@@ -2009,7 +2061,7 @@ export interface SessionsClient extends Client {
   ): ClientUnaryCall;
   /**
    * Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
-   * best hits come first.
+   * best hits come first. Damaged entries are left out.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
    */

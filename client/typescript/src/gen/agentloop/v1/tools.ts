@@ -59,12 +59,21 @@ export enum RuleOrigin {
 export interface ListToolsRequest {
   /** Filter: only the tool of this name; empty means all. */
   name: string;
+  /**
+   * Size of the page, from 1 to 500; 0 means as many rows as fit into one message. A page has fewer rows if they are
+   * too large for one message.
+   */
+  pageSize: number;
+  /** `next_page_token` of the page before; empty for the first page. */
+  pageToken: string;
 }
 
 /** Returns the registered tools. */
 export interface ListToolsResponse {
   /** The tools, by name. */
   tools: Tool[];
+  /** Token of the next page; empty on the last page. */
+  nextPageToken: string;
 }
 
 /** A registered tool. */
@@ -204,13 +213,19 @@ export interface DeleteRuleResponse {
 }
 
 function createBaseListToolsRequest(): ListToolsRequest {
-  return { name: "" };
+  return { name: "", pageSize: 0, pageToken: "" };
 }
 
 export const ListToolsRequest: MessageFns<ListToolsRequest> = {
   encode(message: ListToolsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.name !== "") {
       writer.uint32(10).string(message.name);
+    }
+    if (message.pageSize !== 0) {
+      writer.uint32(16).uint32(message.pageSize);
+    }
+    if (message.pageToken !== "") {
+      writer.uint32(26).string(message.pageToken);
     }
     return writer;
   },
@@ -236,6 +251,22 @@ export const ListToolsRequest: MessageFns<ListToolsRequest> = {
             message.name = reader.string();
             continue;
           }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.pageSize = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.pageToken = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -254,18 +285,23 @@ export const ListToolsRequest: MessageFns<ListToolsRequest> = {
   fromPartial(object: DeepPartial<ListToolsRequest>): ListToolsRequest {
     const message = createBaseListToolsRequest();
     message.name = object.name ?? "";
+    message.pageSize = object.pageSize ?? 0;
+    message.pageToken = object.pageToken ?? "";
     return message;
   },
 };
 
 function createBaseListToolsResponse(): ListToolsResponse {
-  return { tools: [] };
+  return { tools: [], nextPageToken: "" };
 }
 
 export const ListToolsResponse: MessageFns<ListToolsResponse> = {
   encode(message: ListToolsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     for (const v of message.tools) {
       Tool.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.nextPageToken !== "") {
+      writer.uint32(18).string(message.nextPageToken);
     }
     return writer;
   },
@@ -291,6 +327,14 @@ export const ListToolsResponse: MessageFns<ListToolsResponse> = {
             message.tools.push(Tool.decode(reader, reader.uint32()));
             continue;
           }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.nextPageToken = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -309,6 +353,7 @@ export const ListToolsResponse: MessageFns<ListToolsResponse> = {
   fromPartial(object: DeepPartial<ListToolsResponse>): ListToolsResponse {
     const message = createBaseListToolsResponse();
     message.tools = object.tools?.map((e) => Tool.fromPartial(e)) || [];
+    message.nextPageToken = object.nextPageToken ?? "";
     return message;
   },
 };
