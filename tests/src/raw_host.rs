@@ -82,12 +82,30 @@ impl RawHost {
         let _sent = self.frames.send(wire::ConnectRequest { frame: Some(frame) });
     }
 
-    /// The next frame; `None` at the end.
+    /// The next frame that is no ping; `None` at the end.
     ///
     /// # Errors
     /// The stream's.
     pub async fn next(&mut self) -> Result<Option<ServerFrame>, Status> {
-        Ok(soon(self.answers.message()).await?.and_then(|message| message.frame))
+        loop {
+            match soon(self.answers.message()).await?.and_then(|message| message.frame) {
+                Some(ServerFrame::Ping(ping)) => self.send(Frame::Pong(wire::Pong { nonce: ping.nonce })),
+                frame => return Ok(frame),
+            }
+        }
+    }
+
+    /// The next ping, which is not answered.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub async fn pinged(&mut self) -> wire::Ping {
+        loop {
+            let message = soon(self.answers.message()).await.expect("the stream goes on");
+            if let Some(ServerFrame::Ping(ping)) = message.expect("the stream goes on").frame {
+                return ping;
+            }
+        }
     }
 
     /// The next frame for which this holds.

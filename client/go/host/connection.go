@@ -3,7 +3,9 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	pb "agentloop/client/go/agentloop/v1"
@@ -13,6 +15,8 @@ const (
 	welcomeTimeout           = 10 * time.Second
 	closeTimeout             = 2 * time.Second
 	defaultHeartbeatInterval = 5 * time.Second
+
+	silentIntervals = 2 // heartbeat intervals without a frame, after which the server counts as gone
 )
 
 // connection is one stream. All frames go through its outbox, which only one goroutine reads, so there is one writer.
@@ -44,8 +48,12 @@ func (c *connection) serve(ctx context.Context, client pb.ToolHostClient) error 
 		return err
 	}
 	c.host.onWelcome(c, welcome)
-	go c.beat(ctx, welcome.HeartbeatInterval.AsDuration())
-	return c.read(ctx, stream)
+	interval := welcome.HeartbeatInterval.AsDuration()
+	if interval <= 0 {
+		interval = defaultHeartbeatInterval
+	}
+	go c.beat(ctx, interval)
+	return c.read(ctx, stream, silentIntervals*interval)
 }
 
 // lasted is the time since the welcome; 0 without one.
@@ -93,23 +101,40 @@ func (c *connection) firstFrame(stream pb.ToolHost_ConnectClient) (*pb.Welcome, 
 	return frame.GetWelcome(), nil
 }
 
-func (c *connection) read(ctx context.Context, stream pb.ToolHost_ConnectClient) error {
+// read handles frames until the stream ends. A server that has sent one ping sends one each interval; an older server
+// may send none.
+func (c *connection) read(ctx context.Context, stream pb.ToolHost_ConnectClient, silence time.Duration) error {
+	var silent atomic.Bool
+	var watch *time.Timer
+	defer func() {
+		if watch != nil {
+			watch.Stop()
+		}
+	}()
 	for {
 		frame, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
+		if watch != nil {
+			watch.Reset(silence)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && silent.Load():
+			return fmt.Errorf("the server sent nothing for %v", silence)
+		case err != nil:
 			return err
+		}
+		if frame.GetPing() != nil && watch == nil {
+			watch = time.AfterFunc(silence, func() {
+				silent.Store(true)
+				c.abandon()
+			})
 		}
 		c.onFrame(ctx, frame)
 	}
 }
 
 func (c *connection) beat(ctx context.Context, interval time.Duration) {
-	if interval <= 0 {
-		interval = defaultHeartbeatInterval
-	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {

@@ -84,19 +84,25 @@ func (f *fakeServer) Connect(stream pb.ToolHost_ConnectServer) error {
 // welcome waits for the next connection, and sends a welcome.
 func (f *fakeServer) welcome(t *testing.T, maxFrameBytes uint64) *fakeConnection {
 	t.Helper()
+	c, _ := f.welcomeWith(t, &pb.Welcome{ProtocolVersion: 1, MaxFrameBytes: maxFrameBytes})
+	return c
+}
+
+// welcomeWith waits for the next connection, and sends this welcome. It also returns the connection's hello.
+func (f *fakeServer) welcomeWith(t *testing.T, welcome *pb.Welcome) (*fakeConnection, *pb.Hello) {
+	t.Helper()
 	select {
 	case c := <-f.connections:
 		c.t = t
-		if hello := c.next().GetHello(); hello == nil {
+		hello := c.next().GetHello()
+		if hello == nil {
 			t.Fatal("the first frame is not hello")
 		}
-		c.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Welcome{
-			Welcome: &pb.Welcome{ProtocolVersion: 1, MaxFrameBytes: maxFrameBytes},
-		}})
-		return c
+		c.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Welcome{Welcome: welcome}})
+		return c, hello
 	case <-time.After(testTimeout):
 		t.Fatal("no connection")
-		return nil
+		return nil, nil
 	}
 }
 

@@ -101,14 +101,13 @@ func (h *Host) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer channel.Close()
 
 	served := make(chan struct{})
 	serving, stop := context.WithCancel(context.Background())
 	defer stop()
 	go func() {
 		defer close(served)
-		h.serveForEver(serving, pb.NewToolHostClient(channel))
+		h.serveForEver(serving, channel)
 	}()
 
 	<-ctx.Done()
@@ -140,13 +139,16 @@ func (h *Host) dial() (*grpc.ClientConn, error) {
 	)
 }
 
-func (h *Host) serveForEver(ctx context.Context, client pb.ToolHostClient) {
+// serveForEver connects again and again. Each connection has its own channel: a server that does not answer may still
+// hold the TCP connection of the last one.
+func (h *Host) serveForEver(ctx context.Context, channel *grpc.ClientConn) {
 	wait := firstBackoff
 	for ctx.Err() == nil {
 		c := &connection{host: h, outbox: newOutbox()}
-		if err := c.serve(ctx, client); err != nil && ctx.Err() == nil {
+		if err := c.serve(ctx, pb.NewToolHostClient(channel)); err != nil && ctx.Err() == nil {
 			slog.Warn("connection to the server lost", "server", h.options.Server, "error", err)
 		}
+		channel.Close()
 		if c.left {
 			return
 		}
@@ -158,7 +160,17 @@ func (h *Host) serveForEver(ctx context.Context, client pb.ToolHostClient) {
 		case <-ctx.Done():
 		}
 		wait = min(2*wait, maxBackoff)
+		if ctx.Err() != nil {
+			return
+		}
+		again, err := h.dial()
+		if err != nil {
+			slog.Error("cannot connect again", "server", h.options.Server, "error", err)
+			return
+		}
+		channel = again
 	}
+	channel.Close()
 }
 
 // drain begins the shutdown: the host accepts no more calls.

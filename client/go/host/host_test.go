@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 const (
@@ -123,6 +124,43 @@ func TestTheMessageOfARejectionIsCut(t *testing.T) {
 	if !strings.HasSuffix(rejected.Message, "ä") {
 		t.Errorf("%v", rejected.Message)
 	}
+}
+
+func TestAServerThatFallsSilentIsLeft(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("wait"), func(ctx context.Context, _ *Call, _ nothing) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	})
+	frozen, _ := server.welcomeWith(t, beatingEach(50*time.Millisecond))
+	frozen.sendCall(request("c1", "wait", nothing{}))
+	frozen.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Ping{Ping: &pb.Ping{Nonce: 7}}})
+	if pong := frozen.reply().GetPong(); pong.GetNonce() != 7 {
+		t.Errorf("%v", pong)
+	}
+	_, hello := server.welcomeWith(t, beatingEach(time.Minute))
+	if len(hello.CallsInHand) != 1 || hello.CallsInHand[0].CallId != "c1" {
+		t.Errorf("the call goes on: %v", hello.CallsInHand)
+	}
+}
+
+func TestAServerWithoutPingsIsNotLeft(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
+	quiet, _ := server.welcomeWith(t, beatingEach(20*time.Millisecond))
+	for beats := 0; beats < 8; { // four times the silence after which a server that sends pings is left
+		if quiet.next().GetHeartbeat() != nil {
+			beats++
+		}
+	}
+	quiet.sendCall(request("c1", "echo", times(1)))
+	quiet.result()
+}
+
+func beatingEach(interval time.Duration) *pb.Welcome {
+	return &pb.Welcome{ProtocolVersion: 1, HeartbeatInterval: durationpb.New(interval)}
 }
 
 func TestACallWithAnotherIdempotencyKeyIsAnotherCall(t *testing.T) {

@@ -13,6 +13,8 @@ WELCOME_TIMEOUT = 10.0
 CLOSE_TIMEOUT = 2.0
 DEFAULT_HEARTBEAT_INTERVAL = 5.0
 
+SILENT_INTERVALS = 2  # heartbeat intervals without a frame, after which the server counts as gone
+
 MAX_QUEUED_FRAMES = 64  # with more, progress and output of tools wait; other frames do not
 
 # gRPC itself sets TCP_NODELAY. With its own subchannel pool, a host opens a new TCP connection each time.
@@ -59,6 +61,8 @@ class Connection:
         self._stream: grpc.aio.StreamStreamCall | None = None
         self._welcomed_at: float | None = None
         self._close_timeout = asyncio.timeout(None)
+        self._silence_timeout = asyncio.timeout(None)
+        self._silence: float | None = None  # the time that the server may be silent, once it has sent a ping
 
     async def serve(self) -> None:
         """Connects, and returns when the server ends the stream with OK. Errors: AioRpcError, ConnectionError."""
@@ -80,13 +84,17 @@ class Connection:
         self.welcomed, self._welcomed_at = True, asyncio.get_running_loop().time()
         self.host.on_welcome(welcome)
         self.host.send(credit=pb.Credit(total=self.credit))
-        beating = asyncio.create_task(self._beat(seconds(welcome.heartbeat_interval) or DEFAULT_HEARTBEAT_INTERVAL))
+        interval = seconds(welcome.heartbeat_interval) or DEFAULT_HEARTBEAT_INTERVAL
+        beating = asyncio.create_task(self._beat(interval))
         try:
-            async with self._close_timeout:
+            async with self._close_timeout, self._silence_timeout:
                 while (frame := await self._stream.read()) is not grpc.aio.EOF:
                     self._on_frame(frame)
+                    self._expect_next(frame, interval)
         except TimeoutError:
-            pass  # closed here, but the server did not end the stream in time
+            if self._silence_timeout.expired():
+                raise ConnectionError(f"the server sent nothing for {self._silence:g} s") from None
+            # Otherwise it was closed here, but the server did not end the stream in time.
         finally:
             beating.cancel()
 
@@ -125,6 +133,13 @@ class Connection:
         while True:
             await asyncio.sleep(interval)
             self.host.send(heartbeat=self.host.heartbeat())
+
+    def _expect_next(self, frame: pb.ConnectResponse, interval: float) -> None:
+        """A server that has sent one ping sends one each interval. An older server may send none."""
+        if frame.HasField("ping"):
+            self._silence = SILENT_INTERVALS * interval
+        if self._silence is not None:
+            self._silence_timeout.reschedule(asyncio.get_running_loop().time() + self._silence)
 
     def _on_frame(self, frame: pb.ConnectResponse) -> None:
         match frame.WhichOneof("frame"):

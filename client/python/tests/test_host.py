@@ -6,6 +6,7 @@ from datetime import timedelta
 from unittest import main
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop_host import DONE, MAYBE, NONE, READ_ONLY, ContextItem, NoAnswer, ToolFailed
@@ -127,6 +128,25 @@ class Calls(HostTest):
         await connection.send_call("c1", "wait", idempotency_key="other")
         self.leave.release()
         self.assertEqual((await connection.expect("call_result")).output, "waited 2")
+
+    async def test_a_server_that_falls_silent_is_left(self):
+        often = Duration(nanos=50_000_000)
+        frozen = await self.welcome(heartbeat_interval=often)
+        await frozen.send_call("c1", "wait")
+        await frozen.send(ping=pb.Ping(nonce=7))
+        while (said := await frozen.next()).WhichOneof("frame") != "pong":
+            pass
+        self.assertEqual(said.pong.nonce, 7)
+        _, hello = await self.accept()
+        self.assertEqual([call.call_id for call in hello.calls_in_hand], ["c1"], "the call goes on")
+
+    async def test_a_server_without_pings_is_not_left(self):
+        quiet = await self.welcome(heartbeat_interval=Duration(nanos=20_000_000))
+        beats = 0
+        while beats < 8:  # four times the silence after which a server that sends pings is left
+            beats += (await quiet.next()).WhichOneof("frame") == "heartbeat"
+        await quiet.send_call("c1", "echo", text="here")
+        self.assertEqual((await quiet.expect("call_result")).output, "here")
 
     async def test_a_lost_connection_leaves_no_task_behind(self):
         complaints = []

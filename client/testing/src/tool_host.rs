@@ -83,6 +83,20 @@ impl Connection {
         }
     }
 
+    /// Waits for this many heartbeats, and for nothing else but credit.
+    pub async fn beats(&mut self, count: usize) {
+        for _ in 0..count {
+            let frame = loop {
+                let message = soon(self.incoming.message()).await.expect("connected").expect("connected");
+                match message.frame.expect("a frame") {
+                    Frame::Credit(_) => {}
+                    frame => break frame,
+                }
+            };
+            assert!(matches!(frame, Frame::Heartbeat(_)), "{frame:?}");
+        }
+    }
+
     /// The next frame that is neither heartbeat nor credit.
     pub async fn reply(&mut self) -> Frame {
         loop {

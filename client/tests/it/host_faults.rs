@@ -8,7 +8,7 @@ use std::{
 use agentloop_client::{
     host::{AttemptEffect, HostError, HostEvent},
     v1::{
-        CallDisposition, CallVerdict, CapabilityVerdict, Hello, LeaseLost, ProtocolError, Welcome,
+        CallDisposition, CallVerdict, CapabilityVerdict, Hello, LeaseLost, Ping, ProtocolError, Welcome,
         connect_request::Frame, connect_response::Frame as ServerFrame,
     },
 };
@@ -98,6 +98,37 @@ async fn a_result_that_was_not_acknowledged_is_sent_again_after_a_cut() {
     bench.gate.leave.add_permits(1);
     assert!(matches!(second.reply().await, Frame::CallResult(result) if result.call_id == "c3"));
     assert_eq!(bench.gate.began.load(Ordering::SeqCst), 1, "the cut did not run it again");
+}
+
+fn beating_each(interval: Duration) -> Welcome {
+    let interval = prost_types::Duration::try_from(interval).expect("a short time");
+    Welcome { heartbeat_interval: Some(interval), ..welcome() }
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_left() {
+    let bench = Bench::new().await;
+    let _running = bench.run();
+    let (mut frozen, _) = bench.hosts.accept().await;
+    frozen.send(ServerFrame::Welcome(beating_each(Duration::from_millis(100)))).await;
+    frozen.send_call(call("c1", "wait", "{}")).await;
+    frozen.send(ServerFrame::Ping(Ping { nonce: 7 })).await;
+    assert!(matches!(frozen.reply().await, Frame::Pong(pong) if pong.nonce == 7));
+
+    let (_second, hello) = bench.hosts.accept().await;
+    let in_hand: Vec<_> = hello.calls_in_hand.iter().map(|call| call.call_id.as_str()).collect();
+    assert_eq!(in_hand, ["c1"], "the call goes on");
+}
+
+#[tokio::test]
+async fn a_server_without_pings_is_not_left() {
+    let bench = Bench::new().await;
+    let _running = bench.run();
+    let (mut quiet, _) = bench.hosts.accept().await;
+    quiet.send(ServerFrame::Welcome(beating_each(Duration::from_millis(100)))).await;
+    quiet.beats(5).await; // twice the silence after which a server that sends pings is left
+    quiet.send_call(call("c1", "echo", r#"{"text":"here"}"#)).await;
+    assert!(matches!(quiet.reply().await, Frame::CallResult(result) if result.output == "here"));
 }
 
 #[tokio::test]

@@ -107,8 +107,15 @@ impl Host {
         let _ = self.say.send(ConnectRequest { frame: Some(frame) });
     }
 
+    /// The next message that is no ping.
     async fn next(&mut self) -> Result<Option<ConnectResponse>, Status> {
-        tokio::time::timeout(PATIENCE, self.told.message()).await.expect("something comes")
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.told.message()).await.expect("something comes");
+            match next {
+                Ok(Some(ConnectResponse { frame: Some(Told::Ping(_)) })) => {}
+                next => return next,
+            }
+        }
     }
 
     async fn told(&mut self) -> Told {

@@ -30,6 +30,8 @@ const OUTPUT_DELAY: Duration = Duration::from_millis(10);
 /// Bounds on the intervals that the server may set.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
+/// Heartbeat intervals without a frame, after which the server counts as gone.
+const SILENT_INTERVALS: u32 = 2;
 const GO_AWAY_MAX: Duration = Duration::from_secs(60);
 /// Time that the server may take to end the stream after `goodbye`.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -42,6 +44,8 @@ pub(crate) struct Connection<'a> {
     pending: VecDeque<Frame>,
     credit: Credit,
     heartbeat: Interval,
+    /// The time at which the server counts as gone. Set by its first ping: an older server may send none.
+    silent_at: Option<Instant>,
     /// The time to send buffered output.
     flush_at: Option<Instant>,
     /// The time to connect again, after a `go_away`.
@@ -59,6 +63,7 @@ impl<'a> Connection<'a> {
             pending,
             credit: Credit::new(free),
             heartbeat: heartbesleep_until_set(&welcome),
+            silent_at: None,
             flush_at: None,
             reconnect_at: None,
         }
@@ -87,6 +92,10 @@ impl<'a> Connection<'a> {
             biased;
             _ = self.heartbeat.tick() => self.send_heartbesleep_until_set(),
             message = self.incoming.message(), if waiting < 4 * PENDING_MAX => return self.handle_message(message),
+            () = sleep_until_set(self.silent_at) => {
+                let silence = self.silence();
+                return Some(ConnectionEnd::Lost(format!("the server sent nothing for {silence:?}")));
+            }
             open = has_room(&self.outgoing), if waiting > 0 => {
                 if !open {
                     return Some(self.read_last_frame().await);
@@ -111,7 +120,15 @@ impl<'a> Connection<'a> {
         }
     }
 
+    /// The time that a server which sends pings may be silent.
+    fn silence(&self) -> Duration {
+        SILENT_INTERVALS * self.heartbeat.period()
+    }
+
     fn handle_message(&mut self, message: Result<Option<ConnectResponse>, Status>) -> Option<ConnectionEnd> {
+        if self.silent_at.is_some() {
+            self.silent_at = Some(Instant::now() + self.silence());
+        }
         match message {
             Ok(Some(message)) => message.frame.and_then(|frame| self.handle_frame(frame)),
             Ok(None) => Some(ConnectionEnd::Lost("the server ended the stream".into())),
@@ -133,7 +150,10 @@ impl<'a> Connection<'a> {
             ServerFrame::LeaseLost(lost) => {
                 self.state.calls.abandon(&CallKey::new(&lost.call_id, lost.attempt), STOP_GRACE);
             }
-            ServerFrame::Ping(ping) => self.push(Frame::Pong(Pong { nonce: ping.nonce })),
+            ServerFrame::Ping(ping) => {
+                self.silent_at = Some(Instant::now() + self.silence());
+                self.push(Frame::Pong(Pong { nonce: ping.nonce }));
+            }
             ServerFrame::GoAway(go_away) => self.go_away(&go_away),
             ServerFrame::ProtocolError(error) => return Some(self.protocol_error(&error)),
             ServerFrame::ExtensionRequest(request) => self.state.call_extension(request),

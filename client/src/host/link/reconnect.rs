@@ -78,7 +78,9 @@ impl ReconnectLoop {
 
     async fn serve_connection(&mut self) -> ConnectionEnd {
         let state = &mut self.state;
-        state.begin_connection();
+        if let Err(error) = state.begin_connection() {
+            return ConnectionEnd::Fatal(error);
+        }
         let connecting = tokio::select! {
             connecting = handshake::connect(state) => connecting,
             () = state.drain.requested.cancelled(), if state.calls.is_idle() => return ConnectionEnd::Drained,

@@ -63,9 +63,17 @@ impl HostState {
         })
     }
 
-    /// Gives the next connection its number.
-    pub(crate) fn begin_connection(&mut self) {
+    /// Gives the next connection its number, and a TCP connection of its own: a server that does not answer may still hold
+    /// the last one.
+    ///
+    /// # Errors
+    /// The endpoint's, which [`Self::new`] has checked.
+    pub(crate) fn begin_connection(&mut self) -> Result<(), HostError> {
         self.connection += 1;
+        if self.connection > 1 {
+            self.client = self.config.client.clone().build()?;
+        }
+        Ok(())
     }
 
     /// Applies a `welcome`: reports the capabilities that the server refused, and sets the frame bound. If the server

@@ -19,6 +19,7 @@ import type { Frame } from "./frame.js";
 const WELCOME_TIMEOUT_MS = 10_000;
 export const CLOSE_TIMEOUT_MS = 2_000;
 const DEFAULT_HEARTBEAT_MS = 5_000;
+const SILENT_INTERVALS = 2; // heartbeat intervals without a frame, after which the server counts as gone
 
 // grpc-js itself sets TCP_NODELAY. With its own subchannel pool, a host opens a new TCP connection each time.
 const CHANNEL_OPTIONS: ChannelOptions = {
@@ -47,6 +48,8 @@ export class Connection {
   #full = false;
   #closed = false;
   #timers: NodeJS.Timeout[] = [];
+  #interval = DEFAULT_HEARTBEAT_MS;
+  #silence?: NodeJS.Timeout;
 
   constructor(host: ConnectionHost, server: string, credentials: ChannelCredentials) {
     this.#host = host;
@@ -68,6 +71,7 @@ export class Connection {
       this.welcomed = false;
       this.#closed = true;
       this.#timers.forEach(clearTimeout);
+      clearTimeout(this.#silence);
       stream.emit("drain"); // wakes the calls that wait for room
       this.#client.close();
     }
@@ -107,8 +111,11 @@ export class Connection {
   #exchangeFrames(stream: ClientDuplexStream<ConnectRequest, ConnectResponse>): Promise<void> {
     return new Promise((resolve, reject) => {
       stream.on("data", ({ frame }: ConnectResponse) => {
-        if (this.#welcomedAt !== undefined) frame && this.#host.onFrame(frame);
-        else if (frame?.$case === "welcome") this.#onWelcome(frame.value);
+        if (this.#welcomedAt !== undefined) {
+          if (frame?.$case === "ping") this.#silence ??= this.#watch(reject);
+          this.#silence?.refresh();
+          if (frame) this.#host.onFrame(frame);
+        } else if (frame?.$case === "welcome") this.#onWelcome(frame.value);
         else
           reject(new Error(frame?.$case === "protocolError" ? frame.value.message : "the first frame was no welcome"));
       });
@@ -123,7 +130,17 @@ export class Connection {
     this.welcomed = true;
     this.#welcomedAt = performance.now();
     this.#host.onWelcome(welcome);
-    this.#beat(milliseconds(welcome.heartbeatInterval) || DEFAULT_HEARTBEAT_MS);
+    this.#interval = milliseconds(welcome.heartbeatInterval) || DEFAULT_HEARTBEAT_MS;
+    this.#beat(this.#interval);
+  }
+
+  /** A server that has sent one ping sends one each interval. An older server may send none. */
+  #watch(leave: (reason: Error) => void): NodeJS.Timeout {
+    const silence = SILENT_INTERVALS * this.#interval;
+    return setTimeout(() => {
+      leave(new Error(`the server sent nothing for ${silence / 1000} s`));
+      this.abandon();
+    }, silence);
   }
 
   #beat(interval: number): void {

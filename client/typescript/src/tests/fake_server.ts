@@ -66,6 +66,11 @@ export class Connection {
     }
   }
 
+  /** Waits for this many heartbeats. */
+  async heartbeats(count: number): Promise<void> {
+    while (count > 0) count -= (await this.#frames.take("heartbeat")).$case === "heartbeat" ? 1 : 0;
+  }
+
   send(frame: ServerFrame): void {
     this.#stream.write({ frame });
   }

@@ -84,6 +84,22 @@ describe("calls", () => {
     bench.run();
   });
 
+  test("a server that falls silent is left", async () => {
+    const frozen = await bench.welcome({ heartbeatInterval: { seconds: 0n, nanos: 50_000_000 } });
+    await frozen.sendCall("c1", "wait");
+    frozen.send({ $case: "ping", value: { nonce: 7n } });
+    assert.equal((await frozen.expect("pong")).nonce, 7n);
+    const [, hello] = await bench.accept();
+    assert.deepEqual(hello.callsInHand.map(({ callId }) => callId), ["c1"], "the call goes on");
+  });
+
+  test("a server without pings is not left", async () => {
+    const quiet = await bench.welcome({ heartbeatInterval: { seconds: 0n, nanos: 20_000_000 } });
+    await quiet.heartbeats(8); // four times the silence after which a server that sends pings is left
+    await quiet.sendCall("c1", "echo", { args: { text: "here" } });
+    assert.equal((await quiet.expect("callResult")).output, "here");
+  });
+
   test("a result that the server refuses does not come again", async () => {
     const first = await bench.welcome();
     await first.sendCall("c1", "echo", { args: { text: "malformed" } });

@@ -246,7 +246,12 @@ pub enum ServerFrame {
         /// The answer, or why there is none.
         answer: InputAnswer,
     },
-    /// The server shuts down: the host is to reconnect and let this stream end.
+    /// The server is alive. The host replies, and leaves a server that it hears nothing from.
+    Ping {
+        /// Number that the reply repeats.
+        nonce: u64,
+    },
+    /// The server shuts down or cannot serve the host now: the host is to reconnect and let this stream end.
     GoAway {
         /// Least time to wait before reconnecting.
         reconnect_after: Millis,
@@ -379,6 +384,7 @@ impl ServerFrame {
             | Self::Cancel { .. }
             | Self::ResultAck { .. }
             | Self::LeaseLost(_)
+            | Self::Ping { .. }
             | Self::GoAway { .. }
             | Self::ProtocolError { .. } => FRAME_OVERHEAD_BYTES,
         }

@@ -47,6 +47,7 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
             input_id: input,
             response: Some(input_answer(answer)),
         }),
+        ServerFrame::Ping { nonce } => Frame::Ping(v1::Ping { nonce }),
         ServerFrame::GoAway { reconnect_after, reason } => {
             Frame::GoAway(v1::GoAway { reconnect_after: Some(duration(reconnect_after)), reason })
         }

@@ -330,11 +330,16 @@ impl Connection {
     async fn serve(&self, frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin)) {
         let mut answers = FuturesUnordered::new();
         let mut alive = tokio::time::interval(self.tools.options().heartbeat_interval.duration());
+        let mut pings = 0;
         loop {
             let full = answers.len() >= RESULTS_AT_ONCE_MAX;
             tokio::select! {
                 biased;
                 () = self.ended.cancelled() => break,
+                _ = alive.tick() => {
+                    pings += 1;
+                    self.show_life(pings, full);
+                }
                 Some(()) = answers.next() => {}
                 frame = frames.next(), if !full => match frame {
                     Some(Ok(Inbound::Frame(frame))) => {
@@ -347,14 +352,19 @@ impl Connection {
                     Some(Err(FrameError::Malformed { message, call })) => self.violation(message, call),
                     Some(Err(FrameError::Broken)) | None => break,
                 },
-                // While the stream is not read, the host cannot show that it is alive, so its lease is renewed here.
-                _ = alive.tick(), if full => {
-                    self.tools.input(&self.tenant, Input::Touch { connection: self.id });
-                }
             }
         }
         self.tools.leave(&self.tenant, self.id);
         while let Some(()) = answers.next().await {}
+    }
+
+    /// Shows the host that the server is alive, as often as the host shows it. While the stream is not read, the host
+    /// cannot show that, so its lease is renewed here.
+    fn show_life(&self, nonce: u64, is_unread: bool) {
+        if is_unread {
+            self.tools.input(&self.tenant, Input::Touch { connection: self.id });
+        }
+        self.tools.send(self.id, ServerFrame::Ping { nonce });
     }
 
     async fn frame(&self, frame: HostFrame) -> Vec<HostAnswer> {

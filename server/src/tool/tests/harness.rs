@@ -213,9 +213,14 @@ impl FakeHost {
         let _ = self.frames.send(Ok(frame));
     }
 
-    /// The next message from the server.
+    /// The next message from the server that is no ping.
     pub(crate) async fn next(&mut self) -> Outbound {
-        self.sending.next().await.expect("the stream goes on")
+        loop {
+            match self.sending.next().await.expect("the stream goes on") {
+                Outbound::Frame(ServerFrame::Ping { .. }) => {}
+                outbound => return outbound,
+            }
+        }
     }
 
     pub(crate) async fn frame(&mut self) -> ServerFrame {

@@ -318,6 +318,10 @@ impl Host {
 
     /// A frame from the server; `false` where the stream is to end.
     fn receives(&mut self, frame: ServerFrame) -> bool {
+        // Pings say nothing to a host of the simulation. They draw no chance, so that a seed's history is what it was.
+        if matches!(frame, ServerFrame::Ping { .. }) {
+            return true;
+        }
         let fails = self.link_fails();
         if self.random.chance(fails / 2) {
             self.world.fault("frames lost");
@@ -352,7 +356,8 @@ impl Host {
             }
             ServerFrame::ToolsUpdated(_)
             | ServerFrame::OpenRuntime { .. }
-            | ServerFrame::CloseRuntime { .. } => {}
+            | ServerFrame::CloseRuntime { .. }
+            | ServerFrame::Ping { .. } => {}
         }
         true
     }

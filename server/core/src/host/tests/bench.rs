@@ -278,6 +278,7 @@ fn show_frame(frame: &ServerFrame) -> String {
         ServerFrame::CloseRuntime { runtime } => format!("close {runtime}"),
         ServerFrame::LeaseLost(call) => format!("lease lost {}", show_ref(call)),
         ServerFrame::InputResponse { input, answer, .. } => format!("input {input} {answer:?}"),
+        ServerFrame::Ping { nonce } => format!("ping {nonce}"),
         ServerFrame::GoAway { .. } => "go away".to_owned(),
         ServerFrame::ProtocolError { .. } => "protocol error".to_owned(),
         ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) | ServerFrame::ResultAck { .. } => {
@@ -305,7 +306,9 @@ fn show_update(update: &CallUpdate) -> String {
             )
         }
         CallUpdate::Stopped { attempt, begun, .. } => format!("stopped #{attempt} begun {begun}"),
-        CallUpdate::Lost { attempt, ran, .. } => format!("lost #{attempt} ran {ran:?}"),
+        CallUpdate::Lost { attempt, ran, busy, .. } => {
+            format!("lost #{attempt} ran {ran:?}{}", if *busy { " busy" } else { "" })
+        }
         CallUpdate::Progress { attempt, message, .. } => format!("progress #{attempt} {message}"),
         CallUpdate::Output { attempt, chunk_seq, .. } => format!("output #{attempt} {chunk_seq}"),
     }
