@@ -1,7 +1,7 @@
 //! The same id with the same content is the same thing, now and after a restart.
 
 use agentloop_client::v1 as wire;
-use agentloop_tests::errors::{assert_refused, metadata};
+use agentloop_tests::errors::{assert_invalid, assert_refused, metadata};
 use agentloop_tests::events::{assert_dense, durable};
 use agentloop_tests::host::Host;
 use agentloop_tests::input::{in_session, named};
@@ -99,7 +99,8 @@ async fn a_run_is_joined_whatever_is_configured_by_then() {
         assert_eq!(server.run(input("hi")).await, waits);
         let mut events = server.stream(input("hi")).await;
         events.wait_for_name("human_requested").await;
-        assert_refused(server.try_run(input("hello")).await, Code::AlreadyExists, "ID_REUSED");
+        let refused = assert_refused(server.try_run(input("hello")).await, Code::AlreadyExists, "ID_REUSED");
+        assert_eq!(metadata(&refused, "field"), "", "without its agent the request cannot be compared");
     }
     let unknown = wire::RunInput { run_id: Some("r2".to_owned()), ..input("hi") };
     assert_refused(server.try_run(unknown).await, Code::NotFound, "AGENT_NOT_FOUND");
@@ -127,6 +128,64 @@ async fn the_first_answer_to_a_question_counts() {
         server.restart().await;
     }
     assert_eq!(host.gate.count("mail"), 1);
+}
+
+#[tokio::test]
+async fn a_run_is_joined_by_its_id_alone() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let alone = |run: &str| wire::RunInput { run_id: Some(run.to_owned()), ..Default::default() };
+    assert_refused(server.try_run(alone("r1")).await, Code::NotFound, "RUN_NOT_FOUND");
+    model.says("hello");
+    let first = server.run(labelled("hi")).await;
+    for _ in 0..2 {
+        assert_eq!(server.run(alone("r1")).await, first);
+        let joined = server.stream(alone("r1")).await.rest().await;
+        assert_dense(&joined, 1);
+        assert_refused(server.try_run(alone("r2")).await, Code::NotFound, "RUN_NOT_FOUND");
+        server.restart().await;
+    }
+    let bad = server.try_run(alone("a b")).await;
+    assert_invalid(bad, &["input.run_id"]);
+    let more = wire::RunInput { model: Some("fake/m".to_owned()), ..alone("r1") };
+    assert_refused(server.try_run(more).await, Code::AlreadyExists, "ID_REUSED");
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_the_same_is_told_its_field() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.says("hello");
+    let first = labelled("hi");
+    server.run(first.clone()).await;
+    let text = |text: &str| wire::Message {
+        role: wire::Role::User.into(),
+        parts: vec![wire::Part { content: Some(wire::part::Content::Text(text.to_owned())) }],
+    };
+    let cases = [
+        ("input.prompt", wire::RunInput { prompt: "ho".to_owned(), ..first.clone() }),
+        ("input.input_messages", wire::RunInput { input_messages: vec![text("also")], ..first.clone() }),
+        ("input.session_id", wire::RunInput { session_id: Some("s2".to_owned()), ..first.clone() }),
+        ("input.labels", wire::RunInput { labels: [].into(), ..first.clone() }),
+        ("input.stepped", wire::RunInput { stepped: true, ..first.clone() }),
+        (
+            "input.system_prompt_override",
+            wire::RunInput { system_prompt_override: Some("Be brief.".to_owned()), ..first.clone() },
+        ),
+        (
+            "input.loop_limits",
+            wire::RunInput {
+                loop_limits: Some(wire::LoopLimits { max_iterations: Some(7), ..Default::default() }),
+                ..first.clone()
+            },
+        ),
+        ("", wire::RunInput { on_busy_session: wire::BusySessionPolicy::Enqueue.into(), ..first.clone() }),
+    ];
+    for (field, other) in cases {
+        let refused = assert_refused(server.try_run(other).await, Code::AlreadyExists, "ID_REUSED");
+        assert_eq!(metadata(&refused, "field"), field, "{refused:?}");
+        assert!(refused.message().contains(field), "{refused:?}");
+    }
 }
 
 #[tokio::test]

@@ -35,6 +35,7 @@ pub use self::ports::{
     RunObserver, ToolExecution, ToolExecutor,
 };
 pub use self::query::decide::Resolution;
+pub use self::query::origin::RunOrigin;
 pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::view::RunView;

@@ -58,6 +58,17 @@ pub fn no_such_agent<'a>(name: &str, configured: impl Iterator<Item = &'a String
     agent_not_found(name, if names.is_empty() { "none".to_owned() } else { names.join(", ") })
 }
 
+/// ALREADY_EXISTS: the run id was used before, with other content. Names the field that differs, if it is known.
+#[must_use]
+pub fn id_reused(field: Option<&'static str>) -> Status {
+    let mut message = EngineError::IdReused.to_string();
+    if let Some(field) = field {
+        message.push_str(&format!(": {field} differs; to join the run, give its run_id and nothing else"));
+    }
+    let metadata = field.map(|field| ("field", field.to_owned()));
+    status(Code::AlreadyExists, ErrorReason::IdReused, message, metadata)
+}
+
 /// FAILED_PRECONDITION: no provider serves the model. The message says which one and what to configure.
 #[must_use]
 pub fn model_not_configured(message: String) -> Status {

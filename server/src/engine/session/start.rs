@@ -102,7 +102,7 @@ impl Engine {
             let made = then(&started);
             Ok((started, made))
         };
-        self.run_detached("start", begun).await
+        self.run_detached("start", Box::pin(begun)).await
     }
 
     /// The run that the same request started or steered before. `None` if the request is new.
@@ -118,6 +118,20 @@ impl Engine {
     ) -> Result<Option<Started>, EngineError> {
         self.check_running()?;
         self.find_started(tenant, run, digest, on_busy).await
+    }
+
+    /// The run with this id, or the run that a request with this id steered.
+    ///
+    /// # Errors
+    /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.
+    pub async fn join_named(&self, tenant: &TenantId, id: &RunId) -> Result<Started, EngineError> {
+        self.check_running()?;
+        if let Some(row) = self.store().run(tenant, id).await? {
+            return Ok(Started { run: row.run, session: row.session, joined: true, steered: false });
+        }
+        let (run, _) = self.store().steered(tenant, id).await?.ok_or(EngineError::RunNotFound)?;
+        let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        Ok(Started { run, session: row.session, joined: true, steered: true })
     }
 
     async fn start_or_join(&self, request: StartRequest) -> Result<Started, EngineError> {

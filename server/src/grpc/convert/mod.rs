@@ -9,6 +9,7 @@ pub mod input;
 pub mod instruction;
 pub mod message;
 pub(crate) mod policy;
+pub mod reuse;
 pub mod run;
 pub(crate) mod server_frame;
 pub mod session;

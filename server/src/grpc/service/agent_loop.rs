@@ -21,10 +21,11 @@ use crate::engine::feed::FeedItem;
 use crate::engine::{Engine, STRATEGIES, StartRequest, Started};
 use crate::grpc::convert::event::{EventConverter, is_last, is_shown};
 use crate::grpc::convert::input::{Agents, RequestIdentity, agent_name, start_request};
+use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
 use crate::grpc::convert::{human, instruction, run, short};
 use crate::grpc::edge::disconnect::AbortOnDrop;
 use crate::grpc::edge::page::{fit_page, page_request, tenant, traceparent};
-use crate::grpc::status::{Violations, model_not_configured, no_such_agent};
+use crate::grpc::status::{Violations, id_reused, model_not_configured, no_such_agent};
 use crate::model::Models;
 use crate::store::{RequestFilter, RunFilter};
 
@@ -58,15 +59,39 @@ impl AgentLoopService {
         let guard = move |started: &Started| {
             (cancel && !started.steered).then(|| AbortOnDrop::new(engine, of, started.run.clone()))
         };
+        if names_a_run_only(&input) {
+            let run = required("input.run_id", input.run_id.unwrap_or_default(), RunId::parse)?;
+            let started = self.engine.join_named(tenant, &run).await?;
+            let guard = guard(&started);
+            return Ok((started, guard));
+        }
         let identity = RequestIdentity::of(&input);
+        let given = GivenFields::of(&input);
         match self.request_to_start(tenant, input, identity.clone()) {
-            Ok(request) => Ok(self.engine.start_with(StartRequest { traceparent, ..request }, guard).await?),
+            Ok(request) => {
+                let request = StartRequest { traceparent, ..request };
+                match self.engine.start_with(request.clone(), guard).await {
+                    Err(EngineError::IdReused) => Err(self.id_reused(given, &request).await),
+                    other => Ok(other?),
+                }
+            }
             Err(refused) => {
                 // The configuration may have changed, but a run with this id may exist from before.
                 let started = self.join(tenant, &identity).await?.ok_or(refused)?;
                 let guard = guard(&started);
                 Ok((started, guard))
             }
+        }
+    }
+
+    /// The refusal of a request whose run id was used before, with the field that differs if the journal shows it.
+    async fn id_reused(&self, given: GivenFields, request: &StartRequest) -> Status {
+        let Some(run) = &request.run else { return EngineError::IdReused.into() };
+        // One more than the request has: then the number of messages is compared too.
+        match self.engine.origin(&request.tenant, run, request.messages.len() + 1).await {
+            Ok(Some(origin)) => id_reused(given.differing(request, &origin)),
+            Ok(None) => EngineError::IdReused.into(),
+            Err(error) => error.into(),
         }
     }
 

@@ -1,0 +1,46 @@
+//! What a run was started with, for a caller whose repetition is not the same request.
+
+use std::sync::Arc;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
+use agentloop_core::message::SharedMessage;
+use agentloop_core::run::event::Event;
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+
+/// What a run was started with, from its first events.
+#[derive(Debug, Clone)]
+pub struct RunOrigin {
+    /// The session of the run.
+    pub session: SessionId,
+    /// The settings of the run.
+    pub spec: Arc<RunSpec>,
+    /// The caller's first messages.
+    pub messages: Vec<SharedMessage>,
+}
+
+impl Engine {
+    /// What a run was started with, with at most this many messages. `None` if no run has the id.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn origin(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        messages_max: usize,
+    ) -> Result<Option<RunOrigin>, EngineError> {
+        let _entered = self.deps().journal_gate.enter().await;
+        let max = u32::try_from(1 + messages_max).unwrap_or(u32::MAX);
+        let records = self.store().records(tenant, run, Seq(0), max).await?;
+        let mut events = records.into_iter().map(|record| record.event);
+        let Some(Event::Started { session, spec, .. }) = events.next() else { return Ok(None) };
+        let messages = events.map_while(|event| match event {
+            Event::InputAdded { message, .. } | Event::InputHeld { message, steer: None } => Some(message),
+            _ => None,
+        });
+        Ok(Some(RunOrigin { session, spec, messages: messages.collect() }))
+    }
+}
