@@ -45,11 +45,11 @@ const (
 // buf:lint:ignore SERVICE_SUFFIX
 type AgentLoopClient interface {
 	// Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
-	// waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+	// waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client that goes away changes nothing unless
 	// `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
 	//
-	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
-	// configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
+	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent, or a run that is named alone), FAILED_PRECONDITION
+	// (busy session, model not configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
 	Run(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunResponse, error)
 	// Starts a run and streams its events, from the first to `run_finished`, then ends with OK. The stream stays open
 	// while the run waits for a human. After a broken stream, call `Subscribe`, or this call with the same `run_id`.
@@ -265,11 +265,11 @@ func (c *agentLoopClient) ReplayRun(ctx context.Context, in *ReplayRunRequest, o
 // buf:lint:ignore SERVICE_SUFFIX
 type AgentLoopServer interface {
 	// Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
-	// waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+	// waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client that goes away changes nothing unless
 	// `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
 	//
-	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
-	// configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
+	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent, or a run that is named alone), FAILED_PRECONDITION
+	// (busy session, model not configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
 	Run(context.Context, *RunRequest) (*RunResponse, error)
 	// Starts a run and streams its events, from the first to `run_finished`, then ends with OK. The stream stays open
 	// while the run waits for a human. After a broken stream, call `Subscribe`, or this call with the same `run_id`.

@@ -31,7 +31,8 @@ const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
 	// INVALID_ARGUMENT: at least one field is missing, malformed, out of range or too large.
 	ErrorReason_ERROR_REASON_INVALID_FIELD ErrorReason = 1
-	// ALREADY_EXISTS: the id was used before, with other content.
+	// ALREADY_EXISTS: the id was used before, with other content; metadata `field` names the field of a run's input that
+	// differs, if the server can tell.
 	ErrorReason_ERROR_REASON_ID_REUSED ErrorReason = 2
 	// NOT_FOUND: no such run.
 	ErrorReason_ERROR_REASON_RUN_NOT_FOUND ErrorReason = 3
@@ -49,7 +50,8 @@ const (
 	ErrorReason_ERROR_REASON_MODEL_NOT_CONFIGURED ErrorReason = 9
 	// FAILED_PRECONDITION: the session has a live run; metadata `run_id` names it.
 	ErrorReason_ERROR_REASON_SESSION_BUSY ErrorReason = 10
-	// FAILED_PRECONDITION: the question has another answer; metadata `decision` and `decided_by` name it.
+	// FAILED_PRECONDITION: the question has another answer; metadata `decision` and `decided_by` name it
+	// (`anonymous` if the first answer has no name).
 	ErrorReason_ERROR_REASON_ALREADY_RESOLVED ErrorReason = 11
 	// FAILED_PRECONDITION: the digest in the answer is not the question's digest.
 	ErrorReason_ERROR_REASON_DIGEST_MISMATCH ErrorReason = 12
@@ -83,8 +85,8 @@ const (
 	// RESOURCE_EXHAUSTED: the queue of a tool or a session is full, too many messages wait for a run's next model call,
 	// or too many large messages are on their way to the server.
 	ErrorReason_ERROR_REASON_QUEUE_FULL ErrorReason = 26
-	// FAILED_PRECONDITION or INVALID_ARGUMENT, on a tool host's stream: the host broke the protocol; see
-	// `ProtocolError`.
+	// FAILED_PRECONDITION or INVALID_ARGUMENT, on a tool host's stream: the host broke the protocol; the message says
+	// how, as `ProtocolError` did. UNAVAILABLE: it was silent, or did not read.
 	ErrorReason_ERROR_REASON_PROTOCOL_VIOLATION ErrorReason = 27
 	// RESOURCE_EXHAUSTED: too many tool hosts are connected.
 	ErrorReason_ERROR_REASON_TOO_MANY_HOSTS ErrorReason = 28

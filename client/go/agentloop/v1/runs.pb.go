@@ -231,8 +231,8 @@ type RunInput struct {
 	// Id of the session to continue. Absent: a new session is created.
 	SessionId *string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3,oneof" json:"session_id,omitempty"`
 	// Id of the run, which makes the call idempotent. The same id with the same content is the same run, also after a
-	// restart. With other content it is refused with ALREADY_EXISTS. `[A-Za-z0-9._:-]`, at most 128 bytes. Absent: the
-	// server makes an id.
+	// restart. With other content it is refused with ALREADY_EXISTS, which names the field. An id and nothing else joins
+	// the run; `on_disconnect` may stand beside it. `[A-Za-z0-9._:-]`, at most 128 bytes. Absent: the server makes an id.
 	RunId *string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3,oneof" json:"run_id,omitempty"`
 	// One user message of plain text: short for one entry in `input_messages`. It comes after those.
 	Prompt string `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"`

@@ -159,11 +159,14 @@ type RejectReason int32
 const (
 	// Counts as BUSY.
 	RejectReason_REJECT_REASON_UNSPECIFIED RejectReason = 0
-	// It has no room. The call goes to another host, or comes again later.
+	// It has no room. The call goes to another host, or comes again later; this is no try of the call. The host gets no
+	// new call for 1 s.
 	RejectReason_REJECT_REASON_BUSY RejectReason = 1
-	// It takes no more calls. The call goes to another host.
+	// It takes no more calls. The call goes to another host, and this one gets no more on this stream, as after
+	// `draining`.
 	RejectReason_REJECT_REASON_DRAINING RejectReason = 2
-	// It does not have this tool. The call goes to another host.
+	// It does not have this tool. The call goes to another host, and this one gets no more calls of the tool until it
+	// declares its capabilities again.
 	RejectReason_REJECT_REASON_UNKNOWN_TOOL RejectReason = 3
 	// The arguments are wrong. The model reads the message.
 	RejectReason_REJECT_REASON_BAD_ARGUMENTS RejectReason = 4
@@ -232,7 +235,7 @@ const (
 	CancelOutcome_CANCEL_OUTCOME_CANNOT CancelOutcome = 3
 	// The host does not know the call.
 	CancelOutcome_CANCEL_OUTCOME_UNKNOWN CancelOutcome = 4
-	// The call was not begun and will not be: it did nothing.
+	// The call was not begun and will not be: it did nothing. Believed however late it comes.
 	CancelOutcome_CANCEL_OUTCOME_NOT_BEGUN CancelOutcome = 5
 )
 
@@ -409,9 +412,9 @@ const (
 	ResultVerdict_RESULT_VERDICT_UNSPECIFIED ResultVerdict = 0
 	// It is the call's recorded result.
 	ResultVerdict_RESULT_VERDICT_RECORDED ResultVerdict = 1
-	// It was recorded before.
+	// This same result was recorded before.
 	ResultVerdict_RESULT_VERDICT_DUPLICATE ResultVerdict = 2
-	// The call has another result, or another host has it.
+	// The call has another result, another host has it, or there is no call with this lease token.
 	ResultVerdict_RESULT_VERDICT_STALE ResultVerdict = 3
 )
 
@@ -687,7 +690,7 @@ type ConnectRequest_Credit struct {
 }
 
 type ConnectRequest_CallAccepted struct {
-	// Accepts a call.
+	// Accepts a call. So does any other frame about it.
 	CallAccepted *CallAccepted `protobuf:"bytes,4,opt,name=call_accepted,json=callAccepted,proto3,oneof"`
 }
 
@@ -1002,12 +1005,12 @@ type ConnectResponse_InputResponse struct {
 }
 
 type ConnectResponse_Ping struct {
-	// Asks for a `pong`.
+	// Shows that the server is alive, and asks for a `pong`.
 	Ping *Ping `protobuf:"bytes,8,opt,name=ping,proto3,oneof"`
 }
 
 type ConnectResponse_GoAway struct {
-	// Asks the host to connect again, and to let this stream end.
+	// Asks the host to connect again. The server ends this stream right after it.
 	GoAway *GoAway `protobuf:"bytes,9,opt,name=go_away,json=goAway,proto3,oneof"`
 }
 
@@ -1067,14 +1070,14 @@ type Hello struct {
 	HostId string `protobuf:"bytes,2,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
 	// Language and library, for people, such as `python/1.2`.
 	Sdk string `protobuf:"bytes,3,opt,name=sdk,proto3" json:"sdk,omitempty"`
-	// Tools and extensions that it offers.
+	// Tools and extensions that it offers. At most 512.
 	Capabilities []*Capability `protobuf:"bytes,4,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Largest frame that it accepts, in bytes, at least 4096; 0 means 4 MiB.
 	MaxFrameBytes uint64 `protobuf:"varint,5,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
 	// Calls that it still works on, and results that are not acknowledged. Each gets a verdict in `welcome`.
 	CallsInHand []*CallInHand `protobuf:"bytes,6,rep,name=calls_in_hand,json=callsInHand,proto3" json:"calls_in_hand,omitempty"`
-	// Number of calls that it accepts at the start; see `Credit`. 0 means that credit follows. Neither this nor any
-	// later `Credit` may allow more than 10000 calls beyond those that were sent.
+	// Number of calls that it accepts at the start: the first value of `Credit.total`, which counts it. 0 means that
+	// credit follows. A host has at most 10000 calls at a time, whatever credit it gives.
 	InitialCredit uint64 `protobuf:"varint,7,opt,name=initial_credit,json=initialCredit,proto3" json:"initial_credit,omitempty"`
 	// Labels of the host, for people.
 	Labels map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -2603,7 +2606,7 @@ func (x *CallInHand) GetFinished() bool {
 // Replaces the capabilities of the host.
 type UpdateTools struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// All capabilities, as in `Hello`.
+	// All capabilities, as in `Hello`. At most 512.
 	Capabilities  []*Capability `protobuf:"bytes,1,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2646,8 +2649,8 @@ func (x *UpdateTools) GetCapabilities() []*Capability {
 	return nil
 }
 
-// Flow control: the number of calls that the host accepts in all since the stream began. It is cumulative, so
-// repeating it is harmless, and a smaller value takes nothing back. Each `call_request` uses one, also a call that is
+// Flow control: the number of calls that the host accepts in all since the stream began, `Hello.initial_credit`
+// included. It is cumulative, so repeating it is harmless, and a smaller value takes nothing back. Each `call_request` uses one, also a call that is
 // rejected or answered from memory. Calls in hand use none of the new stream's.
 type Credit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2695,6 +2698,10 @@ func (x *Credit) GetTotal() uint64 {
 }
 
 // The host works on the call. Its deadline is that of `call_request`, which counts from the offer.
+//
+// A heartbeat that names the call, progress, output and a question accept it too, and a result needs no acceptance
+// before it. A call of which a host says nothing for 10 s (`hosts.accept_timeout`) is cancelled and goes to another
+// host; an UNSAFE call is IN_DOUBT. The host then gets no new call for as long.
 type CallAccepted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the call.
@@ -2749,7 +2756,8 @@ func (x *CallAccepted) GetAttempt() uint32 {
 	return 0
 }
 
-// The host rejects the call, which did nothing.
+// The host rejects the call, which did nothing. If it never accepted the call, this is believed however late it comes,
+// and settles a doubt about an UNSAFE call.
 type CallRejected struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the call.
@@ -2825,7 +2833,8 @@ func (x *CallRejected) GetMessage() string {
 // The host is alive. Sent as often as `welcome` says; a host that is silent for the lease timeout counts as lost.
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Calls that it works on. A call that two heartbeats in a row do not name is lost.
+	// Calls that it works on, at most 10000. A call that is named is accepted by that. A call that was accepted and that
+	// two heartbeats in a row do not name is lost.
 	Calls         []*CallRef `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3098,7 +3107,8 @@ type CallResult struct {
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Lease token from the `CallRequest`.
 	LeaseToken string `protobuf:"bytes,3,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
-	// Output for the model: text, often JSON. At most 3 MiB with the images.
+	// Output for the model: text, often JSON. At most 3 MiB with the images; a larger one is a `protocol_error` that
+	// names the call, and the host fails the call in its place. Of more than 256 KiB the model reads the beginning.
 	Output string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
 	// Pictures beside the text.
 	Images        []*Image `protobuf:"bytes,5,rep,name=images,proto3" json:"images,omitempty"`
@@ -3483,7 +3493,8 @@ func (x *Draining) GetReason() string {
 	return ""
 }
 
-// The host leaves for good. The calls that the server still counts for it are lost at once.
+// The host leaves for good. The calls that the server still counts for it are lost at once. The server reads no more of
+// the stream, and ends it with OK.
 type Goodbye struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Text for people.
@@ -4392,7 +4403,8 @@ func (x *InputSelection) GetOptionIds() []string {
 	return nil
 }
 
-// Asks for a `pong`.
+// Shows that the server is alive, and asks for a `pong`. Sent after `welcome` and at each heartbeat interval. A host that
+// receives no frame for two intervals should connect again, on another TCP connection; its calls in hand continue.
 type Ping struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number that the `Pong` repeats.
@@ -4438,7 +4450,8 @@ func (x *Ping) GetNonce() uint64 {
 	return 0
 }
 
-// Asks the host to connect again, and to let this stream end. Calls in hand continue.
+// Asks the host to connect again, because the server shuts down, or cannot record results or look up calls at the
+// moment. The server ends this stream right after it; calls in hand continue.
 type GoAway struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Shortest wait before the reconnect.

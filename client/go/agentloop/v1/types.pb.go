@@ -179,7 +179,8 @@ const (
 	ToolCallState_TOOL_CALL_STATE_OFFERED ToolCallState = 3
 	// A host works on it.
 	ToolCallState_TOOL_CALL_STATE_ACCEPTED ToolCallState = 4
-	// Its host was lost, and it may have taken effect. It waits for a human, a late result or a timeout.
+	// Nobody can know if it took effect: its host was lost or did not confirm it, or its deadline passed. It waits for a
+	// human, a late word of its host or a timeout.
 	ToolCallState_TOOL_CALL_STATE_IN_DOUBT ToolCallState = 5
 	// Terminal: it has its one recorded result.
 	ToolCallState_TOOL_CALL_STATE_SETTLED ToolCallState = 6
@@ -936,8 +937,9 @@ const (
 	HumanRequestKind_HUMAN_REQUEST_KIND_UNSPECIFIED HumanRequestKind = 0
 	// Asks if a tool call may run. Answered by `SubmitApproval`.
 	HumanRequestKind_HUMAN_REQUEST_KIND_APPROVE HumanRequestKind = 1
-	// Asks for the outcome of an UNSAFE call whose host was lost. Answered by `SubmitApproval`: approving runs it once
-	// more, denying tells the model that the outcome is unknown, answering states the outcome.
+	// Asks for the outcome of an UNSAFE call of which nobody can know if it took effect; the question says why. Answered
+	// by `SubmitApproval`: approving runs it once more, denying tells the model that the outcome is unknown, answering
+	// states the outcome.
 	HumanRequestKind_HUMAN_REQUEST_KIND_IN_DOUBT HumanRequestKind = 2
 	// Asks for text. Answered by `SubmitInput`.
 	HumanRequestKind_HUMAN_REQUEST_KIND_PROMPT HumanRequestKind = 3

@@ -57,15 +57,18 @@ class ToolHostServicer:
         """One connection of one host. The host speaks first, with `hello`. The server answers with `welcome`, then sends
         `call_request` while the host has credit.
 
-        A host must: grant credit; accept or reject each call at once; send heartbeats as `welcome` says; keep every
-        result until it is acknowledged, and send it again after a reconnect, to any server; answer a call that it knows
-        from memory; stop on `cancel` if it can.
+        A host must: send `hello` within 10 s; grant credit; accept or reject each call at once, at the latest after 10 s
+        (`hosts.accept_timeout`); send heartbeats as `welcome` says; connect again if it hears nothing from the server for
+        two heartbeat intervals; keep every result until it is acknowledged, and send it again after a reconnect, to any
+        server; answer a call that it knows from memory; stop on `cancel` if it can.
 
         A host gets: each call has exactly one recorded result; a call id and its idempotency key never change; an UNSAFE
-        call that may have taken effect is sent again only after a human said so.
+        call that may have taken effect is sent again only after a human said so. A call is tried at most 8 times, not
+        counting attempts that a host rejected as BUSY.
 
         Errors of the protocol arrive as `protocol_error` before the stream ends with INVALID_ARGUMENT or
-        FAILED_PRECONDITION. UNAVAILABLE: connect again, elsewhere or later. RESOURCE_EXHAUSTED: too many hosts.
+        FAILED_PRECONDITION, whose message repeats them. UNAVAILABLE: connect again, elsewhere or later.
+        RESOURCE_EXHAUSTED: too many hosts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -2078,11 +2078,11 @@ export type AgentLoopService = typeof AgentLoopService;
 export const AgentLoopService = {
   /**
    * Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
-   * waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+   * waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client that goes away changes nothing unless
    * `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
    *
-   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
-   * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent, or a run that is named alone), FAILED_PRECONDITION
+   * (busy session, model not configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
    */
   run: {
     path: "/agentloop.v1.AgentLoop/Run" as const,
@@ -2264,11 +2264,11 @@ export const AgentLoopService = {
 export interface AgentLoopServer extends UntypedServiceImplementation {
   /**
    * Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
-   * waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+   * waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client that goes away changes nothing unless
    * `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
    *
-   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
-   * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent, or a run that is named alone), FAILED_PRECONDITION
+   * (busy session, model not configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
    */
   run: handleUnaryCall<RunRequest, RunResponse>;
   /**
@@ -2352,11 +2352,11 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
 export interface AgentLoopClient extends Client {
   /**
    * Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
-   * waits on, also if its agent or model is no longer configured. A client that goes away changes nothing unless
+   * waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client that goes away changes nothing unless
    * `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
    *
-   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
-   * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent, or a run that is named alone), FAILED_PRECONDITION
+   * (busy session, model not configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
    */
   run(request: RunRequest, callback: (error: ServiceError | null, response: RunResponse) => void): ClientUnaryCall;
   run(

@@ -20,7 +20,10 @@ export enum ErrorReason {
   UNSPECIFIED = 0,
   /** INVALID_FIELD - INVALID_ARGUMENT: at least one field is missing, malformed, out of range or too large. */
   INVALID_FIELD = 1,
-  /** ID_REUSED - ALREADY_EXISTS: the id was used before, with other content. */
+  /**
+   * ID_REUSED - ALREADY_EXISTS: the id was used before, with other content; metadata `field` names the field of a run's input that
+   * differs, if the server can tell.
+   */
   ID_REUSED = 2,
   /** RUN_NOT_FOUND - NOT_FOUND: no such run. */
   RUN_NOT_FOUND = 3,
@@ -38,7 +41,10 @@ export enum ErrorReason {
   MODEL_NOT_CONFIGURED = 9,
   /** SESSION_BUSY - FAILED_PRECONDITION: the session has a live run; metadata `run_id` names it. */
   SESSION_BUSY = 10,
-  /** ALREADY_RESOLVED - FAILED_PRECONDITION: the question has another answer; metadata `decision` and `decided_by` name it. */
+  /**
+   * ALREADY_RESOLVED - FAILED_PRECONDITION: the question has another answer; metadata `decision` and `decided_by` name it
+   * (`anonymous` if the first answer has no name).
+   */
   ALREADY_RESOLVED = 11,
   /** DIGEST_MISMATCH - FAILED_PRECONDITION: the digest in the answer is not the question's digest. */
   DIGEST_MISMATCH = 12,
@@ -77,8 +83,8 @@ export enum ErrorReason {
    */
   QUEUE_FULL = 26,
   /**
-   * PROTOCOL_VIOLATION - FAILED_PRECONDITION or INVALID_ARGUMENT, on a tool host's stream: the host broke the protocol; see
-   * `ProtocolError`.
+   * PROTOCOL_VIOLATION - FAILED_PRECONDITION or INVALID_ARGUMENT, on a tool host's stream: the host broke the protocol; the message says
+   * how, as `ProtocolError` did. UNAVAILABLE: it was silent, or did not read.
    */
   PROTOCOL_VIOLATION = 27,
   /** TOO_MANY_HOSTS - RESOURCE_EXHAUSTED: too many tool hosts are connected. */

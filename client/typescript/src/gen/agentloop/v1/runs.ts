@@ -95,8 +95,8 @@ export interface RunInput {
     | undefined;
   /**
    * Id of the run, which makes the call idempotent. The same id with the same content is the same run, also after a
-   * restart. With other content it is refused with ALREADY_EXISTS. `[A-Za-z0-9._:-]`, at most 128 bytes. Absent: the
-   * server makes an id.
+   * restart. With other content it is refused with ALREADY_EXISTS, which names the field. An id and nothing else joins
+   * the run; `on_disconnect` may stand beside it. `[A-Za-z0-9._:-]`, at most 128 bytes. Absent: the server makes an id.
    */
   runId?:
     | string

@@ -75,11 +75,20 @@ export enum PlanSituation {
 export enum RejectReason {
   /** UNSPECIFIED - Counts as BUSY. */
   UNSPECIFIED = 0,
-  /** BUSY - It has no room. The call goes to another host, or comes again later. */
+  /**
+   * BUSY - It has no room. The call goes to another host, or comes again later; this is no try of the call. The host gets no
+   * new call for 1 s.
+   */
   BUSY = 1,
-  /** DRAINING - It takes no more calls. The call goes to another host. */
+  /**
+   * DRAINING - It takes no more calls. The call goes to another host, and this one gets no more on this stream, as after
+   * `draining`.
+   */
   DRAINING = 2,
-  /** UNKNOWN_TOOL - It does not have this tool. The call goes to another host. */
+  /**
+   * UNKNOWN_TOOL - It does not have this tool. The call goes to another host, and this one gets no more calls of the tool until it
+   * declares its capabilities again.
+   */
   UNKNOWN_TOOL = 3,
   /** BAD_ARGUMENTS - The arguments are wrong. The model reads the message. */
   BAD_ARGUMENTS = 4,
@@ -99,7 +108,7 @@ export enum CancelOutcome {
   CANNOT = 3,
   /** UNKNOWN - The host does not know the call. */
   UNKNOWN = 4,
-  /** NOT_BEGUN - The call was not begun and will not be: it did nothing. */
+  /** NOT_BEGUN - The call was not begun and will not be: it did nothing. Believed however late it comes. */
   NOT_BEGUN = 5,
 }
 
@@ -135,9 +144,9 @@ export enum ResultVerdict {
   UNSPECIFIED = 0,
   /** RECORDED - It is the call's recorded result. */
   RECORDED = 1,
-  /** DUPLICATE - It was recorded before. */
+  /** DUPLICATE - This same result was recorded before. */
   DUPLICATE = 2,
-  /** STALE - The call has another result, or another host has it. */
+  /** STALE - The call has another result, another host has it, or there is no call with this lease token. */
   STALE = 3,
 }
 
@@ -155,7 +164,7 @@ export interface ConnectRequest {
     /** Grants room for more calls. */
     { $case: "credit"; value: Credit }
     | //
-    /** Accepts a call. */
+    /** Accepts a call. So does any other frame about it. */
     { $case: "callAccepted"; value: CallAccepted }
     | //
     /** Rejects a call, which did nothing. */
@@ -222,10 +231,10 @@ export interface ConnectResponse {
     /** Response to `need_input`. */
     { $case: "inputResponse"; value: InputResponse }
     | //
-    /** Asks for a `pong`. */
+    /** Shows that the server is alive, and asks for a `pong`. */
     { $case: "ping"; value: Ping }
     | //
-    /** Asks the host to connect again, and to let this stream end. */
+    /** Asks the host to connect again. The server ends this stream right after it. */
     { $case: "goAway"; value: GoAway }
     | //
     /** The host broke the protocol; the stream ends after this. */
@@ -253,15 +262,15 @@ export interface Hello {
   hostId: string;
   /** Language and library, for people, such as `python/1.2`. */
   sdk: string;
-  /** Tools and extensions that it offers. */
+  /** Tools and extensions that it offers. At most 512. */
   capabilities: Capability[];
   /** Largest frame that it accepts, in bytes, at least 4096; 0 means 4 MiB. */
   maxFrameBytes: bigint;
   /** Calls that it still works on, and results that are not acknowledged. Each gets a verdict in `welcome`. */
   callsInHand: CallInHand[];
   /**
-   * Number of calls that it accepts at the start; see `Credit`. 0 means that credit follows. Neither this nor any
-   * later `Credit` may allow more than 10000 calls beyond those that were sent.
+   * Number of calls that it accepts at the start: the first value of `Credit.total`, which counts it. 0 means that
+   * credit follows. A host has at most 10000 calls at a time, whatever credit it gives.
    */
   initialCredit: bigint;
   /** Labels of the host, for people. */
@@ -544,13 +553,13 @@ export interface CallInHand {
 
 /** Replaces the capabilities of the host. */
 export interface UpdateTools {
-  /** All capabilities, as in `Hello`. */
+  /** All capabilities, as in `Hello`. At most 512. */
   capabilities: Capability[];
 }
 
 /**
- * Flow control: the number of calls that the host accepts in all since the stream began. It is cumulative, so
- * repeating it is harmless, and a smaller value takes nothing back. Each `call_request` uses one, also a call that is
+ * Flow control: the number of calls that the host accepts in all since the stream began, `Hello.initial_credit`
+ * included. It is cumulative, so repeating it is harmless, and a smaller value takes nothing back. Each `call_request` uses one, also a call that is
  * rejected or answered from memory. Calls in hand use none of the new stream's.
  */
 export interface Credit {
@@ -558,7 +567,13 @@ export interface Credit {
   total: bigint;
 }
 
-/** The host works on the call. Its deadline is that of `call_request`, which counts from the offer. */
+/**
+ * The host works on the call. Its deadline is that of `call_request`, which counts from the offer.
+ *
+ * A heartbeat that names the call, progress, output and a question accept it too, and a result needs no acceptance
+ * before it. A call of which a host says nothing for 10 s (`hosts.accept_timeout`) is cancelled and goes to another
+ * host; an UNSAFE call is IN_DOUBT. The host then gets no new call for as long.
+ */
 export interface CallAccepted {
   /** Id of the call. */
   callId: string;
@@ -566,7 +581,10 @@ export interface CallAccepted {
   attempt: number;
 }
 
-/** The host rejects the call, which did nothing. */
+/**
+ * The host rejects the call, which did nothing. If it never accepted the call, this is believed however late it comes,
+ * and settles a doubt about an UNSAFE call.
+ */
 export interface CallRejected {
   /** Id of the call. */
   callId: string;
@@ -580,7 +598,10 @@ export interface CallRejected {
 
 /** The host is alive. Sent as often as `welcome` says; a host that is silent for the lease timeout counts as lost. */
 export interface Heartbeat {
-  /** Calls that it works on. A call that two heartbeats in a row do not name is lost. */
+  /**
+   * Calls that it works on, at most 10000. A call that is named is accepted by that. A call that was accepted and that
+   * two heartbeats in a row do not name is lost.
+   */
   calls: CallRef[];
 }
 
@@ -634,7 +655,10 @@ export interface CallResult {
   attempt: number;
   /** Lease token from the `CallRequest`. */
   leaseToken: string;
-  /** Output for the model: text, often JSON. At most 3 MiB with the images. */
+  /**
+   * Output for the model: text, often JSON. At most 3 MiB with the images; a larger one is a `protocol_error` that
+   * names the call, and the host fails the call in its place. Of more than 256 KiB the model reads the beginning.
+   */
   output: string;
   /** Pictures beside the text. */
   images: Image[];
@@ -700,7 +724,10 @@ export interface Draining {
   reason: string;
 }
 
-/** The host leaves for good. The calls that the server still counts for it are lost at once. */
+/**
+ * The host leaves for good. The calls that the server still counts for it are lost at once. The server reads no more of
+ * the stream, and ends it with OK.
+ */
 export interface Goodbye {
   /** Text for people. */
   reason: string;
@@ -866,13 +893,19 @@ export interface InputSelection {
   optionIds: string[];
 }
 
-/** Asks for a `pong`. */
+/**
+ * Shows that the server is alive, and asks for a `pong`. Sent after `welcome` and at each heartbeat interval. A host that
+ * receives no frame for two intervals should connect again, on another TCP connection; its calls in hand continue.
+ */
 export interface Ping {
   /** Number that the `Pong` repeats. */
   nonce: bigint;
 }
 
-/** Asks the host to connect again, and to let this stream end. Calls in hand continue. */
+/**
+ * Asks the host to connect again, because the server shuts down, or cannot record results or look up calls at the
+ * moment. The server ends this stream right after it; calls in hand continue.
+ */
 export interface GoAway {
   /** Shortest wait before the reconnect. */
   reconnectAfter?:
@@ -6010,15 +6043,18 @@ export const ToolHostService = {
    * One connection of one host. The host speaks first, with `hello`. The server answers with `welcome`, then sends
    * `call_request` while the host has credit.
    *
-   * A host must: grant credit; accept or reject each call at once; send heartbeats as `welcome` says; keep every
-   * result until it is acknowledged, and send it again after a reconnect, to any server; answer a call that it knows
-   * from memory; stop on `cancel` if it can.
+   * A host must: send `hello` within 10 s; grant credit; accept or reject each call at once, at the latest after 10 s
+   * (`hosts.accept_timeout`); send heartbeats as `welcome` says; connect again if it hears nothing from the server for
+   * two heartbeat intervals; keep every result until it is acknowledged, and send it again after a reconnect, to any
+   * server; answer a call that it knows from memory; stop on `cancel` if it can.
    *
    * A host gets: each call has exactly one recorded result; a call id and its idempotency key never change; an UNSAFE
-   * call that may have taken effect is sent again only after a human said so.
+   * call that may have taken effect is sent again only after a human said so. A call is tried at most 8 times, not
+   * counting attempts that a host rejected as BUSY.
    *
    * Errors of the protocol arrive as `protocol_error` before the stream ends with INVALID_ARGUMENT or
-   * FAILED_PRECONDITION. UNAVAILABLE: connect again, elsewhere or later. RESOURCE_EXHAUSTED: too many hosts.
+   * FAILED_PRECONDITION, whose message repeats them. UNAVAILABLE: connect again, elsewhere or later.
+   * RESOURCE_EXHAUSTED: too many hosts.
    */
   connect: {
     path: "/agentloop.v1.ToolHost/Connect" as const,
@@ -6052,15 +6088,18 @@ export interface ToolHostServer extends UntypedServiceImplementation {
    * One connection of one host. The host speaks first, with `hello`. The server answers with `welcome`, then sends
    * `call_request` while the host has credit.
    *
-   * A host must: grant credit; accept or reject each call at once; send heartbeats as `welcome` says; keep every
-   * result until it is acknowledged, and send it again after a reconnect, to any server; answer a call that it knows
-   * from memory; stop on `cancel` if it can.
+   * A host must: send `hello` within 10 s; grant credit; accept or reject each call at once, at the latest after 10 s
+   * (`hosts.accept_timeout`); send heartbeats as `welcome` says; connect again if it hears nothing from the server for
+   * two heartbeat intervals; keep every result until it is acknowledged, and send it again after a reconnect, to any
+   * server; answer a call that it knows from memory; stop on `cancel` if it can.
    *
    * A host gets: each call has exactly one recorded result; a call id and its idempotency key never change; an UNSAFE
-   * call that may have taken effect is sent again only after a human said so.
+   * call that may have taken effect is sent again only after a human said so. A call is tried at most 8 times, not
+   * counting attempts that a host rejected as BUSY.
    *
    * Errors of the protocol arrive as `protocol_error` before the stream ends with INVALID_ARGUMENT or
-   * FAILED_PRECONDITION. UNAVAILABLE: connect again, elsewhere or later. RESOURCE_EXHAUSTED: too many hosts.
+   * FAILED_PRECONDITION, whose message repeats them. UNAVAILABLE: connect again, elsewhere or later.
+   * RESOURCE_EXHAUSTED: too many hosts.
    */
   connect: handleBidiStreamingCall<ConnectRequest, ConnectResponse>;
   /**
@@ -6077,15 +6116,18 @@ export interface ToolHostClient extends Client {
    * One connection of one host. The host speaks first, with `hello`. The server answers with `welcome`, then sends
    * `call_request` while the host has credit.
    *
-   * A host must: grant credit; accept or reject each call at once; send heartbeats as `welcome` says; keep every
-   * result until it is acknowledged, and send it again after a reconnect, to any server; answer a call that it knows
-   * from memory; stop on `cancel` if it can.
+   * A host must: send `hello` within 10 s; grant credit; accept or reject each call at once, at the latest after 10 s
+   * (`hosts.accept_timeout`); send heartbeats as `welcome` says; connect again if it hears nothing from the server for
+   * two heartbeat intervals; keep every result until it is acknowledged, and send it again after a reconnect, to any
+   * server; answer a call that it knows from memory; stop on `cancel` if it can.
    *
    * A host gets: each call has exactly one recorded result; a call id and its idempotency key never change; an UNSAFE
-   * call that may have taken effect is sent again only after a human said so.
+   * call that may have taken effect is sent again only after a human said so. A call is tried at most 8 times, not
+   * counting attempts that a host rejected as BUSY.
    *
    * Errors of the protocol arrive as `protocol_error` before the stream ends with INVALID_ARGUMENT or
-   * FAILED_PRECONDITION. UNAVAILABLE: connect again, elsewhere or later. RESOURCE_EXHAUSTED: too many hosts.
+   * FAILED_PRECONDITION, whose message repeats them. UNAVAILABLE: connect again, elsewhere or later.
+   * RESOURCE_EXHAUSTED: too many hosts.
    */
   connect(): ClientDuplexStream<ConnectRequest, ConnectResponse>;
   connect(options: Partial<CallOptions>): ClientDuplexStream<ConnectRequest, ConnectResponse>;

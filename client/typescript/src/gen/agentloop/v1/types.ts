@@ -63,7 +63,10 @@ export enum ToolCallState {
   OFFERED = 3,
   /** ACCEPTED - A host works on it. */
   ACCEPTED = 4,
-  /** IN_DOUBT - Its host was lost, and it may have taken effect. It waits for a human, a late result or a timeout. */
+  /**
+   * IN_DOUBT - Nobody can know if it took effect: its host was lost or did not confirm it, or its deadline passed. It waits for a
+   * human, a late word of its host or a timeout.
+   */
   IN_DOUBT = 5,
   /** SETTLED - Terminal: it has its one recorded result. */
   SETTLED = 6,
@@ -277,8 +280,9 @@ export enum HumanRequestKind {
   /** APPROVE - Asks if a tool call may run. Answered by `SubmitApproval`. */
   APPROVE = 1,
   /**
-   * IN_DOUBT - Asks for the outcome of an UNSAFE call whose host was lost. Answered by `SubmitApproval`: approving runs it once
-   * more, denying tells the model that the outcome is unknown, answering states the outcome.
+   * IN_DOUBT - Asks for the outcome of an UNSAFE call of which nobody can know if it took effect; the question says why. Answered
+   * by `SubmitApproval`: approving runs it once more, denying tells the model that the outcome is unknown, answering
+   * states the outcome.
    */
   IN_DOUBT = 2,
   /** PROMPT - Asks for text. Answered by `SubmitInput`. */
