@@ -12,6 +12,7 @@ mod damage;
 mod documents;
 mod extensions;
 mod forks;
+mod host_protocol;
 mod idempotency;
 mod large;
 mod lost_host;

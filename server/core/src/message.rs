@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::id::CallSlot;
+use crate::tool::Digest;
 
 /// Author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -316,6 +317,17 @@ impl Part {
 }
 
 impl Image {
+    /// Digest of the picture or of its address.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        match self {
+            Self::Url { url } => Digest::of(&[b"url", url.as_bytes()]),
+            Self::Inline { media_type, base64 } => {
+                Digest::of(&[b"inline", media_type.as_bytes(), base64.as_bytes()])
+            }
+        }
+    }
+
     fn size(&self) -> usize {
         match self {
             Self::Url { url } => url.len(),

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::Image;
 use crate::time::Millis;
+use crate::tool::Digest;
 
 /// Knowledge of whether an attempt ran. Only after [`Ran::No`] is another attempt safe for every tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,4 +57,29 @@ pub enum CallOutcome {
         /// The reason for the model.
         message: String,
     },
+}
+
+impl CallOutcome {
+    /// Digest by which a host's outcome is told from another one of the same attempt.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        match self {
+            Self::Succeeded { output, images } => {
+                let images = images.iter().map(Image::digest);
+                let images: Vec<Digest> = images.collect();
+                let pieces = [b"succeeded".as_slice(), output.as_bytes()].into_iter();
+                let pieces = pieces.chain(images.iter().map(|image| image.as_str().as_bytes()));
+                Digest::of(&pieces.collect::<Vec<_>>())
+            }
+            Self::Failed { message, retryable, delay: _, ran } => {
+                let ran = match ran {
+                    Ran::No => 0,
+                    Ran::Maybe => 1,
+                    Ran::Yes => 2,
+                };
+                Digest::of(&[b"failed", message.as_bytes(), &[u8::from(*retryable), ran]])
+            }
+            Self::Rejected { message } => Digest::of(&[b"rejected", message.as_bytes()]),
+        }
+    }
 }

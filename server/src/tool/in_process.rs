@@ -145,7 +145,7 @@ impl InProcess {
     fn lose(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
         let (sink, tenant, call) = (self.sink(), tenant.clone(), call.clone());
         let message = "the tool ran in the server's process".to_owned();
-        let lost = CallUpdate::Lost { attempt, message, ran: Ran::Maybe };
+        let lost = CallUpdate::Lost { attempt, message, ran: Ran::Maybe, busy: false };
         drop(self.tasks.spawn_contained("tool", async move { sink.news(&tenant, &call, lost).await }));
     }
 }

@@ -29,6 +29,9 @@ pub(super) struct Connection {
     pub(super) max_frame_bytes: usize,
     /// Cancelled calls that the host still runs. They take up room.
     pub(super) stopping: BTreeMap<CallRef, StoppingCall>,
+    /// Cancelled calls that the host does not run any more, and whose end it has not explained. Its word may still come: a
+    /// heartbeat can overtake it.
+    unexplained: BTreeMap<CallRef, StoppingCall>,
     /// Results of cancelled calls that are not yet acknowledged to the host. Until then it still knows those calls.
     pub(super) unacknowledged: BTreeSet<CallRef>,
     /// Runtimes that the host has open, as it names them.
@@ -48,6 +51,8 @@ pub(super) struct StoppingCall {
     pub(super) lease: String,
     /// True if its deadline was the reason: then its run waits for the host's word.
     pub(super) overdue: bool,
+    /// True if the host said that it works on the call. A rejection proves nothing then.
+    pub(super) accepted: bool,
 }
 
 /// A tool that a connection serves.
@@ -71,6 +76,7 @@ impl Connection {
             busy_until: None,
             max_frame_bytes: join.max_frame_bytes,
             stopping: BTreeMap::new(),
+            unexplained: BTreeMap::new(),
             unacknowledged: BTreeSet::new(),
             runtimes: join.runtimes.iter().cloned().collect(),
             last_tool: String::new(),
@@ -149,6 +155,27 @@ impl Connection {
         let stopping = self.stopping.range(&first..).next().map(|(stopping, _)| stopping);
         let unacknowledged = self.unacknowledged.range(&first..).next();
         stopping.into_iter().chain(unacknowledged).any(|known| known.call == *call)
+    }
+
+    /// Frees the room of a cancelled call that the host does not name any more, and waits for the reason.
+    pub(super) fn stopped_without_a_word(&mut self, call: &CallRef) {
+        let Some(stopped) = self.stopped(call) else { return };
+        if self.unexplained.len() < CALLS_PER_HOST_MAX {
+            self.unexplained.insert(call.clone(), stopped);
+        }
+    }
+
+    /// Takes a cancelled call of which the host says that it does not run. Returns `None` if there was no such call, or
+    /// the host has explained it before.
+    pub(super) fn explained(&mut self, call: &CallRef) -> Option<StoppingCall> {
+        self.stopped(call).or_else(|| self.unexplained.remove(call))
+    }
+
+    /// Notes that the host began a cancelled call after all.
+    pub(super) fn began_cancelled(&mut self, call: &CallRef) {
+        if let Some(known) = self.stopping.get_mut(call).or_else(|| self.unexplained.get_mut(call)) {
+            known.accepted = true;
+        }
     }
 
     /// Frees the room of a cancelled call that stopped. Returns `None` if there was no such call.

@@ -293,6 +293,8 @@ pub enum CallUpdate {
         message: String,
         /// Knowledge of whether the attempt ran.
         ran: Ran,
+        /// True if the host rejected the attempt because it had no room. Such an attempt is no try of the call.
+        busy: bool,
     },
     /// The host stopped an attempt that was cancelled. Reported where the attempt was not begun, or its deadline was the
     /// reason of the cancel.

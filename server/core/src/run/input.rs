@@ -114,6 +114,8 @@ pub enum Input {
         host: HostId,
         /// Its answer, as hooks leave it.
         outcome: CallOutcome,
+        /// Digest of its answer before hooks, if they were asked about it.
+        sent: Option<Digest>,
         /// What hooks were asked about it.
         applied: Vec<ExtensionCall>,
     },
@@ -127,6 +129,8 @@ pub enum Input {
         message: String,
         /// What is known of its effects.
         ran: Ran,
+        /// True if the host had no room: the attempt does not count as a try.
+        busy: bool,
     },
     /// A host stopped a call that was cancelled.
     CallStopped {

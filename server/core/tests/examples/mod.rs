@@ -290,7 +290,9 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
         ("call_attempt_failed.at_once", attempt_failed(Ran::No, AfterAttempt::Retry { at: None })),
         ("call_attempt_failed.in_doubt", attempt_failed(Ran::Maybe, AfterAttempt::InDoubt)),
         ("call_attempt_failed.settle", attempt_failed(Ran::Yes, AfterAttempt::Settle)),
+        ("call_attempt_failed.busy", busy()),
         ("call_settled", settled(2, Some(host()), ToolStatus::Succeeded, vec![by_value()])),
+        ("call_settled.outcome", settled_by(Some(Digest::of(&[b"an outcome"])))),
         ("call_settled.rejected", settled(0, None, ToolStatus::Rejected, vec![])),
         ("call_settled.unknown", settled(1, None, ToolStatus::OutcomeUnknown, vec![])),
     ]
@@ -736,7 +738,40 @@ fn asks_human() -> Event {
 }
 
 fn attempt_failed(ran: Ran, then: AfterAttempt) -> Event {
-    Event::CallAttemptFailed { slot: SLOT, attempt: 1, message: "host lost".to_owned(), ran, then }
+    Event::CallAttemptFailed {
+        slot: SLOT,
+        attempt: 1,
+        message: "host lost".to_owned(),
+        ran,
+        then,
+        busy: false,
+    }
+}
+
+fn busy() -> Event {
+    let then = AfterAttempt::Retry { at: Some(Timestamp(1_790_000_004_000)) };
+    let message = "no room".to_owned();
+    Event::CallAttemptFailed { slot: SLOT, attempt: 1, message, ran: Ran::No, then, busy: true }
+}
+
+fn settled_by(outcome: Option<Digest>) -> Event {
+    let result = ToolResult {
+        slot: SLOT,
+        provider_id: "call_abc".to_owned(),
+        name: "weather".to_owned(),
+        status: ToolStatus::Succeeded,
+        output: "sunny".to_owned(),
+        images: Vec::new(),
+    };
+    Event::CallSettled {
+        slot: SLOT,
+        attempt: 1,
+        host: Some(host()),
+        entry: EntryNo(6),
+        message: Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }),
+        duration: Millis(1_200),
+        outcome,
+    }
 }
 
 fn settled(attempt: u32, host: Option<HostId>, status: ToolStatus, images: Vec<Image>) -> Event {
@@ -756,6 +791,7 @@ fn settled(attempt: u32, host: Option<HostId>, status: ToolStatus, images: Vec<I
         entry: EntryNo(6),
         message: Arc::new(message),
         duration: Millis(1_200),
+        outcome: None,
     }
 }
 

@@ -379,6 +379,7 @@ fn stray(random: &mut Random, script: &Script) -> Input {
             lease: Digest::of(&[b"forged"]),
             host: host(),
             outcome: ok("forged"),
+            sent: None,
             applied: Vec::new(),
         },
         7 if random.one_in(2) => script.stopped(slot, attempt, random.one_in(2)),

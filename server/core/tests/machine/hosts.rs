@@ -100,6 +100,35 @@ fn being_turned_away_is_tried_again_later_and_later() {
     assert_eq!(script.result(A), (ToolStatus::Unavailable, told));
 }
 
+/// A host that gave credit and has no room after all says nothing about the call.
+#[test]
+fn a_busy_host_uses_up_no_try() {
+    let mut script = given_round(spec(), [tool("pay")]);
+    let mut waits = Vec::new();
+    for attempt in 1..=12 {
+        script.grants(A);
+        script.does(busy(A, attempt));
+        let CallState::Ready { not_before: Some(at), .. } = *script.call_state(A) else { panic!("it waits") };
+        waits.push(at.since(script.now).0);
+        script.wakes();
+        if attempt == 6 {
+            script.restarts();
+        }
+    }
+    assert_eq!(waits[..9], [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600]);
+    assert_eq!(waits[9..], [30_000; 3]);
+    assert_eq!((script.call(A).attempt, script.call(A).tries()), (12, 0));
+    for _ in 1..TOOL_ATTEMPTS_MAX {
+        script.grants(A);
+        script.loses(A, Ran::No);
+        script.wakes();
+    }
+    script.grants(A);
+    script.loses(A, Ran::No);
+    let told = "given up after 8 tries: the host is gone".to_owned();
+    assert_eq!(script.result(A), (ToolStatus::Unavailable, told));
+}
+
 #[test]
 fn tries_are_bounded_whatever_fails() {
     for outcome in [None, Some(passing(Ran::Maybe, Millis(0)))] {

@@ -3,6 +3,7 @@
 use agentloop_core::id::CallSlot;
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::input::Input;
+use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
@@ -20,6 +21,7 @@ fn a_result_needs_the_lease_of_its_try() {
         lease,
         host: host(),
         outcome: ok("found"),
+        sent: None,
         applied: Vec::new(),
     };
     let state = script.state().clone();
@@ -62,6 +64,50 @@ fn a_result_told_again_is_a_duplicate_for_ever() {
     assert_eq!(script.refuses(again(&script)), Refusal::DuplicateResult, "after the run");
     script.restarts();
     assert_eq!(script.refuses(again(&script)), Refusal::DuplicateResult, "after both");
+}
+
+/// Only the recorded answer is a duplicate. A host that says something else later is told that it does not count.
+#[test]
+fn another_answer_after_the_recorded_one_is_stale_for_ever() {
+    for (first, other) in [
+        (ok("1"), ok("2")),
+        (ok("1"), lasting(Ran::Yes)),
+        (lasting(Ran::Yes), ok("1")),
+        (lasting(Ran::Yes), lasting(Ran::Maybe)),
+        (turned_down(), ok("1")),
+    ] {
+        let mut script = given_round(spec(), [tool("a"), tool("b")]);
+        script.grants(A);
+        script.answers(A, first.clone());
+        let check = |script: &mut Script, when: &str| {
+            let (same, other) = (script.finished(A, 1, first.clone()), script.finished(A, 1, other.clone()));
+            assert_eq!(script.refuses(same), Refusal::DuplicateResult, "{when}");
+            assert_eq!(script.refuses(other), Refusal::StaleAttempt, "{when}");
+        };
+        check(&mut script, "while its round goes on");
+        script.runs(B, "2");
+        check(&mut script, "after its round");
+        script.restarts();
+        check(&mut script, "after a restart");
+    }
+}
+
+#[test]
+fn any_answer_after_one_of_an_older_journal_is_a_duplicate() {
+    let mut script = given_round(spec(), [tool("a"), tool("b")]);
+    script.runs(A, "1");
+    let mut journal = script.journal.clone();
+    for record in &mut journal {
+        if let Event::CallSettled { outcome, .. } = &mut record.event {
+            assert!(outcome.take().is_some(), "journals have the digest from now on");
+        }
+    }
+    let mut machine = Machine::replay(run_id(), &journal);
+    machine.handle(Input::Recovered, script.now).expect("a new owner takes over");
+    for again in [ok("1"), ok("2")] {
+        let again = machine.handle(script.finished(A, 1, again), script.now);
+        assert_eq!(again.expect_err("it is settled"), Refusal::DuplicateResult);
+    }
 }
 
 /// A host is told the truth: its result was not the one that counted.

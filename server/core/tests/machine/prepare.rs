@@ -151,11 +151,13 @@ fn what_a_hook_said_of_a_result_is_told_before_it() {
     else {
         unreachable!("it is what was built")
     };
-    let finished =
-        Input::CallFinished { slot, attempt, lease, host, outcome, applied: vec![applied("redacted")] };
-    let step = script.does(finished.clone());
+    let (sent, outcome, applied) = (Some(outcome.digest()), ok("[colour]"), vec![applied("redacted")]);
+    let finished = Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied };
+    let step = script.does(finished);
     assert_eq!(kinds(&step.records), "extension_applied call_settled model_call_started");
-    assert_eq!(script.refuses(finished), Refusal::DuplicateResult);
+    let (sent, shown) = (script.finished(A, 1, ok("red")), script.finished(A, 1, ok("[colour]")));
+    assert_eq!(script.refuses(sent), Refusal::DuplicateResult, "no hook is asked about it again");
+    assert_eq!(script.refuses(shown), Refusal::StaleAttempt, "the host never sent this");
 }
 
 #[test]

@@ -73,9 +73,10 @@ fn facts_of(extensions: &RunExtensions, call: &ToolCall) -> CallFacts {
 /// Calls the `post_tool` hooks for a result before it is recorded. They may change its text. A hook that fails changes
 /// nothing.
 pub(in crate::engine) async fn after_tool(extensions: RunExtensions, call: RoundCall, input: Input) -> Input {
-    let Input::CallFinished { slot, attempt, lease, host, mut outcome, mut applied } = input else {
+    let Input::CallFinished { slot, attempt, lease, host, mut outcome, sent, mut applied } = input else {
         return input;
     };
+    let sent = sent.or_else(|| Some(outcome.digest()));
     let ran = ToolCall { arguments: call.arguments.clone(), ..call.requested };
     for name in extensions.hook_names() {
         let occasion = Occasion::PostTool { call: ran.clone(), result: result_of(&ran, &outcome) };
@@ -85,7 +86,7 @@ pub(in crate::engine) async fn after_tool(extensions: RunExtensions, call: Round
             *text_of(&mut outcome) = output;
         }
     }
-    Input::CallFinished { slot, attempt, lease, host, outcome, applied }
+    Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied }
 }
 
 fn result_of(call: &ToolCall, outcome: &CallOutcome) -> ToolResult {

@@ -36,7 +36,9 @@ impl CallSink for Engine {
             CallUpdate::InputNeeded { attempt, question, timeout } => {
                 return self.input_needed(&key, call, attempt, *question, timeout).await;
             }
-            CallUpdate::Lost { attempt, message, ran } => Input::CallLost { slot, attempt, message, ran },
+            CallUpdate::Lost { attempt, message, ran, busy } => {
+                Input::CallLost { slot, attempt, message, ran, busy }
+            }
             CallUpdate::Stopped { attempt, lease, begun: false } => {
                 return self.call_not_begun(&key, call, attempt, &lease).await;
             }
@@ -70,6 +72,7 @@ impl CallSink for Engine {
             lease: Digest::claimed(answer.lease.clone()),
             host: answer.host.clone(),
             outcome: answer.outcome.clone(),
+            sent: None,
             applied: Vec::new(),
         };
         match self.deliver(&key, input).await {

@@ -193,8 +193,8 @@ impl Pool {
         if let Some(stream) = self.stream(&assignment.host, connection) {
             stream.occupy(tool.as_deref());
             let lease = assignment.lease.clone();
-            let overdue = cause == CancelCause::Deadline;
-            stream.stopping.insert(call.clone(), StoppingCall { tool, lease, overdue });
+            let (overdue, accepted) = (cause == CancelCause::Deadline, assignment.accepted);
+            stream.stopping.insert(call.clone(), StoppingCall { tool, lease, overdue, accepted });
             let grace = self.options.cancel_grace;
             self.send(connection, ServerFrame::Cancel { call: call.clone(), cause, reason, grace });
         }

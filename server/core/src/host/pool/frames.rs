@@ -12,7 +12,6 @@ use crate::host::frame::{
 };
 use crate::host::io::{CallUpdate, CloseReason, ConnectionId, Output};
 use crate::id::HostId;
-use crate::limits::CALLS_PER_HOST_MAX;
 
 /// A call is lost after this many consecutive heartbeats without it. One may have crossed the call's confirmation.
 const MISSED_HEARTBEATS_MAX: u8 = 2;
@@ -70,15 +69,8 @@ impl Pool {
 
     fn credit(&mut self, connection: ConnectionId, host: &HostId, total: u64) {
         let Some(stream) = self.stream(host, connection) else { return };
-        if stream.credit.may_grow_to(total) {
-            stream.credit.grow_to(total);
-            self.hosts_with_room.insert(host.clone());
-        } else {
-            let message = format!(
-                "credit of {total}; a host takes at most {CALLS_PER_HOST_MAX} calls more than it got"
-            );
-            self.violation(connection, message, None);
-        }
+        stream.credit.grow_to(total);
+        self.hosts_with_room.insert(host.clone());
     }
 
     /// True if this attempt is assigned to this stream. Otherwise the host is told that it has no lease.
@@ -110,6 +102,9 @@ impl Pool {
     }
 
     fn accepted(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) {
+        if let Some(stream) = self.stream(host, connection) {
+            stream.began_cancelled(call);
+        }
         if self.owns(connection, host, call) {
             self.accept(host, call);
         }
@@ -137,16 +132,12 @@ impl Pool {
         let Some(assignment) =
             self.assignment(call).filter(|assignment| assignment.connection == Some(connection))
         else {
-            if self.stream(host, connection).is_some_and(|stream| stream.stopped(call).is_some()) {
-                self.hosts_with_room.insert(host.clone());
-            } else {
-                self.ignore(host);
-            }
-            return;
+            return self.rejected_late(connection, host, call, reason);
         };
         // A host that confirmed the call may have begun it, even if it rejects the call now.
         let ran = if assignment.accepted { Ran::Maybe } else { Ran::No };
         let lease = assignment.lease.clone();
+        let tool = self.calls.get(&call.call).and_then(|call| call.tool.clone());
         match reason {
             RejectReason::BadArguments | RejectReason::TooLarge if ran == Ran::No => {
                 let result =
@@ -155,17 +146,56 @@ impl Pool {
                 self.push_result(None, host.clone(), Box::new(result));
                 return;
             }
+            RejectReason::Busy
+            | RejectReason::Draining
+            | RejectReason::UnknownTool
+            | RejectReason::BadArguments
+            | RejectReason::TooLarge => self.heed_rejection(connection, host, tool, reason),
+        }
+        let message = format!("rejected by host {host} ({}): {message}", rejection(reason));
+        let busy = reason == RejectReason::Busy && ran == Ran::No;
+        self.lose(call, ran, busy, message);
+    }
+
+    /// A host rejects a call that was taken from it meanwhile. If it never confirmed the call, it did not begin it, which
+    /// settles a doubt.
+    fn rejected_late(
+        &mut self,
+        connection: ConnectionId,
+        host: &HostId,
+        call: &CallRef,
+        reason: RejectReason,
+    ) {
+        let Some(stopped) = self.stream(host, connection).and_then(|stream| stream.explained(call)) else {
+            return self.ignore(host);
+        };
+        self.hosts_with_room.insert(host.clone());
+        self.heed_rejection(connection, host, stopped.tool, reason);
+        if !stopped.accepted {
+            let (attempt, lease) = (call.attempt, stopped.lease);
+            self.tell(&call.call, CallUpdate::Stopped { attempt, lease, begun: false });
+        }
+    }
+
+    /// Sends a host no calls that it would reject for the same reason.
+    fn heed_rejection(
+        &mut self,
+        connection: ConnectionId,
+        host: &HostId,
+        tool: Option<String>,
+        reason: RejectReason,
+    ) {
+        match reason {
             RejectReason::Busy => self.pause(host, self.options.busy_pause),
             RejectReason::Draining => self.drain(connection),
-            RejectReason::UnknownTool => self.withdraw_tool(connection, host, call),
+            RejectReason::UnknownTool => self.withdraw_tool(connection, host, tool),
             RejectReason::BadArguments | RejectReason::TooLarge => {}
         }
-        self.report_lost(call, ran, format!("rejected by host {host} ({}): {message}", rejection(reason)));
     }
 
     /// Stops offering this tool to a host that declared it and does not have it.
-    fn withdraw_tool(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) {
-        let Some(tool) = self.calls.get(&call.call).and_then(|call| call.tool.clone()) else { return };
+    fn withdraw_tool(&mut self, connection: ConnectionId, host: &HostId, tool: Option<String>) {
+        let Some(tool) = tool else { return };
         if let Some(stream) = self.stream(host, connection) {
             stream.tools.remove(&tool);
         }
@@ -184,7 +214,7 @@ impl Pool {
         let gone: Vec<CallRef> =
             stream.stopping.keys().filter(|call| !listed.contains(call)).cloned().collect();
         for call in &gone {
-            stream.stopped(call);
+            stream.stopped_without_a_word(call);
         }
         if !gone.is_empty() {
             self.hosts_with_room.insert(host.clone());
@@ -306,13 +336,13 @@ impl Pool {
         outcome: CancelOutcome,
     ) {
         let Some(stream) = self.stream(host, connection) else { return };
-        if !stream.stopping.contains_key(call) {
-            return self.ignore(host);
-        }
         if outcome == CancelOutcome::RunsOn {
+            if !stream.stopping.contains_key(call) {
+                self.ignore(host);
+            }
             return;
         }
-        let Some(stopped) = stream.stopped(call) else { return };
+        let Some(stopped) = stream.explained(call) else { return self.ignore(host) };
         self.hosts_with_room.insert(host.clone());
         let begun = match outcome {
             CancelOutcome::NotBegun => false,

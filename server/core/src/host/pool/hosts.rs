@@ -8,13 +8,9 @@ use crate::host::connection::{Connection, OfferedTool};
 use crate::host::frame::{CallInHand, CallRef, Disposition, Ran, ServerFrame};
 use crate::host::io::{CallUpdate, CloseReason, ConnectionId, HostJoin, Output, ServedTool};
 use crate::id::{CallId, HostId};
-use crate::limits::CALLS_PER_HOST_MAX;
 
 impl Pool {
     pub(super) fn join(&mut self, join: HostJoin) {
-        if join.credit > CALLS_PER_HOST_MAX as u64 {
-            return self.refuse_credit(join.connection, join.credit);
-        }
         if let Some(before) = self.hosts.get(&join.host).and_then(|host| host.connection.as_ref()) {
             self.replace(before.id);
         }
@@ -25,12 +21,6 @@ impl Pool {
         self.clear_return_timers(&join.host);
         self.out.insert(0, Output::Joined { connection: join.connection, tools, calls });
         self.hosts_with_room.insert(join.host);
-    }
-
-    fn refuse_credit(&mut self, connection: ConnectionId, credit: u64) {
-        let message = format!("credit for {credit} calls; a host has at most {CALLS_PER_HOST_MAX}");
-        self.send(connection, ServerFrame::ProtocolError { message, call: None });
-        self.close(connection, CloseReason::Violation);
     }
 
     fn replace(&mut self, connection: ConnectionId) {

@@ -223,11 +223,16 @@ impl Pool {
 
     /// Removes a call and tells its run that the attempt is lost.
     fn report_lost(&mut self, call: &CallRef, ran: Ran, message: impl Into<String>) {
+        self.lose(call, ran, false, message);
+    }
+
+    /// As [`Self::report_lost`]. `busy` is true if the host had no room, though it gave credit.
+    fn lose(&mut self, call: &CallRef, ran: Ran, busy: bool, message: impl Into<String>) {
         if let Some(assignment) = self.assignment(call).cloned() {
             self.touch_call(call, &assignment);
         }
         self.remove(&call.call);
-        self.tell(&call.call, CallUpdate::Lost { attempt: call.attempt, message: message.into(), ran });
+        self.tell(&call.call, CallUpdate::Lost { attempt: call.attempt, message: message.into(), ran, busy });
     }
 }
 

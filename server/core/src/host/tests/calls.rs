@@ -101,7 +101,12 @@ fn a_call_that_is_not_confirmed_in_time_is_lost() {
     bench.offer("a/1.0", "h", "t");
     bench.heartbeat(1, &[]);
     assert_eq!(bench.pass(Millis::secs(10)), ["c1 <- cancel a/1.0#1", "a/1.0: lost #1 ran Maybe"]);
-    assert_eq!(bench.accept(1, "a/1.0"), [""; 0], "a late word changes nothing");
+    assert_eq!(bench.accept(1, "a/1.0"), [""; 0], "it proves only what was feared");
+    assert_eq!(
+        bench.reject(1, "a/1.0", RejectReason::Busy),
+        [""; 0],
+        "it has begun: a rejection proves nothing"
+    );
     assert_eq!(bench.seek("b/1.0", "t"), [""; 0], "the host is left alone for a while");
     bench.heartbeat(1, &[]);
     assert_eq!(bench.pass(Millis::secs(10)), ["b/1.0: granted h"]);
@@ -111,7 +116,7 @@ fn a_call_that_is_not_confirmed_in_time_is_lost() {
 fn rejections() {
     let ran_no = |id: &str| format!("{id}: lost #1 ran No");
     for (reason, expected) in [
-        (RejectReason::Busy, vec![ran_no("a/1.0")]),
+        (RejectReason::Busy, vec![ran_no("a/1.0") + " busy"]),
         (RejectReason::Draining, vec!["unserved t".into(), ran_no("a/1.0")]),
         (RejectReason::UnknownTool, vec!["unserved t".into(), ran_no("a/1.0")]),
         (RejectReason::BadArguments, vec!["answer a/1.0#1 rejected by h for nobody".into()]),
@@ -123,6 +128,36 @@ fn rejections() {
         assert_eq!(bench.reject(1, "a/1.0", reason), expected, "{reason:?}");
         assert_eq!(bench.reject(1, "a/1.0", reason), [""; 0], "{reason:?}");
         assert_eq!(bench.ignored("h"), 1, "{reason:?}");
+    }
+}
+
+/// A call that was taken from its host is in doubt. The host's word settles that, however late it comes.
+#[test]
+fn a_late_word_that_a_call_was_not_begun_is_heard() {
+    let reject = |reason| HostFrame::Rejected { call: call_ref("a/1.0"), reason, message: String::new() };
+    let words = [
+        (reject(RejectReason::Busy), vec![]),
+        (reject(RejectReason::Draining), vec!["unserved t"]),
+        (reject(RejectReason::UnknownTool), vec!["unserved t"]),
+        (reject(RejectReason::BadArguments), vec![]),
+        (reject(RejectReason::TooLarge), vec![]),
+        (HostFrame::CancelAck { call: call_ref("a/1.0"), outcome: CancelOutcome::NotBegun }, vec![]),
+    ];
+    for beats in [0, 1, 3] {
+        for (word, effects) in words.clone() {
+            let mut bench = bench();
+            bench.seek("a/1.0", "t");
+            bench.offer("a/1.0", "h", "t");
+            bench.heartbeat(1, &[]);
+            bench.pass(Millis::secs(10));
+            for _ in 0..beats {
+                assert_eq!(bench.heartbeat(1, &[]), [""; 0], "a heartbeat overtakes the word");
+            }
+            let expected = [effects, vec!["a/1.0: stopped #1 begun false"]].concat();
+            assert_eq!(bench.frame(1, word.clone()), expected, "{word:?} after {beats} heartbeats");
+            assert_eq!(bench.frame(1, word.clone()), [""; 0], "{word:?} is heard once");
+            assert_eq!(bench.ignored("h"), 1);
+        }
     }
 }
 

@@ -295,6 +295,9 @@ pub enum Event {
         ran: Ran,
         /// What follows.
         then: AfterAttempt,
+        /// Whether the host rejected it because it had no room: then it was no try of the call.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        busy: bool,
     },
     /// A tool call has its one result.
     CallSettled {
@@ -311,6 +314,9 @@ pub enum Event {
         message: SharedMessage,
         /// From the first offer.
         duration: Millis,
+        /// Digest of the host's outcome, before hooks: another one of the same try is not this result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcome: Option<Digest>,
     },
     /// A human is asked.
     HumanRequested {

@@ -32,8 +32,12 @@ pub struct RoundCall {
     pub runtime: Option<RuntimeId>,
     /// The last attempt; 0 before the first.
     pub attempt: u32,
+    /// Attempts that hosts rejected because they had no room. They are no tries.
+    pub busy_attempts: u32,
     /// The attempt whose answer settled the call; 0 while the call is open, or if something else settled it.
     pub answered_attempt: u32,
+    /// Digest of that answer as the host sent it. `None` if the journal does not have it.
+    pub answer_digest: Option<Digest>,
     /// The host of the last attempt.
     pub host: Option<HostId>,
     /// The process behind the host's id, if it gave its name.
@@ -112,6 +116,12 @@ pub enum Approval {
 }
 
 impl RoundCall {
+    /// Attempts that count as tries.
+    #[must_use]
+    pub fn tries(&self) -> u32 {
+        self.attempt - self.busy_attempts
+    }
+
     /// True while a host has the call.
     #[must_use]
     pub fn in_flight(&self) -> bool {

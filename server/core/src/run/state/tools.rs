@@ -12,6 +12,8 @@ use crate::tool::Digest;
 pub(super) struct ToolHistory {
     /// The calls of earlier rounds, each with [`crate::run::state::RoundCall::answered_attempt`].
     pub(super) settled: BTreeMap<CallSlot, u32>,
+    /// Digests of the hosts' answers to these calls, as the hosts sent them.
+    pub(super) answers: BTreeMap<CallSlot, Digest>,
     pub(super) failures_in_a_row: u32,
     pub(super) repetition: Option<Repetition>,
     pub(super) runtime: Option<PlacedRuntime>,
@@ -61,6 +63,13 @@ impl RunState {
     #[must_use]
     pub fn settled_by(&self, slot: CallSlot) -> Option<u32> {
         self.tools.settled.get(&slot).copied()
+    }
+
+    /// Digest of the answer of a host that settled a call of an earlier round. `None` if something else settled it, or the
+    /// journal does not have it.
+    #[must_use]
+    pub fn answer_digest(&self, slot: CallSlot) -> Option<&Digest> {
+        self.tools.answers.get(&slot)
     }
 
     /// Tool calls in a row that ended in an error.

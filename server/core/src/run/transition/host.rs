@@ -10,6 +10,7 @@ use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, RoundCall};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::deadline;
+use crate::run::transition::routine::calls::Answerer;
 use crate::run::transition::routine::{calls, extension, question};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
@@ -18,6 +19,8 @@ use crate::tool::Digest;
 const TURNED_AWAY_BACKOFF: Millis = Millis(100);
 /// Upper bound of that wait.
 const TURNED_AWAY_BACKOFF_MAX: Millis = Millis::secs(5);
+/// Upper bound of the wait after a host had no room. Nothing else bounds these attempts, and each one is in the journal.
+const BUSY_BACKOFF_MAX: Millis = Millis::secs(30);
 
 /// A host has room: the call is offered to it.
 pub(super) fn granted(
@@ -80,6 +83,8 @@ pub(super) fn checkpoint(
 pub(super) struct HostResult {
     pub(super) host: HostId,
     pub(super) outcome: CallOutcome,
+    /// Digest of the answer before hooks; `None` if hooks were not asked.
+    pub(super) sent: Option<Digest>,
     pub(super) applied: Vec<ExtensionCall>,
 }
 
@@ -89,15 +94,16 @@ pub(super) fn finished(
     slot: CallSlot,
     attempt: u32,
     lease: &Digest,
-    HostResult { host, outcome, applied }: HostResult,
+    HostResult { host, outcome, sent, applied }: HostResult,
 ) -> Result<(), Refusal> {
     if attempt == 0 || *lease != builder.state().lease(slot, attempt) {
         return Err(Refusal::UnknownCall);
     }
-    let call = calls::answerable(builder, slot, attempt)?;
+    let sent = sent.unwrap_or_else(|| outcome.digest());
+    let call = calls::answerable(builder, slot, attempt, &sent)?;
     let retry = match &outcome {
         CallOutcome::Failed { retryable, ran, .. } => {
-            *retryable && may_repeat(call, *ran) && call.attempt < TOOL_ATTEMPTS_MAX
+            *retryable && may_repeat(call, *ran) && call.tries() < TOOL_ATTEMPTS_MAX
         }
         CallOutcome::Succeeded { .. } | CallOutcome::Rejected { .. } => false,
     };
@@ -107,25 +113,35 @@ pub(super) fn finished(
     }
     extension::record(builder, Some(slot), applied);
     question::withdraw(builder, slot);
+    let by = Answerer { host, sent };
     match outcome {
         CallOutcome::Succeeded { output, images } => {
-            calls::settle_by_host(builder, slot, host, ToolStatus::Succeeded, output, images);
+            calls::settle_by_host(builder, slot, by, ToolStatus::Succeeded, output, images);
         }
         CallOutcome::Rejected { message } => {
-            calls::settle_by_host(builder, slot, host, ToolStatus::Rejected, message, Vec::new());
+            calls::settle_by_host(builder, slot, by, ToolStatus::Rejected, message, Vec::new());
         }
         CallOutcome::Failed { message, delay, ran, .. } if retry => {
             let delay = delay.min(Millis::secs(TOOL_RETRY_DELAY_SECS_MAX));
             let then = AfterAttempt::Retry { at: (delay.0 > 0).then(|| builder.now.after(delay)) };
-            builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then });
+            builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then, busy: false });
         }
         CallOutcome::Failed { message, ran, .. } => {
             let then = AfterAttempt::Settle;
-            builder.emit(Event::CallAttemptFailed { slot, attempt, message: message.clone(), ran, then });
-            calls::settle_by_host(builder, slot, host, ToolStatus::Failed, message, Vec::new());
+            let (told, busy) = (message.clone(), false);
+            builder.emit(Event::CallAttemptFailed { slot, attempt, message: told, ran, then, busy });
+            calls::settle_by_host(builder, slot, by, ToolStatus::Failed, message, Vec::new());
         }
     }
     Ok(())
+}
+
+/// Why a host will not answer.
+pub(super) struct Loss {
+    pub(super) message: String,
+    pub(super) ran: Ran,
+    /// True if it had no room.
+    pub(super) busy: bool,
 }
 
 /// The host that had a call will not answer. The call is tried again if that is safe; else a human decides.
@@ -133,8 +149,7 @@ pub(super) fn lost(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
     attempt: u32,
-    message: String,
-    ran: Ran,
+    Loss { message, ran, busy }: Loss,
 ) -> Result<(), Refusal> {
     let call = calls::in_flight(builder, slot, attempt)?;
     if !may_repeat(call, ran) {
@@ -147,7 +162,7 @@ pub(super) fn lost(
     } else if call.is_doubtful_at_deadline() && deadline::is_overdue(builder, call) {
         never_began(builder, slot, attempt);
     } else {
-        try_again(builder, slot, attempt, message, ran);
+        try_again(builder, slot, attempt, Loss { message, ran, busy });
     }
     Ok(())
 }
@@ -187,7 +202,8 @@ pub(super) fn stopped(
     } else if overdue {
         never_began(builder, slot, attempt);
     } else {
-        try_again(builder, slot, attempt, NEVER_BEGAN.to_owned(), Ran::No);
+        let message = NEVER_BEGAN.to_owned();
+        try_again(builder, slot, attempt, Loss { message, ran: Ran::No, busy: false });
     }
     Ok(())
 }
@@ -198,23 +214,27 @@ const NEVER_BEGAN: &str = "the host did not begin the call";
 fn never_began(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32) {
     question::withdraw(builder, slot);
     let (message, then) = (NEVER_BEGAN.to_owned(), AfterAttempt::Settle);
-    builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran: Ran::No, then });
+    builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran: Ran::No, then, busy: false });
     let call = builder.state().call(slot).expect("only an open call times out");
     let output = format!("{}; the call did not begin", calls::no_answer(call));
     calls::settle(builder, slot, ToolStatus::TimedOut, output);
 }
 
-/// Leads to another attempt after one without a result, as long as there may be one.
-fn try_again(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32, message: String, ran: Ran) {
+/// Leads to another attempt after one without a result, as long as there may be one. A call that busy hosts reject waits
+/// for room, as it would in the queue of its tool.
+fn try_again(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32, loss: Loss) {
     question::withdraw(builder, slot);
-    if attempt >= TOOL_ATTEMPTS_MAX {
-        let output = format!("given up after {attempt} tries: {message}");
-        builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then: AfterAttempt::Settle });
+    let Loss { message, ran, busy } = loss;
+    let tries = builder.state().call(slot).expect("only an open call is tried again").tries();
+    if tries >= TOOL_ATTEMPTS_MAX && !busy {
+        let (output, then) = (format!("given up after {tries} tries: {message}"), AfterAttempt::Settle);
+        builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then, busy });
         calls::settle(builder, slot, ToolStatus::Unavailable, output);
     } else {
-        let at = (ran == Ran::No).then(|| turned_away(builder.now, attempt));
+        let longest = if busy { BUSY_BACKOFF_MAX } else { TURNED_AWAY_BACKOFF_MAX };
+        let at = (ran == Ran::No).then(|| turned_away(builder.now, attempt, longest));
         let then = AfterAttempt::Retry { at };
-        builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then });
+        builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then, busy });
     }
 }
 
@@ -223,7 +243,7 @@ fn may_repeat(call: &RoundCall, ran: Ran) -> bool {
 }
 
 /// The time of the next offer of a call that hosts have turned away `attempt` times.
-fn turned_away(now: Timestamp, attempt: u32) -> Timestamp {
+fn turned_away(now: Timestamp, attempt: u32, longest: Millis) -> Timestamp {
     let wait = TURNED_AWAY_BACKOFF.0 << (attempt - 1).min(16);
-    now.after(Millis(wait.min(TURNED_AWAY_BACKOFF_MAX.0)))
+    now.after(Millis(wait.min(longest.0)))
 }

@@ -60,10 +60,12 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
         Input::InputNeeded { slot, attempt, ask, timeout } => {
             need_input::needed(builder, slot, attempt, ask, timeout)
         }
-        Input::CallFinished { slot, attempt, lease, host, outcome, applied } => {
-            host::finished(builder, slot, attempt, &lease, HostResult { host, outcome, applied })
+        Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } => {
+            host::finished(builder, slot, attempt, &lease, HostResult { host, outcome, sent, applied })
         }
-        Input::CallLost { slot, attempt, message, ran } => host::lost(builder, slot, attempt, message, ran),
+        Input::CallLost { slot, attempt, message, ran, busy } => {
+            host::lost(builder, slot, attempt, host::Loss { message, ran, busy })
+        }
         Input::CallStopped { slot, attempt, lease, begun } => {
             host::stopped(builder, slot, attempt, &lease, begun)
         }

@@ -99,6 +99,7 @@ table! {
     FinishXNoTry        "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
     FinishXOtherTry     "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc !st"
     FinishYAgain        "!uc !uc !uc !uc !uc !uc !uc !du !du !du !du !du !du !du !du !uc !du"
+    FinishYOtherwise    "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc !st"
     FinishYOtherTry     "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc !st"
     FinishKAgain        "!uc !uc !du !du !du !du !du !du !du !du !du !du !du !du !du !du !du"
     FinishKOtherTry     "!uc !uc !st !st !st !st !st !st !st !st !st !st !st !st !st !st !st"
@@ -251,11 +252,13 @@ impl Stimulus {
                 lease: script.state().lease(Y, x_try),
                 host: host(),
                 outcome: ok("forged"),
+                sent: None,
                 applied: Vec::new(),
             },
             Self::FinishXNoTry => script.finished(X, 0, ok("early")),
             Self::FinishXOtherTry => script.finished(X, x_try + 1, ok("sunny")),
-            Self::FinishYAgain => script.finished(Y, 1, ok("sunny")),
+            Self::FinishYAgain => script.finished(Y, 1, ok("cloudy")),
+            Self::FinishYOtherwise => script.finished(Y, 1, ok("sunny")),
             Self::FinishYOtherTry => script.finished(Y, 2, ok("sunny")),
             Self::FinishKAgain => script.finished(K, 1, ok("sunny")),
             Self::FinishKOtherTry => script.finished(K, 2, ok("sunny")),
@@ -353,6 +356,7 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
                 FinishXNoTry,
                 FinishXOtherTry,
                 FinishYAgain,
+                FinishYOtherwise,
                 FinishYOtherTry,
                 FinishKAgain,
                 FinishKOtherTry,

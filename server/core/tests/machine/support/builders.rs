@@ -290,7 +290,12 @@ pub(crate) fn needs(slot: CallSlot, attempt: u32, input: &str) -> Input {
 }
 
 pub(crate) fn lost(slot: CallSlot, attempt: u32, ran: Ran) -> Input {
-    Input::CallLost { slot, attempt, message: "the host is gone".to_owned(), ran }
+    Input::CallLost { slot, attempt, message: "the host is gone".to_owned(), ran, busy: false }
+}
+
+/// A host had no room for a call that it gave credit for.
+pub(crate) fn busy(slot: CallSlot, attempt: u32) -> Input {
+    Input::CallLost { slot, attempt, message: "busy".to_owned(), ran: Ran::No, busy: true }
 }
 
 pub(crate) fn ok(output: &str) -> CallOutcome {

@@ -266,7 +266,7 @@ impl Script {
     /// An answer with the lease that this try was given.
     pub(crate) fn finished(&self, slot: CallSlot, attempt: u32, outcome: CallOutcome) -> Input {
         let lease = self.state().lease(slot, attempt);
-        Input::CallFinished { slot, attempt, lease, host: host(), outcome, applied: Vec::new() }
+        Input::CallFinished { slot, attempt, lease, host: host(), outcome, sent: None, applied: Vec::new() }
     }
 
     /// A host's word, with the lease that this try was given, that it stopped a cancelled call.

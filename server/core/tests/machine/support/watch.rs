@@ -183,7 +183,8 @@ impl Watch {
                 let bound = TOOL_ATTEMPTS_MAX + self.reruns.get(slot).copied().unwrap_or(0);
                 assert!(*attempt <= bound, "{slot} is tried {attempt} times");
             }
-            Event::CallAttemptFailed { slot, ran: Ran::No, .. } => {
+            Event::CallAttemptFailed { slot, ran: Ran::No, busy, .. } => {
+                *self.reruns.entry(*slot).or_default() += u32::from(*busy);
                 if let Some(leave) = self.leave.get_mut(slot) {
                     *leave = true;
                 }

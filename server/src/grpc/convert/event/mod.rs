@@ -116,7 +116,7 @@ impl EventConverter {
             Event::CallCheckpoint { slot, attempt, checkpoint } => {
                 self.call_checkpoint(*slot, *attempt, checkpoint)
             }
-            Event::CallAttemptFailed { slot, attempt, message, ran, then } => {
+            Event::CallAttemptFailed { slot, attempt, message, ran, then, .. } => {
                 self.call_attempt_failed(*slot, *attempt, message, *ran, *then)
             }
             Event::CallSettled { entry, attempt, host, message, duration, .. } => {

@@ -244,6 +244,7 @@ async fn the_views_show_the_journal_and_tool_calls() {
         entry: EntryNo(1),
         message: Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }.into(),
         duration: Millis(30),
+        outcome: None,
     };
     owner.tell(RunStatus::ToolRunning, vec![proposed(0), proposed(1), settled]).await.unwrap();
 

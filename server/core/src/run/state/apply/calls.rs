@@ -5,7 +5,7 @@ use crate::message::SharedMessage;
 use crate::run::event::AfterAttempt;
 use crate::run::state::{Approval, CallState, Phase, PlacedRuntime, RoundCall, RunState};
 use crate::time::Millis;
-use crate::tool::EffectClass;
+use crate::tool::{Digest, EffectClass};
 
 /// The fields of [`crate::run::event::Event::CallProposed`].
 pub(super) struct Proposed<'a> {
@@ -92,9 +92,16 @@ impl RunState {
         self.open_call_mut(slot).checkpoint = Some(checkpoint.to_vec());
     }
 
-    pub(super) fn call_attempt_failed(&mut self, slot: CallSlot, message: &str, then: AfterAttempt) {
+    pub(super) fn call_attempt_failed(
+        &mut self,
+        slot: CallSlot,
+        message: &str,
+        then: AfterAttempt,
+        busy: bool,
+    ) {
         let since = self.now();
         let call = self.open_call_mut(slot);
+        call.busy_attempts += u32::from(busy);
         match then {
             AfterAttempt::Retry { at: not_before } => call.state = CallState::Ready { since, not_before },
             AfterAttempt::InDoubt => {
@@ -105,12 +112,13 @@ impl RunState {
         }
     }
 
-    /// `by_host` is true if the answer of a host settles the call.
+    /// `by_host` is true if the answer of a host settles the call. `outcome` is the digest of that answer.
     pub(super) fn call_settled(
         &mut self,
         slot: CallSlot,
         attempt: u32,
         by_host: bool,
+        outcome: Option<&Digest>,
         message: &SharedMessage,
         duration: Millis,
     ) {
@@ -119,6 +127,7 @@ impl RunState {
         assert_eq!(attempt, call.attempt, "the last attempt settles a call");
         call.state = CallState::Settled;
         call.answered_attempt = if by_host { attempt } else { 0 };
+        call.answer_digest = outcome.cloned();
         let failed = message.tool_result().is_some_and(|result| result.status.is_error());
         self.tools.failures_in_a_row = if failed { self.tools.failures_in_a_row + 1 } else { 0 };
     }
@@ -127,6 +136,8 @@ impl RunState {
     pub(super) fn remember_settled_calls(&mut self) {
         if let Phase::Tools(calls) = &self.phase {
             self.tools.settled.extend(calls.iter().map(|call| (call.slot, call.answered_attempt)));
+            let digests = calls.iter().filter_map(|call| Some((call.slot, call.answer_digest.clone()?)));
+            self.tools.answers.extend(digests);
         }
     }
 

@@ -92,11 +92,11 @@ impl RunState {
             }
             Event::CallAccepted { slot, .. } => self.call_accepted(*slot),
             Event::CallCheckpoint { slot, checkpoint, .. } => self.call_checkpoint(*slot, checkpoint),
-            Event::CallAttemptFailed { slot, message, then, .. } => {
-                self.call_attempt_failed(*slot, message, *then);
+            Event::CallAttemptFailed { slot, message, then, busy, .. } => {
+                self.call_attempt_failed(*slot, message, *then, *busy);
             }
-            Event::CallSettled { slot, attempt, host, message, duration, .. } => {
-                self.call_settled(*slot, *attempt, host.is_some(), message, *duration);
+            Event::CallSettled { slot, attempt, host, outcome, message, duration, .. } => {
+                self.call_settled(*slot, *attempt, host.is_some(), outcome.as_ref(), message, *duration);
             }
             Event::HumanRequested { question } => self.human_requested(question),
             Event::HumanResolved { request, slot, answer } => self.human_resolved(request, *slot, answer),

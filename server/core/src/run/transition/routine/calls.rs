@@ -12,6 +12,7 @@ use crate::run::state::{CallState, RoundCall};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::question;
 use crate::time::Millis;
+use crate::tool::Digest;
 
 /// An unsettled call of the current round.
 ///
@@ -45,20 +46,24 @@ pub(in crate::run::transition) fn in_flight<'a>(
 /// A call that this attempt may still settle: it is in flight, in doubt, or waits for the next attempt.
 ///
 /// # Errors
-/// [`Refusal::DuplicateResult`] if this attempt has settled the call; else as [`in_flight`].
+/// [`Refusal::DuplicateResult`] if this attempt has settled the call with this answer; else as [`in_flight`].
 pub(in crate::run::transition) fn answerable<'a>(
     builder: &'a TransitionBuilder<'_>,
     slot: CallSlot,
     attempt: u32,
+    answer: &Digest,
 ) -> Result<&'a RoundCall, Refusal> {
-    let settled_by = match builder.state().call(slot) {
+    let state = builder.state();
+    let (settled_by, recorded) = match state.call(slot) {
         Some(call) if !call.is_settled() => {
             return if call.attempt == attempt { Ok(call) } else { Err(Refusal::StaleAttempt) };
         }
-        Some(call) => call.answered_attempt,
-        None => builder.state().settled_by(slot).ok_or(Refusal::UnknownCall)?,
+        Some(call) => (call.answered_attempt, call.answer_digest.as_ref()),
+        None => (state.settled_by(slot).ok_or(Refusal::UnknownCall)?, state.answer_digest(slot)),
     };
-    Err(if settled_by == attempt { Refusal::DuplicateResult } else { Refusal::StaleAttempt })
+    // Older journals do not have the digest.
+    let same = settled_by == attempt && recorded.is_none_or(|recorded| recorded == answer);
+    Err(if same { Refusal::DuplicateResult } else { Refusal::StaleAttempt })
 }
 
 /// Settles a call without a host's answer.
@@ -71,23 +76,29 @@ pub(in crate::run::transition) fn settle(
     settle_as(builder, slot, None, status, output, Vec::new());
 }
 
+/// The host that answers a call, and the digest of its answer as it sent it.
+pub(in crate::run::transition) struct Answerer {
+    pub(in crate::run::transition) host: HostId,
+    pub(in crate::run::transition) sent: Digest,
+}
+
 /// Settles a call by the answer of its host.
 pub(in crate::run::transition) fn settle_by_host(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
-    host: HostId,
+    by: Answerer,
     status: ToolStatus,
     output: String,
     images: Vec<Image>,
 ) {
-    settle_as(builder, slot, Some(host), status, output, images);
+    settle_as(builder, slot, Some(by), status, output, images);
 }
 
 /// Gives a call its one result.
 fn settle_as(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
-    host: Option<HostId>,
+    by: Option<Answerer>,
     status: ToolStatus,
     output: String,
     images: Vec<Image>,
@@ -101,6 +112,7 @@ fn settle_as(
         output: with_edited_arguments(call, output),
         images,
     };
+    let (host, outcome) = by.map(|by| (by.host, by.sent)).unzip();
     let duration = call.first_offered.map_or(Millis(0), |first| builder.now.since(first));
     builder.emit(Event::CallSettled {
         slot,
@@ -109,6 +121,7 @@ fn settle_as(
         entry: builder.state().last_entry().next(),
         message: Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }),
         duration,
+        outcome,
     });
 }
 
@@ -139,7 +152,14 @@ pub(in crate::run::transition) fn put_in_doubt(
 ) {
     let attempt = builder.state().call(slot).expect("only an open call is in doubt").attempt;
     question::withdraw(builder, slot);
-    builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then: AfterAttempt::InDoubt });
+    builder.emit(Event::CallAttemptFailed {
+        slot,
+        attempt,
+        message,
+        ran,
+        then: AfterAttempt::InDoubt,
+        busy: false,
+    });
     question::ask_in_doubt(builder, slot);
 }
 
