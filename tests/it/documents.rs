@@ -192,3 +192,41 @@ fn anchors_are_those_of_the_usual_hosts() {
     assert_eq!(anchors(text), BTreeSet::from(expected));
     assert_eq!(links("see [a](b.md#c) and [d](e)").collect::<Vec<_>>(), ["b.md#c", "e"]);
 }
+
+/// The blocks of code of a document.
+fn code_blocks(text: &str) -> impl Iterator<Item = &str> {
+    text.split("```").skip(1).step_by(2)
+}
+
+/// A host that a reader writes from one page may run beside a host from another: the server compares declarations.
+#[test]
+fn hosts_in_documents_declare_the_weather_alike() {
+    let pages = [
+        "README.md",
+        "server/docs/guide/tool-hosts.md",
+        "client/python/README.md",
+        "client/typescript/README.md",
+        "client/go/README.md",
+    ];
+    let mut hosts = 0;
+    for page in pages {
+        let text = text(&top().join(page));
+        let declares = |block: &&str| block.contains("get_weather") && block.contains("current weather");
+        for host in code_blocks(&text).filter(declares) {
+            hosts += 1;
+            let is_rust = host.starts_with("rust");
+            let schema = if is_rust { r#"schema(&[("city", "string")])"# } else { "additionalProperties" };
+            for part in [
+                "Tells the current weather in a city.",
+                "Weather in {city}",
+                schema,
+                "celsius",
+                "8.5",
+                "clear",
+            ] {
+                assert!(host.contains(part), "{page}: {part:?} is not in\n{host}");
+            }
+        }
+    }
+    assert_eq!(hosts, 8);
+}
