@@ -2,13 +2,16 @@
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_refused, metadata};
+use agentloop_tests::host::Host;
 use agentloop_tests::input::in_session;
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
+use serde_json::json;
 use sqlx::{ConnectOptions as _, Connection as _};
 use tonic::Code;
 use wire::RunStatus;
+use wire::decision::Decision;
 
 async fn session(server: &TestServer, session: &str) -> wire::Session {
     let request = wire::GetSessionRequest { session_id: session.to_owned() };
@@ -20,6 +23,18 @@ async fn session(server: &TestServer, session: &str) -> wire::Session {
         .expect("a session")
 }
 
+/// Makes 9000 of each 1000 in a run's journal, while the server is stopped.
+async fn change_a_digit(server: &mut TestServer, run: &str) {
+    server.stop().await;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.database());
+    let mut shell = options.connect().await.expect("a database");
+    let sql = "UPDATE run_events SET payload = replace(payload, '1000', '9000')
+               WHERE run_no = (SELECT run_no FROM runs WHERE run_id = ?1) AND payload LIKE '%1000%'";
+    assert!(sqlx::query(sql).bind(run).execute(&mut shell).await.expect("changed").rows_affected() > 0);
+    shell.close().await.expect("closed");
+    server.restart().await;
+}
+
 #[tokio::test]
 async fn an_entry_is_named_and_its_session_goes_on_in_a_fork_before_it() {
     let model = Model::start().await;
@@ -28,14 +43,7 @@ async fn an_entry_is_named_and_its_session_goes_on_in_a_fork_before_it() {
         model.says("It costs 1000.");
         server.run(in_session(id, run, "What does it cost?")).await;
     }
-    server.stop().await;
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.database());
-    let mut shell = options.connect().await.expect("a database");
-    let sql = "UPDATE run_events SET payload = replace(payload, '1000', '9000')
-               WHERE run_no = (SELECT run_no FROM runs WHERE run_id = 'r-2') AND payload LIKE '%1000%'";
-    assert!(sqlx::query(sql).execute(&mut shell).await.expect("changed").rows_affected() > 0);
-    shell.close().await.expect("closed");
-    server.restart().await;
+    change_a_digit(&mut server, "r-2").await;
 
     let entries = server.entries("s").await;
     let damaged: Vec<_> = entries.iter().filter(|entry| entry.damaged).collect();
@@ -64,4 +72,35 @@ async fn an_entry_is_named_and_its_session_goes_on_in_a_fork_before_it() {
         let result = server.run(in_session(id, run, "And tomorrow?")).await;
         assert_eq!(result.status(), RunStatus::Completed, "{id}");
     }
+}
+
+#[tokio::test]
+async fn a_decision_on_a_run_that_waited_says_how_to_go_on() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.says("It costs 1000.");
+    server.run(in_session("s", "r-1", "What does it cost?")).await;
+    model.asks("mail", json!({ "to": "bob" }));
+    let waits = Box::pin(server.run(in_session("s", "r-2", "Tell bob."))).await;
+    let [question] = &waits.pending[..] else { panic!("one question: {waits:?}") };
+    change_a_digit(&mut server, "r-1").await;
+
+    let deny = Decision::Deny(wire::Deny { message: "no".to_owned() });
+    let refused = server.decide(&question.request_id, deny).await;
+    let refused = assert_refused(refused, Code::DataLoss, "JOURNAL_CORRUPT");
+    let said = refused.message();
+    assert!(said.contains("entry 2 of session s is damaged"), "{said}");
+    assert!(said.contains("`agentloop fork s --at 1`"), "{said}");
+    assert_eq!(session(&server, "s").await.damaged_entry_nos, [2]);
+
+    let fork = wire::ForkSessionRequest {
+        session_id: "s".to_owned(),
+        at_entry_no: 1,
+        new_session_id: Some("again".to_owned()),
+    };
+    soon(server.sessions().fork_session(fork)).await.expect("a fork, though the run still waits");
+    model.says("It costs 1000.");
+    let result = server.run(in_session("again", "r-3", "And?")).await;
+    assert_eq!(result.status(), RunStatus::Completed);
 }
