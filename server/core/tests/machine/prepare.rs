@@ -67,6 +67,13 @@ fn what_a_hook_puts_in_their_place_enters_and_the_callers_messages_do_not() {
 }
 
 #[test]
+fn no_messages_in_their_place_leave_them_as_they_are() {
+    let mut script = given(hooked());
+    let step = script.does(prepared(Prepared { messages: Some(Vec::new()), ..Prepared::default() }));
+    assert_eq!(kinds(&step.records), "input_entered model_call_started");
+}
+
+#[test]
 fn a_veto_fails_the_run_and_lets_nothing_into_the_session() {
     let mut script = unstarted();
     script.does(start_after(3, hooked()));

@@ -26,8 +26,9 @@ pub(super) fn prepared(builder: &mut TransitionBuilder<'_>, prepared: Prepared) 
         });
     }
     match prepared.messages {
-        Some(messages) => waiting::add(builder, messages),
-        None => waiting::enter_all(builder),
+        // A hook replaces the messages. Without any, the caller's would wait for ever, and the run with them.
+        Some(messages) if !messages.is_empty() => waiting::add(builder, messages),
+        Some(_) | None => waiting::enter_all(builder),
     }
     Ok(())
 }
