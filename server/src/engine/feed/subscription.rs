@@ -78,7 +78,8 @@ struct Subscription {
     key: RunKey,
     /// The last durable event that was shown.
     last: Seq,
-    /// The last delta that was shown or is part of a snapshot that was. Earlier ones are repetitions.
+    /// The last delta that was shown or is part of a snapshot that was. Earlier ones are repetitions. After the end of an
+    /// attempt, all its deltas are: they are void, or the message has them.
     last_delta: Option<(ModelAttempt, u64)>,
     /// Items to show next.
     ready: VecDeque<FeedItem>,
@@ -169,7 +170,8 @@ impl Subscription {
             FeedItem::Durable(record) if record.seq > self.last.next() => self.mode = Mode::CatchUp,
             FeedItem::Durable(_) => self.ready.push_back(item),
             FeedItem::Transient(transient) => {
-                if let Progress::Delta { call, delta_seq, .. } = &transient.what
+                if let Progress::Delta { call, delta_seq, .. } | Progress::Partial { call, delta_seq, .. } =
+                    &transient.what
                     && self.last_delta.is_some_and(|last| (*call, *delta_seq) <= last)
                 {
                     return;
@@ -184,6 +186,10 @@ impl Subscription {
         match item {
             FeedItem::Durable(record) => {
                 self.last = record.seq;
+                // An event that was read from the journal may come before deltas that the ring still has.
+                if let Some(over) = ended_attempt(&record.event) {
+                    self.last_delta = self.last_delta.max(Some((over, u64::MAX)));
+                }
                 if matches!(record.event, Event::Finished { .. }) {
                     self.ready.clear();
                     self.mode = Mode::Ended;
@@ -196,5 +202,14 @@ impl Subscription {
                 Progress::Call { .. } | Progress::Output { .. } => {}
             },
         }
+    }
+}
+
+/// The attempt of a model call that ends with this event.
+pub(super) fn ended_attempt(event: &Event) -> Option<ModelAttempt> {
+    match *event {
+        Event::AssistantMessage { model_call, attempt, .. }
+        | Event::ModelCallFailed { model_call, attempt, .. } => Some(ModelAttempt { model_call, attempt }),
+        _ => None,
     }
 }

@@ -1,11 +1,16 @@
 //! A run's feed over a real store: catching up, gaps in what was published, deletion.
 
+use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{EntryNo, RunKey};
-use agentloop_core::run::status::RunStatus;
+use agentloop_core::message::{FinishReason, Message, Role, Usage};
+use agentloop_core::run::event::Observation;
+use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
 use agentloop_core::time::Millis;
+use agentloop_core::tool::Digest;
 use futures_util::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 
+use super::subscription::ended_attempt;
 use super::*;
 use crate::clock::TestClock;
 use crate::engine::error::EngineError;
@@ -220,4 +225,61 @@ async fn a_deletion_closes_the_feeds_of_its_session_alone() {
     drop(before);
     f.feeds.close_session(&tenant, &other);
     assert!(f.feeds.get(&named("kept")).is_none() && f.feeds.get(&named("moved")).is_none());
+}
+
+/// The answer of a model call, or its failure.
+fn model_call_ends(fails: bool, entry: u64) -> Event {
+    if fails {
+        let error = RunError::new(RunErrorCode::Model(ModelErrorKind::Connection), "cut off");
+        return Event::ModelCallFailed { model_call: 1, attempt: 1, error, retry_at: None };
+    }
+    Event::AssistantMessage {
+        model_call: 1,
+        attempt: 1,
+        entry: EntryNo(entry),
+        message: Arc::new(Message::text(Role::Assistant, "all of it")),
+        finish: FinishReason::Stop,
+        usage: Usage::default(),
+        first_token: Millis(1),
+        duration: Millis(2),
+        tools: Digest::of(&[]),
+        decision: Observation::Stop,
+        full: None,
+    }
+}
+
+/// Neither a subscriber that joins nor one that fell behind is shown pieces of an answer after its end.
+#[tokio::test]
+async fn pieces_of_an_answer_are_not_shown_after_its_end() {
+    for fails in [true, false] {
+        let mut fixture = Fixture::new().await;
+        let (call, at) = (ModelAttempt { model_call: 1, attempt: 1 }, Timestamp(1));
+        let mut joined = Box::pin(fixture.items(0));
+        assert!(matches!(joined.next().await, Some(Ok(FeedItem::Durable(_)))), "it follows the feed");
+        fixture.feed.begin_answer(call);
+        // More than the ring keeps, so that this subscriber reads the end of the call from the journal first.
+        for _ in 0..20 {
+            fixture.feed.push_delta(at, Delta::Text { text: "piece ".to_owned() }).unwrap();
+        }
+        fixture.feed.end_answer();
+        let entry = fixture.owner.entry.0 + 1;
+        fixture.write(model_call_ends(fails, entry)).await;
+        fixture.feed.begin_answer(ModelAttempt { attempt: 2, ..call });
+        fixture.feed.push_delta(at, Delta::Text { text: "anew".to_owned() }).unwrap();
+        fixture.feed.end_answer();
+        fixture.write(finished()).await;
+        let mut is_over = false;
+        while let Some(item) = joined.next().await {
+            match item.unwrap() {
+                FeedItem::Durable(record) => is_over |= ended_attempt(&record.event) == Some(call),
+                FeedItem::Transient(transient) => match &transient.what {
+                    Progress::Delta { call: of, .. } | Progress::Partial { call: of, .. } => {
+                        assert!(!is_over || *of != call, "{:?} after the end", transient.what);
+                    }
+                    Progress::Call { .. } | Progress::Output { .. } => {}
+                },
+            }
+        }
+        assert!(is_over, "the end was shown");
+    }
 }
