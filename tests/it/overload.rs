@@ -4,7 +4,7 @@ use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_refused;
 use agentloop_tests::events::results;
 use agentloop_tests::host::Host;
-use agentloop_tests::input::{named, prompt};
+use agentloop_tests::input::{in_session, named, prompt};
 use agentloop_tests::model::Model;
 use agentloop_tests::raw_host::{RawHost, declared, hello};
 use agentloop_tests::server::TestServer;
@@ -33,6 +33,33 @@ async fn more_live_runs_than_the_server_takes() {
     }
     model.says("now");
     assert_eq!(server.run(named("r2", "hi")).await.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn requests_that_add_no_live_run_are_taken_at_the_maximum() {
+    let model = Model::start().await;
+    let server = TestServer::with_server(&model, "max_live_runs = 1").await;
+    let mut speech = model.speaks();
+    let live = server.stream(in_session("s1", "r1", "one")).await;
+    speech.asked().await;
+    let busy = |policy: wire::BusySessionPolicy, session: &str, run: &str| wire::RunInput {
+        on_busy_session: policy.into(),
+        ..in_session(session, run, run)
+    };
+    use wire::BusySessionPolicy::{Enqueue, Interrupt, Steer};
+    for (policy, run) in [(Steer, "steers"), (Enqueue, "waits")] {
+        drop(server.stream(busy(policy, "s1", run)).await);
+    }
+    for policy in [Steer, Enqueue, Interrupt] {
+        let refused = server.try_run(busy(policy, "s2", "new")).await;
+        assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_RUNS");
+    }
+    model.says("interrupted").says("waited");
+    let interrupting = server.stream(busy(Interrupt, "s1", "interrupts")).await;
+    let ended = live.rest().await;
+    assert_eq!(ended.last().map(wire::RunEvent::status), Some(RunStatus::Aborted));
+    interrupting.rest().await;
+    assert_eq!(server.run(busy(Enqueue, "s1", "waits")).await.status(), RunStatus::Completed);
 }
 
 #[tokio::test]

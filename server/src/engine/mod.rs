@@ -320,8 +320,9 @@ impl Engine {
     }
 }
 
-/// Attempts to hand one input to a run whose task keeps ending.
-const DELIVERY_TRIES: u32 = 4;
+/// Attempts to hand one input to a run whose task keeps ending. A run that waits parks after each input, so many inputs at
+/// a time need many attempts.
+const DELIVERY_TRIES: u32 = 64;
 
 /// The result of [`Engine::subscribe`].
 pub struct Subscription<S> {

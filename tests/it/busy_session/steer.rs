@@ -5,7 +5,7 @@ use agentloop_tests::errors::assert_refused;
 use agentloop_tests::events::{assert_dense, name, names};
 use agentloop_tests::host::Host;
 use agentloop_tests::input::in_session;
-use agentloop_tests::model::Model;
+use agentloop_tests::model::{Answer, Model};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::json;
@@ -140,4 +140,44 @@ async fn a_steering_caller_may_disconnect_and_may_give_after_seq() {
     joined.rest().await;
     assert_eq!(server.get_run("r1").await.status(), RunStatus::Completed, "who left did not end it");
     assert_eq!(said(&server).await, ["one", "one", "make haste", "please", "two"]);
+}
+
+/// So many requests at a time, each with its own id and text.
+async fn steer_at_once(server: &TestServer, count: usize) -> Vec<Result<wire::RunResult, tonic::Status>> {
+    let requests = (0..count).map(|at| server.try_run(steering(&format!("m{at}"), &format!("say {at}"))));
+    futures_util::future::join_all(requests).await
+}
+
+#[tokio::test]
+async fn many_at_once_reach_a_run_that_waits_for_a_human() {
+    const COUNT: usize = 300;
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "bob" }));
+    server.run(in_session("s1", "r1", "one")).await;
+    for result in steer_at_once(&server, COUNT).await {
+        let result = result.expect("taken");
+        assert_eq!((result.run_id.as_str(), result.status()), ("r1", RunStatus::AwaitingHuman));
+    }
+    model.says("so many");
+    let question = server.pending().await.remove(0);
+    let deny = wire::decision::Decision::Deny(wire::Deny::default());
+    server.decide(&question.request_id, deny).await.expect("decided");
+    server.run(in_session("s1", "r1", "one")).await;
+    let read = read(&model.last_request());
+    assert_eq!(read.iter().filter(|text| text.starts_with("say ")).count(), COUNT);
+}
+
+#[tokio::test]
+async fn many_at_once_go_on_whichever_run_is_the_live_one() {
+    const COUNT: usize = 200;
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.answers(|_| Answer::Says("yes".to_owned()));
+    for result in steer_at_once(&server, COUNT).await {
+        assert_eq!(result.expect("taken").status(), RunStatus::Completed);
+    }
+    let said = said(&server).await;
+    assert_eq!(said.iter().filter(|text| text.starts_with("say ")).count(), COUNT);
 }

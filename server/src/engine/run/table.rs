@@ -58,14 +58,29 @@ impl Mailbox {
 
 enum Entry {
     /// The holder of the permit is starting the task. The token is cancelled when it has started or given up.
-    Starting(CancellationToken),
+    Starting(CancellationToken, Admission),
     /// The task runs. The token is cancelled when it has ended.
     Live(Mailbox, CancellationToken),
 }
 
+/// Whether a run that is starting counts as live. A request that only hands messages to another run, or queues one, holds a
+/// permit too, and adds no live run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Admission {
+    Counted,
+    NotCounted,
+}
+
 /// The table of live runs. Clones share one table.
 #[derive(Clone, Default)]
-pub(in crate::engine) struct LiveRuns(Arc<Mutex<HashMap<RunKey, Entry>>>);
+pub(in crate::engine) struct LiveRuns(Arc<Mutex<Table>>);
+
+#[derive(Default)]
+struct Table {
+    entries: HashMap<RunKey, Entry>,
+    /// Entries that are live, or that were admitted and start.
+    counted: usize,
+}
 
 /// The result of looking a run up in [`LiveRuns`].
 pub(in crate::engine) enum Lookup {
@@ -98,25 +113,25 @@ impl LiveRuns {
 
     /// The mailbox of the run's task, if the run has one now.
     pub(in crate::engine) fn live(&self, key: &RunKey) -> Option<Mailbox> {
-        match self.entries().get(key) {
+        match self.table().entries.get(key) {
             Some(Entry::Live(mailbox, _)) => Some(mailbox.clone()),
-            Some(Entry::Starting(_)) | None => None,
+            Some(Entry::Starting(..)) | None => None,
         }
     }
 
     /// Runs that are live or starting.
     pub(in crate::engine) fn len(&self) -> usize {
-        self.entries().len()
+        self.table().entries.len()
     }
 
     fn try_find(&self, key: &RunKey) -> Result<Lookup, CancellationToken> {
-        let mut entries = self.entries();
+        let entries = &mut self.table().entries;
         match entries.get(key) {
             Some(Entry::Live(mailbox, _)) if !mailbox.0.is_closed() => Ok(Lookup::Live),
-            Some(Entry::Live(_, changed) | Entry::Starting(changed)) => Err(changed.clone()),
+            Some(Entry::Live(_, changed) | Entry::Starting(changed, _)) => Err(changed.clone()),
             None => {
                 let changed = CancellationToken::new();
-                entries.insert(key.clone(), Entry::Starting(changed.clone()));
+                entries.insert(key.clone(), Entry::Starting(changed.clone(), Admission::NotCounted));
                 Ok(Lookup::NotLive(StartPermit {
                     table: self.clone(),
                     key: key.clone(),
@@ -126,7 +141,7 @@ impl LiveRuns {
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<RunKey, Entry>> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -137,10 +152,25 @@ impl StartPermit {
         &self.key
     }
 
+    /// Counts the run as live, unless as many are as there may be.
+    pub(in crate::engine) fn try_admit(&self, live_runs_max: usize) -> bool {
+        let Table { entries, counted } = &mut *self.table.table();
+        let Some(Entry::Starting(_, admission @ Admission::NotCounted)) = entries.get_mut(&self.key) else {
+            return true;
+        };
+        if *counted >= live_runs_max {
+            return false;
+        }
+        *admission = Admission::Counted;
+        *counted += 1;
+        true
+    }
+
     /// Puts the task's mailbox into the table. A task that replaces its mailbox calls this again.
     pub(in crate::engine) fn set_live(&self, mailbox: Mailbox) {
-        let mut entries = self.table.entries();
+        let Table { entries, counted } = &mut *self.table.table();
         if let Some(entry) = entries.get_mut(&self.key) {
+            *counted += usize::from(!entry.is_counted());
             // A look-up that waits from here on waits for the task's end.
             let ended = CancellationToken::new();
             *entry = Entry::Live(mailbox, ended.clone());
@@ -155,9 +185,17 @@ impl StartPermit {
     }
 }
 
+impl Entry {
+    fn is_counted(&self) -> bool {
+        matches!(self, Self::Live(..) | Self::Starting(_, Admission::Counted))
+    }
+}
+
 impl Drop for StartPermit {
     fn drop(&mut self) {
-        self.table.entries().remove(&self.key);
+        let Table { entries, counted } = &mut *self.table.table();
+        let removed = entries.remove(&self.key);
+        *counted -= usize::from(removed.is_some_and(|entry| entry.is_counted()));
         self.wake_waiting(CancellationToken::new());
     }
 }
@@ -167,6 +205,33 @@ mod tests {
     use agentloop_core::id::{RunId, RunKey, TenantId};
 
     use super::*;
+
+    async fn permit(table: &LiveRuns, run: &str) -> StartPermit {
+        match table.find(&RunKey::new(TenantId::local(), RunId::parse(run).unwrap())).await {
+            Lookup::NotLive(permit) => permit,
+            Lookup::Live => panic!("the run has no task yet"),
+        }
+    }
+
+    #[tokio::test]
+    async fn runs_count_once_and_permits_that_start_nothing_do_not() {
+        let table = LiveRuns::default();
+        let [steers, first, second] =
+            [permit(&table, "m").await, permit(&table, "r1").await, permit(&table, "r2").await];
+        assert!(first.try_admit(1));
+        assert!(first.try_admit(1), "it is admitted");
+        first.set_live(Mailbox::new().0);
+        first.set_live(Mailbox::new().0);
+        assert!(!second.try_admit(1) && !steers.try_admit(1));
+        // A run that is taken over is not asked for, and counts.
+        second.set_live(Mailbox::new().0);
+        drop(first);
+        assert!(!steers.try_admit(1));
+        drop(second);
+        assert!(steers.try_admit(1));
+        drop(steers);
+        assert!(permit(&table, "r3").await.try_admit(1));
+    }
 
     #[tokio::test]
     async fn who_waits_for_a_run_to_come_up_goes_on_when_it_has() {

@@ -20,8 +20,9 @@ use crate::engine::run::table::{Lookup, StartPermit};
 use crate::memory::Charge;
 use crate::store::{CreateRun, RunRow, StoreError};
 
-/// Attempts of a start. Another attempt is made if the session changed between the check and the write.
-pub(in crate::engine) const START_TRIES: u32 = 8;
+/// Attempts of a start. Another attempt is made if the session changed between the check and the write. Each change is
+/// another request's success, so many requests at a time for one session need many.
+pub(in crate::engine) const START_TRIES: u32 = 64;
 
 /// A request to start a run, or to hand messages to a live one.
 #[derive(Debug, Clone)]
@@ -153,9 +154,6 @@ impl Engine {
                 Lookup::Live => continue,
                 Lookup::NotLive(permit) => permit,
             };
-            if self.0.live_runs.len() > self.deps().options.max_live_runs {
-                return Err(EngineError::TooManyRuns);
-            }
             let _room = self.reserve_for_start(&request)?;
             match self.admit(permit, &request).await {
                 Err(error @ EngineError::Store(StoreError::Unavailable { .. })) => {
@@ -227,6 +225,10 @@ impl Engine {
         let admission = self.admission(&tenant, &session, request).await?;
         match (admission, request.on_busy) {
             (Admission::Free(last_entry), _) => {
+                // The others add no live run: they queue one, or hand messages to one.
+                if !permit.try_admit(self.deps().options.max_live_runs) {
+                    return Err(EngineError::TooManyRuns);
+                }
                 // Rules are read after the session was seen free: no earlier run can add one any more.
                 let request = self.with_remembered_rules(&tenant, &session, request).await?;
                 self.enter_new(permit, &session, last_entry, &request).await?;
