@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
@@ -14,12 +15,12 @@ use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::{AbortCause, CallFacts};
-use agentloop_core::run::status::RunStatus;
+use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::FeedItem;
-use agentloop_server::engine::{EngineParts, OnBusy, StartRequest};
+use agentloop_server::engine::{EngineOptions, EngineParts, OnBusy, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
@@ -39,6 +40,8 @@ struct Flaky {
     broken: AtomicBool,
     /// True if another owner claims each run just before it is written.
     overtaken: AtomicBool,
+    /// True if writes are made, and their answers are lost.
+    deaf: AtomicBool,
     refused: Notify,
 }
 
@@ -46,7 +49,7 @@ impl Flaky {
     async fn new() -> Arc<Self> {
         let inner = SqliteStore::in_memory().await.expect("a store");
         let (broken, overtaken) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { inner, broken, overtaken, refused: Notify::new() })
+        Arc::new(Self { inner, broken, overtaken, deaf: AtomicBool::new(false), refused: Notify::new() })
     }
 }
 
@@ -70,6 +73,9 @@ impl JournalStore for Flaky {
         let appended = self.inner.append(append).await;
         if appended.is_err() {
             self.refused.notify_one();
+        }
+        if self.deaf.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable { what: "the answer is lost".to_owned() });
         }
         appended
     }
@@ -457,4 +463,52 @@ async fn an_owner_that_was_overtaken_writes_nothing_shows_nothing_and_offers_not
     }
     let known: Vec<Seq> = before.iter().map(|record| record.seq).collect();
     assert!(known.starts_with(&shown), "{shown:?} of {known:?}");
+}
+
+/// Waits until the run has ended, without being a caller of it. Returns the reason.
+async fn end_of(store: &Flaky, run: &RunId) -> Option<RunErrorCode> {
+    let ended = async {
+        loop {
+            let row = store.run(&TenantId::local(), run).await.expect("reading works");
+            if let Some(row) = row.filter(|row| row.summary.status.is_terminal()) {
+                return row.summary.error.map(|error| error.code);
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the run ends")
+}
+
+/// The caller gets an error and goes away; the run exists all the same, and its request said that it ends with its caller.
+#[tokio::test]
+async fn a_run_whose_start_was_written_unheard_ends_with_its_caller() {
+    let store = Flaky::new().await;
+    let options = EngineOptions { caller_grace: Millis(1), ..EngineOptions::default() };
+    let model = Arc::new(Waiting::to_say(Vec::new()));
+    let parts = EngineParts { options, ..EngineParts::default() };
+    let engine = parts.start(store.clone(), Arc::new(One(model)), Arc::new(Keeping::default()));
+    store.deaf.store(true, Ordering::SeqCst);
+    let mut leaves = request("leaves");
+    Arc::make_mut(&mut leaves.spec).cancel_on_disconnect = true;
+    let refused = engine.start(leaves).await;
+    assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
+    store.deaf.store(false, Ordering::SeqCst);
+    let run = RunId::parse("leaves").expect("an id");
+    assert_eq!(end_of(&store, &run).await, Some(RunErrorCode::AbortedByDisconnect));
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_while_the_store_is_away_takes_its_run_with_it() {
+    let store = Flaky::new().await;
+    let model = Waiting::to_say(Vec::new());
+    let called = model.called.clone();
+    let models = Arc::new(One(Arc::new(model)));
+    let engine = EngineParts::default().start(store.clone(), models, Arc::new(Keeping::default()));
+    let run = engine.start(request("r")).await.expect("a run").run;
+    called.notified().await;
+    store.broken.store(true, Ordering::SeqCst);
+    engine.clone().abort_later(TenantId::local(), run.clone(), AbortCause::Disconnect);
+    store.refused.notified().await;
+    store.broken.store(false, Ordering::SeqCst);
+    assert_eq!(end_of(&store, &run).await, Some(RunErrorCode::AbortedByDisconnect));
 }

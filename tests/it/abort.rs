@@ -286,6 +286,45 @@ async fn also_one_that_goes_away_while_its_run_begins() {
 }
 
 #[tokio::test]
+async fn after_a_restart_a_run_ends_unless_its_caller_comes_back() {
+    let model = Model::start().await;
+    let mut server = TestServer::with(&model, "[runs]\ncaller_grace = \"2s\"").await;
+    let _host = Host::start(&server).await;
+    let cancel = wire::DisconnectPolicy::Cancel.into();
+    let input = |run: &str| wire::RunInput { on_disconnect: cancel, ..named(run, "hi") };
+    model.asks("mail", json!({ "to": "bob" }));
+    let asked = server.run(input("asks")).await;
+    assert_eq!(asked.status(), RunStatus::AwaitingHuman, "its caller has its response");
+    let mut left = Vec::new();
+    for run in ["comes_back", "stays_away"] {
+        let mut speech = model.speaks();
+        left.push(server.stream(input(run)).await);
+        speech.asked().await;
+        left.last_mut().expect("a stream").wait_for_name("model_call_started").await;
+    }
+    let mut speeches = [model.speaks(), model.speaks()];
+    server.restart().await;
+    drop(left);
+    let back = server.stream(input("comes_back")).await;
+    for speech in &mut speeches {
+        speech.asked().await;
+    }
+    let mut ended = server.get_run("stays_away").await;
+    while ended.status() != RunStatus::Aborted {
+        tokio::task::yield_now().await;
+        ended = server.get_run("stays_away").await;
+    }
+    let why = ended.last_error.expect("why");
+    assert_eq!(why.code(), RunErrorCode::AbortedByDisconnect);
+    for speech in speeches {
+        speech.say("here");
+        speech.end();
+    }
+    assert_eq!(back.rest().await.last().map(wire::RunEvent::status), Some(RunStatus::Completed));
+    assert_eq!(server.get_run("asks").await.status(), RunStatus::AwaitingHuman, "it waits for a human");
+}
+
+#[tokio::test]
 async fn otherwise_the_run_goes_on() {
     for policy in [wire::DisconnectPolicy::Unspecified, wire::DisconnectPolicy::Continue] {
         let model = Model::start().await;

@@ -63,6 +63,9 @@ pub struct RunSpec {
     /// True if each instruction waits for a call of `Step`.
     #[serde(skip_serializing_if = "is_default")]
     pub stepped: bool,
+    /// True if the run is aborted when its caller goes away.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cancel_on_disconnect: bool,
     /// Names of the hooks around the run and its tool calls, in the order in which they are called.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,

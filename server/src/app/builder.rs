@@ -283,6 +283,7 @@ impl ServerBuilder {
             park_after: runs.park_after,
             subscriber_stall: runs.subscriber_stall,
             subscriber_buffer: runs.subscriber_buffer,
+            caller_grace: runs.caller_grace,
             traced: telemetry.otlp_endpoint.is_some(),
             offers_wait: offers_wait(server.shutdown_grace.duration()),
         };

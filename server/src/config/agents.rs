@@ -46,6 +46,7 @@ pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str
         context: section.section("context", |section| context(section, providers)),
         planner: section.get_checked("planner", None, |name: String| tool_name(&name).map(|()| name)),
         stepped: false,
+        cancel_on_disconnect: false,
         hooks: section.get_list("hooks", tool_name).unwrap_or_default(),
         context_sources: section.get_list("context_sources", tool_name).unwrap_or_default(),
         background: section.section("background", |section| background(section, providers)),

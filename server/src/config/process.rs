@@ -84,6 +84,8 @@ pub struct RunOptions {
     pub in_doubt_timeout: Option<Millis>,
     /// Time from the offer of a call to its result, for tools that declare no timeout.
     pub tool_timeout: Millis,
+    /// Time that a run with `on_disconnect` CANCEL waits for somebody to come back for it after a restart.
+    pub caller_grace: Millis,
     /// Time after which the stream of a subscriber that reads nothing is ended.
     pub subscriber_stall: Millis,
     /// Events buffered for a slow subscriber before it loses deltas.
@@ -184,6 +186,7 @@ pub(super) fn runs(section: &mut Section<'_, '_>) -> RunOptions {
         park_after: section.get_within("park_after", Millis::secs(5), ZERO..=HOUR),
         in_doubt_timeout: (in_doubt != ZERO).then_some(in_doubt),
         tool_timeout: section.get_within("tool_timeout", Millis(10 * MINUTE.0), Millis::secs(1)..=DAY),
+        caller_grace: section.get_within("caller_grace", Millis::secs(30), ZERO..=HOUR),
         subscriber_stall: section.get_within("subscriber_stall", Millis::secs(30), Millis::secs(1)..=HOUR),
         subscriber_buffer: section.get_within("subscriber_buffer", 1_024, 16..=1_000_000),
     }

@@ -12,6 +12,7 @@ use crate::engine::feed::Feeds;
 use crate::engine::history::HistoryCache;
 use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Observer};
+use crate::engine::run::callers::Callers;
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::extension::Extensions;
 use crate::ids::Ids;
@@ -37,6 +38,9 @@ pub struct EngineOptions {
     pub subscriber_buffer: usize,
     /// True if traces are exported. Tool hosts then get the span of their call as trace context, otherwise the caller's.
     pub traced: bool,
+    /// The time in which somebody must come back for a run that is aborted with its caller, after a restart or a failure of
+    /// the store.
+    pub caller_grace: Millis,
     /// The longest time for which a run that is told to stop waits for hosts to say if they begin its calls.
     pub offers_wait: Duration,
 }
@@ -50,6 +54,7 @@ impl Default for EngineOptions {
             subscriber_stall: Millis::secs(30),
             subscriber_buffer: 1_024,
             traced: false,
+            caller_grace: Millis::secs(30),
             offers_wait: Duration::ZERO,
         }
     }
@@ -73,6 +78,7 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) memory_waits: MemoryWaits,
     pub(in crate::engine) journal_gate: JournalGate,
     pub(in crate::engine) jobs: JobQueue,
+    pub(in crate::engine) callers: Callers,
     /// Number of subscribers that were ended because they did not read.
     pub(in crate::engine) slow_subscribers: Arc<AtomicU64>,
     /// Panics of each run's task.

@@ -46,6 +46,7 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::{Feed, FeedItem, RunHead, SubscriptionDeps};
 use crate::engine::fold::fold;
 use crate::engine::memory::journal_bytes;
+use crate::engine::run::recover::RETRY_WAIT;
 use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
 use crate::engine::session::locks::SessionLocks;
@@ -149,6 +150,7 @@ impl Engine {
             stall: deps.options.subscriber_stall,
             stop: deps.tasks.soft().clone(),
             slow: deps.slow_subscribers.clone(),
+            _caller: deps.callers.enter(key.clone()),
         };
         let is_complete = has_ended && after == last;
         let events = feed::subscribe(feed.clone(), subscription_deps, key, after, is_complete);
@@ -173,12 +175,21 @@ impl Engine {
         }
     }
 
-    /// Aborts a run in the background.
+    /// Aborts a run in the background. Retries while the store fails.
     pub fn abort_later(self, tenant: TenantId, run: RunId, cause: AbortCause) {
         let tasks = self.deps().tasks.clone();
         drop(tasks.spawn("abort", async move {
-            if let Err(error) = self.abort(&tenant, &run, cause, "").await {
-                tracing::warn!(run.id = %run, %error, "cannot abort a run");
+            loop {
+                match self.abort(&tenant, &run, cause, "").await {
+                    // The write that was to create the run failed.
+                    Ok(()) | Err(EngineError::RunNotFound | EngineError::ShuttingDown) => return,
+                    Err(error) => {
+                        tracing::warn!(run.id = %run, %error, "cannot abort a run");
+                        if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {
+                            return;
+                        }
+                    }
+                }
             }
         }));
     }

@@ -13,6 +13,7 @@ use crate::engine::feed::Feeds;
 use crate::engine::history::{HistoryCache, HistoryMemory};
 use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Executors, JobExecutor, Observer};
+use crate::engine::run::callers::Callers;
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::run::table::LiveRuns;
 use crate::engine::run::timers::{self, WakeSignal};
@@ -108,6 +109,7 @@ impl EngineParts {
                 memory_waits: MemoryWaits::default(),
                 journal_gate: JournalGate::default(),
                 jobs: JobQueue::new(job_executors),
+                callers: Callers::default(),
                 panics: RunCounts::default(),
                 store_failures: RunCounts::default(),
                 retries: RunRetries::default(),

@@ -50,6 +50,11 @@ fn starts() -> Vec<(&'static str, Event)> {
         ("started.plain", started(unlimited(RunSpec::default()), 0)),
         ("started.extended", started(unlimited(extended_spec()), 1)),
         ("started.limited", started(RunSpec::default(), 0)),
+        (
+            "started.ends_with_its_caller",
+            started(RunSpec { cancel_on_disconnect: true, ..RunSpec::default() }, 0),
+        ),
+        ("started.deadline_is_outcome", started(outcome_at_the_deadline(), 0)),
         ("started.queued", queued()),
         ("session_entered", entered(Vec::new())),
         ("session_entered.rules", entered(vec![no_weather(RuleOrigin::Session)])),

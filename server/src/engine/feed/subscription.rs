@@ -16,6 +16,7 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::Feed;
 use crate::engine::feed::item::{FeedItem, ModelAttempt, Progress};
 use crate::engine::feed::ring::{Receiver, RecvError, StallPolicy};
+use crate::engine::run::callers::CallerGuard;
 use crate::store::{Store, StretchMax};
 
 /// The most that is read from the journal at a time.
@@ -31,6 +32,8 @@ pub(in crate::engine) struct SubscriptionDeps {
     pub(in crate::engine) stop: CancellationToken,
     /// Counts subscribers that were ended because they did not read.
     pub(in crate::engine) slow: Arc<AtomicU64>,
+    /// Held as long as the stream of events.
+    pub(in crate::engine) _caller: CallerGuard,
 }
 
 /// The events after `after`, to the end of the run. None if the subscriber `is_complete`: it has the run's last event.

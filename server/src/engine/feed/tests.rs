@@ -14,6 +14,7 @@ use super::subscription::ended_attempt;
 use super::*;
 use crate::clock::TestClock;
 use crate::engine::error::EngineError;
+use crate::engine::run::callers::Callers;
 use crate::store::Store;
 use crate::store::conformance::fixture::{Owner, finished, input, plain};
 use crate::store::sqlite::SqliteStore;
@@ -81,6 +82,7 @@ impl Fixture {
             stall: Millis(1_000),
             stop: CancellationToken::new(),
             slow: Arc::default(),
+            _caller: Callers::default().enter(self.key()),
         };
         let feed = self.feeds.get_or_create(&self.key(), &self.owner.session, 16);
         subscribe(feed, deps, self.key(), Seq(after), false)

@@ -44,6 +44,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.
     pub async fn wait(&self, tenant: &TenantId, run: &RunId) -> Result<RunView, EngineError> {
+        let _caller = self.deps().callers.enter(RunKey::new(tenant.clone(), run.clone()));
         loop {
             let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
             let status = row.summary.status;

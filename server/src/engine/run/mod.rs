@@ -1,5 +1,6 @@
 //! One live run: its task, how the task starts and starts again, and what reaches it.
 
+pub(in crate::engine) mod callers;
 pub(in crate::engine) mod recover;
 pub(in crate::engine) mod retries;
 pub(in crate::engine) mod spawn;

@@ -162,6 +162,7 @@ impl Engine {
         // before the step is durable.
         task.permit.set_live(mailbox);
         let effects = task.take_over().await?;
+        self.await_caller(task.permit.key(), task.machine.state());
         self.launch(task, effects);
         Ok(())
     }

@@ -109,6 +109,7 @@ impl Engine {
             match task.write(None, Some(last_entry)).await {
                 Ok(()) => {
                     task.permit.set_live(mailbox);
+                    self.await_caller(task.permit.key(), task.machine.state());
                     self.launch(task, step.effects);
                     // The next run in the queue may have been queued to interrupt this one.
                     self.advance_queue_later(&tenant, session);

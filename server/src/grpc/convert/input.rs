@@ -144,6 +144,7 @@ fn messages(input: &wire::RunInput, bad: &mut Violations) -> Vec<SharedMessage> 
 }
 
 fn spec(mut spec: RunSpec, models: &dyn Models, mut input: wire::RunInput, bad: &mut Violations) -> RunSpec {
+    spec.cancel_on_disconnect = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
     if let Some(model) = input.model.take() {
         spec.model = model;
     }

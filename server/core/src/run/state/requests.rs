@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{RequestId, RunId, Seq};
 use crate::run::state::RunState;
+use crate::run::status::RunStatus;
 use crate::tool::Digest;
 
 /// The ids of requests that were carried out, by kind.
@@ -27,6 +28,15 @@ pub struct StepRequest {
 }
 
 impl RunState {
+    /// True if the run has ever waited for somebody outside: a human, an operator or a caller of `Step`.
+    #[must_use]
+    pub fn has_waited_for_somebody(&self) -> bool {
+        self.spec.stepped
+            || !self.questions.asked.is_empty()
+            || !self.carried_out.resumed.is_empty()
+            || self.status().is_some_and(RunStatus::is_interrupted)
+    }
+
     /// True if this call of `ResumeRun` was carried out.
     #[must_use]
     pub fn was_resumed_by(&self, request: &str) -> bool {
