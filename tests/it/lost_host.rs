@@ -102,6 +102,22 @@ async fn an_unsafe_call_at_its_deadline_waits_for_its_late_result() {
 }
 
 #[tokio::test]
+async fn an_unsafe_call_times_out_if_the_operator_says_that_this_is_an_outcome() {
+    let model = Model::start().await;
+    let policy = "[agents.default.tool_policy]\ndeadline_is_outcome = [\"job\"]\n";
+    let server = TestServer::with(&model, policy).await;
+    let mut host = RawHost::welcomed(&server, "h1", vec![impatient()]).await;
+    model.asks("job", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    overdue_call(&mut host, &mut events).await;
+    let events = events.rest().await;
+    assert!(!names(&events).contains(&"human_requested"), "nothing is in doubt");
+    let result = &results(&events)[0];
+    assert_eq!(result.status(), ToolStatus::TimedOut);
+    assert!(result.output.contains("may have taken effect"), "{}", result.output);
+}
+
+#[tokio::test]
 async fn an_unsafe_call_that_was_not_begun_times_out() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;

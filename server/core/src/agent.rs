@@ -162,6 +162,10 @@ pub struct ToolPolicy {
     /// True if the model is offered the built-in tool `ask_human`.
     #[serde(skip_serializing_if = "is_default")]
     pub ask_human: bool,
+    /// Tools whose deadline is an outcome, although they do not declare that: an UNSAFE call is timed out at its deadline, and
+    /// not in doubt.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deadline_is_outcome: Vec<String>,
     /// What may widen the run's rights. Absent in journals of earlier versions, whose runs keep the rights they had.
     #[serde(default = "Widening::unlimited", skip_serializing_if = "Widening::is_unlimited")]
     pub widening: Widening,
@@ -177,6 +181,7 @@ impl Default for ToolPolicy {
             require_approval_by_default: false,
             rules: Vec::new(),
             ask_human: false,
+            deadline_is_outcome: Vec::new(),
             widening: Widening::default(),
         }
     }

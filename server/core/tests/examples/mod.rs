@@ -476,6 +476,12 @@ fn totals() -> Totals {
     }
 }
 
+fn outcome_at_the_deadline() -> RunSpec {
+    let tool_policy =
+        ToolPolicy { deadline_is_outcome: vec!["wait_for_mail".to_owned()], ..ToolPolicy::default() };
+    RunSpec { tool_policy, ..RunSpec::default() }
+}
+
 /// As in journals that were written before the configuration limited the rules of requests and approvals.
 fn unlimited(mut spec: RunSpec) -> RunSpec {
     spec.tool_policy.widening = Widening::UNLIMITED;

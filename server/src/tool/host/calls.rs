@@ -122,20 +122,21 @@ impl RemoteTools {
         };
         // Checked outside the lock, because a large document takes a while.
         match tool.schema.check(&call.arguments) {
-            Ok(()) => self.ready_facts(&tool, &call.arguments),
+            Ok(()) => self.ready_facts(spec, &tool, &call.arguments),
             Err(message) => CallFacts::Rejected { message },
         }
     }
 
-    fn ready_facts(&self, tool: &Tool, arguments: &str) -> CallFacts {
+    fn ready_facts(&self, spec: &RunSpec, tool: &Tool, arguments: &str) -> CallFacts {
         let declared = &tool.declaration;
+        let by_operator = spec.tool_policy.deadline_is_outcome.contains(&declared.name);
         CallFacts::Ready {
             effect: declared.effect,
             requires_approval: declared.requires_approval,
             timeout: declared.timeout.unwrap_or(self.options().call_timeout),
             requires_runtime: declared.requires_runtime,
             title: title(&declared.title, arguments),
-            deadline_is_outcome: declared.deadline_is_outcome,
+            deadline_is_outcome: declared.deadline_is_outcome || by_operator,
         }
     }
 
