@@ -107,6 +107,23 @@ pub const CONTEXT_TOTAL_BYTES_MAX: usize = 256 * 1024;
 /// Size of the messages that a planner gets, or a context source that remembers finished runs.
 pub const EXTENSION_MESSAGES_BYTES_MAX: usize = 1024 * 1024;
 
+/// Each of a run's limits on a number: iterations, rounds, failures, messages.
+pub const RUN_COUNT_MAX: u32 = 1_000_000;
+/// Longest duration of a run, and longest time that a question stays open, in milliseconds: a year.
+pub const RUN_MILLIS_MAX: u64 = 365 * 24 * 60 * 60 * 1_000;
+/// Longest bound of the first wait before a retry of a model call, in milliseconds: an hour.
+pub const INITIAL_BACKOFF_MILLIS_MAX: u64 = 60 * 60 * 1_000;
+/// Longest wait before a retry of a model call, in milliseconds: a day.
+pub const BACKOFF_MILLIS_MAX: u64 = 24 * 60 * 60 * 1_000;
+/// Number of retries of a model call.
+pub const MODEL_RETRIES_MAX: u32 = 1_000;
+/// Highest sampling temperature.
+pub const TEMPERATURE_MAX: f64 = 2.0;
+/// Number of tokens that a model may be asked for in one response.
+pub const OUTPUT_TOKENS_MAX: u32 = 10_000_000;
+/// Number of messages at the end that a compaction may be told to keep.
+pub const KEEP_RECENT_MAX: u32 = 10_000;
+
 const _: () = assert!(
     MODEL_MESSAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX
         && INPUT_MESSAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX

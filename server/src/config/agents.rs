@@ -5,7 +5,9 @@ use agentloop_core::agent::{
     ResponseSchema, RetryPolicy, RunSpec, ToolChoice, ToolPolicy,
 };
 use agentloop_core::limits::{
-    CALLS_PER_MESSAGE_MAX, ID_BYTES_MAX, TOOL_NAME_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX,
+    BACKOFF_MILLIS_MAX, CALLS_PER_MESSAGE_MAX, ID_BYTES_MAX, INITIAL_BACKOFF_MILLIS_MAX, KEEP_RECENT_MAX,
+    MODEL_RETRIES_MAX, OUTPUT_TOKENS_MAX, RUN_COUNT_MAX, RUN_MILLIS_MAX, TEMPERATURE_MAX,
+    TOOL_NAME_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX,
 };
 use agentloop_core::policy::Widening;
 use agentloop_core::time::Millis;
@@ -18,7 +20,6 @@ use super::section::Section;
 const MILLISECOND: Millis = Millis(1);
 const HOUR: Millis = Millis::secs(60 * 60);
 const DAY: Millis = Millis::secs(24 * 60 * 60);
-const YEAR: Millis = Millis::secs(365 * 24 * 60 * 60);
 
 /// Reads one agent. `providers` are the configured providers that its model may name.
 pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str]) -> RunSpec {
@@ -37,7 +38,8 @@ pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str
         retry: section.section("retry", retry),
         options: section.section("options", options),
         timeouts: section.section("timeouts", timeouts),
-        approval_timeout: section.get_some_within("approval_timeout", Millis::secs(1)..=YEAR),
+        approval_timeout: section
+            .get_some_within("approval_timeout", Millis::secs(1)..=Millis(RUN_MILLIS_MAX)),
         // Set from `[runs]`, because it is the same for every agent.
         in_doubt_timeout: None,
         runtime_init_data: section.get_json("runtime_init_data"),
@@ -56,12 +58,12 @@ pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str
 fn context(section: &mut Section<'_, '_>, providers: &[&str]) -> ContextPolicy {
     let default = ContextPolicy::default();
     ContextPolicy {
-        max_messages: section.get_some_within("max_messages", 2..=1_000_000),
+        max_messages: section.get_some_within("max_messages", 2..=RUN_COUNT_MAX),
         max_tokens: section.get_some_within("max_tokens", 1..=u64::MAX),
         strategy: section
             .get_checked("strategy", None, |name: String| tool_name(&name).map(|()| name))
             .unwrap_or(default.strategy),
-        keep_recent: section.get_within("keep_recent", default.keep_recent, 1..=10_000),
+        keep_recent: section.get_within("keep_recent", default.keep_recent, 1..=KEEP_RECENT_MAX),
         summary_model: section.get_checked("summary_model", None, |model| known_model(model, providers)),
     }
 }
@@ -123,13 +125,13 @@ fn limits(section: &mut Section<'_, '_>) -> LoopLimits {
         max_iterations: section.get_within(
             "max_iterations",
             LoopLimits::default().max_iterations,
-            1..=1_000_000,
+            1..=RUN_COUNT_MAX,
         ),
-        max_tool_rounds: section.get_some_within("max_tool_rounds", 0..=1_000_000),
-        max_run_duration: section.get_some_within("max_run_duration", MILLISECOND..=YEAR),
+        max_tool_rounds: section.get_some_within("max_tool_rounds", 0..=RUN_COUNT_MAX),
+        max_run_duration: section.get_some_within("max_run_duration", MILLISECOND..=Millis(RUN_MILLIS_MAX)),
         max_tokens: section.get_some_within("max_tokens", 1..=u64::MAX),
-        max_consecutive_failures: section.get_some_within("max_consecutive_failures", 1..=1_000_000),
-        max_repeated_calls: section.get_some_within("max_repeated_calls", 1..=1_000_000),
+        max_consecutive_failures: section.get_some_within("max_consecutive_failures", 1..=RUN_COUNT_MAX),
+        max_repeated_calls: section.get_some_within("max_repeated_calls", 1..=RUN_COUNT_MAX),
         max_cost_micros: section.get_some_within("max_cost_micros", 1..=u64::MAX),
     }
 }
@@ -140,9 +142,17 @@ fn retry(section: &mut Section<'_, '_>) -> RetryPolicy {
     let preset =
         section.get_choice("preset", Some("standard"), &presets).unwrap_or(Preset::Standard).policy();
     let policy = RetryPolicy {
-        max_retries: section.get_within("max_retries", preset.max_retries, 0..=1_000),
-        initial_backoff: section.get_within("initial_backoff", preset.initial_backoff, MILLISECOND..=HOUR),
-        max_backoff: section.get_within("max_backoff", preset.max_backoff, MILLISECOND..=DAY),
+        max_retries: section.get_within("max_retries", preset.max_retries, 0..=MODEL_RETRIES_MAX),
+        initial_backoff: section.get_within(
+            "initial_backoff",
+            preset.initial_backoff,
+            MILLISECOND..=Millis(INITIAL_BACKOFF_MILLIS_MAX),
+        ),
+        max_backoff: section.get_within(
+            "max_backoff",
+            preset.max_backoff,
+            MILLISECOND..=Millis(BACKOFF_MILLIS_MAX),
+        ),
         jitter: section.get_or("jitter", preset.jitter),
         pause_when_exhausted: section.get_or("pause_when_exhausted", preset.pause_when_exhausted),
     };
@@ -179,9 +189,9 @@ fn options(section: &mut Section<'_, '_>) -> ModelOptions {
         ("high", ReasoningEffort::High),
     ];
     ModelOptions {
-        temperature: section.get_some_within("temperature", 0.0..=2.0),
+        temperature: section.get_some_within("temperature", 0.0..=TEMPERATURE_MAX),
         top_p: section.get_some_within("top_p", 0.0..=1.0),
-        max_output_tokens: section.get_some_within("max_output_tokens", 1..=10_000_000),
+        max_output_tokens: section.get_some_within("max_output_tokens", 1..=OUTPUT_TOKENS_MAX),
         stop: section.get_list("stop", |_| Ok(())).unwrap_or_default(),
         tool_choice: section.get_checked("tool_choice", None, tool_choice),
         reasoning_effort: section.get_choice("reasoning_effort", None, &efforts),

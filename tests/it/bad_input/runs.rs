@@ -115,7 +115,7 @@ const INPUTS: &[Case] = &[
     (
         |input| {
             input.retry_policy = Some(wire::RetryPolicy {
-                max_retries: Some(101),
+                max_retries: Some(1_001),
                 initial_backoff: seconds(0),
                 max_backoff: seconds(-1),
                 pause_when_exhausted: None,
@@ -144,6 +144,47 @@ const INPUTS: &[Case] = &[
             "input.model_options.max_output_tokens",
             "input.model_options.stop",
             "input.model_options.provider_options_json",
+        ],
+    ),
+    (
+        |input| {
+            // Beyond what the configuration takes.
+            input.tool_policy = Some(wire::ToolPolicy { max_parallel: Some(129), ..Default::default() });
+            input.approval_timeout_seconds = Some(u32::MAX);
+            input.retry_policy = Some(wire::RetryPolicy {
+                initial_backoff: seconds(3_601),
+                max_backoff: seconds(86_401),
+                ..Default::default()
+            });
+            input.loop_limits = Some(wire::LoopLimits {
+                max_iterations: Some(1_000_001),
+                max_run_duration: seconds(i64::MAX),
+                max_tokens: Some(0),
+                ..Default::default()
+            });
+            input.model_options = Some(wire::ModelOptions {
+                temperature: Some(2.1),
+                max_output_tokens: Some(10_000_001),
+                ..Default::default()
+            });
+            input.context_policy = Some(wire::ContextPolicy {
+                max_messages: Some(1_000_001),
+                keep_recent: Some(10_001),
+                ..Default::default()
+            });
+        },
+        &[
+            "input.context_policy.max_messages",
+            "input.context_policy.keep_recent",
+            "input.tool_policy.max_parallel",
+            "input.loop_limits.max_iterations",
+            "input.loop_limits.max_run_duration",
+            "input.loop_limits.max_tokens",
+            "input.retry_policy.initial_backoff",
+            "input.retry_policy.max_backoff",
+            "input.model_options.temperature",
+            "input.model_options.max_output_tokens",
+            "input.approval_timeout_seconds",
         ],
     ),
     (

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use agentloop_core::agent::{ContextPolicy, RunSpec};
 use agentloop_core::context::prompt::{InstructionFile, assemble};
-use agentloop_core::limits::{SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX};
+use agentloop_core::limits::{KEEP_RECENT_MAX, RUN_COUNT_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_proto::v1 as wire;
 
+use super::input::within;
 use crate::grpc::status::Violations;
 use crate::model::Models;
 
@@ -73,24 +74,16 @@ fn environment(facts: BTreeMap<String, String>, bad: &mut Violations) -> BTreeMa
 
 fn context_policy(to: &mut ContextPolicy, policy: wire::ContextPolicy, bad: &mut Violations) {
     const FIELD: &str = "input.context_policy";
-    if policy.max_messages.is_some_and(|max| max < 2) {
-        bad.add(format!("{FIELD}.max_messages"), "must be at least 2");
-    }
-    to.max_messages = policy.max_messages.or(to.max_messages);
-    if policy.max_tokens == Some(0) {
-        bad.add(format!("{FIELD}.max_tokens"), "must be at least 1");
-    }
-    to.max_tokens = policy.max_tokens.or(to.max_tokens);
+    let messages = within(&format!("{FIELD}.max_messages"), policy.max_messages, 2..=RUN_COUNT_MAX, bad);
+    to.max_messages = messages.or(to.max_messages);
+    let tokens = within(&format!("{FIELD}.max_tokens"), policy.max_tokens, 1..=u64::MAX, bad);
+    to.max_tokens = tokens.or(to.max_tokens);
     if let Some(strategy) = policy.strategy {
         name(&format!("{FIELD}.strategy"), &strategy, bad);
         to.strategy = strategy;
     }
-    if let Some(keep) = policy.keep_recent {
-        if keep == 0 {
-            bad.add(format!("{FIELD}.keep_recent"), "must be at least 1");
-        }
-        to.keep_recent = keep;
-    }
+    let keep = within(&format!("{FIELD}.keep_recent"), policy.keep_recent, 1..=KEEP_RECENT_MAX, bad);
+    to.keep_recent = keep.unwrap_or(to.keep_recent);
     if let Some(model) = policy.summary_model {
         if !model.contains('/') || model.len() > SHORT_TEXT_BYTES_MAX {
             bad.add(format!("{FIELD}.summary_model"), "must be provider/model");

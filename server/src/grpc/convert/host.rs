@@ -340,9 +340,12 @@ fn cancel_ack(frame: &v1::CancelAck) -> Parsed<HostFrame> {
     Ok(HostFrame::CancelAck { call, outcome })
 }
 
+/// As [`super::millis`], but zero is a duration.
 fn millis(duration: prost_types::Duration) -> Result<Millis, String> {
-    let length = std::time::Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())?;
-    u64::try_from(length.as_millis()).map(Millis).map_err(|_| "is too long".to_owned())
+    match duration {
+        prost_types::Duration { seconds: 0, nanos: 0 } => Ok(Millis(0)),
+        other => super::millis(&other).map_err(str::to_owned),
+    }
 }
 
 #[cfg(test)]

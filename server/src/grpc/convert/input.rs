@@ -1,6 +1,7 @@
 //! Turns a `RunInput` into a request to start a run. Checks every field and reports all violations together.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use agentloop_core::agent::{
@@ -8,7 +9,9 @@ use agentloop_core::agent::{
 };
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::limits::{
-    INPUT_MESSAGE_BYTES_MAX, INPUT_MESSAGES_MAX, LABELS_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX,
+    BACKOFF_MILLIS_MAX, CALLS_PER_MESSAGE_MAX, INITIAL_BACKOFF_MILLIS_MAX, INPUT_MESSAGE_BYTES_MAX,
+    INPUT_MESSAGES_MAX, LABELS_MAX, MODEL_RETRIES_MAX, OUTPUT_TOKENS_MAX, RUN_COUNT_MAX, RUN_MILLIS_MAX,
+    SHORT_TEXT_BYTES_MAX, TEMPERATURE_MAX, TOOL_NAME_BYTES_MAX,
 };
 use agentloop_core::message::{Message, Role, SharedMessage};
 use agentloop_core::time::Millis;
@@ -182,10 +185,10 @@ fn spec(mut spec: RunSpec, models: &dyn Models, mut input: wire::RunInput, bad: 
         model_options(&mut spec.options, options, bad);
     }
     if let Some(seconds) = input.approval_timeout_seconds {
-        if seconds == 0 {
-            bad.add("input.approval_timeout_seconds", "must be at least 1");
-        }
-        spec.approval_timeout = Some(Millis::secs(u64::from(seconds)));
+        let length = Millis::secs(u64::from(seconds));
+        let seconds_max = RUN_MILLIS_MAX / 1_000;
+        within("input.approval_timeout_seconds", Some(u64::from(seconds)), 1..=seconds_max, bad);
+        spec.approval_timeout = Some(length);
     }
     spec.runtime_init_data =
         object("input.runtime_init_data_json", input.runtime_init_data_json, spec.runtime_init_data, bad);
@@ -251,7 +254,8 @@ pub(in crate::grpc) fn tool_policy(
     if let Some(list) = policy.allow_list {
         to.allow_list = Some(tool_names(&format!("{field}.allow_list.names"), list.names, bad));
     }
-    if let Some(max) = positive(&format!("{field}.max_parallel"), policy.max_parallel, bad) {
+    let parallel_max = u32::try_from(CALLS_PER_MESSAGE_MAX).unwrap_or(u32::MAX);
+    if let Some(max) = within(&format!("{field}.max_parallel"), policy.max_parallel, 1..=parallel_max, bad) {
         to.max_parallel = max;
     }
     if policy.max_calls_per_run.is_some() {
@@ -284,47 +288,65 @@ pub(in crate::grpc) fn tool_policy(
 
 fn loop_limits(to: &mut LoopLimits, limits: &wire::LoopLimits, bad: &mut Violations) {
     const FIELD: &str = "input.loop_limits";
-    if let Some(max) = positive(&format!("{FIELD}.max_iterations"), limits.max_iterations, bad) {
-        to.max_iterations = max;
-    }
-    to.max_tool_rounds = limits.max_tool_rounds.or(to.max_tool_rounds);
-    if let Some(length) = &limits.max_run_duration {
-        to.max_run_duration = bad.take(&format!("{FIELD}.max_run_duration"), millis(length));
-    }
-    to.max_tokens = limits.max_tokens.or(to.max_tokens);
-    to.max_cost_micros = limits.max_cost_micros.or(to.max_cost_micros);
-    let failures = limits.max_consecutive_failures;
-    to.max_consecutive_failures =
-        positive(&format!("{FIELD}.max_consecutive_failures"), failures, bad).or(to.max_consecutive_failures);
-    let repeated = limits.max_repeated_calls;
-    to.max_repeated_calls =
-        positive(&format!("{FIELD}.max_repeated_calls"), repeated, bad).or(to.max_repeated_calls);
+    let count = |field: &str, value: Option<u32>, least: u32, bad: &mut Violations| {
+        within(&format!("{FIELD}.{field}"), value, least..=RUN_COUNT_MAX, bad)
+    };
+    to.max_iterations = count("max_iterations", limits.max_iterations, 1, bad).unwrap_or(to.max_iterations);
+    to.max_tool_rounds = count("max_tool_rounds", limits.max_tool_rounds, 0, bad).or(to.max_tool_rounds);
+    let longest = Millis(RUN_MILLIS_MAX);
+    let length = length(&format!("{FIELD}.max_run_duration"), limits.max_run_duration.as_ref(), longest, bad);
+    to.max_run_duration = length.or(to.max_run_duration);
+    let failures = count("max_consecutive_failures", limits.max_consecutive_failures, 1, bad);
+    to.max_consecutive_failures = failures.or(to.max_consecutive_failures);
+    let repeated = count("max_repeated_calls", limits.max_repeated_calls, 1, bad);
+    to.max_repeated_calls = repeated.or(to.max_repeated_calls);
+    let tokens = within(&format!("{FIELD}.max_tokens"), limits.max_tokens, 1..=u64::MAX, bad);
+    to.max_tokens = tokens.or(to.max_tokens);
+    let cost = within(&format!("{FIELD}.max_cost_micros"), limits.max_cost_micros, 1..=u64::MAX, bad);
+    to.max_cost_micros = cost.or(to.max_cost_micros);
 }
 
-fn positive(field: &str, value: Option<u32>, bad: &mut Violations) -> Option<u32> {
-    if value == Some(0) {
-        bad.add(field, "must be at least 1");
+/// A number of the request. It has the same bounds as the key of the configuration that it replaces.
+pub(super) fn within<T: PartialOrd + Copy + std::fmt::Display>(
+    field: &str,
+    value: Option<T>,
+    bounds: RangeInclusive<T>,
+    bad: &mut Violations,
+) -> Option<T> {
+    let value = value?;
+    if value < *bounds.start() {
+        bad.add(field, format!("must be at least {}", bounds.start()));
+    } else if !bounds.contains(&value) {
+        bad.add(field, format!("must be at most {}", bounds.end()));
     }
-    value
+    Some(value)
+}
+
+/// A length of time of the request, above zero.
+fn length(
+    field: &str,
+    given: Option<&prost_types::Duration>,
+    longest: Millis,
+    bad: &mut Violations,
+) -> Option<Millis> {
+    let length = bad.take(field, millis(given?))?;
+    if length > longest {
+        bad.add(field, format!("must be at most {} s", longest.0 / 1_000));
+    }
+    Some(length)
 }
 
 fn retry_policy(to: &mut RetryPolicy, retry: &wire::RetryPolicy, bad: &mut Violations) {
-    const RETRIES_MAX: u32 = 100;
-    if let Some(max) = retry.max_retries {
-        if max > RETRIES_MAX {
-            bad.add("input.retry_policy.max_retries", format!("must be at most {RETRIES_MAX}"));
-        }
-        to.max_retries = max;
-    }
-    let mut wait = |field: &str, length: &Option<prost_types::Duration>, to: &mut Millis| {
-        if let Some(length) = length
-            && let Some(length) = bad.take(field, millis(length))
-        {
-            *to = length;
-        }
+    const FIELD: &str = "input.retry_policy";
+    let max = within(&format!("{FIELD}.max_retries"), retry.max_retries, 0..=MODEL_RETRIES_MAX, bad);
+    to.max_retries = max.unwrap_or(to.max_retries);
+    let mut wait = |field: &str, given: &Option<prost_types::Duration>, longest: u64| {
+        length(&format!("{FIELD}.{field}"), given.as_ref(), Millis(longest), bad)
     };
-    wait("input.retry_policy.initial_backoff", &retry.initial_backoff, &mut to.initial_backoff);
-    wait("input.retry_policy.max_backoff", &retry.max_backoff, &mut to.max_backoff);
+    let initial = wait("initial_backoff", &retry.initial_backoff, INITIAL_BACKOFF_MILLIS_MAX);
+    to.initial_backoff = initial.unwrap_or(to.initial_backoff);
+    let longest = wait("max_backoff", &retry.max_backoff, BACKOFF_MILLIS_MAX);
+    to.max_backoff = longest.unwrap_or(to.max_backoff);
     if let Some(pause) = retry.pause_when_exhausted {
         to.pause_when_exhausted = pause;
     }
@@ -334,8 +356,8 @@ fn model_options(to: &mut ModelOptions, options: wire::ModelOptions, bad: &mut V
     const FIELD: &str = "input.model_options";
     let effort = options.reasoning_effort();
     if let Some(temperature) = options.temperature {
-        if !(0.0..=10.0).contains(&temperature) {
-            bad.add(format!("{FIELD}.temperature"), "must be between 0 and 10");
+        if !(0.0..=TEMPERATURE_MAX).contains(&temperature) {
+            bad.add(format!("{FIELD}.temperature"), format!("must be between 0 and {TEMPERATURE_MAX}"));
         }
         to.temperature = Some(temperature);
     }
@@ -345,8 +367,9 @@ fn model_options(to: &mut ModelOptions, options: wire::ModelOptions, bad: &mut V
         }
         to.top_p = Some(top_p);
     }
-    to.max_output_tokens = positive(&format!("{FIELD}.max_output_tokens"), options.max_output_tokens, bad)
-        .or(to.max_output_tokens);
+    let tokens = options.max_output_tokens;
+    let tokens = within(&format!("{FIELD}.max_output_tokens"), tokens, 1..=OUTPUT_TOKENS_MAX, bad);
+    to.max_output_tokens = tokens.or(to.max_output_tokens);
     if options.stop.len() > STOP_MAX || options.stop.iter().any(String::is_empty) {
         bad.add(format!("{FIELD}.stop"), format!("must be at most {STOP_MAX} texts, none of them empty"));
     }

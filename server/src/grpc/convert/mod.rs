@@ -17,22 +17,29 @@ pub mod session;
 use agentloop_core::limits::{JSON_DEPTH_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_core::time::{Millis, Timestamp};
 
-/// Converts a time in milliseconds to the protobuf type.
+/// The last time that protobuf can express, the end of the year 9999. Other languages refuse a message with a later one.
+const TIMESTAMP_MAX: Timestamp = Timestamp(253_402_300_799_999);
+/// The longest duration that protobuf can express, about 10,000 years.
+const DURATION_MAX: Millis = Millis(315_576_000_000_000);
+
+/// Converts a time in milliseconds to the protobuf type. A time beyond protobuf's range becomes its last one.
 #[must_use]
 pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
-    prost_types::Timestamp {
-        seconds: i64::try_from(at.0 / 1_000).unwrap_or(i64::MAX),
-        nanos: i32::try_from(at.0 % 1_000 * 1_000_000).unwrap_or_default(),
-    }
+    let (seconds, nanos) = parts(at.min(TIMESTAMP_MAX).0);
+    prost_types::Timestamp { seconds, nanos }
 }
 
-/// Converts a duration in milliseconds to the protobuf type.
+/// Converts a duration in milliseconds to the protobuf type. One beyond protobuf's range becomes its longest one.
 #[must_use]
 pub fn duration(length: Millis) -> prost_types::Duration {
-    prost_types::Duration {
-        seconds: i64::try_from(length.0 / 1_000).unwrap_or(i64::MAX),
-        nanos: i32::try_from(length.0 % 1_000 * 1_000_000).unwrap_or_default(),
-    }
+    let (seconds, nanos) = parts(length.min(DURATION_MAX).0);
+    prost_types::Duration { seconds, nanos }
+}
+
+/// Seconds and nanoseconds.
+fn parts(millis: u64) -> (i64, i32) {
+    let seconds = i64::try_from(millis / 1_000).unwrap_or(i64::MAX);
+    (seconds, i32::try_from(millis % 1_000 * 1_000_000).unwrap_or_default())
 }
 
 /// Parses a duration from a request, rounded up to milliseconds.
@@ -42,8 +49,14 @@ pub fn duration(length: Millis) -> prost_types::Duration {
 pub fn millis(length: &prost_types::Duration) -> Result<Millis, &'static str> {
     let seconds = u64::try_from(length.seconds).map_err(|_| "must not be negative")?;
     let nanos = u64::try_from(length.nanos).map_err(|_| "must not be negative")?;
+    if nanos >= 1_000_000_000 {
+        return Err("must have less than 1,000,000,000 nanos");
+    }
     match seconds.saturating_mul(1_000).saturating_add(nanos.div_ceil(1_000_000)) {
         0 => Err("must be longer than zero"),
+        total if total > DURATION_MAX.0 => {
+            Err("must be at most 315,576,000,000 s, the longest duration of protobuf")
+        }
         total => Ok(Millis(total)),
     }
 }
@@ -83,5 +96,34 @@ pub fn short(text: String) -> Result<String, String> {
         Err(format!("must be at most {SHORT_TEXT_BYTES_MAX} bytes"))
     } else {
         Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_stay_within_what_protobuf_can_express() {
+        let end = prost_types::Timestamp { seconds: 253_402_300_799, nanos: 999_000_000 };
+        let longest = prost_types::Duration { seconds: 315_576_000_000, nanos: 0 };
+        for beyond in [u64::MAX, u64::MAX / 2, 400_000_000_000_000] {
+            assert_eq!(timestamp(Timestamp(beyond)), end);
+            assert_eq!(duration(Millis(beyond)), longest);
+        }
+        assert_eq!(timestamp(Timestamp(1_500)), prost_types::Timestamp { seconds: 1, nanos: 500_000_000 });
+        assert_eq!(duration(Millis(1_500)), prost_types::Duration { seconds: 1, nanos: 500_000_000 });
+    }
+
+    #[test]
+    fn durations_of_requests_are_protobufs() {
+        let read = |seconds, nanos| millis(&prost_types::Duration { seconds, nanos });
+        assert_eq!(read(315_576_000_000, 0), Ok(DURATION_MAX));
+        assert_eq!(read(0, 1), Ok(Millis(1)));
+        for (seconds, nanos) in
+            [(315_576_000_000, 1), (i64::MAX, 0), (i64::MIN, 0), (1, -1), (1, 1_000_000_000), (1, i32::MAX)]
+        {
+            assert!(read(seconds, nanos).is_err(), "{seconds} s, {nanos} ns");
+        }
     }
 }
