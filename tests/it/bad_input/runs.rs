@@ -296,6 +296,22 @@ async fn names_in_a_run_must_exist() {
 }
 
 #[tokio::test]
+async fn limits_and_choices_that_mean_nothing() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let limits = wire::LoopLimits { max_cost_micros: Some(1), ..Default::default() };
+    let choice = wire::tool_choice::Choice::Name("nothing".to_owned());
+    let tool_choice = Some(wire::ToolChoice { choice: Some(choice) });
+    let options = wire::ModelOptions { tool_choice, ..Default::default() };
+    let input = wire::RunInput { loop_limits: Some(limits), model_options: Some(options), ..prompt("hi") };
+    for status in refused(&server, Some(input)).await {
+        let fields = ["input.loop_limits.max_cost_micros", "input.model_options.tool_choice.name"];
+        assert_invalid(Err::<(), _>(status), &fields);
+    }
+    assert_untouched(&server, &model).await;
+}
+
+#[tokio::test]
 async fn a_message_over_the_limit() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use agentloop_core::agent::RunSpec;
+use agentloop_core::agent::{RunSpec, ToolChoice};
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::run::input::AbortCause;
@@ -104,7 +104,7 @@ impl AgentLoopService {
         let name = agent_name(&input);
         let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
         let request = start_request(tenant.clone(), agent, &*self.models, input, identity)?;
-        self.check(&request.spec)?;
+        self.check(tenant, &request.spec)?;
         Ok(request)
     }
 
@@ -113,8 +113,9 @@ impl AgentLoopService {
         Ok(self.engine.join(tenant, run, digest, *on_busy).await?)
     }
 
-    /// Checks that the model and the compaction strategy that a run names exist.
-    fn check(&self, spec: &RunSpec) -> Result<(), Status> {
+    /// Checks that the model, the tool and the compaction strategy that a run names exist, and that its cost can be known if
+    /// it has a limit.
+    fn check(&self, tenant: &TenantId, spec: &RunSpec) -> Result<(), Status> {
         for model in [Some(&spec.model), spec.context.summary_model.as_ref()].into_iter().flatten() {
             self.models.resolve(model).map_err(|error| model_not_configured(error.to_string()))?;
         }
@@ -123,7 +124,20 @@ impl AgentLoopService {
             let problem = format!("no strategy is named {strategy:?}; there is {}", STRATEGIES.join(", "));
             return Err(Violations::single("input.context_policy.strategy", problem));
         }
-        Ok(())
+        let mut bad = Violations::default();
+        for model in [Some(&spec.model), spec.context.summary_model.as_ref()].into_iter().flatten() {
+            if spec.limits.max_cost_micros.is_some() && self.models.facts(model).prices.is_none() {
+                let problem = format!("needs the prices of {model}, which the configuration does not have");
+                bad.add("input.loop_limits.max_cost_micros", problem);
+            }
+        }
+        if let Some(ToolChoice::Named(name)) = &spec.options.tool_choice
+            && !self.engine.tools().offered(tenant, spec).tools.iter().any(|tool| tool.name == *name)
+        {
+            let problem = format!("no tool that the run is offered is named {name:?}");
+            bad.add("input.model_options.tool_choice.name", problem);
+        }
+        bad.check()
     }
 
     /// Refuses an `after_seq` beyond the run's last event before the run is started.
