@@ -1,5 +1,6 @@
 //! Calls a run's hooks before and after tool calls.
 
+use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
 use agentloop_core::message::{Image, ToolCall, ToolResult, ToolStatus};
 use agentloop_core::run::input::{CallFacts, CallOutcome, Hooked, Input};
 use agentloop_core::run::state::RoundCall;
@@ -27,7 +28,30 @@ pub(in crate::engine) async fn before_tools(
     facts: Vec<CallFacts>,
 ) -> (Vec<CallFacts>, Vec<Hooked>) {
     let each = calls.iter().zip(facts).map(|(call, facts)| before_tool(extensions, call, facts));
-    join_all(each).await.into_iter().unzip()
+    let mut judged = join_all(each).await;
+    reject_beyond(MODEL_MESSAGE_BYTES_MAX, &mut judged);
+    judged.into_iter().unzip()
+}
+
+/// Rejects the calls whose changed arguments do not fit with those before them. Unchanged arguments are bounded as part of
+/// the model's message; changed ones stay within the same bound, so that a run's open questions can be shown together.
+fn reject_beyond(bytes_max: usize, judged: &mut [(CallFacts, Hooked)]) {
+    let mut bytes = 0;
+    for (facts, hooked) in judged {
+        let Some(arguments) = &hooked.arguments else { continue };
+        bytes += arguments.len();
+        if bytes > bytes_max {
+            bytes -= arguments.len();
+            hooked.arguments = None;
+            let message = format!(
+                "the hooks changed the arguments of this message's calls to more than {bytes_max} bytes"
+            );
+            if let Some(last) = hooked.applied.last_mut() {
+                last.error = Some(message.clone());
+            }
+            *facts = CallFacts::Rejected { message };
+        }
+    }
 }
 
 async fn before_tool(extensions: &RunExtensions, call: &ToolCall, facts: CallFacts) -> (CallFacts, Hooked) {
@@ -109,5 +133,24 @@ fn text_of(outcome: &mut CallOutcome) -> &mut String {
     match outcome {
         CallOutcome::Succeeded { output, .. } => output,
         CallOutcome::Failed { message, .. } | CallOutcome::Rejected { message } => message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_arguments_are_bounded_together() {
+        let changed = |bytes: usize| {
+            let hooked = Hooked { arguments: (bytes > 0).then(|| "x".repeat(bytes)), ..Hooked::default() };
+            (CallFacts::AsksHuman, hooked)
+        };
+        let mut judged = [6, 0, 5, 4, 1].map(changed);
+        reject_beyond(10, &mut judged);
+        let rejected = judged.each_ref().map(|(facts, _)| matches!(facts, CallFacts::Rejected { .. }));
+        assert_eq!(rejected, [false, false, true, false, true]);
+        let left = judged.map(|(_, hooked)| hooked.arguments.map_or(0, |arguments| arguments.len()));
+        assert_eq!(left, [6, 0, 0, 4, 0]);
     }
 }

@@ -2,11 +2,13 @@
 
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{HostId, RunId};
+use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::state::{CallState, RoundCall, RunState};
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
 use agentloop_core::run::view::{WaitKind, WaitingOn};
 use agentloop_core::time::Millis;
 use agentloop_proto::v1 as wire;
+use prost::Message as _;
 
 use super::message::{call_id, message, usage};
 use super::{duration, human, timestamp};
@@ -100,12 +102,22 @@ fn final_message(state: &RunState) -> Option<wire::Message> {
     state.last_message().as_ref().filter(|_| done).map(|last| message(state.run(), last))
 }
 
+/// The open questions, as many as fit into a message. `ListPending` has all of them.
 fn pending(view: &RunView) -> Vec<wire::HumanRequest> {
     let state = &view.state;
-    state
-        .open_questions()
-        .map(|question| human::request(state.run(), &view.row.session, question, None))
-        .collect()
+    let requests =
+        state.open_questions().map(|question| human::request(state.run(), &view.row.session, question, None));
+    fitting(PAGE_BYTES_MAX, requests)
+}
+
+/// The first requests that together have at most so many bytes, and at least one.
+fn fitting(bytes_max: usize, requests: impl Iterator<Item = wire::HumanRequest>) -> Vec<wire::HumanRequest> {
+    let mut bytes = 0;
+    let fits = |(at, request): &(usize, wire::HumanRequest)| {
+        bytes += request.encoded_len();
+        *at == 0 || bytes <= bytes_max
+    };
+    requests.enumerate().take_while(fits).map(|(_, request)| request).collect()
 }
 
 fn open_call(run: &RunId, call: &RoundCall) -> wire::ToolCallView {
@@ -219,5 +231,20 @@ fn code(code: RunErrorCode) -> wire::RunErrorCode {
         RunErrorCode::AbortedByDisconnect => Wire::AbortedByDisconnect,
         RunErrorCode::AbortedByDenial => Wire::AbortedByDenial,
         RunErrorCode::Internal => Wire::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_shown_as_far_as_they_fit() {
+        let asked = |bytes: usize| wire::HumanRequest { question: "x".repeat(bytes), ..Default::default() };
+        for (sizes, shown) in
+            [(vec![], 0), (vec![2_000, 1], 1), (vec![400, 400, 400, 1], 2), (vec![10; 5], 5)]
+        {
+            assert_eq!(fitting(1_000, sizes.clone().into_iter().map(asked)).len(), shown, "{sizes:?}");
+        }
     }
 }
