@@ -264,3 +264,11 @@ fn what_was_asked_again_is_stale() {
     };
     assert_eq!(thoughts(&shown[1]), 0, "old thoughts are left out");
 }
+
+#[test]
+fn an_extract_that_leaves_messages_out_is_called_trimming() {
+    let entries: Vec<Entry> = (0..20).map(|at| said(Role::User, format!("message {at}"))).collect();
+    let goal = |messages| CompactionGoal { keep_recent: 4, messages: Some(messages), tokens: None };
+    let strategy = |messages| fit(&entries, extract(&entries, 4), goal(messages), tokens).strategy;
+    assert_eq!((strategy(20).as_str(), strategy(6).as_str()), ("extract", "trim"));
+}
