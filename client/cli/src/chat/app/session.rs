@@ -82,6 +82,7 @@ impl App {
         for entry in entries.iter().filter(|entry| !is_of(&entry.run_id, &session.live_run_id)) {
             self.transcript.entry(entry);
         }
+        self.transcript.end_open_calls();
         let mut commands = Vec::new();
         if !session.live_run_id.is_empty() {
             commands = self.join(&session.live_run_id);

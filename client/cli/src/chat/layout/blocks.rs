@@ -87,6 +87,7 @@ fn mark(state: &CallState) -> (&'static str, Style) {
         CallState::AwaitingHuman(_) | CallState::InDoubt => ("?", WARN),
         CallState::Running { .. } => ("◐", Style::new()),
         CallState::Settled { status: ToolStatus::Succeeded | ToolStatus::Answered, .. } => ("●", GOOD),
+        CallState::NotCompleted => ("✗", Style::new()),
         CallState::Settled { .. } => ("✗", BAD),
     }
 }

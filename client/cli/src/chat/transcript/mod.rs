@@ -105,6 +105,17 @@ impl Transcript {
         }
     }
 
+    /// After the entries of the runs that have ended: a call without a result among them gets none.
+    pub(crate) fn end_open_calls(&mut self) {
+        for block in &mut self.blocks {
+            if let Block::Call(call) = block
+                && matches!(call.state, CallState::Pending { .. })
+            {
+                call.state = CallState::NotCompleted;
+            }
+        }
+    }
+
     fn message(&mut self, message: &Message) {
         for part in &message.parts {
             match &part.content {

@@ -302,6 +302,21 @@ fn a_session_is_shown_as_it_was() {
 }
 
 #[test]
+fn a_call_that_a_fork_has_without_its_result_is_not_pending() {
+    let call = ToolCall { call_id: "c".into(), name: "add".into(), arguments_json: "{}".into() };
+    let mut transcript = Transcript::default();
+    for message in [
+        message(Role::Assistant, vec![Content::ToolCall(call)]),
+        message(Role::User, vec![text("without it then")]),
+    ] {
+        transcript.entry(&Entry { message: Some(message), ..Entry::default() });
+    }
+    assert_eq!(shown(&transcript), ["call add {} pending", "user without it then"]);
+    transcript.end_open_calls();
+    assert_eq!(shown(&transcript), ["call add {} not completed in this session", "user without it then"]);
+}
+
+#[test]
 fn all_text_is_sanitized() {
     let hostile = "\x1b]0;x\x07\x1b[2J\r\u{202e}bad";
     let user = InputMessage {

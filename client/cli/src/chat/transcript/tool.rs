@@ -41,6 +41,8 @@ pub(crate) enum CallState {
     Running { host: String, attempt: u32, since: Duration },
     /// Nobody knows if it took effect: its host was lost, or its deadline passed.
     InDoubt,
+    /// It has no result in this session and gets none: the session was forked while the call ran.
+    NotCompleted,
     /// It has a result.
     Settled { status: ToolStatus, took: String, result: String },
 }
@@ -97,6 +99,7 @@ impl CallBlock {
         match &self.state {
             CallState::Pending { why } if why.is_empty() => "pending".to_owned(),
             CallState::Pending { why } => format!("pending: {why}"),
+            CallState::NotCompleted => "not completed in this session".to_owned(),
             CallState::AwaitingHuman(kind) => format!("waits for your {}", answer_to(*kind)),
             CallState::InDoubt => "in doubt: nobody knows if it took effect".to_owned(),
             CallState::Running { host, attempt, since } => {
