@@ -7,6 +7,7 @@ mod background;
 mod bad_input;
 mod busy_session;
 mod container;
+mod clock;
 mod context;
 mod damage;
 mod documents;

@@ -78,6 +78,13 @@ impl Machine {
         }
     }
 
+    /// True if the run's own clock is ahead of the driver's, which was set back. A run that is loaded anew measures its waits
+    /// anew, so a driver must keep such a run until its deadline has passed.
+    #[must_use]
+    pub fn is_ahead(&self) -> bool {
+        !self.ahead.is_zero()
+    }
+
     /// The driver's time on the run's own clock, and how far that is ahead then.
     ///
     /// The run's clock never goes back: if the driver's was set back, before a restart or since, the run's goes on from

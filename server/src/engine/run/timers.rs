@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentloop_core::id::RunKey;
+use agentloop_core::time::Timestamp;
 use tokio::sync::Notify;
 
 use crate::engine::Engine;
+use crate::store::StoreError;
 
 /// Due runs that are read from the store and woken at a time.
 const BATCH: u32 = 256;
@@ -41,7 +44,7 @@ pub(in crate::engine) async fn watch(engine: Engine) {
 /// Wakes due runs and returns the time to sleep afterwards.
 async fn wake_due(engine: &Engine) -> Duration {
     let now = engine.deps().clock.now();
-    let (due, next) = match engine.deps().store.due(now, BATCH).await {
+    let (due, next) = match read_due(engine, now).await {
         Ok(found) => found,
         Err(error) => {
             tracing::warn!(%error, "cannot read the due runs from the store; trying again");
@@ -57,4 +60,17 @@ async fn wake_due(engine: &Engine) -> Duration {
         return SLEEP_MIN;
     }
     next.map_or(SLEEP_MAX, |next| next.since(now).duration().clamp(Duration::from_millis(1), SLEEP_MAX))
+}
+
+/// The next due runs, and the time at which one is due after them. Runs that are kept live because the clock was set back
+/// stay due by their rows; they must not hide others.
+async fn read_due(engine: &Engine, now: Timestamp) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
+    let store = &engine.deps().store;
+    let found = store.due(now, BATCH).await?;
+    let is_full = found.0.len() >= usize::try_from(BATCH).unwrap_or(usize::MAX);
+    if is_full && found.0.iter().all(|key| engine.0.live_runs.live(key).is_some()) {
+        let live = u32::try_from(engine.0.live_runs.len()).unwrap_or(u32::MAX);
+        return store.due(now, BATCH.saturating_add(live)).await;
+    }
+    Ok(found)
 }

@@ -16,11 +16,12 @@ impl RunTask {
         self.may_park().then_some(TaskEnd::Parked)
     }
 
-    /// True if the run waits and something will wake it. A run with a deadline must have a wake time in its row. The row
-    /// may lack one although the run waits now: the run's wait was short when the row was written, and the clock was
-    /// set back since.
+    /// True if the run waits and something will wake it. A run with a deadline must have a wake time in its row, by the
+    /// clock as it is. The row may lack one although the run waits now: the run's wait was short when the row was written,
+    /// and the clock was set back since.
     pub(in crate::engine) fn may_park(&self) -> bool {
-        self.is_waiting() && (self.has_wake_time || self.machine.deadline().is_none())
+        let is_woken_in_time = self.has_wake_time && !self.machine.is_ahead();
+        self.is_waiting() && (is_woken_in_time || self.machine.deadline().is_none())
     }
 
     /// True if nothing happens until an input from outside or a distant deadline moves the run.
