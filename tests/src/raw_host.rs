@@ -3,10 +3,12 @@
 use agentloop_client::v1 as wire;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 use wire::connect_request::Frame;
 use wire::connect_response::Frame as ServerFrame;
 use wire::extension_response::Response;
+use wire::tool_host_client::ToolHostClient;
 
 pub use wire::capability::Capability as Offer;
 
@@ -25,9 +27,17 @@ impl RawHost {
     /// # Panics
     /// When the server does not answer with headers.
     pub async fn open(server: &TestServer) -> Self {
+        Self::over(server.channel()).await
+    }
+
+    /// Opens the stream over this connection; says nothing yet.
+    ///
+    /// # Panics
+    /// When the server does not answer with headers.
+    pub async fn over(channel: Channel) -> Self {
         let (frames, sent) = mpsc::unbounded_channel();
         let stream = UnboundedReceiverStream::new(sent);
-        let answers = soon(server.tool_host().connect(stream)).await.expect("headers come at once");
+        let answers = soon(ToolHostClient::new(channel).connect(stream)).await.expect("headers come at once");
         Self { frames, answers: answers.into_inner() }
     }
 
