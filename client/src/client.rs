@@ -3,14 +3,15 @@
 use std::{future::Future, time::Duration};
 
 use agentloop_proto::v1::{
-    AbortRequest, AbortResponse, CheckPolicyRequest, CheckPolicyResponse, CreateSessionRequest,
-    DeleteRuleRequest, DeleteSessionRequest, EntryHit, ForkSessionRequest, GetRunRequest, GetSessionRequest,
-    Host, HumanRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest,
-    ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest,
-    ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest, ReplayRunResponse,
-    ResumeRunRequest, Run, RunInput, RunRequest, RunResult, SearchEntriesRequest, Session,
-    SubmitApprovalRequest, SubmitInputRequest, Tool, abort_request, agent_loop_client::AgentLoopClient,
-    sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient,
+    AbortRequest, AbortResponse, AcceptToolRequest, CheckPolicyRequest, CheckPolicyResponse,
+    CreateSessionRequest, DeleteRuleRequest, DeleteSessionRequest, EntryHit, ForgetToolRequest,
+    ForkSessionRequest, GetRunRequest, GetSessionRequest, Host, HumanRequest, ListEntriesRequest,
+    ListEntriesResponse, ListHostsRequest, ListPendingRequest, ListPendingResponse, ListRulesRequest,
+    ListRunsRequest, ListRunsResponse, ListSessionsRequest, ListSessionsResponse, ListToolsRequest,
+    RememberedRule, ReplayRunRequest, ReplayRunResponse, ResumeRunRequest, Run, RunInput, RunRequest,
+    RunResult, SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, Tool, abort_request,
+    agent_loop_client::AgentLoopClient, sessions_client::SessionsClient, tool_host_client::ToolHostClient,
+    tools_client::ToolsClient,
 };
 use tonic::{Response, Status};
 use tonic_health::pb::{
@@ -208,6 +209,24 @@ impl Client {
     pub async fn list_hosts(&self) -> Result<Vec<Host>, Error> {
         let request = ListHostsRequest {};
         Ok(self.unary(request, |c, r| async move { c.tools().list_hosts(r).await }).await?.hosts)
+    }
+
+    /// Accepts a declaration of a tool that was refused because it is weaker than the one before it. An empty digest means
+    /// the only one that was refused. Returns the tool as it is then.
+    pub async fn accept_tool(
+        &self,
+        name: impl Into<String>,
+        terms_digest: impl Into<String>,
+    ) -> Result<Tool, Error> {
+        let request = AcceptToolRequest { name: name.into(), terms_digest: terms_digest.into() };
+        let response = self.unary(request, |c, r| async move { c.tools().accept_tool(r).await }).await?;
+        Ok(response.tool.unwrap_or_default())
+    }
+
+    /// Forgets a tool that no connected host serves, with its terms. False if there was nothing to forget.
+    pub async fn forget_tool(&self, name: impl Into<String>) -> Result<bool, Error> {
+        let request = ForgetToolRequest { name: name.into() };
+        Ok(self.unary(request, |c, r| async move { c.tools().forget_tool(r).await }).await?.existed)
     }
 
     /// Reports the decision of the policy on a tool call, and the rule that decides. Runs nothing.

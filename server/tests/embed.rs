@@ -87,6 +87,7 @@ impl Tools for LocalTools {
             requires_runtime: false,
             deadline_is_outcome: false,
             title: String::new(),
+            terms: None,
         };
         vec![ready; calls.len()]
     }
@@ -96,7 +97,7 @@ impl Tools for LocalTools {
     }
 
     fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
-        Seek::Granted(HostId::parse("here").expect("an id"))
+        Seek::Granted { host: HostId::parse("here").expect("an id"), terms: None }
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}

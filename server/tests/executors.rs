@@ -73,6 +73,7 @@ impl Tools for NoHosts {
                 requires_runtime: false,
                 deadline_is_outcome: false,
                 title: String::new(),
+                terms: None,
             };
             calls.len()
         ]

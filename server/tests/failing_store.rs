@@ -282,6 +282,10 @@ impl ToolStore for Flaky {
         self.inner.save_tools(tenant, tools).await
     }
 
+    async fn forget_tool(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError> {
+        self.inner.forget_tool(tenant, name).await
+    }
+
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
         self.inner.tools().await
     }
@@ -348,6 +352,7 @@ impl Tools for Keeping {
             requires_runtime: false,
             deadline_is_outcome: false,
             title: String::new(),
+            terms: None,
         };
         vec![ready; calls.len()]
     }
@@ -357,7 +362,7 @@ impl Tools for Keeping {
     }
 
     fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
-        Seek::Granted(HostId::parse("h").expect("an id"))
+        Seek::Granted { host: HostId::parse("h").expect("an id"), terms: None }
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}

@@ -295,16 +295,17 @@ async fn after_a_restart_a_run_ends_unless_its_caller_comes_back() {
     model.asks("mail", json!({ "to": "bob" }));
     let asked = server.run(input("asks")).await;
     assert_eq!(asked.status(), RunStatus::AwaitingHuman, "its caller has its response");
-    let mut left = Vec::new();
+    let (mut left, mut cut) = (Vec::new(), Vec::new());
     for run in ["comes_back", "stays_away"] {
         let mut speech = model.speaks();
         left.push(server.stream(input(run)).await);
         speech.asked().await;
-        left.last_mut().expect("a stream").wait_for_name("model_call_started").await;
+        // An answer that ends before the server does would be asked for again at once.
+        cut.push(speech);
     }
     let mut speeches = [model.speaks(), model.speaks()];
     server.restart().await;
-    drop(left);
+    drop((left, cut));
     let back = server.stream(input("comes_back")).await;
     for speech in &mut speeches {
         speech.asked().await;

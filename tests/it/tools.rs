@@ -84,7 +84,7 @@ async fn another_declaration_of_a_served_tool_is_refused() {
     let ServerFrame::Welcome(welcome) = other.wait_for(|_| true).await else { panic!("welcome comes first") };
     let verdicts: Vec<_> = welcome.capabilities.iter().map(|verdict| verdict.accepted).collect();
     assert_eq!(verdicts, [false, false]);
-    let digest = &list_tools(&server, "weather").await[0].digest;
+    let digest = &list_tools(&server, "weather").await[0].terms_digest;
     assert!(welcome.capabilities[0].reason.contains(digest.as_str()), "{:?}", welcome.capabilities);
     assert_eq!(list_tools(&server, "").await.len(), 1);
 }

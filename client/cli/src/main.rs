@@ -52,7 +52,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Policy(args) => command::policy::policy(&global, args).await,
         Command::Sessions(args) => command::sessions::sessions(&global, args).await,
         Command::Search(args) => command::search::search(&global, args).await,
-        Command::Tools => command::tools::tools(&global).await,
+        Command::Tools(args) => command::tools::tools(&global, args).await,
         Command::Host(args) => command::host::host(&global, args).await,
         Command::Health(args) => command::health::health(&global, &args).await,
         Command::Completions(args) => command::completions::completions(&args),

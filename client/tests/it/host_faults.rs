@@ -56,6 +56,7 @@ fn all_refused(hello: &Hello) -> Vec<CapabilityVerdict> {
         name: format!("t{n}"),
         accepted: false,
         reason: "another digest".into(),
+        ..CapabilityVerdict::default()
     };
     (0..hello.capabilities.len()).map(refuse).collect()
 }

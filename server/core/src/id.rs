@@ -145,10 +145,16 @@ impl CallId {
         (id.to_string() == text).then_some(id)
     }
 
-    /// Id of the question about this call: an approval, or the outcome of a call in doubt. One per attempt.
+    /// Id of the first question about this call after this attempt: an approval, or the outcome of a call in doubt.
     #[must_use]
     pub fn request(&self, attempt: u32) -> RequestId {
         RequestId(format!("{}:{}:{attempt}", self.run, self.slot).into())
+    }
+
+    /// Id of another question about this call after the same attempt: the `number`th, from 2.
+    #[must_use]
+    pub fn request_again(&self, attempt: u32, number: u32) -> RequestId {
+        RequestId(format!("{}:{}:{attempt}-{number}", self.run, self.slot).into())
     }
 
     /// Id of a question that the call itself asks: question `number` of this attempt, counted from 1.
@@ -300,11 +306,16 @@ mod tests {
         for request in [id.request(1), id.input(1, 2), id.run.planned_question(4)] {
             assert_eq!(request.run(), Some(id.run.clone()));
         }
+        assert_eq!(id.request_again(0, 2).parts(), Some((id.run.clone(), "3.0:0-2")));
         assert_eq!(id.input(1, 2).parts(), Some((id.run.clone(), "3.0:1.2")));
         assert_eq!(id.run.planned_question(4).parts(), Some((id.run, "plan:4")));
         let longest = RunId::parse("x".repeat(ID_BYTES_MAX)).unwrap();
         let call = CallId { run: longest.clone(), slot: CallSlot(u32::MAX, u32::MAX) };
-        for request in [call.input(u32::MAX, u32::MAX), longest.planned_question(u32::MAX)] {
+        for request in [
+            call.input(u32::MAX, u32::MAX),
+            call.request_again(u32::MAX, u32::MAX),
+            longest.planned_question(u32::MAX),
+        ] {
             assert_eq!(RequestId::parse(request.as_str()).unwrap().run(), Some(longest.clone()));
             assert!(RuleId::parse(request.rule(Timestamp(u64::MAX)).as_str()).is_ok());
         }

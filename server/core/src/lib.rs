@@ -48,6 +48,9 @@
 //! | journal | all records of a run, in order |
 //! | effect | I/O that the machine asks for |
 //! | refusal | an input that the machine does not accept. It changes nothing |
+//! | transition | the decision on one input: records and effects |
+//! | situation | the reason why a run needs an instruction |
+//! | directed run | a run with a planner of its own, or one that is stepped |
 //! | planner | decides what a run does next. The built-in one is the loop of model calls and tool calls |
 //! | instruction | a decision of the planner |
 //! | deadline | the time at which something is given up |
@@ -81,6 +84,9 @@
 //! |---|---|
 //! | tool call | one use of a tool that a model asks for, with all its attempts |
 //! | slot | the place of a tool call in its run: the number of the model call, and the position in it |
+//! | round | the tool calls of one response of a model |
+//! | propose | to record that a tool call may run, at once or after an approval |
+//! | settle | to give a tool call its one result, from its host or otherwise |
 //! | effect class | the effect of running a call of a tool twice |
 //! | in doubt | nobody knows if a call took effect |
 //! | tool host | a process that runs tools. It connects to the server |

@@ -22,6 +22,8 @@ pub const CALLS_PER_HOST_MAX: usize = 10_000;
 pub const OUTPUT_CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// Number of tools of one tenant, including those that no host serves at the moment.
 pub const TOOLS_PER_TENANT_MAX: usize = 4_096;
+/// Number of tool names of one tenant whose terms are known, whether or not the tool is.
+pub const TOOL_TERMS_PER_TENANT_MAX: usize = 65_536;
 /// Nesting depth of any JSON from outside.
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Size of the arguments of one tool call.

@@ -1,13 +1,18 @@
 //! Declarations of tools, runtimes, and digests.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::id::RuntimeId;
+use crate::policy::canonical_json;
 use crate::time::Millis;
 
 /// Effect of running a call twice. It decides what happens to a call whose host is lost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// A later variant is stricter than an earlier one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectClass {
     /// The call changes nothing.
@@ -32,7 +37,7 @@ impl EffectClass {
     }
 }
 
-/// A tool as its host declares it. Hosts that serve the same tool must declare the same.
+/// A tool as its host declares it. Hosts that serve the same tool must declare the same [`ToolTerms`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolDeclaration {
     /// Name of the tool: `[A-Za-z0-9_-]`, at most 64 bytes.
@@ -74,6 +79,58 @@ impl ToolDeclaration {
     pub fn digest(&self) -> Digest {
         Digest::of(&[&serde_json::to_vec(self).expect("plain data serialises")])
     }
+
+    /// The part of the declaration that approvals and repetitions rest on.
+    #[must_use]
+    pub fn terms(&self) -> ToolTerms {
+        let flags = [self.effect as u8, u8::from(self.requires_approval), u8::from(self.requires_runtime)];
+        let schema = canonical_json(&self.input_schema);
+        ToolTerms {
+            effect: self.effect,
+            requires_approval: self.requires_approval,
+            digest: Digest::of(&[b"terms", self.name.as_bytes(), &flags, schema.as_bytes()]),
+        }
+    }
+}
+
+/// A tool's terms: its name, effect class, approval, runtime and schema. A new description, title or timeout leaves
+/// them as they are. The schema is compared as JSON, not letter by letter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolTerms {
+    /// Meaning of running it twice.
+    pub effect: EffectClass,
+    /// True if a human must approve each call.
+    pub requires_approval: bool,
+    /// Digest of all the terms: equal digests are equal terms.
+    pub digest: Digest,
+}
+
+/// The answer to a declaration that is weaker than the known terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WeakerTerms {
+    /// It is refused until an operator accepts it.
+    #[default]
+    Refuse,
+    /// It is accepted with a warning. For machines where everybody who can declare a tool is trusted.
+    Accept,
+}
+
+/// The least that the configuration asks of a tool, whoever declares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConfiguredTerms {
+    /// The lowest effect class that a declaration may have.
+    pub effect: EffectClass,
+    /// True if a declaration must ask for approval.
+    pub requires_approval: bool,
+}
+
+/// The configuration's part in the terms of tools.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TermsOptions {
+    /// The answer to weaker declarations.
+    pub weaker: WeakerTerms,
+    /// Terms that the configuration sets, by the name of the tool, for all tenants.
+    pub configured: BTreeMap<String, ConfiguredTerms>,
 }
 
 /// A runtime: what a tool with [`ToolDeclaration::requires_runtime`] runs in, such as a browser or a sandbox. A run has

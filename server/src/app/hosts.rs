@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agentloop_core::host::FleetOptions;
 use agentloop_core::time::Timestamp;
+use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
@@ -32,6 +33,7 @@ pub(super) fn host_options(config: &Config) -> HostOptions {
         tool_retention: hosts.tool_retention,
         connections_max: hosts.max_hosts,
         max_frame_bytes: config.server.max_message_bytes,
+        terms: config.tools.clone(),
         ..default
     }
 }
@@ -48,6 +50,7 @@ pub(super) async fn remembered_tools(
         tenant,
         declaration: row.declaration,
         last_seen: row.last_seen,
+        terms: row.terms,
     });
     Ok(RemoteTools::with_own(options, now, own, remembered.collect()))
 }
@@ -55,22 +58,35 @@ pub(super) async fn remembered_tools(
 /// The task that saves newly declared tools to the store.
 pub(super) async fn remember_tools(tools: Arc<RemoteTools>, store: Arc<dyn Store>, stop: CancellationToken) {
     while let Some(unsaved) = stop.run_until_cancelled(tools.unsaved()).await {
-        let mut failed = Vec::new();
-        // Tools of one tenant are saved together.
-        for tools in unsaved.chunk_by(|a, b| a.tenant == b.tenant) {
-            let row = |tool: &RememberedTool| ToolRow {
-                declaration: tool.declaration.clone(),
-                last_seen: tool.last_seen,
-            };
-            let rows: Vec<ToolRow> = tools.iter().map(row).collect();
-            if store.save_tools(&tools[0].tenant, &rows).await.is_err() {
-                failed.extend_from_slice(tools);
-            }
-        }
+        let failed = save(&*store, &unsaved).await;
         if !failed.is_empty() {
             tracing::warn!(tools = failed.len(), "cannot save tools; trying again");
             tools.not_saved(failed);
             tokio::time::sleep(SAVE_AGAIN_AFTER).await;
         }
     }
+    // The next start knows the terms of the last declarations.
+    if let Some(unsaved) = tools.unsaved().now_or_never() {
+        let failed = save(&*store, &unsaved).await;
+        if !failed.is_empty() {
+            tracing::warn!(tools = failed.len(), "cannot save tools");
+        }
+    }
+}
+
+/// Saves tools, those of one tenant together. Returns those that could not be saved.
+async fn save(store: &dyn Store, unsaved: &[RememberedTool]) -> Vec<RememberedTool> {
+    let mut failed = Vec::new();
+    for tools in unsaved.chunk_by(|a, b| a.tenant == b.tenant) {
+        let row = |tool: &RememberedTool| ToolRow {
+            declaration: tool.declaration.clone(),
+            last_seen: tool.last_seen,
+            terms: tool.terms.clone(),
+        };
+        let rows: Vec<ToolRow> = tools.iter().map(row).collect();
+        if store.save_tools(&tools[0].tenant, &rows).await.is_err() {
+            failed.extend_from_slice(tools);
+        }
+    }
+    failed
 }

@@ -59,6 +59,7 @@ pub(super) fn read_at_scrape(
             calls: hosts.calls,
             queued_calls: hosts.queued,
             memory: MemoryReadings { used, bound, waiting: engine.waiting_for_memory() },
+            weaker_declarations: tools.weaker_declarations(),
             slow_subscribers: engine.slow_subscribers(),
             store: written.map(|written| StoreReadings {
                 appends: written.appends,

@@ -16,6 +16,7 @@ mod reading;
 mod rules;
 mod section;
 mod telemetry;
+mod tools;
 mod value;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::tool::TermsOptions;
 
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Place, Problem};
@@ -58,6 +60,8 @@ pub struct Config {
     pub runs: RunOptions,
     /// `[hosts]`: times and limits of all tool hosts.
     pub hosts: HostOptions,
+    /// `[tools]`: the terms of tools.
+    pub tools: TermsOptions,
     /// `[providers.NAME]`, by the name before the slash in `provider/model`.
     pub providers: BTreeMap<String, ProviderConfig>,
     /// `[agents.NAME]`, by the name that a request uses. The model of an agent that names none is empty.
@@ -110,13 +114,14 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let telemetry = root.overridable_section("telemetry", telemetry::telemetry);
     let runs = root.overridable_section("runs", process::runs);
     let hosts = root.overridable_section("hosts", process::hosts);
+    let tools = root.overridable_section("tools", tools::tools);
     let (providers, names) = providers(root);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut agents = root.each_named("agents", |name, section| Some(agents::agent(name, section, &names)));
     if agents.is_empty() && !root.contains("providers") && !providers.is_empty() {
         agents.insert(DEFAULT_AGENT.to_owned(), nameless_agent());
     }
-    Config { server, store, log, metrics, telemetry, runs, hosts, providers, agents }
+    Config { server, store, log, metrics, telemetry, runs, hosts, tools, providers, agents }
 }
 
 /// The providers, and the names of all of them, invalid ones included: an agent that uses an invalid provider is not

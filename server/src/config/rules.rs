@@ -21,7 +21,7 @@ fn rule(section: &mut Section<'_, '_>) -> Option<PolicyRule> {
     let arguments = section.get_texts("arguments");
     let arguments =
         arguments.into_iter().map(|(pointer, pattern)| ArgumentPattern { pointer, pattern }).collect();
-    let rule = PolicyRule { name, action: action?, tool, arguments, origin: RuleOrigin::Agent };
+    let rule = PolicyRule { name, action: action?, tool, arguments, origin: RuleOrigin::Agent, terms: None };
     match rule.check() {
         Ok(()) => Some(rule),
         Err(problem) => {

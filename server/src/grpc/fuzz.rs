@@ -119,7 +119,7 @@ impl Engine {
     fn offer_all(&self) {
         for (place, (call, _)) in CALLS.iter().enumerate() {
             let call = CallId::parse(call).expect("it is a valid id");
-            if let Seek::Granted(host) = self.tools().seek(&Self::owner(), &call, "t") {
+            if let Seek::Granted { host, .. } = self.tools().seek(&Self::owner(), &call, "t") {
                 self.offer(place, &call, host);
             }
         }
@@ -151,7 +151,7 @@ impl Engine {
 impl CallSink for Engine {
     async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallUpdate) {
         let place = CALLS.iter().position(|(known, _)| *known == call.to_string());
-        let (Some(place), CallUpdate::Granted { host }) = (place, news) else { return };
+        let (Some(place), CallUpdate::Granted { host, .. }) = (place, news) else { return };
         self.offer(place, call, host);
     }
 

@@ -46,12 +46,11 @@ pub(super) fn of_rule(tenant: &TenantId, row: &RuleRow, rule: &str) -> i64 {
     of_texts(texts.into_iter().chain([Some(row.by.as_str())]), row.at)
 }
 
-/// The checksum of a declared tool, whose JSON is `declaration`.
+/// The checksum of a declared tool, whose JSON is `declaration`. Terms of their own are part of it where there are some.
 pub(super) fn of_tool(tenant: &TenantId, row: &ToolRow, declaration: &str) -> i64 {
-    of_texts(
-        [Some(tenant.as_str()), Some(&row.declaration.name), Some(declaration)].into_iter(),
-        row.last_seen,
-    )
+    let terms = row.terms.as_ref().map(|terms| serde_json::to_string(terms).expect("terms are plain data"));
+    let texts = [Some(tenant.as_str()), Some(&row.declaration.name), Some(declaration)];
+    of_texts(texts.into_iter().chain(terms.as_deref().map(Some)), row.last_seen)
 }
 
 fn of_texts<'a>(texts: impl Iterator<Item = Option<&'a str>>, at: Timestamp) -> i64 {

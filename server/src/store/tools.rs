@@ -2,7 +2,7 @@
 
 use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
-use agentloop_core::tool::ToolDeclaration;
+use agentloop_core::tool::{ToolDeclaration, ToolTerms};
 use async_trait::async_trait;
 
 use super::StoreError;
@@ -14,6 +14,8 @@ pub struct ToolRow {
     pub declaration: ToolDeclaration,
     /// Time at which a host that serves it was last connected.
     pub last_seen: Timestamp,
+    /// The terms that count for the name, if they are not those of the declaration.
+    pub terms: Option<ToolTerms>,
 }
 
 /// Declarations of tools, kept across restarts.
@@ -22,6 +24,9 @@ pub trait ToolStore: Send + Sync + 'static {
     /// Stores declarations, so that a restart knows the tools before their hosts are back. A later declaration of the
     /// same name replaces the earlier one.
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError>;
+
+    /// Forgets a tool. `false` if there was none of this name.
+    async fn forget_tool(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError>;
 
     /// Every stored declaration, of every tenant. A damaged one is left out, and the log names it.
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError>;

@@ -165,14 +165,14 @@ impl Tools for InProcess {
 
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
         match self.executors.of(&owner.agent, tool) {
-            Some(_) => Seek::Granted(in_process()),
+            Some(_) => Seek::Granted { host: in_process(), terms: None },
             None => self.hosted.seek(owner, call, tool),
         }
     }
 
     fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, host: &HostId) -> Seek {
         match self.executors.of(&owner.agent, tool) {
-            Some(_) => Seek::Granted(in_process()),
+            Some(_) => Seek::Granted { host: in_process(), terms: None },
             None => self.hosted.seek_on(owner, call, tool, host),
         }
     }

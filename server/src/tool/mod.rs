@@ -14,7 +14,7 @@ use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::input::{CallFacts, CallOutcome};
-use agentloop_core::tool::{Digest, ToolDeclaration};
+use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms};
 use agentloop_core::trace::TraceParent;
 use async_trait::async_trait;
 
@@ -24,6 +24,7 @@ pub use agentloop_core::host::frame::{CallInHand, Disposition};
 
 pub use self::catalogue::own::{BadTool, OwnTools};
 pub use self::catalogue::registry::RememberedTool;
+pub use self::catalogue::terms::{RefusedDeclaration, TermsError};
 pub use self::host::connection::{Connection, FrameError, Inbound, TooManyHosts};
 pub use self::host::options::HostOptions;
 pub use self::host::outbound::{Outbound, OutboundFrames};
@@ -58,7 +59,12 @@ pub struct CallOwner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seek {
     /// This host has room, and keeps it for the call until it is offered or given up.
-    Granted(HostId),
+    Granted {
+        /// The host with the room.
+        host: HostId,
+        /// The terms that it declares for the tool. `None`: those that [`Tools::facts`] told.
+        terms: Option<Arc<ToolTerms>>,
+    },
     /// The call waits in the tool's queue; [`CallUpdate::Granted`] or [`CallUpdate::Denied`] follows.
     Queued,
     /// No host will have room: the queue is full, or no host serves the tool. The model reads this reason.

@@ -279,6 +279,10 @@ impl ToolStore for HeldStore {
         self.inner.save_tools(tenant, tools).await
     }
 
+    async fn forget_tool(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError> {
+        self.inner.forget_tool(tenant, name).await
+    }
+
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
         self.read("tools", self.inner.tools()).await
     }

@@ -437,6 +437,10 @@ impl ToolStore for Gate {
         self.read(self.0.store.save_tools(tenant, tools)).await
     }
 
+    async fn forget_tool(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError> {
+        self.read(self.0.store.forget_tool(tenant, name)).await
+    }
+
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
         self.read(self.0.store.tools()).await
     }

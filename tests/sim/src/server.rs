@@ -42,6 +42,7 @@ impl Server {
             tenant,
             declaration: row.declaration,
             last_seen: world.clock.now(),
+            terms: row.terms,
         });
         let tools = RemoteTools::new(HostOptions::default(), world.clock.now(), remembered.collect());
         let gate = Arc::new(Gate::new(world.clone(), store, tasks.clone()));

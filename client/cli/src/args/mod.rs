@@ -2,6 +2,7 @@
 
 mod live_run;
 mod policy;
+mod tools;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -14,6 +15,7 @@ use clap::{
 pub(crate) use self::{
     live_run::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
+    tools::{ToolsArgs, ToolsCommand},
 };
 
 use crate::terminal::commands::quoted;
@@ -187,8 +189,7 @@ pub(crate) enum Command {
     Queue(QueueArgs),
     Fork(ForkArgs),
     Policy(PolicyArgs),
-    /// List the registered tools and the hosts that serve them
-    Tools,
+    Tools(ToolsArgs),
     Host(HostArgs),
     Health(HealthArgs),
     Completions(CompletionsArgs),

@@ -1,17 +1,42 @@
-//! `agentloop tools`: lists the registered tools and their hosts.
+//! `agentloop tools`: lists the registered tools and their hosts, and decides about declarations that were refused.
 
-use agentloop_client::v1::{Host, Tool};
+use agentloop_client::Client;
+use agentloop_client::v1::{ForgetToolResponse, Host, Tool};
 
 use crate::{
-    args::Global,
+    args::{Global, ToolsArgs, ToolsCommand},
     exit::{Exit, Failure},
     terminal::format,
     terminal::json,
     terminal::print,
 };
 
-pub(crate) async fn tools(global: &Global) -> Result<Exit, Failure> {
+pub(crate) async fn tools(global: &Global, args: ToolsArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
+    match args.command {
+        None => list(global, &client).await,
+        Some(ToolsCommand::Accept { name, terms }) => {
+            let tool = client.accept_tool(name, terms.unwrap_or_default()).await?;
+            if global.json() {
+                print::line(&json::line("Tool", &tool))?;
+            } else {
+                print::line("accepted; the host that was refused connects again by itself")?;
+            }
+            Ok(Exit::Completed)
+        }
+        Some(ToolsCommand::Forget { name }) => {
+            let existed = client.forget_tool(name).await?;
+            if global.json() {
+                print::line(&json::line("ForgetToolResponse", &ForgetToolResponse { existed }))?;
+            } else {
+                print::line(if existed { "forgotten" } else { "there is no such tool" })?;
+            }
+            Ok(Exit::Completed)
+        }
+    }
+}
+
+async fn list(global: &Global, client: &Client) -> Result<Exit, Failure> {
     let (tools, hosts) = tokio::try_join!(client.list_tools(), client.list_hosts())?;
     if global.json() {
         tools.iter().try_for_each(|tool| print::line(&json::line("Tool", tool)))?;
@@ -23,6 +48,11 @@ pub(crate) async fn tools(global: &Global) -> Result<Exit, Failure> {
     print::line("")?;
     let rows: Vec<_> = hosts.iter().map(host).collect();
     print::table(["HOST", "HEALTH", "SDK", "IN FLIGHT", "FREE", "LAST SEEN", "TOOLS"], &rows)?;
+    let rows: Vec<_> = tools.iter().flat_map(refused).collect();
+    if !rows.is_empty() {
+        print::line("")?;
+        print::table(["REFUSED", "EFFECT", "APPROVAL", "HOST", "AT", "TERMS", "REASON"], &rows)?;
+    }
     Ok(Exit::Completed)
 }
 
@@ -37,6 +67,22 @@ fn tool(tool: &Tool) -> [String; 7] {
         tool.calls_queued.to_string(),
         format::first_line(&declared.description, 60),
     ]
+}
+
+/// The declarations of a tool that were refused.
+fn refused(tool: &Tool) -> impl Iterator<Item = [String; 7]> {
+    tool.refused.iter().map(|refused| {
+        let declared = refused.declaration.clone().unwrap_or_default();
+        [
+            declared.name.clone(),
+            format::enum_name(declared.effect().as_str_name(), "EFFECT_CLASS_"),
+            if declared.requires_approval { "yes" } else { "no" }.to_owned(),
+            refused.host_id.clone(),
+            format::time(refused.refused_at.as_ref()),
+            refused.terms_digest.clone(),
+            format::first_line(&refused.reason, 200),
+        ]
+    })
 }
 
 fn host(host: &Host) -> [String; 7] {

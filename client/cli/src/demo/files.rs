@@ -59,6 +59,8 @@ impl DemoFiles {
             "# Written by `agentloop demo`. Paths are relative to this file.\n\n\
              [server]\nlisten = \"{listen}\"\n\n\
              [store]\npath = \"agentloop.db\"\n\n\
+             # Every tool host on this machine is trusted to change what its tools ask for.\n\
+             [tools]\nweaker = \"accept\"\n\n\
              {}\
              [agents.default]\nmodel = {}\nsystem_prompt = {}\n",
             self.provider,

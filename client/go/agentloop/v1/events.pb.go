@@ -1426,6 +1426,8 @@ type ToolCallOffered struct {
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Id of the tool host.
 	HostId string `protobuf:"bytes,4,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
+	// Effect class of this attempt: the stricter one of the proposal and of the host's declaration.
+	Effect EffectClass `protobuf:"varint,5,opt,name=effect,proto3,enum=agentloop.v1.EffectClass" json:"effect,omitempty"`
 	// Process behind `host_id`; empty if it gives no name.
 	InstanceId    string `protobuf:"bytes,6,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1488,6 +1490,13 @@ func (x *ToolCallOffered) GetHostId() string {
 		return x.HostId
 	}
 	return ""
+}
+
+func (x *ToolCallOffered) GetEffect() EffectClass {
+	if x != nil {
+		return x.Effect
+	}
+	return EffectClass_EFFECT_CLASS_UNSPECIFIED
 }
 
 func (x *ToolCallOffered) GetInstanceId() string {
@@ -3181,12 +3190,13 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\x121\n" +
 	"\x06effect\x18\x03 \x01(\x0e2\x19.agentloop.v1.EffectClassR\x06effect\x12+\n" +
 	"\x11requires_approval\x18\x04 \x01(\bR\x10requiresApproval\x12\x14\n" +
-	"\x05title\x18\x05 \x01(\tR\x05title\"\x92\x01\n" +
+	"\x05title\x18\x05 \x01(\tR\x05title\"\xc5\x01\n" +
 	"\x0fToolCallOffered\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x17\n" +
-	"\ahost_id\x18\x04 \x01(\tR\x06hostId\x12\x1f\n" +
+	"\ahost_id\x18\x04 \x01(\tR\x06hostId\x121\n" +
+	"\x06effect\x18\x05 \x01(\x0e2\x19.agentloop.v1.EffectClassR\x06effect\x12\x1f\n" +
 	"\vinstance_id\x18\x06 \x01(\tR\n" +
 	"instanceId\"^\n" +
 	"\x10ToolCallAccepted\x12\x17\n" +
@@ -3444,34 +3454,35 @@ var file_agentloop_v1_events_proto_depIdxs = []int32{
 	44, // 40: agentloop.v1.AssistantMessage.duration:type_name -> google.protobuf.Duration
 	0,  // 41: agentloop.v1.AssistantMessage.decision:type_name -> agentloop.v1.ObserveDecision
 	45, // 42: agentloop.v1.ToolCallProposed.effect:type_name -> agentloop.v1.EffectClass
-	1,  // 43: agentloop.v1.ToolCallAttemptFailed.effect:type_name -> agentloop.v1.AttemptEffect
-	46, // 44: agentloop.v1.ToolCallAttemptFailed.state:type_name -> agentloop.v1.ToolCallState
-	36, // 45: agentloop.v1.ToolCallAttemptFailed.retry_at:type_name -> google.protobuf.Timestamp
-	47, // 46: agentloop.v1.ToolCallResult.result:type_name -> agentloop.v1.ToolResult
-	44, // 47: agentloop.v1.ToolCallResult.duration:type_name -> google.protobuf.Duration
-	48, // 48: agentloop.v1.HumanRequested.request:type_name -> agentloop.v1.HumanRequest
-	49, // 49: agentloop.v1.HumanResolved.answer:type_name -> agentloop.v1.HumanAnswer
-	41, // 50: agentloop.v1.RunPaused.error:type_name -> agentloop.v1.RunError
-	50, // 51: agentloop.v1.InstructionPlanned.instruction:type_name -> agentloop.v1.Instruction
-	40, // 52: agentloop.v1.ContextAdded.message:type_name -> agentloop.v1.Message
-	2,  // 53: agentloop.v1.CompactionStarted.reason:type_name -> agentloop.v1.CompactionReason
-	41, // 54: agentloop.v1.CompactionFailed.error:type_name -> agentloop.v1.RunError
-	43, // 55: agentloop.v1.ContextCompacted.usage:type_name -> agentloop.v1.Usage
-	3,  // 56: agentloop.v1.ExtensionApplied.kind:type_name -> agentloop.v1.ExtensionKind
-	44, // 57: agentloop.v1.ExtensionApplied.duration:type_name -> google.protobuf.Duration
-	37, // 58: agentloop.v1.RunFinished.status:type_name -> agentloop.v1.RunStatus
-	41, // 59: agentloop.v1.RunFinished.error:type_name -> agentloop.v1.RunError
-	43, // 60: agentloop.v1.RunFinished.usage:type_name -> agentloop.v1.Usage
-	44, // 61: agentloop.v1.RunFinished.duration:type_name -> google.protobuf.Duration
-	51, // 62: agentloop.v1.RunFinished.durations:type_name -> agentloop.v1.RunDurations
-	31, // 63: agentloop.v1.ModelDelta.tool_call:type_name -> agentloop.v1.ToolCallDelta
-	40, // 64: agentloop.v1.PartialMessage.message:type_name -> agentloop.v1.Message
-	4,  // 65: agentloop.v1.ToolCallOutput.stream:type_name -> agentloop.v1.OutputStream
-	66, // [66:66] is the sub-list for method output_type
-	66, // [66:66] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	45, // 43: agentloop.v1.ToolCallOffered.effect:type_name -> agentloop.v1.EffectClass
+	1,  // 44: agentloop.v1.ToolCallAttemptFailed.effect:type_name -> agentloop.v1.AttemptEffect
+	46, // 45: agentloop.v1.ToolCallAttemptFailed.state:type_name -> agentloop.v1.ToolCallState
+	36, // 46: agentloop.v1.ToolCallAttemptFailed.retry_at:type_name -> google.protobuf.Timestamp
+	47, // 47: agentloop.v1.ToolCallResult.result:type_name -> agentloop.v1.ToolResult
+	44, // 48: agentloop.v1.ToolCallResult.duration:type_name -> google.protobuf.Duration
+	48, // 49: agentloop.v1.HumanRequested.request:type_name -> agentloop.v1.HumanRequest
+	49, // 50: agentloop.v1.HumanResolved.answer:type_name -> agentloop.v1.HumanAnswer
+	41, // 51: agentloop.v1.RunPaused.error:type_name -> agentloop.v1.RunError
+	50, // 52: agentloop.v1.InstructionPlanned.instruction:type_name -> agentloop.v1.Instruction
+	40, // 53: agentloop.v1.ContextAdded.message:type_name -> agentloop.v1.Message
+	2,  // 54: agentloop.v1.CompactionStarted.reason:type_name -> agentloop.v1.CompactionReason
+	41, // 55: agentloop.v1.CompactionFailed.error:type_name -> agentloop.v1.RunError
+	43, // 56: agentloop.v1.ContextCompacted.usage:type_name -> agentloop.v1.Usage
+	3,  // 57: agentloop.v1.ExtensionApplied.kind:type_name -> agentloop.v1.ExtensionKind
+	44, // 58: agentloop.v1.ExtensionApplied.duration:type_name -> google.protobuf.Duration
+	37, // 59: agentloop.v1.RunFinished.status:type_name -> agentloop.v1.RunStatus
+	41, // 60: agentloop.v1.RunFinished.error:type_name -> agentloop.v1.RunError
+	43, // 61: agentloop.v1.RunFinished.usage:type_name -> agentloop.v1.Usage
+	44, // 62: agentloop.v1.RunFinished.duration:type_name -> google.protobuf.Duration
+	51, // 63: agentloop.v1.RunFinished.durations:type_name -> agentloop.v1.RunDurations
+	31, // 64: agentloop.v1.ModelDelta.tool_call:type_name -> agentloop.v1.ToolCallDelta
+	40, // 65: agentloop.v1.PartialMessage.message:type_name -> agentloop.v1.Message
+	4,  // 66: agentloop.v1.ToolCallOutput.stream:type_name -> agentloop.v1.OutputStream
+	67, // [67:67] is the sub-list for method output_type
+	67, // [67:67] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_events_proto_init() }

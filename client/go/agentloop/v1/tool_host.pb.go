@@ -286,6 +286,64 @@ func (CancelOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{3}
 }
 
+// Reason why a capability is refused.
+type CapabilityRefusal int32
+
+const (
+	// It is accepted, or the reason is none of the others.
+	CapabilityRefusal_CAPABILITY_REFUSAL_UNSPECIFIED CapabilityRefusal = 0
+	// It breaks a rule of this contract, such as a bound or a schema that does not parse.
+	CapabilityRefusal_CAPABILITY_REFUSAL_INVALID CapabilityRefusal = 1
+	// A connected host serves a tool of this name under other terms.
+	CapabilityRefusal_CAPABILITY_REFUSAL_DIFFERENT CapabilityRefusal = 2
+	// It is weaker than the known terms: it has a lower effect class, or does not ask for the approval that they ask for.
+	// An operator accepts it by `Tools.AcceptTool`; the host is then told to connect again.
+	CapabilityRefusal_CAPABILITY_REFUSAL_WEAKER CapabilityRefusal = 3
+)
+
+// Enum value maps for CapabilityRefusal.
+var (
+	CapabilityRefusal_name = map[int32]string{
+		0: "CAPABILITY_REFUSAL_UNSPECIFIED",
+		1: "CAPABILITY_REFUSAL_INVALID",
+		2: "CAPABILITY_REFUSAL_DIFFERENT",
+		3: "CAPABILITY_REFUSAL_WEAKER",
+	}
+	CapabilityRefusal_value = map[string]int32{
+		"CAPABILITY_REFUSAL_UNSPECIFIED": 0,
+		"CAPABILITY_REFUSAL_INVALID":     1,
+		"CAPABILITY_REFUSAL_DIFFERENT":   2,
+		"CAPABILITY_REFUSAL_WEAKER":      3,
+	}
+)
+
+func (x CapabilityRefusal) Enum() *CapabilityRefusal {
+	p := new(CapabilityRefusal)
+	*p = x
+	return p
+}
+
+func (x CapabilityRefusal) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CapabilityRefusal) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_tool_host_proto_enumTypes[4].Descriptor()
+}
+
+func (CapabilityRefusal) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_tool_host_proto_enumTypes[4]
+}
+
+func (x CapabilityRefusal) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CapabilityRefusal.Descriptor instead.
+func (CapabilityRefusal) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{4}
+}
+
 // Instruction for a call in hand.
 type CallDisposition int32
 
@@ -327,11 +385,11 @@ func (x CallDisposition) String() string {
 }
 
 func (CallDisposition) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_tool_host_proto_enumTypes[4].Descriptor()
+	return file_agentloop_v1_tool_host_proto_enumTypes[5].Descriptor()
 }
 
 func (CallDisposition) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_tool_host_proto_enumTypes[4]
+	return &file_agentloop_v1_tool_host_proto_enumTypes[5]
 }
 
 func (x CallDisposition) Number() protoreflect.EnumNumber {
@@ -340,7 +398,7 @@ func (x CallDisposition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallDisposition.Descriptor instead.
 func (CallDisposition) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{4}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{5}
 }
 
 // Reason of a cancel.
@@ -388,11 +446,11 @@ func (x CancelCause) String() string {
 }
 
 func (CancelCause) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_tool_host_proto_enumTypes[5].Descriptor()
+	return file_agentloop_v1_tool_host_proto_enumTypes[6].Descriptor()
 }
 
 func (CancelCause) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_tool_host_proto_enumTypes[5]
+	return &file_agentloop_v1_tool_host_proto_enumTypes[6]
 }
 
 func (x CancelCause) Number() protoreflect.EnumNumber {
@@ -401,7 +459,7 @@ func (x CancelCause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CancelCause.Descriptor instead.
 func (CancelCause) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{5}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{6}
 }
 
 // Verdict on a result.
@@ -445,11 +503,11 @@ func (x ResultVerdict) String() string {
 }
 
 func (ResultVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_tool_host_proto_enumTypes[6].Descriptor()
+	return file_agentloop_v1_tool_host_proto_enumTypes[7].Descriptor()
 }
 
 func (ResultVerdict) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_tool_host_proto_enumTypes[6]
+	return &file_agentloop_v1_tool_host_proto_enumTypes[7]
 }
 
 func (x ResultVerdict) Number() protoreflect.EnumNumber {
@@ -458,7 +516,7 @@ func (x ResultVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ResultVerdict.Descriptor instead.
 func (ResultVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{6}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{7}
 }
 
 // A frame from host to server.
@@ -3703,7 +3761,9 @@ type CapabilityVerdict struct {
 	// True if it is accepted.
 	Accepted bool `protobuf:"varint,2,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	// Reason of a refusal, for people.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Reason of a refusal, for programs.
+	Refusal       CapabilityRefusal `protobuf:"varint,4,opt,name=refusal,proto3,enum=agentloop.v1.CapabilityRefusal" json:"refusal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3757,6 +3817,13 @@ func (x *CapabilityVerdict) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *CapabilityVerdict) GetRefusal() CapabilityRefusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return CapabilityRefusal_CAPABILITY_REFUSAL_UNSPECIFIED
 }
 
 // Verdict on a call in hand.
@@ -4944,11 +5011,12 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\rlease_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\fleaseTimeout\x12<\n" +
 	"\fgrace_period\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\vgracePeriod\x12&\n" +
 	"\x0fmax_frame_bytes\x18\a \x01(\x04R\rmaxFrameBytes\x12/\n" +
-	"\x05calls\x18\b \x03(\v2\x19.agentloop.v1.CallVerdictR\x05calls\"[\n" +
+	"\x05calls\x18\b \x03(\v2\x19.agentloop.v1.CallVerdictR\x05calls\"\x96\x01\n" +
 	"\x11CapabilityVerdict\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\baccepted\x18\x02 \x01(\bR\baccepted\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x81\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x129\n" +
+	"\arefusal\x18\x04 \x01(\x0e2\x1f.agentloop.v1.CapabilityRefusalR\arefusal\"\x81\x01\n" +
 	"\vCallVerdict\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12?\n" +
@@ -5042,7 +5110,12 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\x17CANCEL_OUTCOME_FINISHED\x10\x02\x12\x19\n" +
 	"\x15CANCEL_OUTCOME_CANNOT\x10\x03\x12\x1a\n" +
 	"\x16CANCEL_OUTCOME_UNKNOWN\x10\x04\x12\x1c\n" +
-	"\x18CANCEL_OUTCOME_NOT_BEGUN\x10\x05*\x94\x01\n" +
+	"\x18CANCEL_OUTCOME_NOT_BEGUN\x10\x05*\x98\x01\n" +
+	"\x11CapabilityRefusal\x12\"\n" +
+	"\x1eCAPABILITY_REFUSAL_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aCAPABILITY_REFUSAL_INVALID\x10\x01\x12 \n" +
+	"\x1cCAPABILITY_REFUSAL_DIFFERENT\x10\x02\x12\x1d\n" +
+	"\x19CAPABILITY_REFUSAL_WEAKER\x10\x03*\x94\x01\n" +
 	"\x0fCallDisposition\x12 \n" +
 	"\x1cCALL_DISPOSITION_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CALL_DISPOSITION_CONTINUE\x10\x01\x12\x19\n" +
@@ -5075,184 +5148,186 @@ func file_agentloop_v1_tool_host_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_tool_host_proto_rawDescData
 }
 
-var file_agentloop_v1_tool_host_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_agentloop_v1_tool_host_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_agentloop_v1_tool_host_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_agentloop_v1_tool_host_proto_goTypes = []any{
 	(HookPoint)(0),                   // 0: agentloop.v1.HookPoint
 	(PlanSituation)(0),               // 1: agentloop.v1.PlanSituation
 	(RejectReason)(0),                // 2: agentloop.v1.RejectReason
 	(CancelOutcome)(0),               // 3: agentloop.v1.CancelOutcome
-	(CallDisposition)(0),             // 4: agentloop.v1.CallDisposition
-	(CancelCause)(0),                 // 5: agentloop.v1.CancelCause
-	(ResultVerdict)(0),               // 6: agentloop.v1.ResultVerdict
-	(*ConnectRequest)(nil),           // 7: agentloop.v1.ConnectRequest
-	(*ConnectResponse)(nil),          // 8: agentloop.v1.ConnectResponse
-	(*Hello)(nil),                    // 9: agentloop.v1.Hello
-	(*Capability)(nil),               // 10: agentloop.v1.Capability
-	(*PlannerDeclaration)(nil),       // 11: agentloop.v1.PlannerDeclaration
-	(*HookDeclaration)(nil),          // 12: agentloop.v1.HookDeclaration
-	(*ContextSourceDeclaration)(nil), // 13: agentloop.v1.ContextSourceDeclaration
-	(*ExtensionRequest)(nil),         // 14: agentloop.v1.ExtensionRequest
-	(*PlanRequest)(nil),              // 15: agentloop.v1.PlanRequest
-	(*HookRequest)(nil),              // 16: agentloop.v1.HookRequest
-	(*ContextRequest)(nil),           // 17: agentloop.v1.ContextRequest
-	(*RememberRequest)(nil),          // 18: agentloop.v1.RememberRequest
-	(*ExtensionResponse)(nil),        // 19: agentloop.v1.ExtensionResponse
-	(*HookVerdict)(nil),              // 20: agentloop.v1.HookVerdict
-	(*ContextItems)(nil),             // 21: agentloop.v1.ContextItems
-	(*ContextItem)(nil),              // 22: agentloop.v1.ContextItem
-	(*Remembered)(nil),               // 23: agentloop.v1.Remembered
-	(*ExtensionFailure)(nil),         // 24: agentloop.v1.ExtensionFailure
-	(*OpenRuntime)(nil),              // 25: agentloop.v1.OpenRuntime
-	(*CloseRuntime)(nil),             // 26: agentloop.v1.CloseRuntime
-	(*CallInHand)(nil),               // 27: agentloop.v1.CallInHand
-	(*UpdateTools)(nil),              // 28: agentloop.v1.UpdateTools
-	(*Credit)(nil),                   // 29: agentloop.v1.Credit
-	(*CallAccepted)(nil),             // 30: agentloop.v1.CallAccepted
-	(*CallRejected)(nil),             // 31: agentloop.v1.CallRejected
-	(*Heartbeat)(nil),                // 32: agentloop.v1.Heartbeat
-	(*CallRef)(nil),                  // 33: agentloop.v1.CallRef
-	(*Progress)(nil),                 // 34: agentloop.v1.Progress
-	(*OutputChunk)(nil),              // 35: agentloop.v1.OutputChunk
-	(*CallResult)(nil),               // 36: agentloop.v1.CallResult
-	(*CallFailed)(nil),               // 37: agentloop.v1.CallFailed
-	(*NeedInput)(nil),                // 38: agentloop.v1.NeedInput
-	(*CancelAck)(nil),                // 39: agentloop.v1.CancelAck
-	(*Draining)(nil),                 // 40: agentloop.v1.Draining
-	(*Goodbye)(nil),                  // 41: agentloop.v1.Goodbye
-	(*Pong)(nil),                     // 42: agentloop.v1.Pong
-	(*Welcome)(nil),                  // 43: agentloop.v1.Welcome
-	(*CapabilityVerdict)(nil),        // 44: agentloop.v1.CapabilityVerdict
-	(*CallVerdict)(nil),              // 45: agentloop.v1.CallVerdict
-	(*ToolsUpdated)(nil),             // 46: agentloop.v1.ToolsUpdated
-	(*CallRequest)(nil),              // 47: agentloop.v1.CallRequest
-	(*Cancel)(nil),                   // 48: agentloop.v1.Cancel
-	(*ResultAck)(nil),                // 49: agentloop.v1.ResultAck
-	(*LeaseLost)(nil),                // 50: agentloop.v1.LeaseLost
-	(*InputResponse)(nil),            // 51: agentloop.v1.InputResponse
-	(*InputSelection)(nil),           // 52: agentloop.v1.InputSelection
-	(*Ping)(nil),                     // 53: agentloop.v1.Ping
-	(*GoAway)(nil),                   // 54: agentloop.v1.GoAway
-	(*ProtocolError)(nil),            // 55: agentloop.v1.ProtocolError
-	(*CompleteCallRequest)(nil),      // 56: agentloop.v1.CompleteCallRequest
-	(*CompleteCallResponse)(nil),     // 57: agentloop.v1.CompleteCallResponse
-	nil,                              // 58: agentloop.v1.Hello.LabelsEntry
-	(*ToolDeclaration)(nil),          // 59: agentloop.v1.ToolDeclaration
-	(*durationpb.Duration)(nil),      // 60: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 61: google.protobuf.Timestamp
-	(*Run)(nil),                      // 62: agentloop.v1.Run
-	(*Message)(nil),                  // 63: agentloop.v1.Message
-	(*ToolCall)(nil),                 // 64: agentloop.v1.ToolCall
-	(*HumanAnswer)(nil),              // 65: agentloop.v1.HumanAnswer
-	(*ToolResult)(nil),               // 66: agentloop.v1.ToolResult
-	(*RunResult)(nil),                // 67: agentloop.v1.RunResult
-	(*Instruction)(nil),              // 68: agentloop.v1.Instruction
-	(OutputStream)(0),                // 69: agentloop.v1.OutputStream
-	(*Image)(nil),                    // 70: agentloop.v1.Image
-	(AttemptEffect)(0),               // 71: agentloop.v1.AttemptEffect
-	(*SelectOption)(nil),             // 72: agentloop.v1.SelectOption
+	(CapabilityRefusal)(0),           // 4: agentloop.v1.CapabilityRefusal
+	(CallDisposition)(0),             // 5: agentloop.v1.CallDisposition
+	(CancelCause)(0),                 // 6: agentloop.v1.CancelCause
+	(ResultVerdict)(0),               // 7: agentloop.v1.ResultVerdict
+	(*ConnectRequest)(nil),           // 8: agentloop.v1.ConnectRequest
+	(*ConnectResponse)(nil),          // 9: agentloop.v1.ConnectResponse
+	(*Hello)(nil),                    // 10: agentloop.v1.Hello
+	(*Capability)(nil),               // 11: agentloop.v1.Capability
+	(*PlannerDeclaration)(nil),       // 12: agentloop.v1.PlannerDeclaration
+	(*HookDeclaration)(nil),          // 13: agentloop.v1.HookDeclaration
+	(*ContextSourceDeclaration)(nil), // 14: agentloop.v1.ContextSourceDeclaration
+	(*ExtensionRequest)(nil),         // 15: agentloop.v1.ExtensionRequest
+	(*PlanRequest)(nil),              // 16: agentloop.v1.PlanRequest
+	(*HookRequest)(nil),              // 17: agentloop.v1.HookRequest
+	(*ContextRequest)(nil),           // 18: agentloop.v1.ContextRequest
+	(*RememberRequest)(nil),          // 19: agentloop.v1.RememberRequest
+	(*ExtensionResponse)(nil),        // 20: agentloop.v1.ExtensionResponse
+	(*HookVerdict)(nil),              // 21: agentloop.v1.HookVerdict
+	(*ContextItems)(nil),             // 22: agentloop.v1.ContextItems
+	(*ContextItem)(nil),              // 23: agentloop.v1.ContextItem
+	(*Remembered)(nil),               // 24: agentloop.v1.Remembered
+	(*ExtensionFailure)(nil),         // 25: agentloop.v1.ExtensionFailure
+	(*OpenRuntime)(nil),              // 26: agentloop.v1.OpenRuntime
+	(*CloseRuntime)(nil),             // 27: agentloop.v1.CloseRuntime
+	(*CallInHand)(nil),               // 28: agentloop.v1.CallInHand
+	(*UpdateTools)(nil),              // 29: agentloop.v1.UpdateTools
+	(*Credit)(nil),                   // 30: agentloop.v1.Credit
+	(*CallAccepted)(nil),             // 31: agentloop.v1.CallAccepted
+	(*CallRejected)(nil),             // 32: agentloop.v1.CallRejected
+	(*Heartbeat)(nil),                // 33: agentloop.v1.Heartbeat
+	(*CallRef)(nil),                  // 34: agentloop.v1.CallRef
+	(*Progress)(nil),                 // 35: agentloop.v1.Progress
+	(*OutputChunk)(nil),              // 36: agentloop.v1.OutputChunk
+	(*CallResult)(nil),               // 37: agentloop.v1.CallResult
+	(*CallFailed)(nil),               // 38: agentloop.v1.CallFailed
+	(*NeedInput)(nil),                // 39: agentloop.v1.NeedInput
+	(*CancelAck)(nil),                // 40: agentloop.v1.CancelAck
+	(*Draining)(nil),                 // 41: agentloop.v1.Draining
+	(*Goodbye)(nil),                  // 42: agentloop.v1.Goodbye
+	(*Pong)(nil),                     // 43: agentloop.v1.Pong
+	(*Welcome)(nil),                  // 44: agentloop.v1.Welcome
+	(*CapabilityVerdict)(nil),        // 45: agentloop.v1.CapabilityVerdict
+	(*CallVerdict)(nil),              // 46: agentloop.v1.CallVerdict
+	(*ToolsUpdated)(nil),             // 47: agentloop.v1.ToolsUpdated
+	(*CallRequest)(nil),              // 48: agentloop.v1.CallRequest
+	(*Cancel)(nil),                   // 49: agentloop.v1.Cancel
+	(*ResultAck)(nil),                // 50: agentloop.v1.ResultAck
+	(*LeaseLost)(nil),                // 51: agentloop.v1.LeaseLost
+	(*InputResponse)(nil),            // 52: agentloop.v1.InputResponse
+	(*InputSelection)(nil),           // 53: agentloop.v1.InputSelection
+	(*Ping)(nil),                     // 54: agentloop.v1.Ping
+	(*GoAway)(nil),                   // 55: agentloop.v1.GoAway
+	(*ProtocolError)(nil),            // 56: agentloop.v1.ProtocolError
+	(*CompleteCallRequest)(nil),      // 57: agentloop.v1.CompleteCallRequest
+	(*CompleteCallResponse)(nil),     // 58: agentloop.v1.CompleteCallResponse
+	nil,                              // 59: agentloop.v1.Hello.LabelsEntry
+	(*ToolDeclaration)(nil),          // 60: agentloop.v1.ToolDeclaration
+	(*durationpb.Duration)(nil),      // 61: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 62: google.protobuf.Timestamp
+	(*Run)(nil),                      // 63: agentloop.v1.Run
+	(*Message)(nil),                  // 64: agentloop.v1.Message
+	(*ToolCall)(nil),                 // 65: agentloop.v1.ToolCall
+	(*HumanAnswer)(nil),              // 66: agentloop.v1.HumanAnswer
+	(*ToolResult)(nil),               // 67: agentloop.v1.ToolResult
+	(*RunResult)(nil),                // 68: agentloop.v1.RunResult
+	(*Instruction)(nil),              // 69: agentloop.v1.Instruction
+	(OutputStream)(0),                // 70: agentloop.v1.OutputStream
+	(*Image)(nil),                    // 71: agentloop.v1.Image
+	(AttemptEffect)(0),               // 72: agentloop.v1.AttemptEffect
+	(*SelectOption)(nil),             // 73: agentloop.v1.SelectOption
 }
 var file_agentloop_v1_tool_host_proto_depIdxs = []int32{
-	9,  // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
-	28, // 1: agentloop.v1.ConnectRequest.update_tools:type_name -> agentloop.v1.UpdateTools
-	29, // 2: agentloop.v1.ConnectRequest.credit:type_name -> agentloop.v1.Credit
-	30, // 3: agentloop.v1.ConnectRequest.call_accepted:type_name -> agentloop.v1.CallAccepted
-	31, // 4: agentloop.v1.ConnectRequest.call_rejected:type_name -> agentloop.v1.CallRejected
-	32, // 5: agentloop.v1.ConnectRequest.heartbeat:type_name -> agentloop.v1.Heartbeat
-	34, // 6: agentloop.v1.ConnectRequest.progress:type_name -> agentloop.v1.Progress
-	35, // 7: agentloop.v1.ConnectRequest.output_chunk:type_name -> agentloop.v1.OutputChunk
-	36, // 8: agentloop.v1.ConnectRequest.call_result:type_name -> agentloop.v1.CallResult
-	37, // 9: agentloop.v1.ConnectRequest.call_failed:type_name -> agentloop.v1.CallFailed
-	38, // 10: agentloop.v1.ConnectRequest.need_input:type_name -> agentloop.v1.NeedInput
-	39, // 11: agentloop.v1.ConnectRequest.cancel_ack:type_name -> agentloop.v1.CancelAck
-	40, // 12: agentloop.v1.ConnectRequest.draining:type_name -> agentloop.v1.Draining
-	41, // 13: agentloop.v1.ConnectRequest.goodbye:type_name -> agentloop.v1.Goodbye
-	42, // 14: agentloop.v1.ConnectRequest.pong:type_name -> agentloop.v1.Pong
-	19, // 15: agentloop.v1.ConnectRequest.extension_response:type_name -> agentloop.v1.ExtensionResponse
-	43, // 16: agentloop.v1.ConnectResponse.welcome:type_name -> agentloop.v1.Welcome
-	46, // 17: agentloop.v1.ConnectResponse.tools_updated:type_name -> agentloop.v1.ToolsUpdated
-	47, // 18: agentloop.v1.ConnectResponse.call_request:type_name -> agentloop.v1.CallRequest
-	48, // 19: agentloop.v1.ConnectResponse.cancel:type_name -> agentloop.v1.Cancel
-	49, // 20: agentloop.v1.ConnectResponse.result_ack:type_name -> agentloop.v1.ResultAck
-	50, // 21: agentloop.v1.ConnectResponse.lease_lost:type_name -> agentloop.v1.LeaseLost
-	51, // 22: agentloop.v1.ConnectResponse.input_response:type_name -> agentloop.v1.InputResponse
-	53, // 23: agentloop.v1.ConnectResponse.ping:type_name -> agentloop.v1.Ping
-	54, // 24: agentloop.v1.ConnectResponse.go_away:type_name -> agentloop.v1.GoAway
-	55, // 25: agentloop.v1.ConnectResponse.protocol_error:type_name -> agentloop.v1.ProtocolError
-	14, // 26: agentloop.v1.ConnectResponse.extension_request:type_name -> agentloop.v1.ExtensionRequest
-	25, // 27: agentloop.v1.ConnectResponse.open_runtime:type_name -> agentloop.v1.OpenRuntime
-	26, // 28: agentloop.v1.ConnectResponse.close_runtime:type_name -> agentloop.v1.CloseRuntime
-	10, // 29: agentloop.v1.Hello.capabilities:type_name -> agentloop.v1.Capability
-	27, // 30: agentloop.v1.Hello.calls_in_hand:type_name -> agentloop.v1.CallInHand
-	58, // 31: agentloop.v1.Hello.labels:type_name -> agentloop.v1.Hello.LabelsEntry
-	59, // 32: agentloop.v1.Capability.tool:type_name -> agentloop.v1.ToolDeclaration
-	11, // 33: agentloop.v1.Capability.planner:type_name -> agentloop.v1.PlannerDeclaration
-	12, // 34: agentloop.v1.Capability.hook:type_name -> agentloop.v1.HookDeclaration
-	13, // 35: agentloop.v1.Capability.context_source:type_name -> agentloop.v1.ContextSourceDeclaration
-	60, // 36: agentloop.v1.PlannerDeclaration.timeout:type_name -> google.protobuf.Duration
+	10, // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
+	29, // 1: agentloop.v1.ConnectRequest.update_tools:type_name -> agentloop.v1.UpdateTools
+	30, // 2: agentloop.v1.ConnectRequest.credit:type_name -> agentloop.v1.Credit
+	31, // 3: agentloop.v1.ConnectRequest.call_accepted:type_name -> agentloop.v1.CallAccepted
+	32, // 4: agentloop.v1.ConnectRequest.call_rejected:type_name -> agentloop.v1.CallRejected
+	33, // 5: agentloop.v1.ConnectRequest.heartbeat:type_name -> agentloop.v1.Heartbeat
+	35, // 6: agentloop.v1.ConnectRequest.progress:type_name -> agentloop.v1.Progress
+	36, // 7: agentloop.v1.ConnectRequest.output_chunk:type_name -> agentloop.v1.OutputChunk
+	37, // 8: agentloop.v1.ConnectRequest.call_result:type_name -> agentloop.v1.CallResult
+	38, // 9: agentloop.v1.ConnectRequest.call_failed:type_name -> agentloop.v1.CallFailed
+	39, // 10: agentloop.v1.ConnectRequest.need_input:type_name -> agentloop.v1.NeedInput
+	40, // 11: agentloop.v1.ConnectRequest.cancel_ack:type_name -> agentloop.v1.CancelAck
+	41, // 12: agentloop.v1.ConnectRequest.draining:type_name -> agentloop.v1.Draining
+	42, // 13: agentloop.v1.ConnectRequest.goodbye:type_name -> agentloop.v1.Goodbye
+	43, // 14: agentloop.v1.ConnectRequest.pong:type_name -> agentloop.v1.Pong
+	20, // 15: agentloop.v1.ConnectRequest.extension_response:type_name -> agentloop.v1.ExtensionResponse
+	44, // 16: agentloop.v1.ConnectResponse.welcome:type_name -> agentloop.v1.Welcome
+	47, // 17: agentloop.v1.ConnectResponse.tools_updated:type_name -> agentloop.v1.ToolsUpdated
+	48, // 18: agentloop.v1.ConnectResponse.call_request:type_name -> agentloop.v1.CallRequest
+	49, // 19: agentloop.v1.ConnectResponse.cancel:type_name -> agentloop.v1.Cancel
+	50, // 20: agentloop.v1.ConnectResponse.result_ack:type_name -> agentloop.v1.ResultAck
+	51, // 21: agentloop.v1.ConnectResponse.lease_lost:type_name -> agentloop.v1.LeaseLost
+	52, // 22: agentloop.v1.ConnectResponse.input_response:type_name -> agentloop.v1.InputResponse
+	54, // 23: agentloop.v1.ConnectResponse.ping:type_name -> agentloop.v1.Ping
+	55, // 24: agentloop.v1.ConnectResponse.go_away:type_name -> agentloop.v1.GoAway
+	56, // 25: agentloop.v1.ConnectResponse.protocol_error:type_name -> agentloop.v1.ProtocolError
+	15, // 26: agentloop.v1.ConnectResponse.extension_request:type_name -> agentloop.v1.ExtensionRequest
+	26, // 27: agentloop.v1.ConnectResponse.open_runtime:type_name -> agentloop.v1.OpenRuntime
+	27, // 28: agentloop.v1.ConnectResponse.close_runtime:type_name -> agentloop.v1.CloseRuntime
+	11, // 29: agentloop.v1.Hello.capabilities:type_name -> agentloop.v1.Capability
+	28, // 30: agentloop.v1.Hello.calls_in_hand:type_name -> agentloop.v1.CallInHand
+	59, // 31: agentloop.v1.Hello.labels:type_name -> agentloop.v1.Hello.LabelsEntry
+	60, // 32: agentloop.v1.Capability.tool:type_name -> agentloop.v1.ToolDeclaration
+	12, // 33: agentloop.v1.Capability.planner:type_name -> agentloop.v1.PlannerDeclaration
+	13, // 34: agentloop.v1.Capability.hook:type_name -> agentloop.v1.HookDeclaration
+	14, // 35: agentloop.v1.Capability.context_source:type_name -> agentloop.v1.ContextSourceDeclaration
+	61, // 36: agentloop.v1.PlannerDeclaration.timeout:type_name -> google.protobuf.Duration
 	0,  // 37: agentloop.v1.HookDeclaration.points:type_name -> agentloop.v1.HookPoint
-	60, // 38: agentloop.v1.HookDeclaration.timeout:type_name -> google.protobuf.Duration
-	60, // 39: agentloop.v1.ContextSourceDeclaration.timeout:type_name -> google.protobuf.Duration
-	61, // 40: agentloop.v1.ExtensionRequest.deadline:type_name -> google.protobuf.Timestamp
-	62, // 41: agentloop.v1.ExtensionRequest.run:type_name -> agentloop.v1.Run
-	15, // 42: agentloop.v1.ExtensionRequest.plan:type_name -> agentloop.v1.PlanRequest
-	16, // 43: agentloop.v1.ExtensionRequest.hook:type_name -> agentloop.v1.HookRequest
-	17, // 44: agentloop.v1.ExtensionRequest.context:type_name -> agentloop.v1.ContextRequest
-	18, // 45: agentloop.v1.ExtensionRequest.remember:type_name -> agentloop.v1.RememberRequest
-	60, // 46: agentloop.v1.ExtensionRequest.time_left:type_name -> google.protobuf.Duration
+	61, // 38: agentloop.v1.HookDeclaration.timeout:type_name -> google.protobuf.Duration
+	61, // 39: agentloop.v1.ContextSourceDeclaration.timeout:type_name -> google.protobuf.Duration
+	62, // 40: agentloop.v1.ExtensionRequest.deadline:type_name -> google.protobuf.Timestamp
+	63, // 41: agentloop.v1.ExtensionRequest.run:type_name -> agentloop.v1.Run
+	16, // 42: agentloop.v1.ExtensionRequest.plan:type_name -> agentloop.v1.PlanRequest
+	17, // 43: agentloop.v1.ExtensionRequest.hook:type_name -> agentloop.v1.HookRequest
+	18, // 44: agentloop.v1.ExtensionRequest.context:type_name -> agentloop.v1.ContextRequest
+	19, // 45: agentloop.v1.ExtensionRequest.remember:type_name -> agentloop.v1.RememberRequest
+	61, // 46: agentloop.v1.ExtensionRequest.time_left:type_name -> google.protobuf.Duration
 	1,  // 47: agentloop.v1.PlanRequest.situation:type_name -> agentloop.v1.PlanSituation
-	63, // 48: agentloop.v1.PlanRequest.messages:type_name -> agentloop.v1.Message
-	64, // 49: agentloop.v1.PlanRequest.tool_calls:type_name -> agentloop.v1.ToolCall
-	65, // 50: agentloop.v1.PlanRequest.answer:type_name -> agentloop.v1.HumanAnswer
+	64, // 48: agentloop.v1.PlanRequest.messages:type_name -> agentloop.v1.Message
+	65, // 49: agentloop.v1.PlanRequest.tool_calls:type_name -> agentloop.v1.ToolCall
+	66, // 50: agentloop.v1.PlanRequest.answer:type_name -> agentloop.v1.HumanAnswer
 	0,  // 51: agentloop.v1.HookRequest.point:type_name -> agentloop.v1.HookPoint
-	63, // 52: agentloop.v1.HookRequest.input_messages:type_name -> agentloop.v1.Message
-	64, // 53: agentloop.v1.HookRequest.tool_call:type_name -> agentloop.v1.ToolCall
-	66, // 54: agentloop.v1.HookRequest.tool_result:type_name -> agentloop.v1.ToolResult
-	67, // 55: agentloop.v1.HookRequest.run_result:type_name -> agentloop.v1.RunResult
-	63, // 56: agentloop.v1.RememberRequest.messages:type_name -> agentloop.v1.Message
-	68, // 57: agentloop.v1.ExtensionResponse.instruction:type_name -> agentloop.v1.Instruction
-	20, // 58: agentloop.v1.ExtensionResponse.hook:type_name -> agentloop.v1.HookVerdict
-	21, // 59: agentloop.v1.ExtensionResponse.context:type_name -> agentloop.v1.ContextItems
-	23, // 60: agentloop.v1.ExtensionResponse.remembered:type_name -> agentloop.v1.Remembered
-	24, // 61: agentloop.v1.ExtensionResponse.failure:type_name -> agentloop.v1.ExtensionFailure
-	63, // 62: agentloop.v1.HookVerdict.input_messages:type_name -> agentloop.v1.Message
-	22, // 63: agentloop.v1.ContextItems.items:type_name -> agentloop.v1.ContextItem
-	10, // 64: agentloop.v1.UpdateTools.capabilities:type_name -> agentloop.v1.Capability
+	64, // 52: agentloop.v1.HookRequest.input_messages:type_name -> agentloop.v1.Message
+	65, // 53: agentloop.v1.HookRequest.tool_call:type_name -> agentloop.v1.ToolCall
+	67, // 54: agentloop.v1.HookRequest.tool_result:type_name -> agentloop.v1.ToolResult
+	68, // 55: agentloop.v1.HookRequest.run_result:type_name -> agentloop.v1.RunResult
+	64, // 56: agentloop.v1.RememberRequest.messages:type_name -> agentloop.v1.Message
+	69, // 57: agentloop.v1.ExtensionResponse.instruction:type_name -> agentloop.v1.Instruction
+	21, // 58: agentloop.v1.ExtensionResponse.hook:type_name -> agentloop.v1.HookVerdict
+	22, // 59: agentloop.v1.ExtensionResponse.context:type_name -> agentloop.v1.ContextItems
+	24, // 60: agentloop.v1.ExtensionResponse.remembered:type_name -> agentloop.v1.Remembered
+	25, // 61: agentloop.v1.ExtensionResponse.failure:type_name -> agentloop.v1.ExtensionFailure
+	64, // 62: agentloop.v1.HookVerdict.input_messages:type_name -> agentloop.v1.Message
+	23, // 63: agentloop.v1.ContextItems.items:type_name -> agentloop.v1.ContextItem
+	11, // 64: agentloop.v1.UpdateTools.capabilities:type_name -> agentloop.v1.Capability
 	2,  // 65: agentloop.v1.CallRejected.reason:type_name -> agentloop.v1.RejectReason
-	33, // 66: agentloop.v1.Heartbeat.calls:type_name -> agentloop.v1.CallRef
-	69, // 67: agentloop.v1.OutputChunk.stream:type_name -> agentloop.v1.OutputStream
-	70, // 68: agentloop.v1.CallResult.images:type_name -> agentloop.v1.Image
-	60, // 69: agentloop.v1.CallFailed.retry_delay:type_name -> google.protobuf.Duration
-	71, // 70: agentloop.v1.CallFailed.effect:type_name -> agentloop.v1.AttemptEffect
-	72, // 71: agentloop.v1.NeedInput.options:type_name -> agentloop.v1.SelectOption
-	60, // 72: agentloop.v1.NeedInput.timeout:type_name -> google.protobuf.Duration
+	34, // 66: agentloop.v1.Heartbeat.calls:type_name -> agentloop.v1.CallRef
+	70, // 67: agentloop.v1.OutputChunk.stream:type_name -> agentloop.v1.OutputStream
+	71, // 68: agentloop.v1.CallResult.images:type_name -> agentloop.v1.Image
+	61, // 69: agentloop.v1.CallFailed.retry_delay:type_name -> google.protobuf.Duration
+	72, // 70: agentloop.v1.CallFailed.effect:type_name -> agentloop.v1.AttemptEffect
+	73, // 71: agentloop.v1.NeedInput.options:type_name -> agentloop.v1.SelectOption
+	61, // 72: agentloop.v1.NeedInput.timeout:type_name -> google.protobuf.Duration
 	3,  // 73: agentloop.v1.CancelAck.outcome:type_name -> agentloop.v1.CancelOutcome
-	44, // 74: agentloop.v1.Welcome.capabilities:type_name -> agentloop.v1.CapabilityVerdict
-	60, // 75: agentloop.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	60, // 76: agentloop.v1.Welcome.lease_timeout:type_name -> google.protobuf.Duration
-	60, // 77: agentloop.v1.Welcome.grace_period:type_name -> google.protobuf.Duration
-	45, // 78: agentloop.v1.Welcome.calls:type_name -> agentloop.v1.CallVerdict
-	4,  // 79: agentloop.v1.CallVerdict.disposition:type_name -> agentloop.v1.CallDisposition
-	44, // 80: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
-	61, // 81: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
-	60, // 82: agentloop.v1.CallRequest.time_left:type_name -> google.protobuf.Duration
-	60, // 83: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
-	5,  // 84: agentloop.v1.Cancel.cause:type_name -> agentloop.v1.CancelCause
-	6,  // 85: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
-	52, // 86: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
-	60, // 87: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
-	36, // 88: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
-	37, // 89: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
-	6,  // 90: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
-	7,  // 91: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
-	56, // 92: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
-	8,  // 93: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
-	57, // 94: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
-	93, // [93:95] is the sub-list for method output_type
-	91, // [91:93] is the sub-list for method input_type
-	91, // [91:91] is the sub-list for extension type_name
-	91, // [91:91] is the sub-list for extension extendee
-	0,  // [0:91] is the sub-list for field type_name
+	45, // 74: agentloop.v1.Welcome.capabilities:type_name -> agentloop.v1.CapabilityVerdict
+	61, // 75: agentloop.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	61, // 76: agentloop.v1.Welcome.lease_timeout:type_name -> google.protobuf.Duration
+	61, // 77: agentloop.v1.Welcome.grace_period:type_name -> google.protobuf.Duration
+	46, // 78: agentloop.v1.Welcome.calls:type_name -> agentloop.v1.CallVerdict
+	4,  // 79: agentloop.v1.CapabilityVerdict.refusal:type_name -> agentloop.v1.CapabilityRefusal
+	5,  // 80: agentloop.v1.CallVerdict.disposition:type_name -> agentloop.v1.CallDisposition
+	45, // 81: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
+	62, // 82: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
+	61, // 83: agentloop.v1.CallRequest.time_left:type_name -> google.protobuf.Duration
+	61, // 84: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
+	6,  // 85: agentloop.v1.Cancel.cause:type_name -> agentloop.v1.CancelCause
+	7,  // 86: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
+	53, // 87: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
+	61, // 88: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
+	37, // 89: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
+	38, // 90: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
+	7,  // 91: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
+	8,  // 92: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
+	57, // 93: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
+	9,  // 94: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
+	58, // 95: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
+	94, // [94:96] is the sub-list for method output_type
+	92, // [92:94] is the sub-list for method input_type
+	92, // [92:92] is the sub-list for extension type_name
+	92, // [92:92] is the sub-list for extension extendee
+	0,  // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_tool_host_proto_init() }
@@ -5332,7 +5407,7 @@ func file_agentloop_v1_tool_host_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_tool_host_proto_rawDesc), len(file_agentloop_v1_tool_host_proto_rawDesc)),
-			NumEnums:      7,
+			NumEnums:      8,
 			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,

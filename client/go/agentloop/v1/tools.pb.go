@@ -282,7 +282,13 @@ type Tool struct {
 	// Number of calls that wait for a host with room.
 	CallsQueued uint32 `protobuf:"varint,5,opt,name=calls_queued,json=callsQueued,proto3" json:"calls_queued,omitempty"`
 	// Time at which a host that serves it was last seen.
-	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	// Digest of the terms that count: name, effect class, approval, runtime and schema.
+	TermsDigest string `protobuf:"bytes,7,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
+	// Declarations that were refused because they are weaker than the terms. At most 16.
+	Refused []*RefusedDeclaration `protobuf:"bytes,8,rep,name=refused,proto3" json:"refused,omitempty"`
+	// True if the configuration sets the terms.
+	Configured    bool `protobuf:"varint,9,opt,name=configured,proto3" json:"configured,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -357,6 +363,27 @@ func (x *Tool) GetLastSeenAt() *timestamppb.Timestamp {
 		return x.LastSeenAt
 	}
 	return nil
+}
+
+func (x *Tool) GetTermsDigest() string {
+	if x != nil {
+		return x.TermsDigest
+	}
+	return ""
+}
+
+func (x *Tool) GetRefused() []*RefusedDeclaration {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *Tool) GetConfigured() bool {
+	if x != nil {
+		return x.Configured
+	}
+	return false
 }
 
 // Asks for the tool hosts.
@@ -866,7 +893,9 @@ type RememberedRule struct {
 	// Name of the person who decided.
 	DecidedBy string `protobuf:"bytes,5,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
 	// Time of the decision.
-	DecidedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
+	DecidedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
+	// Digest of the tool's terms that the rule covers; empty for a rule that covers any.
+	TermsDigest   string `protobuf:"bytes,7,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -941,6 +970,13 @@ func (x *RememberedRule) GetDecidedAt() *timestamppb.Timestamp {
 		return x.DecidedAt
 	}
 	return nil
+}
+
+func (x *RememberedRule) GetTermsDigest() string {
+	if x != nil {
+		return x.TermsDigest
+	}
+	return ""
 }
 
 // Forgets a remembered rule.
@@ -1035,6 +1071,281 @@ func (x *DeleteRuleResponse) GetExisted() bool {
 	return false
 }
 
+// A declaration that was refused because it is weaker than the known terms.
+type RefusedDeclaration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The declaration itself.
+	Declaration *ToolDeclaration `protobuf:"bytes,1,opt,name=declaration,proto3" json:"declaration,omitempty"`
+	// Id of the host that made it last.
+	HostId string `protobuf:"bytes,2,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
+	// Digest of its terms, for `AcceptTool`.
+	TermsDigest string `protobuf:"bytes,3,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
+	// The weaker part, for people.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Time of the last refusal.
+	RefusedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=refused_at,json=refusedAt,proto3" json:"refused_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefusedDeclaration) Reset() {
+	*x = RefusedDeclaration{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefusedDeclaration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefusedDeclaration) ProtoMessage() {}
+
+func (x *RefusedDeclaration) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefusedDeclaration.ProtoReflect.Descriptor instead.
+func (*RefusedDeclaration) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RefusedDeclaration) GetDeclaration() *ToolDeclaration {
+	if x != nil {
+		return x.Declaration
+	}
+	return nil
+}
+
+func (x *RefusedDeclaration) GetHostId() string {
+	if x != nil {
+		return x.HostId
+	}
+	return ""
+}
+
+func (x *RefusedDeclaration) GetTermsDigest() string {
+	if x != nil {
+		return x.TermsDigest
+	}
+	return ""
+}
+
+func (x *RefusedDeclaration) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RefusedDeclaration) GetRefusedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RefusedAt
+	}
+	return nil
+}
+
+// Accepts a weaker declaration of a tool.
+type AcceptToolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the tool. Required.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Digest of the refused terms to accept. Required if there are several; empty means the only ones.
+	TermsDigest   string `protobuf:"bytes,2,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptToolRequest) Reset() {
+	*x = AcceptToolRequest{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptToolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptToolRequest) ProtoMessage() {}
+
+func (x *AcceptToolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptToolRequest.ProtoReflect.Descriptor instead.
+func (*AcceptToolRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *AcceptToolRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AcceptToolRequest) GetTermsDigest() string {
+	if x != nil {
+		return x.TermsDigest
+	}
+	return ""
+}
+
+// Returns the accepted tool.
+type AcceptToolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tool's present state.
+	Tool          *Tool `protobuf:"bytes,1,opt,name=tool,proto3" json:"tool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptToolResponse) Reset() {
+	*x = AcceptToolResponse{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptToolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptToolResponse) ProtoMessage() {}
+
+func (x *AcceptToolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptToolResponse.ProtoReflect.Descriptor instead.
+func (*AcceptToolResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AcceptToolResponse) GetTool() *Tool {
+	if x != nil {
+		return x.Tool
+	}
+	return nil
+}
+
+// Forgets a tool's terms.
+type ForgetToolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the tool. Required.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetToolRequest) Reset() {
+	*x = ForgetToolRequest{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetToolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetToolRequest) ProtoMessage() {}
+
+func (x *ForgetToolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetToolRequest.ProtoReflect.Descriptor instead.
+func (*ForgetToolRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ForgetToolRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// Confirms the deletion.
+type ForgetToolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True if there were terms to forget.
+	Existed       bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetToolResponse) Reset() {
+	*x = ForgetToolResponse{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetToolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetToolResponse) ProtoMessage() {}
+
+func (x *ForgetToolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetToolResponse.ProtoReflect.Descriptor instead.
+func (*ForgetToolResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ForgetToolResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
+}
+
 var File_agentloop_v1_tools_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_tools_proto_rawDesc = "" +
@@ -1047,7 +1358,7 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"e\n" +
 	"\x11ListToolsResponse\x12(\n" +
 	"\x05tools\x18\x01 \x03(\v2\x12.agentloop.v1.ToolR\x05tools\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x83\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x82\x03\n" +
 	"\x04Tool\x12?\n" +
 	"\vdeclaration\x18\x01 \x01(\v2\x1d.agentloop.v1.ToolDeclarationR\vdeclaration\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x19\n" +
@@ -1055,7 +1366,12 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"\x0fcalls_in_flight\x18\x04 \x01(\rR\rcallsInFlight\x12!\n" +
 	"\fcalls_queued\x18\x05 \x01(\rR\vcallsQueued\x12<\n" +
 	"\flast_seen_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt\"\x12\n" +
+	"lastSeenAt\x12!\n" +
+	"\fterms_digest\x18\a \x01(\tR\vtermsDigest\x12:\n" +
+	"\arefused\x18\b \x03(\v2 .agentloop.v1.RefusedDeclarationR\arefused\x12\x1e\n" +
+	"\n" +
+	"configured\x18\t \x01(\bR\n" +
+	"configured\"\x12\n" +
 	"\x10ListHostsRequest\"=\n" +
 	"\x11ListHostsResponse\x12(\n" +
 	"\x05hosts\x18\x01 \x03(\v2\x12.agentloop.v1.HostR\x05hosts\"\x80\x03\n" +
@@ -1096,7 +1412,7 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"G\n" +
 	"\x11ListRulesResponse\x122\n" +
-	"\x05rules\x18\x01 \x03(\v2\x1c.agentloop.v1.RememberedRuleR\x05rules\"\xef\x01\n" +
+	"\x05rules\x18\x01 \x03(\v2\x1c.agentloop.v1.RememberedRuleR\x05rules\"\x92\x02\n" +
 	"\x0eRememberedRule\x12\x17\n" +
 	"\arule_id\x18\x01 \x01(\tR\x06ruleId\x12,\n" +
 	"\x04rule\x18\x02 \x01(\v2\x18.agentloop.v1.PolicyRuleR\x04rule\x12\x1d\n" +
@@ -1107,10 +1423,27 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"\n" +
 	"decided_by\x18\x05 \x01(\tR\tdecidedBy\x129\n" +
 	"\n" +
-	"decided_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tdecidedAt\",\n" +
+	"decided_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tdecidedAt\x12!\n" +
+	"\fterms_digest\x18\a \x01(\tR\vtermsDigest\",\n" +
 	"\x11DeleteRuleRequest\x12\x17\n" +
 	"\arule_id\x18\x01 \x01(\tR\x06ruleId\".\n" +
 	"\x12DeleteRuleResponse\x12\x18\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted\"\xe4\x01\n" +
+	"\x12RefusedDeclaration\x12?\n" +
+	"\vdeclaration\x18\x01 \x01(\v2\x1d.agentloop.v1.ToolDeclarationR\vdeclaration\x12\x17\n" +
+	"\ahost_id\x18\x02 \x01(\tR\x06hostId\x12!\n" +
+	"\fterms_digest\x18\x03 \x01(\tR\vtermsDigest\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x129\n" +
+	"\n" +
+	"refused_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\trefusedAt\"J\n" +
+	"\x11AcceptToolRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
+	"\fterms_digest\x18\x02 \x01(\tR\vtermsDigest\"<\n" +
+	"\x12AcceptToolResponse\x12&\n" +
+	"\x04tool\x18\x01 \x01(\v2\x12.agentloop.v1.ToolR\x04tool\"'\n" +
+	"\x11ForgetToolRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\".\n" +
+	"\x12ForgetToolResponse\x12\x18\n" +
 	"\aexisted\x18\x01 \x01(\bR\aexisted*t\n" +
 	"\n" +
 	"HostHealth\x12\x1b\n" +
@@ -1126,14 +1459,18 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"\x0fRULE_ORIGIN_RUN\x10\x03\x12\x17\n" +
 	"\x13RULE_ORIGIN_SESSION\x10\x04\x12\x14\n" +
 	"\x10RULE_ORIGIN_RULE\x10\x05\x12\x19\n" +
-	"\x15RULE_ORIGIN_CANDIDATE\x10\x062\x96\x03\n" +
+	"\x15RULE_ORIGIN_CANDIDATE\x10\x062\xb8\x04\n" +
 	"\x05Tools\x12L\n" +
 	"\tListTools\x12\x1e.agentloop.v1.ListToolsRequest\x1a\x1f.agentloop.v1.ListToolsResponse\x12L\n" +
 	"\tListHosts\x12\x1e.agentloop.v1.ListHostsRequest\x1a\x1f.agentloop.v1.ListHostsResponse\x12R\n" +
 	"\vCheckPolicy\x12 .agentloop.v1.CheckPolicyRequest\x1a!.agentloop.v1.CheckPolicyResponse\x12L\n" +
 	"\tListRules\x12\x1e.agentloop.v1.ListRulesRequest\x1a\x1f.agentloop.v1.ListRulesResponse\x12O\n" +
 	"\n" +
-	"DeleteRule\x12\x1f.agentloop.v1.DeleteRuleRequest\x1a .agentloop.v1.DeleteRuleResponseb\x06proto3"
+	"DeleteRule\x12\x1f.agentloop.v1.DeleteRuleRequest\x1a .agentloop.v1.DeleteRuleResponse\x12O\n" +
+	"\n" +
+	"AcceptTool\x12\x1f.agentloop.v1.AcceptToolRequest\x1a .agentloop.v1.AcceptToolResponse\x12O\n" +
+	"\n" +
+	"ForgetTool\x12\x1f.agentloop.v1.ForgetToolRequest\x1a .agentloop.v1.ForgetToolResponseb\x06proto3"
 
 var (
 	file_agentloop_v1_tools_proto_rawDescOnce sync.Once
@@ -1148,7 +1485,7 @@ func file_agentloop_v1_tools_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_tools_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agentloop_v1_tools_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_agentloop_v1_tools_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_agentloop_v1_tools_proto_goTypes = []any{
 	(HostHealth)(0),               // 0: agentloop.v1.HostHealth
 	(RuleOrigin)(0),               // 1: agentloop.v1.RuleOrigin
@@ -1165,43 +1502,56 @@ var file_agentloop_v1_tools_proto_goTypes = []any{
 	(*RememberedRule)(nil),        // 12: agentloop.v1.RememberedRule
 	(*DeleteRuleRequest)(nil),     // 13: agentloop.v1.DeleteRuleRequest
 	(*DeleteRuleResponse)(nil),    // 14: agentloop.v1.DeleteRuleResponse
-	(*ToolDeclaration)(nil),       // 15: agentloop.v1.ToolDeclaration
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*ToolPolicy)(nil),            // 17: agentloop.v1.ToolPolicy
-	(*PolicyRule)(nil),            // 18: agentloop.v1.PolicyRule
-	(PolicyAction)(0),             // 19: agentloop.v1.PolicyAction
+	(*RefusedDeclaration)(nil),    // 15: agentloop.v1.RefusedDeclaration
+	(*AcceptToolRequest)(nil),     // 16: agentloop.v1.AcceptToolRequest
+	(*AcceptToolResponse)(nil),    // 17: agentloop.v1.AcceptToolResponse
+	(*ForgetToolRequest)(nil),     // 18: agentloop.v1.ForgetToolRequest
+	(*ForgetToolResponse)(nil),    // 19: agentloop.v1.ForgetToolResponse
+	(*ToolDeclaration)(nil),       // 20: agentloop.v1.ToolDeclaration
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*ToolPolicy)(nil),            // 22: agentloop.v1.ToolPolicy
+	(*PolicyRule)(nil),            // 23: agentloop.v1.PolicyRule
+	(PolicyAction)(0),             // 24: agentloop.v1.PolicyAction
 }
 var file_agentloop_v1_tools_proto_depIdxs = []int32{
 	4,  // 0: agentloop.v1.ListToolsResponse.tools:type_name -> agentloop.v1.Tool
-	15, // 1: agentloop.v1.Tool.declaration:type_name -> agentloop.v1.ToolDeclaration
-	16, // 2: agentloop.v1.Tool.last_seen_at:type_name -> google.protobuf.Timestamp
-	7,  // 3: agentloop.v1.ListHostsResponse.hosts:type_name -> agentloop.v1.Host
-	0,  // 4: agentloop.v1.Host.health:type_name -> agentloop.v1.HostHealth
-	16, // 5: agentloop.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
-	16, // 6: agentloop.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
-	17, // 7: agentloop.v1.CheckPolicyRequest.tool_policy:type_name -> agentloop.v1.ToolPolicy
-	18, // 8: agentloop.v1.CheckPolicyRequest.candidate:type_name -> agentloop.v1.PolicyRule
-	19, // 9: agentloop.v1.CheckPolicyResponse.action:type_name -> agentloop.v1.PolicyAction
-	18, // 10: agentloop.v1.CheckPolicyResponse.rule:type_name -> agentloop.v1.PolicyRule
-	1,  // 11: agentloop.v1.CheckPolicyResponse.origin:type_name -> agentloop.v1.RuleOrigin
-	12, // 12: agentloop.v1.ListRulesResponse.rules:type_name -> agentloop.v1.RememberedRule
-	18, // 13: agentloop.v1.RememberedRule.rule:type_name -> agentloop.v1.PolicyRule
-	16, // 14: agentloop.v1.RememberedRule.decided_at:type_name -> google.protobuf.Timestamp
-	2,  // 15: agentloop.v1.Tools.ListTools:input_type -> agentloop.v1.ListToolsRequest
-	5,  // 16: agentloop.v1.Tools.ListHosts:input_type -> agentloop.v1.ListHostsRequest
-	8,  // 17: agentloop.v1.Tools.CheckPolicy:input_type -> agentloop.v1.CheckPolicyRequest
-	10, // 18: agentloop.v1.Tools.ListRules:input_type -> agentloop.v1.ListRulesRequest
-	13, // 19: agentloop.v1.Tools.DeleteRule:input_type -> agentloop.v1.DeleteRuleRequest
-	3,  // 20: agentloop.v1.Tools.ListTools:output_type -> agentloop.v1.ListToolsResponse
-	6,  // 21: agentloop.v1.Tools.ListHosts:output_type -> agentloop.v1.ListHostsResponse
-	9,  // 22: agentloop.v1.Tools.CheckPolicy:output_type -> agentloop.v1.CheckPolicyResponse
-	11, // 23: agentloop.v1.Tools.ListRules:output_type -> agentloop.v1.ListRulesResponse
-	14, // 24: agentloop.v1.Tools.DeleteRule:output_type -> agentloop.v1.DeleteRuleResponse
-	20, // [20:25] is the sub-list for method output_type
-	15, // [15:20] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	20, // 1: agentloop.v1.Tool.declaration:type_name -> agentloop.v1.ToolDeclaration
+	21, // 2: agentloop.v1.Tool.last_seen_at:type_name -> google.protobuf.Timestamp
+	15, // 3: agentloop.v1.Tool.refused:type_name -> agentloop.v1.RefusedDeclaration
+	7,  // 4: agentloop.v1.ListHostsResponse.hosts:type_name -> agentloop.v1.Host
+	0,  // 5: agentloop.v1.Host.health:type_name -> agentloop.v1.HostHealth
+	21, // 6: agentloop.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
+	21, // 7: agentloop.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
+	22, // 8: agentloop.v1.CheckPolicyRequest.tool_policy:type_name -> agentloop.v1.ToolPolicy
+	23, // 9: agentloop.v1.CheckPolicyRequest.candidate:type_name -> agentloop.v1.PolicyRule
+	24, // 10: agentloop.v1.CheckPolicyResponse.action:type_name -> agentloop.v1.PolicyAction
+	23, // 11: agentloop.v1.CheckPolicyResponse.rule:type_name -> agentloop.v1.PolicyRule
+	1,  // 12: agentloop.v1.CheckPolicyResponse.origin:type_name -> agentloop.v1.RuleOrigin
+	12, // 13: agentloop.v1.ListRulesResponse.rules:type_name -> agentloop.v1.RememberedRule
+	23, // 14: agentloop.v1.RememberedRule.rule:type_name -> agentloop.v1.PolicyRule
+	21, // 15: agentloop.v1.RememberedRule.decided_at:type_name -> google.protobuf.Timestamp
+	20, // 16: agentloop.v1.RefusedDeclaration.declaration:type_name -> agentloop.v1.ToolDeclaration
+	21, // 17: agentloop.v1.RefusedDeclaration.refused_at:type_name -> google.protobuf.Timestamp
+	4,  // 18: agentloop.v1.AcceptToolResponse.tool:type_name -> agentloop.v1.Tool
+	2,  // 19: agentloop.v1.Tools.ListTools:input_type -> agentloop.v1.ListToolsRequest
+	5,  // 20: agentloop.v1.Tools.ListHosts:input_type -> agentloop.v1.ListHostsRequest
+	8,  // 21: agentloop.v1.Tools.CheckPolicy:input_type -> agentloop.v1.CheckPolicyRequest
+	10, // 22: agentloop.v1.Tools.ListRules:input_type -> agentloop.v1.ListRulesRequest
+	13, // 23: agentloop.v1.Tools.DeleteRule:input_type -> agentloop.v1.DeleteRuleRequest
+	16, // 24: agentloop.v1.Tools.AcceptTool:input_type -> agentloop.v1.AcceptToolRequest
+	18, // 25: agentloop.v1.Tools.ForgetTool:input_type -> agentloop.v1.ForgetToolRequest
+	3,  // 26: agentloop.v1.Tools.ListTools:output_type -> agentloop.v1.ListToolsResponse
+	6,  // 27: agentloop.v1.Tools.ListHosts:output_type -> agentloop.v1.ListHostsResponse
+	9,  // 28: agentloop.v1.Tools.CheckPolicy:output_type -> agentloop.v1.CheckPolicyResponse
+	11, // 29: agentloop.v1.Tools.ListRules:output_type -> agentloop.v1.ListRulesResponse
+	14, // 30: agentloop.v1.Tools.DeleteRule:output_type -> agentloop.v1.DeleteRuleResponse
+	17, // 31: agentloop.v1.Tools.AcceptTool:output_type -> agentloop.v1.AcceptToolResponse
+	19, // 32: agentloop.v1.Tools.ForgetTool:output_type -> agentloop.v1.ForgetToolResponse
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_tools_proto_init() }
@@ -1216,7 +1566,7 @@ func file_agentloop_v1_tools_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_tools_proto_rawDesc), len(file_agentloop_v1_tools_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   13,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

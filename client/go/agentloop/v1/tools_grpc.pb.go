@@ -24,6 +24,8 @@ const (
 	Tools_CheckPolicy_FullMethodName = "/agentloop.v1.Tools/CheckPolicy"
 	Tools_ListRules_FullMethodName   = "/agentloop.v1.Tools/ListRules"
 	Tools_DeleteRule_FullMethodName  = "/agentloop.v1.Tools/DeleteRule"
+	Tools_AcceptTool_FullMethodName  = "/agentloop.v1.Tools/AcceptTool"
+	Tools_ForgetTool_FullMethodName  = "/agentloop.v1.Tools/ForgetTool"
 )
 
 // ToolsClient is the client API for Tools service.
@@ -53,6 +55,18 @@ type ToolsClient interface {
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	DeleteRule(ctx context.Context, in *DeleteRuleRequest, opts ...grpc.CallOption) (*DeleteRuleResponse, error)
+	// Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+	// connect again. Accepting an accepted declaration is confirmed.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+	// configuration sets the terms), UNAVAILABLE.
+	AcceptTool(ctx context.Context, in *AcceptToolRequest, opts ...grpc.CallOption) (*AcceptToolResponse, error)
+	// Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+	// Forgetting a tool that does not exist is confirmed.
+	//
+	// INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
+	// UNAVAILABLE.
+	ForgetTool(ctx context.Context, in *ForgetToolRequest, opts ...grpc.CallOption) (*ForgetToolResponse, error)
 }
 
 type toolsClient struct {
@@ -113,6 +127,26 @@ func (c *toolsClient) DeleteRule(ctx context.Context, in *DeleteRuleRequest, opt
 	return out, nil
 }
 
+func (c *toolsClient) AcceptTool(ctx context.Context, in *AcceptToolRequest, opts ...grpc.CallOption) (*AcceptToolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptToolResponse)
+	err := c.cc.Invoke(ctx, Tools_AcceptTool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *toolsClient) ForgetTool(ctx context.Context, in *ForgetToolRequest, opts ...grpc.CallOption) (*ForgetToolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetToolResponse)
+	err := c.cc.Invoke(ctx, Tools_ForgetTool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ToolsServer is the server API for Tools service.
 // All implementations must embed UnimplementedToolsServer
 // for forward compatibility.
@@ -140,6 +174,18 @@ type ToolsServer interface {
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	DeleteRule(context.Context, *DeleteRuleRequest) (*DeleteRuleResponse, error)
+	// Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+	// connect again. Accepting an accepted declaration is confirmed.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+	// configuration sets the terms), UNAVAILABLE.
+	AcceptTool(context.Context, *AcceptToolRequest) (*AcceptToolResponse, error)
+	// Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+	// Forgetting a tool that does not exist is confirmed.
+	//
+	// INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
+	// UNAVAILABLE.
+	ForgetTool(context.Context, *ForgetToolRequest) (*ForgetToolResponse, error)
 	mustEmbedUnimplementedToolsServer()
 }
 
@@ -164,6 +210,12 @@ func (UnimplementedToolsServer) ListRules(context.Context, *ListRulesRequest) (*
 }
 func (UnimplementedToolsServer) DeleteRule(context.Context, *DeleteRuleRequest) (*DeleteRuleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteRule not implemented")
+}
+func (UnimplementedToolsServer) AcceptTool(context.Context, *AcceptToolRequest) (*AcceptToolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcceptTool not implemented")
+}
+func (UnimplementedToolsServer) ForgetTool(context.Context, *ForgetToolRequest) (*ForgetToolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetTool not implemented")
 }
 func (UnimplementedToolsServer) mustEmbedUnimplementedToolsServer() {}
 func (UnimplementedToolsServer) testEmbeddedByValue()               {}
@@ -276,6 +328,42 @@ func _Tools_DeleteRule_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Tools_AcceptTool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptToolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolsServer).AcceptTool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tools_AcceptTool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolsServer).AcceptTool(ctx, req.(*AcceptToolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Tools_ForgetTool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetToolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolsServer).ForgetTool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tools_ForgetTool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolsServer).ForgetTool(ctx, req.(*ForgetToolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Tools_ServiceDesc is the grpc.ServiceDesc for Tools service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -302,6 +390,14 @@ var Tools_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteRule",
 			Handler:    _Tools_DeleteRule_Handler,
+		},
+		{
+			MethodName: "AcceptTool",
+			Handler:    _Tools_AcceptTool_Handler,
+		},
+		{
+			MethodName: "ForgetTool",
+			Handler:    _Tools_ForgetTool_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -3272,7 +3272,8 @@ func (x *ToolDeclaration) GetDeadlineIsOutcome() bool {
 // A question to a human, open or answered.
 type HumanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the question. It follows from the run and the call, so asking twice is asking once.
+	// Id of the question. It follows from the run, the call and what is asked, so asking twice is asking once. If a call's
+	// tool is declared under stricter terms after an approval, the second question has an id of its own.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Kind of the question.
 	Kind HumanRequestKind `protobuf:"varint,2,opt,name=kind,proto3,enum=agentloop.v1.HumanRequestKind" json:"kind,omitempty"`
@@ -3304,7 +3305,9 @@ type HumanRequest struct {
 	// rule, or have a whole number beyond 64 bits, which cannot be compared exactly.
 	SuggestedRule *PolicyRule `protobuf:"bytes,15,opt,name=suggested_rule,json=suggestedRule,proto3" json:"suggested_rule,omitempty"`
 	// The host's name for the question, if a running call asks.
-	InputId       string `protobuf:"bytes,16,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
+	InputId string `protobuf:"bytes,16,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
+	// Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call.
+	TermsDigest   string `protobuf:"bytes,21,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3447,6 +3450,13 @@ func (x *HumanRequest) GetSuggestedRule() *PolicyRule {
 func (x *HumanRequest) GetInputId() string {
 	if x != nil {
 		return x.InputId
+	}
+	return ""
+}
+
+func (x *HumanRequest) GetTermsDigest() string {
+	if x != nil {
+		return x.TermsDigest
 	}
 	return ""
 }
@@ -4385,7 +4395,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x05title\x18\n" +
 	" \x01(\tR\x05title\x12.\n" +
 	"\x13deadline_is_outcome\x18\f \x01(\bR\x11deadlineIsOutcomeB\x12\n" +
-	"\x10_max_concurrency\"\xf6\x04\n" +
+	"\x10_max_concurrency\"\x99\x05\n" +
 	"\fHumanRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x122\n" +
@@ -4407,7 +4417,8 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"expires_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x121\n" +
 	"\x06answer\x18\x0e \x01(\v2\x19.agentloop.v1.HumanAnswerR\x06answer\x12?\n" +
 	"\x0esuggested_rule\x18\x0f \x01(\v2\x18.agentloop.v1.PolicyRuleR\rsuggestedRule\x12\x19\n" +
-	"\binput_id\x18\x10 \x01(\tR\ainputId\"4\n" +
+	"\binput_id\x18\x10 \x01(\tR\ainputId\x12!\n" +
+	"\fterms_digest\x18\x15 \x01(\tR\vtermsDigest\"4\n" +
 	"\fSelectOption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\"\xcb\x02\n" +

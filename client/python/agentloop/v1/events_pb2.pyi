@@ -237,18 +237,20 @@ class ToolCallProposed(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., tool: _Optional[str] = ..., effect: _Optional[_Union[_types_pb2.EffectClass, str]] = ..., requires_approval: _Optional[bool] = ..., title: _Optional[str] = ...) -> None: ...
 
 class ToolCallOffered(_message.Message):
-    __slots__ = ("call_id", "tool", "attempt", "host_id", "instance_id")
+    __slots__ = ("call_id", "tool", "attempt", "host_id", "effect", "instance_id")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     TOOL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     tool: str
     attempt: int
     host_id: str
+    effect: _types_pb2.EffectClass
     instance_id: str
-    def __init__(self, call_id: _Optional[str] = ..., tool: _Optional[str] = ..., attempt: _Optional[int] = ..., host_id: _Optional[str] = ..., instance_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, call_id: _Optional[str] = ..., tool: _Optional[str] = ..., attempt: _Optional[int] = ..., host_id: _Optional[str] = ..., effect: _Optional[_Union[_types_pb2.EffectClass, str]] = ..., instance_id: _Optional[str] = ...) -> None: ...
 
 class ToolCallAccepted(_message.Message):
     __slots__ = ("call_id", "attempt", "host_id")

@@ -50,6 +50,13 @@ class CancelOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CANCEL_OUTCOME_UNKNOWN: _ClassVar[CancelOutcome]
     CANCEL_OUTCOME_NOT_BEGUN: _ClassVar[CancelOutcome]
 
+class CapabilityRefusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CAPABILITY_REFUSAL_UNSPECIFIED: _ClassVar[CapabilityRefusal]
+    CAPABILITY_REFUSAL_INVALID: _ClassVar[CapabilityRefusal]
+    CAPABILITY_REFUSAL_DIFFERENT: _ClassVar[CapabilityRefusal]
+    CAPABILITY_REFUSAL_WEAKER: _ClassVar[CapabilityRefusal]
+
 class CallDisposition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CALL_DISPOSITION_UNSPECIFIED: _ClassVar[CallDisposition]
@@ -95,6 +102,10 @@ CANCEL_OUTCOME_FINISHED: CancelOutcome
 CANCEL_OUTCOME_CANNOT: CancelOutcome
 CANCEL_OUTCOME_UNKNOWN: CancelOutcome
 CANCEL_OUTCOME_NOT_BEGUN: CancelOutcome
+CAPABILITY_REFUSAL_UNSPECIFIED: CapabilityRefusal
+CAPABILITY_REFUSAL_INVALID: CapabilityRefusal
+CAPABILITY_REFUSAL_DIFFERENT: CapabilityRefusal
+CAPABILITY_REFUSAL_WEAKER: CapabilityRefusal
 CALL_DISPOSITION_UNSPECIFIED: CallDisposition
 CALL_DISPOSITION_CONTINUE: CallDisposition
 CALL_DISPOSITION_STOP: CallDisposition
@@ -581,14 +592,16 @@ class Welcome(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., connection_id: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[CapabilityVerdict, _Mapping]]] = ..., heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., grace_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_frame_bytes: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[CallVerdict, _Mapping]]] = ...) -> None: ...
 
 class CapabilityVerdict(_message.Message):
-    __slots__ = ("name", "accepted", "reason")
+    __slots__ = ("name", "accepted", "reason", "refusal")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     name: str
     accepted: bool
     reason: str
-    def __init__(self, name: _Optional[str] = ..., accepted: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    refusal: CapabilityRefusal
+    def __init__(self, name: _Optional[str] = ..., accepted: _Optional[bool] = ..., reason: _Optional[str] = ..., refusal: _Optional[_Union[CapabilityRefusal, str]] = ...) -> None: ...
 
 class CallVerdict(_message.Message):
     __slots__ = ("call_id", "attempt", "disposition")

@@ -58,20 +58,26 @@ class ListToolsResponse(_message.Message):
     def __init__(self, tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Tool(_message.Message):
-    __slots__ = ("declaration", "digest", "host_ids", "calls_in_flight", "calls_queued", "last_seen_at")
+    __slots__ = ("declaration", "digest", "host_ids", "calls_in_flight", "calls_queued", "last_seen_at", "terms_digest", "refused", "configured")
     DECLARATION_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     HOST_IDS_FIELD_NUMBER: _ClassVar[int]
     CALLS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     CALLS_QUEUED_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_AT_FIELD_NUMBER: _ClassVar[int]
+    TERMS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURED_FIELD_NUMBER: _ClassVar[int]
     declaration: _types_pb2.ToolDeclaration
     digest: str
     host_ids: _containers.RepeatedScalarFieldContainer[str]
     calls_in_flight: int
     calls_queued: int
     last_seen_at: _timestamp_pb2.Timestamp
-    def __init__(self, declaration: _Optional[_Union[_types_pb2.ToolDeclaration, _Mapping]] = ..., digest: _Optional[str] = ..., host_ids: _Optional[_Iterable[str]] = ..., calls_in_flight: _Optional[int] = ..., calls_queued: _Optional[int] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    terms_digest: str
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedDeclaration]
+    configured: bool
+    def __init__(self, declaration: _Optional[_Union[_types_pb2.ToolDeclaration, _Mapping]] = ..., digest: _Optional[str] = ..., host_ids: _Optional[_Iterable[str]] = ..., calls_in_flight: _Optional[int] = ..., calls_queued: _Optional[int] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., terms_digest: _Optional[str] = ..., refused: _Optional[_Iterable[_Union[RefusedDeclaration, _Mapping]]] = ..., configured: _Optional[bool] = ...) -> None: ...
 
 class ListHostsRequest(_message.Message):
     __slots__ = ()
@@ -154,20 +160,22 @@ class ListRulesResponse(_message.Message):
     def __init__(self, rules: _Optional[_Iterable[_Union[RememberedRule, _Mapping]]] = ...) -> None: ...
 
 class RememberedRule(_message.Message):
-    __slots__ = ("rule_id", "rule", "session_id", "request_id", "decided_by", "decided_at")
+    __slots__ = ("rule_id", "rule", "session_id", "request_id", "decided_by", "decided_at", "terms_digest")
     RULE_ID_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DECIDED_BY_FIELD_NUMBER: _ClassVar[int]
     DECIDED_AT_FIELD_NUMBER: _ClassVar[int]
+    TERMS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     rule_id: str
     rule: _types_pb2.PolicyRule
     session_id: str
     request_id: str
     decided_by: str
     decided_at: _timestamp_pb2.Timestamp
-    def __init__(self, rule_id: _Optional[str] = ..., rule: _Optional[_Union[_types_pb2.PolicyRule, _Mapping]] = ..., session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., decided_by: _Optional[str] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    terms_digest: str
+    def __init__(self, rule_id: _Optional[str] = ..., rule: _Optional[_Union[_types_pb2.PolicyRule, _Mapping]] = ..., session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., decided_by: _Optional[str] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., terms_digest: _Optional[str] = ...) -> None: ...
 
 class DeleteRuleRequest(_message.Message):
     __slots__ = ("rule_id",)
@@ -176,6 +184,46 @@ class DeleteRuleRequest(_message.Message):
     def __init__(self, rule_id: _Optional[str] = ...) -> None: ...
 
 class DeleteRuleResponse(_message.Message):
+    __slots__ = ("existed",)
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    existed: bool
+    def __init__(self, existed: _Optional[bool] = ...) -> None: ...
+
+class RefusedDeclaration(_message.Message):
+    __slots__ = ("declaration", "host_id", "terms_digest", "reason", "refused_at")
+    DECLARATION_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    TERMS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_AT_FIELD_NUMBER: _ClassVar[int]
+    declaration: _types_pb2.ToolDeclaration
+    host_id: str
+    terms_digest: str
+    reason: str
+    refused_at: _timestamp_pb2.Timestamp
+    def __init__(self, declaration: _Optional[_Union[_types_pb2.ToolDeclaration, _Mapping]] = ..., host_id: _Optional[str] = ..., terms_digest: _Optional[str] = ..., reason: _Optional[str] = ..., refused_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class AcceptToolRequest(_message.Message):
+    __slots__ = ("name", "terms_digest")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TERMS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    terms_digest: str
+    def __init__(self, name: _Optional[str] = ..., terms_digest: _Optional[str] = ...) -> None: ...
+
+class AcceptToolResponse(_message.Message):
+    __slots__ = ("tool",)
+    TOOL_FIELD_NUMBER: _ClassVar[int]
+    tool: Tool
+    def __init__(self, tool: _Optional[_Union[Tool, _Mapping]] = ...) -> None: ...
+
+class ForgetToolRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ForgetToolResponse(_message.Message):
     __slots__ = ("existed",)
     EXISTED_FIELD_NUMBER: _ClassVar[int]
     existed: bool

@@ -61,6 +61,16 @@ class ToolsStub:
                 request_serializer=agentloop_dot_v1_dot_tools__pb2.DeleteRuleRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_tools__pb2.DeleteRuleResponse.FromString,
                 _registered_method=True)
+        self.AcceptTool = channel.unary_unary(
+                '/agentloop.v1.Tools/AcceptTool',
+                request_serializer=agentloop_dot_v1_dot_tools__pb2.AcceptToolRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_tools__pb2.AcceptToolResponse.FromString,
+                _registered_method=True)
+        self.ForgetTool = channel.unary_unary(
+                '/agentloop.v1.Tools/ForgetTool',
+                request_serializer=agentloop_dot_v1_dot_tools__pb2.ForgetToolRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_tools__pb2.ForgetToolResponse.FromString,
+                _registered_method=True)
 
 
 class ToolsServicer:
@@ -113,6 +123,28 @@ class ToolsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AcceptTool(self, request, context):
+        """Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+        connect again. Accepting an accepted declaration is confirmed.
+
+        INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+        configuration sets the terms), UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetTool(self, request, context):
+        """Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+        Forgetting a tool that does not exist is confirmed.
+
+        INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
+        UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ToolsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -140,6 +172,16 @@ def add_ToolsServicer_to_server(servicer, server):
                     servicer.DeleteRule,
                     request_deserializer=agentloop_dot_v1_dot_tools__pb2.DeleteRuleRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_tools__pb2.DeleteRuleResponse.SerializeToString,
+            ),
+            'AcceptTool': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptTool,
+                    request_deserializer=agentloop_dot_v1_dot_tools__pb2.AcceptToolRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_tools__pb2.AcceptToolResponse.SerializeToString,
+            ),
+            'ForgetTool': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetTool,
+                    request_deserializer=agentloop_dot_v1_dot_tools__pb2.ForgetToolRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_tools__pb2.ForgetToolResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -279,6 +321,60 @@ class Tools:
             '/agentloop.v1.Tools/DeleteRule',
             agentloop_dot_v1_dot_tools__pb2.DeleteRuleRequest.SerializeToString,
             agentloop_dot_v1_dot_tools__pb2.DeleteRuleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptTool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Tools/AcceptTool',
+            agentloop_dot_v1_dot_tools__pb2.AcceptToolRequest.SerializeToString,
+            agentloop_dot_v1_dot_tools__pb2.AcceptToolResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetTool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Tools/ForgetTool',
+            agentloop_dot_v1_dot_tools__pb2.ForgetToolRequest.SerializeToString,
+            agentloop_dot_v1_dot_tools__pb2.ForgetToolResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,9 +1,12 @@
 //! The state of one tool call in the fleet: looking for a host, with a host, or with its result being recorded.
 
+use std::sync::Arc;
+
 use crate::host::frame::{CallRef, Ran};
 use crate::host::io::ConnectionId;
 use crate::id::{CallId, HostId, InstanceId};
 use crate::time::Timestamp;
+use crate::tool::ToolTerms;
 
 /// A tool call that the fleet tracks.
 #[derive(Debug, Clone)]
@@ -40,6 +43,8 @@ pub(super) enum CallState {
         host: HostId,
         /// The stream that reserves the room.
         connection: ConnectionId,
+        /// The terms that the run was told. The call is not sent under others.
+        terms: Arc<ToolTerms>,
     },
     /// A host says that it has the result of the last attempt. The next attempt waits for it, at most
     /// [`accept_timeout`](crate::host::FleetOptions::accept_timeout).

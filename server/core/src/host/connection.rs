@@ -1,6 +1,7 @@
 //! One stream of a host: its credit, the tools that it serves, and the calls that take up room on it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::host::credit::Credit;
 use crate::host::frame::{CallRef, CallRequest, Ran};
@@ -8,7 +9,7 @@ use crate::host::io::{ConnectionId, HostJoin};
 use crate::id::{CallId, InstanceId};
 use crate::limits::CALLS_PER_HOST_MAX;
 use crate::time::Timestamp;
-use crate::tool::Digest;
+use crate::tool::ToolTerms;
 
 /// The current stream of a connected host.
 #[derive(Debug, Clone)]
@@ -58,7 +59,7 @@ pub(super) struct StoppingCall {
 /// A tool that a connection serves.
 #[derive(Debug, Clone)]
 pub(super) struct OfferedTool {
-    pub(super) digest: Digest,
+    pub(super) terms: Arc<ToolTerms>,
     /// Calls of it that may run on this host at the same time. `None` leaves the credit as the only bound.
     pub(super) max_concurrency: Option<u32>,
 }

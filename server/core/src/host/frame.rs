@@ -292,7 +292,36 @@ pub struct CapabilityVerdict {
     /// Name of the capability.
     pub name: String,
     /// The reason if it is refused. `None` if it is accepted.
-    pub refused: Option<String>,
+    pub refused: Option<Refused>,
+}
+
+/// The refusal of a capability.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The reason for programs.
+    pub kind: RefusalKind,
+    /// The reason for people.
+    pub reason: String,
+}
+
+/// The reason for which a capability is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// It breaks a rule of the contract, such as a bound or a schema that does not parse.
+    Invalid,
+    /// A connected host serves a tool of this name under other terms.
+    Different,
+    /// It is weaker than the known terms of the name.
+    Weaker,
+    /// None of the others: there is no room, or the name is taken.
+    Other,
+}
+
+impl RefusalKind {
+    /// This refusal for a reason.
+    pub fn because(self, reason: impl Into<String>) -> Refused {
+        Refused { kind: self, reason: reason.into() }
+    }
 }
 
 /// Verdict on what a reconnecting host is to do with a call that it has.
@@ -393,6 +422,6 @@ impl ServerFrame {
 
 impl CapabilityVerdict {
     fn size(&self) -> usize {
-        self.name.len() + self.refused.as_ref().map_or(0, String::len) + 16
+        self.name.len() + self.refused.as_ref().map_or(0, |refused| refused.reason.len()) + 16
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::host::frame::{
     CallInHand, CallRef, CallRequest, CallResult, CancelCause, Disposition, HostFrame, InputAnswer,
@@ -9,7 +10,7 @@ use crate::host::frame::{
 };
 use crate::id::{CallId, HostId, InstanceId, RunId, TenantId};
 use crate::time::Millis;
-use crate::tool::Digest;
+use crate::tool::ToolTerms;
 
 /// One stream of one host. The server numbers streams as it accepts them; a number is never used twice in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,8 +27,8 @@ impl fmt::Display for ConnectionId {
 pub struct ServedTool {
     /// Name of the tool, unique within its tenant.
     pub name: String,
-    /// Digest of its declaration. All hosts of one tool must have the same.
-    pub digest: Digest,
+    /// Its terms. The connected hosts of one tool must have the same.
+    pub terms: Arc<ToolTerms>,
     /// Calls of it that may run on one host at the same time. `None` leaves the host's credit as the only bound.
     pub max_concurrency: Option<u32>,
 }
@@ -256,6 +257,8 @@ pub enum CallUpdate {
     Granted {
         /// The host with the room.
         host: HostId,
+        /// The terms that it declared.
+        terms: Arc<ToolTerms>,
     },
     /// No host gets the call: the tool is unknown, its queue is full, or no host connected in time.
     Denied {
@@ -347,4 +350,6 @@ pub enum CloseReason {
     Unavailable,
     /// The server shuts down.
     ShuttingDown,
+    /// The host is to connect again, because a declaration that was refused is accepted by now.
+    Reconnect,
 }

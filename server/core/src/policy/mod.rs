@@ -14,6 +14,7 @@ use crate::limits::{
     POLICY_ARGUMENTS_MAX, POLICY_NAME_BYTES_MAX, POLICY_PATTERN_BYTES_MAX, POLICY_POINTER_BYTES_MAX,
     POLICY_RULE_BYTES_MAX,
 };
+use crate::tool::Digest;
 
 /// A policy rule: an action for the calls that match it.
 ///
@@ -34,6 +35,10 @@ pub struct PolicyRule {
     /// Source of the rule.
     #[serde(default, skip_serializing_if = "RuleOrigin::is_agent")]
     pub origin: RuleOrigin,
+    /// The digest of the tool's terms that it was remembered under. The rule is about calls under these terms alone.
+    /// `None` covers any terms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Digest>,
 }
 
 /// Action for a matching call.
@@ -162,8 +167,14 @@ impl PolicyRule {
             return None;
         }
         let pattern = ArgumentPattern { pointer: String::new(), pattern: literal(&call.arguments_text()) };
-        let rule =
-            Self { name: String::new(), action, tool: literal(tool), arguments: vec![pattern], origin };
+        let rule = Self {
+            name: String::new(),
+            action,
+            tool: literal(tool),
+            arguments: vec![pattern],
+            origin,
+            terms: None,
+        };
         rule.check().ok().map(|()| rule)
     }
 
@@ -173,12 +184,13 @@ impl PolicyRule {
     pub fn matches(&self, call: &PolicyCall) -> bool {
         let is_unsafe = self.action == PolicyAction::Allow && !self.arguments.is_empty() && !call.is_exact;
         !is_unsafe
+            && (self.terms.is_none() || self.terms == call.terms)
             && (self.tool.is_empty() || glob::matches(&self.tool, &call.tool))
             && self.arguments.iter().all(|argument| argument.matches(call))
     }
 
     /// True if the rule is about the tool of one name, with whatever arguments.
-    fn is_of_one_tool(&self) -> bool {
+    pub(crate) fn is_of_one_tool(&self) -> bool {
         glob::is_literal(&self.tool) && !self.tool.is_empty()
     }
 
@@ -209,6 +221,8 @@ pub struct PolicyCall {
     tool: String,
     arguments: Value,
     is_exact: bool,
+    /// The digest of its tool's terms, where they are known.
+    terms: Option<Digest>,
 }
 
 impl PolicyCall {
@@ -220,7 +234,14 @@ impl PolicyCall {
             tool: tool.to_owned(),
             arguments: serde_json::from_str(arguments).unwrap_or_else(|_| text()),
             is_exact: canonical::is_exact(arguments),
+            terms: None,
         }
+    }
+
+    /// The same call under these terms of its tool.
+    #[must_use]
+    pub fn under(self, terms: Option<&Digest>) -> Self {
+        Self { terms: terms.cloned(), ..self }
     }
 
     /// The text that a pattern with an empty pointer is matched against.
@@ -230,6 +251,11 @@ impl PolicyCall {
             other => canonical::text(other),
         }
     }
+}
+
+/// One text for JSON texts of the same value. A text that is no JSON stays as it is.
+pub(crate) fn canonical_json(json: &str) -> String {
+    serde_json::from_str(json).map_or_else(|_| json.to_owned(), |value: Value| canonical::text(&value))
 }
 
 fn is_pointer(text: &str) -> bool {

@@ -11,6 +11,7 @@ fn rule(action: PolicyAction, tool: &str, arguments: &[(&str, &str)]) -> PolicyR
         tool: tool.to_owned(),
         arguments: arguments.iter().map(pattern).collect(),
         origin: RuleOrigin::Agent,
+        terms: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The built-in tool by which the model asks a human for text or a choice. No host runs it: the answer is its result.
+//! The built-in tool by which a model asks people for text or a choice. No host runs it: the answer is its result.
 
 use serde::Deserialize;
 
@@ -6,10 +6,10 @@ use crate::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
 use crate::run::human::{QuestionContent, SelectOption};
 use crate::tool::{EffectClass, ToolDeclaration};
 
-/// Its name, which no host's tool can have.
+/// Name of the tool. No host may declare a tool with this name.
 pub const ASK_HUMAN: &str = "ask_human";
 
-/// What the model is shown.
+/// Declaration of the tool, as the model reads it.
 #[must_use]
 pub fn declaration() -> ToolDeclaration {
     ToolDeclaration {
@@ -51,18 +51,18 @@ struct Arguments {
     multiple: bool,
 }
 
-/// What the model asks by these arguments. The options are numbered from 1.
+/// The question in the arguments of a call. Its options get the ids 1, 2, 3 …
 ///
 /// # Errors
-/// What is wrong with the arguments, for the model.
-pub fn ask(arguments: &str) -> Result<QuestionContent, String> {
+/// The fault in the arguments, for the model.
+pub fn question(arguments: &str) -> Result<QuestionContent, String> {
     let Arguments { question, options, multiple } =
         serde_json::from_str(arguments).map_err(|error| format!("the arguments are wrong: {error}"))?;
     let options =
         (1..).zip(options).map(|(number, label): (u32, _)| SelectOption { id: number.to_string(), label });
-    let ask = QuestionContent { text: question, options: options.collect(), multiple, input: None };
-    ask.check().map_err(|problem| problem.to_string())?;
-    Ok(ask)
+    let content = QuestionContent { text: question, options: options.collect(), multiple, input: None };
+    content.check().map_err(|problem| problem.to_string())?;
+    Ok(content)
 }
 
 #[cfg(test)]
@@ -72,26 +72,26 @@ mod tests {
 
     #[test]
     fn a_question_without_options_is_a_prompt() {
-        let ask = ask(r#"{"question":"Which city?"}"#).unwrap();
-        assert_eq!((ask.text.as_str(), ask.kind()), ("Which city?", QuestionKind::Prompt));
+        let content = question(r#"{"question":"Which city?"}"#).unwrap();
+        assert_eq!((content.text.as_str(), content.kind()), ("Which city?", QuestionKind::Prompt));
     }
 
     #[test]
     fn options_are_numbered() {
-        let ask = ask(r#"{"question":"Which?","options":["red","blue"],"multiple":true}"#).unwrap();
-        assert_eq!(ask.kind(), QuestionKind::Select);
+        let content = question(r#"{"question":"Which?","options":["red","blue"],"multiple":true}"#).unwrap();
+        assert_eq!(content.kind(), QuestionKind::Select);
         let chosen = Decision::Selected { options: vec!["2".to_owned(), "1".to_owned()] };
         let settled = Decision::Selected { options: vec!["1".to_owned(), "2".to_owned()] };
-        assert_eq!(ask.settle(chosen), Ok(settled), "in the order of the options");
-        assert_eq!(ask.labels(&["2".to_owned()]), ["blue"]);
+        assert_eq!(content.checked_answer(chosen), Ok(settled), "in the order of the options");
+        assert_eq!(content.labels(&["2".to_owned()]), ["blue"]);
     }
 
     #[test]
-    fn what_is_no_question_is_refused() {
+    fn bad_arguments_are_refused() {
         let long = format!(r#"{{"question":"{}"}}"#, "x".repeat(SHORT_TEXT_BYTES_MAX + 1));
         let many = format!(r#"{{"question":"x","options":{:?}}}"#, vec!["y"; OPTIONS_MAX + 1]);
         for bad in ["", "{}", r#"{"question":""}"#, r#"{"question":"x","option":[]}"#, &long, &many] {
-            assert!(ask(bad).is_err(), "{bad}");
+            assert!(question(bad).is_err(), "{bad}");
         }
     }
 

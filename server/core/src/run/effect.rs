@@ -1,4 +1,5 @@
-//! What the machine asks of the world. Each effect leads to one later input, or is fire-and-forget where it says so.
+//! The effects of the machine: I/O that its driver must perform. Each leads to one later input, or says that it leads to
+//! nothing.
 
 use crate::entry::CompactionReason;
 use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RuntimeId};
@@ -8,111 +9,111 @@ use crate::run::plan::Situation;
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, Runtime};
 
-/// I/O that the core asks for.
+/// I/O that the machine asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Call the model with the session up to `last_entry`.
     /// Leads to [`super::input::Input::ModelFinished`] or [`super::input::Input::ModelFailed`].
     CallModel {
-        /// Which model call.
+        /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// What it reads.
+        /// The last entry that the model reads.
         last_entry: EntryNo,
-        /// Whether it is held against the run's bounds on its context first, which leads to
-        /// [`super::input::Input::ContextTooLarge`] where it passes them. Once is enough: what a compaction cannot
-        /// make small enough is sent as it is.
+        /// True if the request must be compared with the run's limits on its context first. If it passes them, the
+        /// effect leads to [`super::input::Input::ContextTooLarge`]. After a compaction it is false: a context that
+        /// stays too large is sent as it is.
         checked: bool,
     },
-    /// Make the context smaller.
+    /// Compact the context.
     /// Leads to [`super::input::Input::Compacted`] or [`super::input::Input::CompactionFailed`].
     Compact {
-        /// Which of the run, from 1.
+        /// Number of the compaction in its run, counted from 1.
         number: u32,
-        /// How.
+        /// Name of the strategy.
         strategy: String,
-        /// Why the context is made smaller.
+        /// Reason for the compaction.
         reason: CompactionReason,
-        /// How hard.
+        /// Strength: see [`crate::run::event::Event::CompactionStarted`].
         level: u32,
-        /// Entries up to this one are the context.
+        /// The last entry of the context.
         last_entry: EntryNo,
     },
-    /// The smaller context is not wanted any more. Leads to nothing.
+    /// Stop the compaction. Leads to nothing.
     StopCompacting {
-        /// The number of the compaction in its run, counted from 1.
+        /// Number of the compaction in its run, counted from 1.
         number: u32,
     },
-    /// Hang up on the model. Leads to nothing.
+    /// Cancel the model call. Leads to nothing.
     StopModel {
-        /// Which model call.
+        /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
     },
-    /// Ask the run's hooks, then its context sources, before the messages that are held enter the session.
+    /// Call the run's hooks, then its context sources, before the waiting messages enter the session.
     /// Leads to [`super::input::Input::Prepared`].
     Prepare,
-    /// Nobody waits for that any more. Leads to nothing.
+    /// Cancel the hooks and context sources. Leads to nothing.
     StopPreparing,
-    /// Ask the run's planner what to do next. Leads to [`super::input::Input::Planned`].
+    /// Ask the run's planner for the next instruction. Leads to [`super::input::Input::Planned`].
     Plan {
-        /// Which decision, from 1.
+        /// Number of the decision, counted from 1.
         decision: u32,
-        /// Why the run stands still.
+        /// Reason why an instruction is needed.
         situation: Situation,
     },
-    /// The planner need not answer any more. Leads to nothing.
+    /// Cancel the call of the planner. Leads to nothing.
     StopPlanning {
-        /// Which decision.
+        /// Number of the decision, counted from 1.
         decision: u32,
     },
-    /// Find a host with room. May be carried out before the step is durable, since nothing leaves the process.
+    /// Find a host with room. May be performed before the records are durable, because nothing leaves the process.
     /// Leads to [`super::input::Input::SlotGranted`] or [`super::input::Input::SlotDenied`].
     SeekHost {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// The host that has the runtime which it needs: no other, as long as that one is there.
+        /// The host with the runtime that the call needs. No other host may be granted while that one is there.
         on: Option<HostId>,
     },
-    /// Seek no longer. Leads to nothing.
+    /// Stop the search. Leads to nothing.
     StopSeeking {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
     },
-    /// Send the call to the host that has room for it.
+    /// Send the call to the host that was granted.
     /// Leads to [`super::input::Input::CallFinished`] or [`super::input::Input::CallLost`].
     OfferCall(Offer),
-    /// After a restart: the host may have the call; wait for it to come back and say so. Leads to the same.
+    /// After a restart: the host may have the call. Wait until it connects and claims it. Leads to the same inputs.
     ReclaimCall(Offer),
-    /// The run is over, or its runtime is elsewhere by now. Leads to nothing; a host that is away is told when it comes
-    /// back with the runtime.
+    /// Close a runtime: the run has ended, or uses another runtime by now. Leads to nothing. A host that is away is told
+    /// when it comes back with the runtime.
     CloseRuntime {
-        /// The host that has it.
+        /// The host with the runtime.
         host: HostId,
-        /// The runtime that is closed.
+        /// Id of the runtime.
         runtime: RuntimeId,
     },
-    /// Tell the host what a human answered to its call's question. Leads to nothing; a host that is away asks again.
+    /// Tell the host the answer to a question of its call. Leads to nothing. A host that is away asks again.
     AnswerInput {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
         /// The host's name for the question.
         input: String,
-        /// What it hears.
+        /// The answer, or why there is none.
         answer: InputAnswer,
     },
-    /// Tell the host to stop. Leads to [`super::input::Input::CallStopped`] if the host says that it did; a run that does
-    /// not wait for the call any more refuses that.
+    /// Tell the host to stop the call. Leads to [`super::input::Input::CallStopped`] if the host says that it did; a run
+    /// that does not wait for the call any more refuses that.
     CancelCall {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
         /// The reason, for programs.
         cause: CancelCause,
@@ -121,31 +122,31 @@ pub enum Effect {
     },
 }
 
-/// A call on its way to a host.
+/// A call as it is offered to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// The call.
+    /// Slot of the call.
     pub slot: CallSlot,
-    /// The try, counted from 1.
+    /// Attempt number, counted from 1.
     pub attempt: u32,
-    /// The host that has room.
+    /// The host that was granted.
     pub host: HostId,
     /// The process behind the host's id, if it gave its name and the call is not known to have begun there.
     pub instance: Option<InstanceId>,
-    /// To be sent back with the result.
+    /// Secret of the attempt, which the host returns with the result.
     pub lease: Digest,
-    /// For the tool to dedupe by.
+    /// Key by which the tool recognises a repeated call.
     pub idempotency_key: String,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// JSON text.
+    /// Arguments as JSON text.
     pub arguments: String,
-    /// Given up after this.
+    /// The time at which the attempt is given up.
     pub deadline: Timestamp,
-    /// Time until then, for a host whose clock differs.
+    /// Time until the deadline, for a host whose clock differs.
     pub time_left: Millis,
-    /// What the last try saved.
+    /// Checkpoint of the last attempt that saved one.
     pub checkpoint: Option<Vec<u8>>,
-    /// What it is to run in, where it needs that.
+    /// The runtime to run in, if the call needs one.
     pub runtime: Option<Runtime>,
 }

@@ -1,4 +1,4 @@
-//! What humans are asked and what they say.
+//! Questions to people, their answers, and the rules that answers are remembered as.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,22 +9,22 @@ pub use crate::question::{BadQuestion, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
 
-/// What kind of answer is asked.
+/// Kinds of questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionKind {
-    /// May this call run?
+    /// An approval: may this tool call run?
     Approve,
-    /// This call may or may not have taken effect: what became of it?
+    /// A call in doubt: it may or may not have taken effect, and a person must say what became of it.
     InDoubt,
-    /// Free text.
+    /// A question for free text.
     Prompt,
-    /// One or several of a list.
+    /// A question for a choice of one or several options.
     Select,
 }
 
 impl QuestionKind {
-    /// Whether it is about a tool call, which the answer lets run or not.
+    /// True if the answer decides whether a tool call runs.
     #[must_use]
     pub fn is_about_a_call(self) -> bool {
         match self {
@@ -34,45 +34,49 @@ impl QuestionKind {
     }
 }
 
-/// A question to a human: about a tool call, by one, or by the planner.
+/// A question to people: about a tool call, by a tool call, or by the planner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// Derived from the run, the call and the attempt; or from the run and the planner's decision.
+    /// Id, derived from the run, the call and the attempt; or from the run and the number of the planner's decision.
     pub request: RequestId,
-    /// What kind of answer is asked.
+    /// Kind of the question, which says what answers fit.
     pub kind: QuestionKind,
-    /// The call that it is about, or that asks; absent where the planner asks.
+    /// The call that the question is about, or that asks; absent if the planner asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<CallSlot>,
-    /// The call's tool; empty where the planner asks.
+    /// Name of the call's tool; empty if the planner asks.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool: String,
-    /// The call's arguments, JSON text; empty unless they are what is approved.
+    /// Arguments to approve, as JSON text; empty for a prompt or a choice.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arguments: String,
-    /// Of tool and arguments: what is approved. Of a prompt or a choice: of what is shown.
+    /// Digest of the content that people are shown: tool and arguments, or the prompt or choice.
     pub digest: Digest,
-    /// What is asked, of a prompt or a choice.
+    /// Digest of the tool's terms that an approval covers. Absent in older journals, where it covers any terms, and for
+    /// questions that are not about a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ask: Option<Box<QuestionContent>>,
-    /// Why it is asked, of a call in doubt; empty in journals of earlier versions.
+    pub terms: Option<Digest>,
+    /// Content of a prompt or a choice; absent for an approval or a call in doubt.
+    #[serde(rename = "ask", default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Box<QuestionContent>>,
+    /// The reason of the doubt, of a call in doubt; empty in journals of earlier versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// When it was asked.
+    /// The time at which the question was asked.
     pub asked_at: Timestamp,
-    /// When it is denied by itself.
+    /// The time at which the question expires, which denies; absent means never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
 impl QuestionContent {
-    /// Prompt or choice.
+    /// Kind of the question: a choice if there are options.
     #[must_use]
     pub fn kind(&self) -> QuestionKind {
         if self.options.is_empty() { QuestionKind::Prompt } else { QuestionKind::Select }
     }
 
-    /// Of what is shown.
+    /// Digest of the content that people are shown.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let multiple = [u8::from(self.multiple)];
@@ -83,12 +87,12 @@ impl QuestionContent {
         Digest::of(&shown)
     }
 
-    /// The answer in the order of the options, so that the same choice is the same answer.
+    /// Checks an answer, and puts chosen options into the order of the question, so that equal choices are equal
+    /// answers.
     ///
     /// # Errors
-    /// What is wrong with it: another kind than is asked for, an option that is not there, more than one of those
-    /// that exclude each other.
-    pub fn settle(&self, decision: Decision) -> Result<Decision, BadAnswer> {
+    /// The reason why the answer does not fit: its kind, an unknown option, or too many options.
+    pub fn checked_answer(&self, decision: Decision) -> Result<Decision, BadAnswer> {
         match decision {
             Decision::Text { .. } if self.options.is_empty() => Ok(decision),
             Decision::Selected { options } if !self.options.is_empty() => self.select(&options),
@@ -117,7 +121,7 @@ impl QuestionContent {
         }
     }
 
-    /// What was chosen, as people and models read it.
+    /// Labels of the chosen options, for people and models.
     #[must_use]
     pub fn labels(&self, chosen: &[String]) -> Vec<&str> {
         let chosen = self.options.iter().filter(|option| chosen.contains(&option.id));
@@ -125,10 +129,10 @@ impl QuestionContent {
     }
 }
 
-/// Why an answer does not fit its question.
+/// Reasons why an answer does not fit its question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
-    /// The question is whether a call may run.
+    /// The question is an approval or about a call in doubt.
     #[error("the question is about a tool call: it takes a decision by SubmitApproval")]
     DecisionWanted,
     /// The question asks for text or a choice.
@@ -140,64 +144,64 @@ pub enum BadAnswer {
     /// The question asks for a choice.
     #[error("the question asks for a choice of its options")]
     SelectionWanted,
-    /// There is no such option.
+    /// The question has no option with this id.
     #[error("there is no option {0:?}")]
     UnknownOption(String),
-    /// Exactly one is to be chosen.
+    /// The question takes exactly one option.
     #[error("exactly one option is to be chosen")]
     OneWanted,
 }
 
-/// What a human decides about a tool call, or answers to a prompt or a choice.
+/// An answer to a question, or the reason why it needs none any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub enum Decision {
-    /// Run it as it is. Of a call in doubt: run it once more.
+    /// Run the call as it is; a call in doubt runs once more.
     Approve,
-    /// Run it with other arguments.
+    /// Run the call with other arguments.
     ApproveWithEdits {
-        /// The whole arguments, JSON text.
+        /// All arguments, as JSON text.
         arguments: String,
     },
-    /// Do not run it; the model goes on.
+    /// Do not run the call; the model goes on.
     Deny {
-        /// What the model reads.
+        /// The reason, for the model.
         message: String,
     },
-    /// Do not run it, and end the run.
+    /// Do not run the call, and end the run.
     DenyAndStop {
-        /// Kept with the run.
+        /// The reason, kept with the run.
         message: String,
     },
-    /// Do not run it; this is its result.
+    /// Do not run the call; this is its result.
     AnswerInPlace {
-        /// What the model reads.
+        /// The result, for the model.
         output: String,
     },
-    /// What was asked for: text.
+    /// The answer to a prompt.
     Text {
-        /// The answer.
+        /// The text that the person wrote.
         text: String,
     },
-    /// What was asked for: a choice.
+    /// The answer to a choice.
     Selected {
-        /// Ids of the options, in their order.
+        /// Ids of the chosen options, in the order of the question.
         options: Vec<String>,
     },
-    /// Nobody answered in time.
+    /// The machine's own: nobody answered in time.
     Expired,
-    /// The call or the run ended first.
+    /// The machine's own: the call or the run ended first.
     Withdrawn,
 }
 
 impl Decision {
-    /// Whether it answers a prompt or a choice.
+    /// True for an answer to a prompt or a choice.
     #[must_use]
     pub fn is_input(&self) -> bool {
         matches!(self, Self::Text { .. } | Self::Selected { .. })
     }
 
-    /// In a word, as errors and logs name it.
+    /// Name of the decision in errors and logs.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -215,65 +219,65 @@ impl Decision {
 }
 
 impl Question {
-    /// What the planner's `decision`th instruction, from 1, asks for. To be emitted as it is; its answer moves no tool
-    /// call, and [`Question::words`] says what the model is to read of it.
+    /// The question of the planner's decision with this number. Its answer moves no tool call; the model reads
+    /// [`Question::words`].
     #[must_use]
     pub fn planned(
         run: &RunId,
         decision: u32,
-        ask: QuestionContent,
+        content: QuestionContent,
         asked_at: Timestamp,
         timeout: Option<Millis>,
     ) -> Self {
-        Self::asking(run.planned_question(decision), ask, asked_at, timeout)
+        Self::with_content(run.planned_question(decision), content, asked_at, timeout)
     }
 
-    /// A question for text or a choice, of nobody in particular.
-    pub(crate) fn asking(
+    /// A prompt or a choice that names no tool call.
+    pub(in crate::run) fn with_content(
         request: RequestId,
-        ask: QuestionContent,
+        content: QuestionContent,
         asked_at: Timestamp,
         timeout: Option<Millis>,
     ) -> Self {
         Self {
             request,
-            kind: ask.kind(),
+            kind: content.kind(),
             slot: None,
             tool: String::new(),
             arguments: String::new(),
-            digest: ask.digest(),
-            ask: Some(Box::new(ask)),
+            digest: content.digest(),
+            terms: None,
+            content: Some(Box::new(content)),
             why: String::new(),
             asked_at,
             expires_at: timeout.map(|timeout| asked_at.after(timeout)),
         }
     }
 
-    /// The host's name for it, where a running call asks: its answer goes to the host and does not move the call.
+    /// The host's name for the question, if a running call asks. The answer goes to the host and does not move the call.
     #[must_use]
     pub fn input(&self) -> Option<&str> {
-        self.ask.as_ref()?.input.as_deref()
+        self.content.as_ref()?.input.as_deref()
     }
 
-    /// Takes a decision in its canonical form.
+    /// Checks an answer, and returns it in its canonical form.
     ///
     /// # Errors
-    /// Why it does not fit the question.
-    pub fn settle(&self, decision: Decision) -> Result<Decision, BadAnswer> {
-        match &self.ask {
-            Some(ask) => ask.settle(decision),
+    /// The reason why the answer does not fit the question.
+    pub fn checked_answer(&self, decision: Decision) -> Result<Decision, BadAnswer> {
+        match &self.content {
+            Some(content) => content.checked_answer(decision),
             None if decision.is_input() => Err(BadAnswer::DecisionWanted),
             None => Ok(decision),
         }
     }
 
-    /// What was answered to a prompt or a choice, as the model reads it: the text, or the labels of what was chosen,
-    /// one a line.
+    /// The answer to a prompt or a choice, for the model: the text, or the labels of the chosen options, one a line.
     #[must_use]
     pub fn words(&self, decision: &Decision) -> Option<String> {
         match decision {
             Decision::Text { text } => Some(text.clone()),
-            Decision::Selected { options } => Some(self.ask.as_ref()?.labels(options).join("\n")),
+            Decision::Selected { options } => Some(self.content.as_ref()?.labels(options).join("\n")),
             Decision::Approve
             | Decision::ApproveWithEdits { .. }
             | Decision::Deny { .. }
@@ -285,54 +289,54 @@ impl Question {
     }
 }
 
-/// A decision, by whom and when.
+/// A decision, with its author and time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// What was decided.
+    /// The decision.
     pub decision: Decision,
-    /// Who decided; empty where nobody did.
+    /// Name of the person; empty for a decision of the machine.
     pub by: String,
-    /// The time at which it happened.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// The rule that is remembered with it.
+    /// The rule that the answer is remembered as, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remembered: Option<Box<Remembered>>,
-    /// The rule that decided, where it was remembered with the answer to another question of the run.
+    /// The rule behind the answer, if it was remembered with the answer to another question of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Box<PolicyRule>>,
 }
 
 impl Answer {
-    /// One that leads to no rule.
+    /// An answer that is not remembered as a rule.
     #[must_use]
     pub fn new(decision: Decision, by: String, at: Timestamp) -> Self {
         Self { decision, by, at, remembered: None, followed: None }
     }
 }
 
-/// What a decision is remembered as.
+/// An answer that is remembered as a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// How long.
+    /// Scope of the rule.
     pub scope: RememberScope,
-    /// The rule.
+    /// The rule itself.
     pub rule: PolicyRule,
 }
 
-/// How long a decision is remembered.
+/// Scopes of remembered rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RememberScope {
-    /// For the rest of the run.
+    /// The rest of the run.
     Run,
-    /// For the rest of the session, in runs that start later too.
+    /// The rest of the run, and later runs of the session.
     Session,
-    /// For every run that starts from then on, and the rest of this one.
+    /// The rest of the run, and later runs of the tenant.
     Tenant,
 }
 
 impl RememberScope {
-    /// Where such rules come from.
+    /// The origin of rules with this scope.
     #[must_use]
     pub fn origin(self) -> RuleOrigin {
         match self {
@@ -343,25 +347,25 @@ impl RememberScope {
     }
 }
 
-/// That a decision is to be remembered.
+/// A request to remember an answer as a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remember {
-    /// How long.
+    /// Scope of the rule.
     pub scope: RememberScope,
-    /// The rule; its action and origin count for nothing. Absent: exactly this call.
+    /// The rule; its action and origin are ignored. `None` means a rule for exactly this call.
     pub rule: Option<PolicyRule>,
 }
 
-/// Why a decision cannot be remembered.
+/// Reasons why an answer cannot be remembered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CannotRemember {
-    /// The question or the decision is of another kind.
+    /// The question is no approval, or the answer neither approves nor denies.
     #[error("only whether a call may run can be remembered, and only approve and deny")]
     Kind,
-    /// The call's arguments are too long to be a rule, or not exactly known.
+    /// The call's arguments are too long for a rule, or contain a number that is not known exactly.
     #[error("the arguments are too long for a suggested rule, or have a number beyond 64 bits: give one")]
     NoSuggestion,
-    /// The rule is not about the call.
+    /// The rule does not match the call in question.
     #[error("the rule does not match the call in question")]
     OtherCall,
     /// The rule would allow calls of other tools.
@@ -370,19 +374,19 @@ pub enum CannotRemember {
          tool_policy.remember_any_tool of the agent"
     )]
     OtherTools(String),
-    /// The rule is none.
+    /// The rule has a fault.
     #[error(transparent)]
     Bad(#[from] BadRule),
-    /// There are as many as there may be.
+    /// The run has as many remembered rules as it may have.
     #[error("there are {POLICY_RULES_MAX} remembered rules already: delete some")]
     TooMany,
 }
 
 impl Question {
-    /// The rule that a decision on this question is remembered as.
+    /// The rule that an answer to this question is remembered as.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why the answer cannot be remembered.
     pub fn remembered(
         &self,
         decision: &Decision,
@@ -396,30 +400,39 @@ impl Question {
         };
         let (scope, origin) = (remember.scope, remember.scope.origin());
         let rule = match &remember.rule {
-            Some(rule) => PolicyRule { action, origin, ..rule.clone() },
-            None => self.exactly(action, origin).ok_or(CannotRemember::NoSuggestion)?,
+            Some(rule) => PolicyRule { action, origin, terms: None, ..rule.clone() },
+            None => self.rule_for_call(action, origin).ok_or(CannotRemember::NoSuggestion)?,
         };
         rule.check()?;
-        if !rule.matches(&PolicyCall::new(&self.tool, &self.arguments)) {
+        if !rule.matches(&self.call()) {
             return Err(CannotRemember::OtherCall);
         }
         if !widening.may_remember(&rule, &self.tool) {
             return Err(CannotRemember::OtherTools(self.tool.clone()));
         }
-        Ok(Remembered { scope, rule })
+        // A rule for several tools is about terms that nobody has seen; a denial is about every declaration.
+        let covers_terms = action == PolicyAction::Allow && rule.is_of_one_tool();
+        let terms = self.terms.clone().filter(|_| covers_terms);
+        Ok(Remembered { scope, rule: PolicyRule { terms, ..rule } })
     }
 
-    /// The rule that would be remembered where none is given: exactly this call. `None` where the question is not
-    /// whether a call may run, the call is too long, or its arguments have a number that is not told apart from others.
+    /// The rule that is remembered if the request gives none: it matches exactly this call. `None` if the question is no
+    /// approval, the call is too long, or its arguments contain a number that is not known exactly.
     #[must_use]
     pub fn suggested_rule(&self) -> Option<PolicyRule> {
         match self.kind {
-            QuestionKind::Approve => self.exactly(PolicyAction::Allow, RuleOrigin::Candidate),
+            QuestionKind::Approve => self.rule_for_call(PolicyAction::Allow, RuleOrigin::Candidate),
             QuestionKind::InDoubt | QuestionKind::Prompt | QuestionKind::Select => None,
         }
     }
 
-    fn exactly(&self, action: PolicyAction, origin: RuleOrigin) -> Option<PolicyRule> {
+    /// The call that the question is about, as rules look at it.
+    #[must_use]
+    pub fn call(&self) -> PolicyCall {
+        PolicyCall::new(&self.tool, &self.arguments).under(self.terms.as_ref())
+    }
+
+    fn rule_for_call(&self, action: PolicyAction, origin: RuleOrigin) -> Option<PolicyRule> {
         PolicyRule::for_exact_call(action, &self.tool, &self.arguments, origin)
     }
 }

@@ -1,4 +1,4 @@
-//! What happens to a run: everything that the world tells the machine.
+//! The inputs of the machine: everything that can happen to a run.
 
 use std::sync::Arc;
 
@@ -16,188 +16,190 @@ use crate::run::human::{Decision, Remember};
 use crate::run::plan::Instruction;
 use crate::run::status::RunError;
 use crate::time::Millis;
-use crate::tool::{Digest, EffectClass};
+use crate::tool::{Digest, EffectClass, ToolTerms};
 use crate::trace::TraceParent;
 
-/// Something that happened.
+/// Something that happened to a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// A caller wants a run.
+    /// A caller starts the run.
     Start(Box<Start>),
-    /// Hooks and context sources were asked before the run.
+    /// Hooks and context sources were called before the first instruction.
     Prepared(Box<Prepared>),
-    /// The model finished its message.
+    /// The response of the model is complete.
     ModelFinished(Box<ModelFinished>),
-    /// The model call failed.
+    /// The model call failed, or was cut off.
     ModelFailed {
-        /// Which model call.
+        /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// How the model call failed.
+        /// Kind and reason of the failure.
         failure: ModelFailure,
     },
-    /// What the model call would send passes the run's bounds on its context; nothing was sent.
+    /// The request of the model call would pass the run's limits on its context. Nothing was sent.
     ContextTooLarge {
-        /// Which model call.
+        /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// Which bound.
+        /// The limit that is passed.
         reason: CompactionReason,
-        /// Estimated tokens.
+        /// Estimated tokens of the request.
         tokens: u64,
     },
-    /// The context is smaller.
+    /// The compaction is done.
     Compacted(Box<Compacted>),
-    /// The context could not be made smaller that way.
+    /// The strategy of the compaction failed.
     CompactionFailed {
-        /// Which compaction.
+        /// Number of the compaction in its run, counted from 1.
         number: u32,
-        /// The error, as the journal keeps it.
+        /// The reason of the failure.
         error: RunError,
     },
     /// A host has room for a call.
     SlotGranted {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// The host.
+        /// The host that reserved the room.
         host: HostId,
         /// The process behind the host's id, if it gave its name.
         instance: Option<InstanceId>,
+        /// The terms that it takes the call under. `None`: those that the call was proposed under.
+        terms: Option<Arc<ToolTerms>>,
     },
     /// No host will have room for a call.
     SlotDenied {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// Why; the model reads it.
+        /// The reason, for the model.
         message: String,
     },
-    /// A host works on a call.
+    /// A host runs a call.
     CallAccepted {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// The host.
+        /// The host that runs it.
         host: HostId,
     },
-    /// A host saved how far it is.
+    /// A call saved a checkpoint.
     CallCheckpoint {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// Opaque.
+        /// Opaque bytes of the tool.
         checkpoint: Vec<u8>,
     },
-    /// A running call asks a human, for the first time or again.
+    /// A running call puts a question to people, for the first time or again.
     InputNeeded {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// What it asks, with the host's name for the question. It was found good.
-        ask: QuestionContent,
-        /// Given up after this; absent means as long as for every question of the run.
+        /// The question, with the host's name for it. Its bounds are checked already.
+        question: QuestionContent,
+        /// Time allowed for the answer; `None` means the run's `approval_timeout`.
         timeout: Option<Millis>,
     },
-    /// A host answers a call.
+    /// A host reports the result of a call.
     CallFinished {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// The lease that the host was given.
+        /// The lease of the attempt, as proof.
         lease: Digest,
-        /// The host.
+        /// The host that reports.
         host: HostId,
-        /// Its answer, as hooks leave it.
+        /// The result, as hooks leave it.
         outcome: CallOutcome,
-        /// Digest of its answer before hooks, if they were asked about it.
+        /// Digest of the result before hooks, if they were called about it.
         sent: Option<Digest>,
-        /// What hooks were asked about it.
+        /// The calls of hooks about the result.
         applied: Vec<ExtensionCall>,
     },
-    /// A call will not be answered by the host that had it.
+    /// The host that had a call will report no result.
     CallLost {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
-        /// What is known of its effects.
+        /// Knowledge of whether the attempt ran.
         ran: Ran,
         /// True if the host had no room: the attempt does not count as a try.
         busy: bool,
     },
     /// A host stopped a call that was cancelled.
     CallStopped {
-        /// The call.
+        /// Slot of the call.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// What the host was given with the try.
+        /// The lease of the attempt, as proof.
         lease: Digest,
         /// False if the host is sure that it did not begin the call.
         begun: bool,
     },
-    /// A human decided.
+    /// A person answered a question.
     Decided {
-        /// The question.
+        /// Id of the question.
         request: RequestId,
         /// The answer.
         decision: Decision,
-        /// What the human was shown, if said.
+        /// Digest of the content that the person was shown; `None` skips the check.
         digest: Option<Digest>,
-        /// Who.
+        /// Name of the person.
         by: String,
-        /// Whether like questions are to be answered alike.
+        /// Rule to remember the answer as, if requested.
         remember: Option<Box<Remember>>,
     },
     /// The session of a queued run is free.
     Enter {
-        /// The session's last entry.
+        /// The last entry of the session.
         last_entry: EntryNo,
-        /// What is remembered for runs that start now.
+        /// The rules that are remembered by now.
         rules: Vec<PolicyRule>,
     },
-    /// Someone has more to say while the run is under way.
+    /// A caller has more messages for the live run.
     Steer {
-        /// By which request.
+        /// The request that brings the messages.
         steer: Steer,
-        /// What enters the session before the next model call.
+        /// The messages. They enter the session before the next model call.
         messages: Vec<SharedMessage>,
     },
-    /// Someone wants the run to end.
+    /// The run must end now.
     Abort {
-        /// Who or what aborted the run.
+        /// Kind of the reason.
         cause: AbortCause,
         /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
     },
-    /// An operator lets a paused run go on.
+    /// An operator resumes a paused run.
     Resume {
-        /// Makes it idempotent.
+        /// Id of the request, which makes it idempotent.
         request: String,
-        /// Who.
+        /// Name of the operator.
         by: String,
     },
-    /// A planner decided what to do next, or failed to.
+    /// A planner decided on the next instruction, or failed to.
     Planned {
-        /// Which decision, from 1.
+        /// Number of the decision, counted from 1.
         decision: u32,
-        /// What it decided.
+        /// The instruction, or why there is none.
         result: Result<Instruction, PlanFailure>,
     },
-    /// Someone wants a stepped run's next instruction carried out.
+    /// A caller moves a stepped run by one instruction.
     Step {
-        /// Makes it idempotent.
+        /// Id of the request, which makes it idempotent.
         request: String,
-        /// A question that waits: it is approved, and running its call is the step.
+        /// An open question to approve: running its tool call is the step.
         approve: Option<RequestId>,
-        /// Who.
+        /// Name of the caller.
         by: String,
     },
     /// The time that [`crate::run::machine::Machine::deadline`] named has come.
@@ -206,37 +208,37 @@ pub enum Input {
     Recovered,
 }
 
-/// What a run is started with.
+/// Content of [`Input::Start`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Start {
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// Its session.
+    /// Id of its session.
     pub session: SessionId,
-    /// The session's last entry; 0 where it waits for the session first.
+    /// The last entry of the session; 0 if the run is queued.
     pub last_entry: EntryNo,
-    /// How it is to behave.
+    /// The settings of the run.
     pub spec: Arc<RunSpec>,
-    /// Chance, drawn once.
+    /// The run's only random number.
     pub seed: u64,
-    /// What enters the session.
+    /// The caller's messages.
     pub messages: Vec<SharedMessage>,
-    /// Whether it waits for its session to be free first.
+    /// True if the run must wait until its session is free.
     pub queued: bool,
-    /// The caller's span.
+    /// The span of the caller.
     pub traceparent: Option<TraceParent>,
 }
 
-/// What hooks and context sources made of a run before it began.
+/// Outcome of the hooks and context sources that are called before the first instruction.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prepared {
-    /// What was asked, in order.
+    /// The calls of extensions, in order.
     pub applied: Vec<ExtensionCall>,
-    /// Why the run must not go on.
+    /// Reason not to go on, for people; `None` if the run may.
     pub failure: Option<String>,
-    /// Put in place of the caller's messages.
+    /// Messages of a hook, in place of the caller's.
     pub messages: Option<Vec<SharedMessage>>,
-    /// What enters the session before them, with the name of its source.
+    /// Messages of context sources, which enter the session before the caller's.
     pub context: Vec<SourcedMessage>,
 }
 
@@ -249,112 +251,114 @@ pub struct SourcedMessage {
     pub message: SharedMessage,
 }
 
-/// A model's finished message and what is known about it.
+/// Content of [`Input::ModelFinished`]: a complete response, and facts about its tool calls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelFinished {
-    /// Which model call.
+    /// Number of the model call in its run, counted from 1.
     pub model_call: u32,
-    /// The try, counted from 1.
+    /// Attempt number, counted from 1.
     pub attempt: u32,
-    /// The message.
+    /// The response.
     pub message: SharedMessage,
-    /// Why the model stopped.
+    /// Finish reason, as the provider gave it.
     pub finish: FinishReason,
-    /// Tokens of this call.
+    /// Tokens and cost of this call.
     pub usage: Usage,
-    /// From request to first delta.
+    /// Time from the request to the first delta.
     pub first_token: Millis,
-    /// From request to end.
+    /// Time from the request to the end of the response.
     pub duration: Millis,
-    /// The tools that it was offered.
+    /// Digest of the tools that the model was offered.
     pub tools: Digest,
-    /// What is known about each tool call in the message, in its order: with the arguments as hooks leave them.
+    /// Facts about each tool call of the message, in order, checked with the arguments that hooks leave.
     pub facts: Vec<CallFacts>,
-    /// What hooks made of each tool call, in their order; empty where no hook was asked about any.
-    pub hooked: Vec<Hooked>,
-    /// The bound on the context that has been passed, if one has.
+    /// Changes of hooks to each tool call, in order; empty if no hook was called for any.
+    pub hooked: Vec<HookedCall>,
+    /// Reason for a compaction before the next model call; `None` if none is needed.
     pub full: Option<CompactionReason>,
 }
 
-/// What hooks made of a tool call before it runs.
+/// Changes of hooks to a tool call before it runs.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Hooked {
-    /// What was asked, in order.
+pub struct HookedCall {
+    /// The calls of hooks, in order.
     pub applied: Vec<ExtensionCall>,
-    /// Put in place of the model's arguments.
+    /// Arguments in place of the model's.
     pub arguments: Option<String>,
 }
 
-/// A smaller context.
+/// Content of [`Input::Compacted`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compacted {
-    /// Which compaction.
+    /// Number of the compaction in its run, counted from 1.
     pub number: u32,
-    /// How the context is shown from here on.
+    /// The hidden part of the context, and the summary in its place.
     pub compaction: Arc<Compaction>,
-    /// Tokens of the model call that wrote the summary.
+    /// Usage of the model call that wrote the summary.
     pub usage: Usage,
-    /// Estimated tokens before.
+    /// Estimated tokens of the context before.
     pub tokens_before: u64,
-    /// Estimated tokens after.
+    /// Estimated tokens of the context after.
     pub tokens_after: u64,
 }
 
-/// What is known about a tool call before it runs.
+/// Facts about a tool call before it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallFacts {
-    /// It can run.
+    /// The tool is known, and the arguments follow its schema.
     Ready {
-        /// What running it twice means.
+        /// The effect of running the call twice.
         effect: EffectClass,
-        /// Whether its tool asks for approval.
+        /// True if the tool's declaration asks for an approval.
         requires_approval: bool,
-        /// From offer to result.
+        /// Time allowed for one attempt, from offer to result.
         timeout: Millis,
-        /// Whether it needs a runtime that was opened for the run.
+        /// True if the call needs a runtime of the run.
         requires_runtime: bool,
-        /// What it is called where people read of it; empty where its tool says nothing.
+        /// Title of the tool, for people; empty if the tool declares none.
         title: String,
         /// Whether a passed deadline is its outcome, though it must not run twice.
         deadline_is_outcome: bool,
+        /// The digest of its tool's terms, if they are known.
+        terms: Option<Digest>,
     },
-    /// A human answers it: see [`crate::run::ask_human`].
+    /// A person's answer is the result: see [`crate::run::ask_human`].
     AsksHuman,
-    /// It cannot: unknown tool, bad arguments. The model reads why.
+    /// The call cannot run: the tool is unknown, or the arguments are wrong.
     Rejected {
-        /// What the model reads.
+        /// The reason, for the model.
         message: String,
     },
 }
 
-/// Why a model call failed.
+/// Failure of a model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFailure {
-    /// The kind, which decides whether it is tried again.
+    /// The kind, which decides if the call is tried again.
     pub kind: ModelErrorKind,
     /// The reason, as people read it. Programs should not depend on its words.
     pub message: String,
-    /// HTTP status, where there was one.
+    /// HTTP status of the provider, if there was one.
     pub status: Option<u16>,
-    /// How long the provider asks us to wait.
+    /// Wait that the provider asks for.
     pub retry_after: Option<Millis>,
 }
 
-/// Why there is no instruction.
+/// Failure of a planner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanFailure {
     /// The reason, as people read it. Programs should not depend on its words.
     pub message: String,
 }
 
-/// Why a run is aborted.
+/// Kinds of reasons to abort a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbortCause {
-    /// Someone asked for it.
+    /// A caller called `Abort`.
     Caller,
-    /// Its client went away.
+    /// The client disconnected, and the run was told to end then.
     Disconnect,
-    /// A fault of ours: the run ends as failed.
+    /// A fault of the server: the run fails.
     Fault,
     /// The run alone needs more memory than all live runs may have: it ends as failed.
     Memory,

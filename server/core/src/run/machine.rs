@@ -37,7 +37,7 @@ impl Transition {
     }
 }
 
-/// One run.
+/// The state machine of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     state: RunState,

@@ -1,4 +1,4 @@
-//! What a run is: its status, its journal, what happens to it and what it asks for.
+//! One run: its journal of events, the state that is folded from it, and the machine that decides.
 
 pub mod ask_human;
 pub mod effect;

@@ -1,5 +1,5 @@
-//! What to do next. Somebody is asked whenever the run stands still for no outside reason: the built-in loop, which
-//! answers at once, a planner, or whoever steps the run.
+//! Situations and instructions. A run that waits for nothing outside is in a situation, and needs an instruction: from
+//! the built-in loop, from a planner, or by a call of `Step`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,70 +7,70 @@ use crate::limits::SHORT_TEXT_BYTES_MAX;
 use crate::message::FinishReason;
 pub use crate::run::human::SelectOption;
 
-/// Choices in a question.
+/// Most options of a planner's question.
 pub const OPTIONS_MAX: usize = 64;
 
-/// Why the run stands still.
+/// Reasons why a run needs an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Situation {
-    /// The caller's messages are in; nothing has been done yet.
+    /// The caller's messages are in the session, and nothing has been done yet.
     Prompted,
-    /// The model has spoken and wants nothing run.
+    /// The model has responded and asks for no tool call.
     Answered {
-        /// Why it stopped.
+        /// Finish reason of the response.
         finish: FinishReason,
     },
-    /// Tool calls wait for leave to run.
+    /// Tool calls wait for an instruction to run.
     CallsWaiting,
     /// Every tool call of the round has its result.
     ToolsSettled,
-    /// A human answered what the planner asked, or did not in time. Tool calls may wait.
+    /// A person answered the planner's question, or nobody did in time. Tool calls may wait.
     HumanAnswered,
-    /// The context was made smaller. Tool calls may wait.
+    /// The context was compacted. Tool calls may wait.
     Compacted,
 }
 
-/// What is to be done next. **This is journal format**: variants and fields are only ever added.
+/// The next thing to do. **This is journal format**: variants and fields are only added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Instruction {
-    /// Ask the model.
+    /// Call the model.
     CallModel,
-    /// Run the tools that it asked for, asking a human first where one must decide.
+    /// Run the waiting tool calls, after an approval where one is needed.
     CallTools,
-    /// Ask a human whether the waiting tool calls may run, whatever the policy says.
+    /// Ask people to approve each waiting tool call, whatever the policy says.
     RequestApproval,
-    /// Ask a human for text.
+    /// Ask people for text.
     RequestPrompt {
-        /// What the human is asked.
+        /// The question, for people.
         question: String,
     },
-    /// Ask a human to choose.
+    /// Ask people to choose.
     RequestSelect {
-        /// What the human is asked.
+        /// The question, for people.
         question: String,
-        /// The choices.
+        /// The options to choose from.
         options: Vec<SelectOption>,
-        /// Whether several may be chosen.
+        /// True if several may be chosen.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         multiple: bool,
     },
-    /// Make the context smaller.
+    /// Compact the context.
     Compact {
-        /// How; empty means as the run is told.
+        /// Name of the strategy; empty means the run's own.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         strategy: String,
     },
-    /// The run is over: completed with the model's last message, or failed.
+    /// End the run: completed with the model's last message, or failed.
     Finish {
-        /// Why it failed.
+        /// The reason of a failure; absent if the run completes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
     },
 }
 
 impl Instruction {
-    /// In a word, as errors and logs name it.
+    /// Name of the instruction in errors and logs.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -84,10 +84,10 @@ impl Instruction {
         }
     }
 
-    /// Checks the bounds of what a planner wrote.
+    /// Checks the bounds of a planner's instruction.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// The fault, for people.
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self::CallModel | Self::CallTools | Self::RequestApproval | Self::Finish { failure: None } => {
@@ -130,13 +130,13 @@ fn check_length(what: &str, text: &str) -> Result<(), String> {
     }
 }
 
-/// The ReAct loop: reason, act, observe, until the model asks for nothing more.
+/// The built-in loop (ReAct: reason, act, observe): it calls the model and tools until the model asks for no tool.
 #[must_use]
 pub fn react(situation: &Situation) -> Instruction {
     match situation {
         Situation::Prompted | Situation::ToolsSettled => Instruction::CallModel,
         Situation::HumanAnswered | Situation::Compacted => Instruction::CallModel,
-        // An answer that the context cut short goes on in a smaller one.
+        // A response that a full context cut off goes on in a smaller context.
         Situation::Answered { finish: FinishReason::ContextWindow } => Instruction::CallModel,
         Situation::Answered { .. } => Instruction::Finish { failure: None },
         Situation::CallsWaiting => Instruction::CallTools,
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loop_goes_on_until_nothing_is_asked_for() {
+    fn the_loop_goes_on_until_the_model_asks_for_no_tool() {
         assert_eq!(react(&Situation::Prompted), Instruction::CallModel);
         assert_eq!(react(&Situation::CallsWaiting), Instruction::CallTools);
         assert_eq!(react(&Situation::ToolsSettled), Instruction::CallModel);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_planner_writes_has_its_bounds() {
+    fn instructions_of_planners_are_bounded() {
         let long = "x".repeat(SHORT_TEXT_BYTES_MAX + 1);
         let option = |id: &str| SelectOption { id: id.to_owned(), label: "a label".to_owned() };
         let select = |question: &str, options| Instruction::RequestSelect {

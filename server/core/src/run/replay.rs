@@ -1,4 +1,4 @@
-//! A journal folded anew, event by event, and what does not fit.
+//! Checks a journal: folds it event by event, and reports the first event that does not fit.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,19 +8,19 @@ use crate::run::event::Record;
 use crate::run::state::RunState;
 use crate::tool::Digest;
 
-/// What came of folding a journal.
+/// Result of checking a journal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replayed {
-    /// Events that fitted.
+    /// Number of events that fit.
     pub events: u64,
-    /// The state after those.
+    /// The state after these events.
     pub state: RunState,
-    /// The first event that does not fit, and how.
+    /// The first event that does not fit, and why; `None` if all fit.
     pub difference: Option<String>,
 }
 
-/// Folds a journal, whatever is in it. `visit` is shown the state after each event that fits, and says what is wrong
-/// with it, if anything is.
+/// Folds a journal that may have any content. `visit` gets the state after each event that fits, and may reject it with
+/// a reason.
 #[must_use]
 pub fn replay(
     run: &RunId,
@@ -47,8 +47,8 @@ pub fn replay(
 /// The state after one more event.
 fn next(state: &RunState, record: &Record) -> Result<RunState, String> {
     let mut after = state.clone();
-    // What the fold asserts is what a journal must be; of the copy nothing is used after a panic.
-    catch_unwind(AssertUnwindSafe(|| after.apply(record))).map_err(|panic| words(&*panic))?;
+    // The fold panics on a journal that no machine wrote. The copy is dropped then.
+    catch_unwind(AssertUnwindSafe(|| after.apply(record))).map_err(|panic| panic_text(&*panic))?;
     let status = after.status().map_or("none", |status| status.as_str());
     if status == record.status.as_str() {
         Ok(after)
@@ -57,14 +57,13 @@ fn next(state: &RunState, record: &Record) -> Result<RunState, String> {
     }
 }
 
-fn words(panic: &(dyn Any + Send)) -> String {
+fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it does not fit".to_owned())
 }
 
 impl RunState {
-    /// Of everything that is known of the run: equal journals give equal digests, as one version of this program
-    /// folds them.
+    /// Digest of the whole state. Equal journals give equal digests within one version of this program.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of(&[format!("{self:?}").as_bytes()])

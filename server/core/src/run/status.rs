@@ -1,39 +1,39 @@
-//! Where a run stands, and why it failed.
+//! The status of a run, and the errors that end it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelErrorKind;
 
-/// Where a run stands, as everyone outside sees it.
+/// The status of a run, as callers see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
-    /// Waits for its session to be free.
+    /// The run waits until its session is free.
     Queued,
-    /// Gathers what the model is to read.
+    /// Messages and context enter the session.
     Preparing,
-    /// The model is answering.
+    /// The model is responding.
     ModelRunning,
-    /// At least one tool call is under way.
+    /// At least one tool call goes on without a person.
     ToolRunning,
-    /// Nothing goes on until a human answers.
+    /// Nothing goes on until a person answers.
     AwaitingHuman,
-    /// Waits before it calls the model again.
+    /// The run waits before the next attempt of the model call.
     BackingOff,
-    /// Makes the context smaller.
+    /// The context is being compacted.
     Compacting,
-    /// Waits for an operator.
+    /// The run waits for an operator, or for the next call of `Step`.
     Paused,
-    /// Terminal: the model gave its final answer.
+    /// Terminal: the model's last message is the result.
     Completed,
-    /// Terminal: it went wrong.
+    /// Terminal: an error or a limit ended the run.
     Failed,
-    /// Terminal: someone ended it.
+    /// Terminal: a caller or a person ended the run.
     Aborted,
 }
 
 impl RunStatus {
-    /// Every status.
+    /// Every status, in the order of the codes.
     pub const ALL: [Self; 11] = [
         Self::Queued,
         Self::Preparing,
@@ -48,19 +48,19 @@ impl RunStatus {
         Self::Aborted,
     ];
 
-    /// Whether the run is over.
+    /// True once the run has ended.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Aborted)
     }
 
-    /// Whether it needs someone from outside to go on.
+    /// True if the run needs someone from outside to go on.
     #[must_use]
     pub fn is_interrupted(self) -> bool {
         matches!(self, Self::AwaitingHuman | Self::Paused)
     }
 
-    /// As shown and logged: `model_running`.
+    /// Name of the status, as shown and logged: `model_running`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl RunStatus {
         }
     }
 
-    /// As stored in columns. A number is never given to another status.
+    /// Number of the status, as stored in columns. A number is never reused.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -96,76 +96,76 @@ impl RunStatus {
         }
     }
 
-    /// Reads [`Self::code`] back.
+    /// The status with this [`Self::code`]; `None` for an unknown number.
     #[must_use]
     pub fn of_code(code: i64) -> Option<Self> {
         Self::ALL.into_iter().find(|status| i64::from(status.code()) == code)
     }
 }
 
-/// Why a run failed, was aborted, or is held up.
+/// The reason why a run failed, was aborted, or waits for another attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunError {
-    /// One of a closed list.
+    /// Kind of the error, from a closed list.
     pub code: RunErrorCode,
-    /// For people. Never holds a secret.
+    /// Text for people. It never contains a secret.
     pub message: String,
-    /// The provider's HTTP status, where there was one.
+    /// HTTP status of the provider, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
 }
 
 impl RunError {
-    /// Without an HTTP status.
+    /// An error without an HTTP status.
     #[must_use]
     pub fn new(code: RunErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), http_status: None }
     }
 }
 
-/// The closed list of a run's failures.
+/// Kinds of errors of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunErrorCode {
-    /// The model declined to answer.
+    /// The model refused to respond.
     ModelRefused,
-    /// The provider's filter cut the answer.
+    /// The provider's content filter cut off the response.
     ContentFiltered,
-    /// [`crate::agent::LoopLimits::max_iterations`].
+    /// The run reached [`crate::agent::LoopLimits::max_iterations`].
     LimitIterations,
-    /// [`crate::agent::LoopLimits::max_tool_rounds`].
+    /// The run reached [`crate::agent::LoopLimits::max_tool_rounds`].
     LimitToolRounds,
-    /// [`crate::agent::ToolPolicy::max_calls_per_run`].
+    /// The run reached [`crate::agent::ToolPolicy::max_calls_per_run`].
     LimitToolCalls,
-    /// [`crate::agent::LoopLimits::max_run_duration`].
+    /// The run reached [`crate::agent::LoopLimits::max_run_duration`].
     LimitDuration,
-    /// [`crate::agent::LoopLimits::max_tokens`].
+    /// The run reached [`crate::agent::LoopLimits::max_tokens`].
     LimitTokens,
-    /// [`crate::agent::LoopLimits::max_cost_micros`].
+    /// The run reached [`crate::agent::LoopLimits::max_cost_micros`].
     LimitCost,
-    /// [`crate::agent::LoopLimits::max_consecutive_failures`].
+    /// The run reached [`crate::agent::LoopLimits::max_consecutive_failures`].
     LimitConsecutiveFailures,
-    /// [`crate::agent::LoopLimits::max_repeated_calls`].
+    /// The run reached [`crate::agent::LoopLimits::max_repeated_calls`].
     LimitRepeatedCalls,
     /// The run alone needs more memory than all live runs may have.
     LimitMemory,
-    /// By a call of `Abort`.
+    /// A caller called `Abort`.
     AbortedByCaller,
-    /// The client went away, and the run was told to end then.
+    /// The client disconnected, and the run was told to end then.
     AbortedByDisconnect,
-    /// A human denied a tool call and stopped the run.
+    /// A person denied a tool call and stopped the run.
     AbortedByDenial,
-    /// A planner, hook or context source failed or answered nonsense.
+    /// A planner, hook or context source failed or gave an invalid result.
     ExtensionFailed,
-    /// A fault of ours.
+    /// A fault of the server.
     Internal,
-    /// The model failed in this way.
+    /// A model call failed in this way.
     #[serde(untagged)]
     Model(ModelErrorKind),
 }
 
 impl RunErrorCode {
-    /// As stored and counted: `limit_iterations`.
+    /// Name of the code, as stored and counted: `limit_iterations`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

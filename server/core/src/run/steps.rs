@@ -1,25 +1,24 @@
-//! What a step of a stepped run did, read from the journal.
+//! The records of one step of a stepped run, read from the journal.
 
 use crate::id::RunId;
 use crate::run::event::Record;
 use crate::run::state::RunState;
 
-/// What a step did.
+/// The records of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stepped<'a> {
-    /// From its instruction on, up to where the run rested for the first time.
+pub struct StepRecords<'a> {
+    /// The records from the step's instruction to the first point at which the run rests.
     pub records: &'a [Record],
-    /// Whether it has come that far.
-    pub over: bool,
+    /// True if the run has come to that point.
+    pub is_done: bool,
 }
 
-/// The step that was called for by this request; `None` where there is none. However much later it is asked for, the
-/// answer is the same.
+/// The step that this request asked for; `None` if there is none. A journal that has grown since gives the same records.
 ///
 /// # Panics
 /// When the records are not a journal that a machine wrote.
 #[must_use]
-pub fn step_of<'a>(run: &RunId, records: &'a [Record], request: &str) -> Option<Stepped<'a>> {
+pub fn step_of<'a>(run: &RunId, records: &'a [Record], request: &str) -> Option<StepRecords<'a>> {
     let mut state = RunState::new(run.clone());
     let mut from = None;
     for (at, record) in records.iter().enumerate() {
@@ -28,8 +27,8 @@ pub fn step_of<'a>(run: &RunId, records: &'a [Record], request: &str) -> Option<
             from = Some(at);
         }
         if let Some(from) = from.filter(|_| state.is_at_rest()) {
-            return Some(Stepped { records: &records[from..=at], over: true });
+            return Some(StepRecords { records: &records[from..=at], is_done: true });
         }
     }
-    from.map(|from| Stepped { records: &records[from..], over: false })
+    from.map(|from| StepRecords { records: &records[from..], is_done: false })
 }

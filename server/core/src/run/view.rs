@@ -1,4 +1,4 @@
-//! What people see of a run: where it is in the two loops, and what it waits for.
+//! The view of a run for people: its position in the two loops, and the thing that it waits for.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,47 +9,47 @@ use crate::run::state::{CallState, Phase, RoundCall, RunState};
 use crate::run::status::{RunError, RunStatus};
 use crate::time::Timestamp;
 
-/// The outer loop's phase.
+/// Phases of the outer loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LoopPhase {
-    /// Being set up.
+    /// The run starts, or is queued.
     Init,
-    /// Deciding what to do next.
+    /// The next instruction is being decided.
     Planning,
-    /// Doing it.
+    /// An instruction is being carried out.
     Executing,
-    /// Looking at what came of it.
+    /// The result of an instruction has arrived.
     Observing,
-    /// Making the context smaller.
+    /// The context is being compacted.
     Compacting,
-    /// Done.
+    /// The run has completed.
     Completed,
-    /// Failed or aborted.
+    /// The run has failed or was aborted.
     Failed,
 }
 
-/// The inner loop's state.
+/// States of the inner loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessState {
-    /// Nothing under way.
+    /// Nothing is under way.
     Idle,
     /// The model was called.
     Calling,
-    /// The model is answering.
+    /// The model's response is arriving.
     Streaming,
-    /// Tools run, or wait for leave to.
+    /// Tool calls run, or wait for approval.
     ToolExecuting,
-    /// A failed call waits for its next try.
+    /// A failed model call waits for its next attempt.
     Retrying,
-    /// The answer is complete.
+    /// The response, or the compacted context, is complete.
     Success,
-    /// The answer is not to be had.
+    /// The model call has failed for good, or the run did not complete.
     Error,
 }
 
-/// Where the run is in both loops at an event that leaves it in `status`.
+/// The run's position in both loops at an event that leaves it in `status`.
 #[must_use]
-pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
+pub fn loop_position(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
     match event {
         Event::Started { .. } => (LoopPhase::Init, ProcessState::Idle),
         Event::SessionEntered { .. }
@@ -77,11 +77,11 @@ pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
         | Event::HumanRequested { .. }
         | Event::HumanResolved { .. }
         | Event::Resumed { .. }
-        | Event::Finished { .. } => loops_of(status),
+        | Event::Finished { .. } => position_of_status(status),
     }
 }
 
-fn loops_of(status: RunStatus) -> (LoopPhase, ProcessState) {
+fn position_of_status(status: RunStatus) -> (LoopPhase, ProcessState) {
     match status {
         RunStatus::Queued => (LoopPhase::Init, ProcessState::Idle),
         RunStatus::Preparing => (LoopPhase::Planning, ProcessState::Idle),
@@ -97,50 +97,50 @@ fn loops_of(status: RunStatus) -> (LoopPhase, ProcessState) {
     }
 }
 
-/// "Why is it not moving."
+/// The thing that a run waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingOn {
-    /// What kind of thing.
+    /// Kind of the thing.
     pub kind: WaitKind,
-    /// Since when.
+    /// The time at which the wait began.
     pub since: Timestamp,
-    /// What exactly, for people.
+    /// Name of the thing, for people.
     pub what: String,
-    /// The try, counted from 1.
+    /// Attempt number, counted from 1.
     pub attempt: u32,
-    /// When it is tried again or given up.
+    /// The time of the next attempt, or at which the wait is given up.
     pub next_at: Option<Timestamp>,
-    /// What went wrong last.
+    /// The last failure of the run, if nothing has succeeded since.
     pub last_error: Option<RunError>,
 }
 
-/// What kind of thing a run waits for.
+/// Kinds of things that a run waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitKind {
-    /// The model's answer.
+    /// The response of the model.
     Model,
-    /// The time of the next try.
+    /// The time of the next attempt.
     Backoff,
-    /// A tool call's result.
+    /// The result of a tool call.
     Tool,
-    /// A host with room.
+    /// A host with room for a tool call.
     ToolHost,
-    /// A human.
+    /// An answer of a person.
     Human,
-    /// An operator.
+    /// A call of `ResumeRun` by an operator.
     Operator,
-    /// Its session.
+    /// The session, which another run uses.
     Session,
     /// The caller's next `Step`.
     Step,
-    /// An extension: the run's planner, its hooks, its context sources.
+    /// An extension: the planner, hooks or context sources of the run.
     Extension,
     /// Memory: all live runs together hold as much as they may. The state does not know; who drives the machine does.
     Memory,
 }
 
 impl RunState {
-    /// What the run waits for; `None` when it is over or has not begun.
+    /// The thing that the run waits for; `None` if the run has ended or has not begun.
     #[must_use]
     pub fn waiting_on(&self) -> Option<WaitingOn> {
         let base = |kind, since, what: String, attempt, next_at| WaitingOn {
@@ -194,7 +194,7 @@ impl RunState {
         }
     }
 
-    /// Only a run that is directed stands still.
+    /// The wait of a directed run for its next instruction.
     fn waiting_on_decision(&self) -> Option<WaitingOn> {
         let (kind, what) = match &self.spec().planner {
             _ if self.spec().stepped => (WaitKind::Step, "Step".to_owned()),
@@ -220,7 +220,7 @@ impl RunState {
         }
     }
 
-    /// A call that waits for its turn waits for the calls before it, which are named themselves.
+    /// The wait of one call. A call without a free slot waits for the calls before it, which are reported themselves.
     fn wait_of(&self, call: &RoundCall) -> Option<(WaitKind, Timestamp)> {
         match call.state {
             CallState::Proposed | CallState::AwaitingInstruction { .. } | CallState::Settled => None,
@@ -237,7 +237,7 @@ impl RunState {
         }
     }
 
-    /// What a call waits for a human's answer to.
+    /// The open question that a call waits for.
     fn asked_about(&self, call: &RoundCall) -> Option<&Question> {
         let asked = request_of(call).and_then(|request| self.question(request));
         asked.map(|asked| &asked.question).or_else(|| self.question_of(call))

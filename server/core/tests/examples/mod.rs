@@ -111,6 +111,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_runtime: false,
         title: String::new(),
         deadline_is_outcome: false,
+        terms: None,
     };
     let in_runtime = Event::CallProposed {
         asks_human: false,
@@ -123,6 +124,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_runtime: true,
         title: String::new(),
         deadline_is_outcome: false,
+        terms: None,
     };
     let titled = Event::CallProposed {
         asks_human: false,
@@ -135,6 +137,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_runtime: false,
         deadline_is_outcome: false,
         title: "Read src/main.rs".to_owned(),
+        terms: None,
     };
     vec![
         ("extension_applied", Event::ExtensionApplied { slot: None, applied: hook.clone() }),
@@ -271,6 +274,7 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
                 attempt: 1,
                 host: host(),
                 instance: None,
+                effect: None,
             },
         ),
         (
@@ -281,8 +285,21 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
                 attempt: 2,
                 host: host(),
                 instance: Some(InstanceId::parse("3f9a.0").expect("a good name")),
+                effect: None,
             },
         ),
+        (
+            "call_offered.stricter",
+            Event::CallOffered {
+                slot: SLOT,
+                tool: "weather".to_owned(),
+                attempt: 2,
+                host: host(),
+                instance: None,
+                effect: Some(EffectClass::Unsafe),
+            },
+        ),
+        ("call_proposed.terms", under_terms()),
         ("call_accepted", Event::CallAccepted { slot: SLOT, attempt: 1, host: host() }),
         (
             "call_checkpoint",
@@ -310,10 +327,11 @@ fn questions() -> Vec<(&'static str, Event)> {
             kind,
             slot: Some(SLOT),
             tool: "weather".to_owned(),
-            ask: None,
+            content: None,
             arguments: r#"{"city": "Köln"}"#.to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
             why: String::new(),
+            terms: None,
             asked_at: Timestamp(1_790_000_003_000),
             expires_at,
         },
@@ -322,6 +340,7 @@ fn questions() -> Vec<(&'static str, Event)> {
         ("human_requested", question(QuestionKind::Approve, Some(Timestamp(1_790_000_600_000)))),
         ("human_requested.in_doubt", question(QuestionKind::InDoubt, None)),
         ("human_requested.in_doubt_why", doubted()),
+        ("human_requested.again", asked_again()),
         ("human_requested.prompt", prompted()),
         ("human_requested.select", selected()),
     ]
@@ -334,10 +353,31 @@ fn doubted() -> Event {
             kind: QuestionKind::InDoubt,
             slot: Some(SLOT),
             tool: "weather".to_owned(),
-            ask: None,
+            terms: None,
+            content: None,
             arguments: "{}".to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
             why: "no answer within 30 s".to_owned(),
+            asked_at: Timestamp(1_790_000_003_000),
+            expires_at: None,
+        },
+    }
+}
+
+/// About a call whose host declares stricter terms than the call was approved under.
+fn asked_again() -> Event {
+    let run = RunId::parse("r-1").expect("an id");
+    Event::HumanRequested {
+        question: Question {
+            request: CallId { run, slot: SLOT }.request_again(1, 2),
+            kind: QuestionKind::Approve,
+            slot: Some(SLOT),
+            tool: "weather".to_owned(),
+            arguments: "{}".to_owned(),
+            digest: Digest::of(&[b"weather", b"{}"]),
+            terms: Some(Digest::of(&[b"terms"])),
+            content: None,
+            why: String::new(),
             asked_at: Timestamp(1_790_000_003_000),
             expires_at: None,
         },
@@ -369,7 +409,8 @@ fn selected() -> Event {
             tool: "weather".to_owned(),
             arguments: String::new(),
             digest: ask.digest(),
-            ask: Some(Box::new(ask)),
+            terms: None,
+            content: Some(Box::new(ask)),
             why: String::new(),
             asked_at: Timestamp(1_790_000_003_000),
             expires_at: Some(Timestamp(1_790_000_600_000)),
@@ -410,6 +451,7 @@ fn no_weather(origin: RuleOrigin) -> PolicyRule {
         tool: "weather".to_owned(),
         arguments: vec![argument],
         origin,
+        terms: None,
     }
 }
 
@@ -568,6 +610,7 @@ fn extended_spec() -> RunSpec {
         tool: "charge*".to_owned(),
         arguments: vec![argument],
         origin: RuleOrigin::Agent,
+        terms: None,
     };
     let any = PolicyRule {
         name: String::new(),
@@ -575,6 +618,7 @@ fn extended_spec() -> RunSpec {
         tool: String::new(),
         arguments: vec![],
         origin: RuleOrigin::Agent,
+        terms: None,
     };
     RunSpec {
         tool_policy: ToolPolicy { rules: vec![any, rule], ask_human: true, ..ToolPolicy::default() },
@@ -730,6 +774,27 @@ fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
         needs_runtime: false,
         title: String::new(),
         deadline_is_outcome: false,
+        terms: None,
+    }
+}
+
+fn under_terms() -> Event {
+    let Event::CallProposed { slot, tool, effect, timeout, title, .. } = proposed(EffectClass::Keyed, true)
+    else {
+        unreachable!("it was just made")
+    };
+    Event::CallProposed {
+        slot,
+        tool,
+        effect,
+        timeout,
+        needs_approval: true,
+        asks_human: false,
+        arguments: None,
+        needs_runtime: false,
+        title,
+        deadline_is_outcome: false,
+        terms: Some(Digest::of(&[b"terms"])),
     }
 }
 
@@ -745,6 +810,7 @@ fn asks_human() -> Event {
         needs_runtime: false,
         title: String::new(),
         deadline_is_outcome: false,
+        terms: None,
     }
 }
 

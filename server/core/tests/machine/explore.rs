@@ -1,5 +1,7 @@
 //! Random runs, from seeds: whatever happens and whenever, what `Watch` checks holds.
 
+use std::sync::Arc;
+
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::CallSlot;
@@ -12,7 +14,7 @@ use agentloop_core::run::machine::Machine;
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::state::Phase;
 use agentloop_core::time::Millis;
-use agentloop_core::tool::{Digest, EffectClass};
+use agentloop_core::tool::{Digest, EffectClass, ToolTerms};
 
 use crate::support::*;
 
@@ -232,6 +234,7 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
         Owed::Compact(number) if random.one_in(4) => compaction_failed(number),
         Owed::Compact(number) => compacted(number),
         Owed::Seek(slot) if random.one_in(8) => denied(slot),
+        Owed::Seek(slot) if random.one_in(3) => granted_under(slot, &random_terms(random)),
         Owed::Seek(slot) => granted_by(slot, random.pick(&["host-1", "host-1", "host-2"])),
         Owed::Call(slot, attempt) => match random.below(10) {
             0..2 => accepted(slot, attempt),
@@ -240,6 +243,12 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
             _ => script.finished(slot, attempt, random_outcome(random)),
         },
     })
+}
+
+/// Hosts redeclare their tools at random.
+fn random_terms(random: &mut Random) -> Arc<ToolTerms> {
+    let classes = [EffectClass::ReadOnly, EffectClass::Idempotent, EffectClass::Keyed, EffectClass::Unsafe];
+    terms(random.pick(&classes), random.one_in(3), random.pick(&["old", "new"]))
 }
 
 fn random_preparation(random: &mut Random) -> Prepared {
@@ -356,6 +365,7 @@ fn kept(random: &mut Random, decision: Input) -> Input {
         tool: random.pick(&["", "pay", "look"]).to_owned(),
         arguments: Vec::new(),
         origin: RuleOrigin::Run,
+        terms: None,
     };
     remembering(decision, RememberScope::Run, random.maybe(rule))
 }

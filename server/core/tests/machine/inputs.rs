@@ -40,7 +40,7 @@ fn a_question_waits_and_its_answer_is_the_result() {
         (asked.kind, asked.tool.as_str(), asked.arguments.as_str()),
         (QuestionKind::Prompt, "ask_human", "")
     );
-    assert_eq!(asked.ask.as_ref().map(|ask| ask.text.as_str()), Some("which city?"));
+    assert_eq!(asked.content.as_ref().map(|content| content.text.as_str()), Some("which city?"));
     let waiting = script.state().waiting_on().expect("it waits");
     assert_eq!((waiting.kind, waiting.what.as_str()), (WaitKind::Human, "run-1:1.0:0.1 (ask_human)"));
     let step = script.decides(A, text("Ulm"));
@@ -139,6 +139,7 @@ fn a_rule_can_deny_asking_but_not_ask_about_it() {
             tool: String::new(),
             arguments: vec![],
             origin: RuleOrigin::Agent,
+            terms: None,
         };
         spec.tool_policy.rules = vec![rule];
         given_round(spec, [question("x?")])

@@ -26,4 +26,5 @@ mod search;
 mod steer;
 mod steps;
 mod support;
+mod terms;
 mod view;

@@ -89,8 +89,8 @@ fn the_time_of_a_call_stands_still_while_it_asks() {
 fn nobody_answers_in_time() {
     let mut script = running();
     let needed = match needs(A, 1, "q") {
-        Input::InputNeeded { slot, attempt, ask, .. } => {
-            Input::InputNeeded { slot, attempt, ask, timeout: Some(Millis::secs(5)) }
+        Input::InputNeeded { slot, attempt, question, .. } => {
+            Input::InputNeeded { slot, attempt, question, timeout: Some(Millis::secs(5)) }
         }
         other => other,
     };

@@ -19,6 +19,7 @@ fn rule(action: PolicyAction, tool: &str, amount: &str) -> PolicyRule {
         tool: tool.to_owned(),
         arguments: if amount.is_empty() { Vec::new() } else { vec![pattern] },
         origin: RuleOrigin::Agent,
+        terms: None,
     }
 }
 

@@ -8,7 +8,7 @@ use agentloop_core::message::{Message, Role, ToolStatus};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Event;
 use agentloop_core::run::human::Decision;
-use agentloop_core::run::input::{AbortCause, Hooked, Input, Prepared};
+use agentloop_core::run::input::{AbortCause, HookedCall, Input, Prepared};
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::Phase;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
@@ -115,7 +115,7 @@ fn a_planner_is_asked_after_them() {
 }
 
 /// The model asks for one call, of which a hook made this.
-fn with_hook(hooked: Hooked, tool: Tool) -> (Script, agentloop_core::run::machine::Transition) {
+fn with_hook(hooked: HookedCall, tool: Tool) -> (Script, agentloop_core::run::machine::Transition) {
     let mut script = given(spec());
     let Input::ModelFinished(mut done) =
         model_asks(1, 1, &[tool], agentloop_core::message::FinishReason::ToolCalls)
@@ -129,7 +129,7 @@ fn with_hook(hooked: Hooked, tool: Tool) -> (Script, agentloop_core::run::machin
 
 #[test]
 fn a_hook_changes_what_a_call_runs_with_and_the_model_is_told() {
-    let changed = Hooked { applied: vec![applied("changed")], arguments: Some("{\"n\":2}".to_owned()) };
+    let changed = HookedCall { applied: vec![applied("changed")], arguments: Some("{\"n\":2}".to_owned()) };
     let (mut script, step) = with_hook(changed, tool("look").class(EffectClass::ReadOnly));
     assert_eq!(kinds(&step.records), "assistant_message extension_applied call_proposed");
     let given = offer(&script.grants(A));
@@ -142,7 +142,7 @@ fn a_hook_changes_what_a_call_runs_with_and_the_model_is_told() {
 
 #[test]
 fn a_human_is_asked_about_what_the_hook_left_and_may_change_it_again() {
-    let changed = Hooked { applied: Vec::new(), arguments: Some("{\"n\":2}".to_owned()) };
+    let changed = HookedCall { applied: Vec::new(), arguments: Some("{\"n\":2}".to_owned()) };
     let (mut script, _) = with_hook(changed, tool("pay").approval());
     let question = script.question(A).expect("a human is asked");
     assert_eq!(question.arguments, "{\"n\":2}");

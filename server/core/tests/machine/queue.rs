@@ -67,6 +67,7 @@ fn no(tool: &str) -> PolicyRule {
         action: PolicyAction::Deny,
         tool: tool.to_owned(),
         arguments: Vec::new(),
+        terms: None,
         origin: RuleOrigin::Session,
     }
 }

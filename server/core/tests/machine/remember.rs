@@ -25,6 +25,7 @@ fn pay(amount: &str) -> Tool {
 fn rule(pattern: &str) -> PolicyRule {
     let pattern = ArgumentPattern { pointer: "/amount".to_owned(), pattern: pattern.to_owned() };
     PolicyRule {
+        terms: None,
         name: "small".to_owned(),
         action: PolicyAction::Ask,
         tool: "pay".to_owned(),

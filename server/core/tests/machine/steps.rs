@@ -28,7 +28,7 @@ fn asked<const N: usize>(tools: [Tool; N]) -> Script {
 #[track_caller]
 fn step(script: &Script, request: &str) -> String {
     let step = step_of(&run_id(), &script.journal, request).expect("it was called for");
-    assert!(step.over, "{request} is under way");
+    assert!(step.is_done, "{request} is under way");
     kinds(step.records)
 }
 
@@ -256,7 +256,7 @@ fn a_step_lasts_through_retries_and_ends_where_an_operator_must_help() {
     script.steps("1");
     script.model_fails(ModelErrorKind::Timeout);
     check(&script, step_on("2"), Err(Refusal::WrongPhase(Some(RunStatus::BackingOff))));
-    assert!(!step_of(&run_id(), &script.journal, "1").unwrap().over);
+    assert!(!step_of(&run_id(), &script.journal, "1").unwrap().is_done);
     script.wakes();
     script.model_fails(ModelErrorKind::Timeout);
     check(&script, step_on("2"), Err(Refusal::WrongPhase(Some(RunStatus::Paused))));

@@ -1,4 +1,4 @@
-//! What people see: deadlines, statuses, the two loops, and what a run waits for.
+//! What people see: deadlines, statuses, the two loop_position, and what a run waits for.
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::error::ModelErrorKind;
@@ -6,7 +6,7 @@ use agentloop_core::message::ToolStatus;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
-use agentloop_core::run::view::{LoopPhase, ProcessState, WaitKind, WaitingOn, loops};
+use agentloop_core::run::view::{LoopPhase, ProcessState, WaitKind, WaitingOn, loop_position};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::EffectClass;
 
@@ -210,7 +210,7 @@ fn of_several_questions_the_oldest_is_named() {
     assert_eq!(waiting(&script).attempt, 1);
 }
 
-// ---- statuses and loops
+// ---- statuses and loop_position
 
 #[test]
 fn each_event_says_where_the_run_stands_after_it() {
@@ -254,7 +254,7 @@ fn the_two_loops_are_told_with_each_event() {
     script.wakes();
     script.says("done");
     let told: Vec<(LoopPhase, ProcessState)> =
-        script.journal.iter().map(|record| loops(&record.event, record.status)).collect();
+        script.journal.iter().map(|record| loop_position(&record.event, record.status)).collect();
     assert_eq!(
         told,
         [
@@ -279,13 +279,13 @@ fn the_two_loops_are_told_with_each_event() {
 fn the_loops_end_as_the_run_ends() {
     let last = |script: &Script| {
         let record = script.journal.last().expect("a journal");
-        loops(&record.event, record.status)
+        loop_position(&record.event, record.status)
     };
     let mut failed = given(spec());
     failed.model_fails(ModelErrorKind::BadRequest);
     assert_eq!(last(&failed), (LoopPhase::Failed, ProcessState::Error));
     let refused = &failed.journal[failed.journal.len() - 2];
-    assert_eq!(loops(&refused.event, refused.status), (LoopPhase::Observing, ProcessState::Error));
+    assert_eq!(loop_position(&refused.event, refused.status), (LoopPhase::Observing, ProcessState::Error));
     let mut aborted = given(spec());
     aborted.aborts();
     assert_eq!(last(&aborted), (LoopPhase::Failed, ProcessState::Error));

@@ -70,6 +70,9 @@ fn pattern(header: &str) -> String {
     if ["agents", "providers"].contains(&parts[0]) {
         parts[1] = "*";
     }
+    if parts.starts_with(&["tools", "terms"]) {
+        parts[2] = "*";
+    }
     if parts.get(2) == Some(&"models") {
         parts[3] = "*";
     }

@@ -2,7 +2,7 @@
 
 use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
 use agentloop_core::message::{Image, ToolCall, ToolResult, ToolStatus};
-use agentloop_core::run::input::{CallFacts, CallOutcome, Hooked, Input};
+use agentloop_core::run::input::{CallFacts, CallOutcome, HookedCall, Input};
 use agentloop_core::run::state::RoundCall;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
@@ -26,7 +26,7 @@ pub(in crate::engine) async fn before_tools(
     extensions: &RunExtensions,
     calls: &[&ToolCall],
     facts: Vec<CallFacts>,
-) -> (Vec<CallFacts>, Vec<Hooked>) {
+) -> (Vec<CallFacts>, Vec<HookedCall>) {
     let each = calls.iter().zip(facts).map(|(call, facts)| before_tool(extensions, call, facts));
     let mut judged = join_all(each).await;
     reject_beyond(MODEL_MESSAGE_BYTES_MAX, &mut judged);
@@ -35,7 +35,7 @@ pub(in crate::engine) async fn before_tools(
 
 /// Rejects the calls whose changed arguments do not fit with those before them. Unchanged arguments are bounded as part of
 /// the model's message; changed ones stay within the same bound, so that a run's open questions can be shown together.
-fn reject_beyond(bytes_max: usize, judged: &mut [(CallFacts, Hooked)]) {
+fn reject_beyond(bytes_max: usize, judged: &mut [(CallFacts, HookedCall)]) {
     let mut bytes = 0;
     for (facts, hooked) in judged {
         let Some(arguments) = &hooked.arguments else { continue };
@@ -54,8 +54,12 @@ fn reject_beyond(bytes_max: usize, judged: &mut [(CallFacts, Hooked)]) {
     }
 }
 
-async fn before_tool(extensions: &RunExtensions, call: &ToolCall, facts: CallFacts) -> (CallFacts, Hooked) {
-    let mut hooked = Hooked::default();
+async fn before_tool(
+    extensions: &RunExtensions,
+    call: &ToolCall,
+    facts: CallFacts,
+) -> (CallFacts, HookedCall) {
+    let mut hooked = HookedCall::default();
     if matches!(facts, CallFacts::Rejected { .. }) {
         return (facts, hooked);
     }
@@ -143,7 +147,8 @@ mod tests {
     #[test]
     fn changed_arguments_are_bounded_together() {
         let changed = |bytes: usize| {
-            let hooked = Hooked { arguments: (bytes > 0).then(|| "x".repeat(bytes)), ..Hooked::default() };
+            let hooked =
+                HookedCall { arguments: (bytes > 0).then(|| "x".repeat(bytes)), ..HookedCall::default() };
             (CallFacts::AsksHuman, hooked)
         };
         let mut judged = [6, 0, 5, 4, 1].map(changed);

@@ -73,5 +73,5 @@ fn find_step<'a>(
     request: &str,
 ) -> Result<Option<&'a [Record]>, EngineError> {
     let found = catch_unwind(|| step_of(run, records, request)).map_err(|_| corrupt(run))?;
-    Ok(found.filter(|step| step.over).map(|step| step.records))
+    Ok(found.filter(|step| step.is_done).map(|step| step.records))
 }

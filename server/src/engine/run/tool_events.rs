@@ -24,9 +24,9 @@ impl CallSink for Engine {
         let key = RunKey::new(tenant.clone(), call.run.clone());
         let slot = call.slot;
         let input = match news {
-            CallUpdate::Granted { host } => {
+            CallUpdate::Granted { host, terms } => {
                 let instance = self.deps().tools.instance(tenant, &host);
-                Input::SlotGranted { slot, host, instance }
+                Input::SlotGranted { slot, host, instance, terms: Some(terms) }
             }
             CallUpdate::Denied { message } => Input::SlotDenied { slot, message },
             CallUpdate::Accepted { attempt, host } => Input::CallAccepted { slot, attempt, host },
@@ -183,7 +183,7 @@ impl Engine {
         question: QuestionContent,
         timeout: Option<Millis>,
     ) {
-        let input = || Input::InputNeeded { slot: call.slot, attempt, ask: question.clone(), timeout };
+        let input = || Input::InputNeeded { slot: call.slot, attempt, question: question.clone(), timeout };
         match self.deliver(key, input).await {
             // Refused: the call is settled. Its host learns of that in another way.
             Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
@@ -251,10 +251,11 @@ fn disposition(state: &RunState, claim: &CallInHand) -> Disposition {
             CallState::Offered { .. } | CallState::Accepted { .. } | CallState::InDoubt { .. } => {
                 Disposition::Continue
             }
-            CallState::Ready { .. } | CallState::AwaitingInstruction { .. } => Disposition::Continue,
-            CallState::Proposed | CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } => {
-                Disposition::Stop
-            }
+            // Its result is still the call's, also while a human is asked about the next attempt.
+            CallState::Ready { .. }
+            | CallState::AwaitingInstruction { .. }
+            | CallState::AwaitingApproval { .. } => Disposition::Continue,
+            CallState::Proposed | CallState::AwaitingInput { .. } => Disposition::Stop,
         },
         None if state.settled_calls().get(&call.slot) == Some(&attempt) => Disposition::AlreadyRecorded,
         None => Disposition::Stop,

@@ -25,7 +25,7 @@ pub fn request(
     question: &Question,
     answered: Option<&Answer>,
 ) -> wire::HumanRequest {
-    let ask = question.ask.as_deref();
+    let content = question.content.as_deref();
     wire::HumanRequest {
         request_id: question.request.to_string(),
         kind: kind(question.kind).into(),
@@ -35,14 +35,15 @@ pub fn request(
         tool: question.tool.clone(),
         arguments_json: question.arguments.clone(),
         digest: question.digest.to_string(),
+        terms_digest: question.terms.as_ref().map(ToString::to_string).unwrap_or_default(),
         question: text(question),
-        options: ask.map(|ask| ask.options.iter().map(option).collect()).unwrap_or_default(),
-        multiple: ask.is_some_and(|ask| ask.multiple),
+        options: content.map(|content| content.options.iter().map(option).collect()).unwrap_or_default(),
+        multiple: content.is_some_and(|content| content.multiple),
         created_at: Some(timestamp(question.asked_at)),
         expires_at: question.expires_at.map(timestamp),
         answer: answered.map(answer),
         suggested_rule: question.suggested_rule().as_ref().map(policy::rule),
-        input_id: ask.and_then(|ask| ask.input.clone()).unwrap_or_default(),
+        input_id: content.and_then(|content| content.input.clone()).unwrap_or_default(),
     }
 }
 
@@ -66,7 +67,7 @@ fn text(question: &Question) -> String {
             )
         }
         QuestionKind::Prompt | QuestionKind::Select => {
-            question.ask.as_ref().map(|ask| ask.text.clone()).unwrap_or_default()
+            question.content.as_ref().map(|content| content.text.clone()).unwrap_or_default()
         }
     }
 }

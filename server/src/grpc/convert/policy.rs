@@ -87,7 +87,7 @@ pub(crate) fn with_action(rule: wire::PolicyRule, action: PolicyAction, origin: 
         pattern: argument.pattern,
     };
     let arguments = rule.arguments.into_iter().map(pattern).collect();
-    PolicyRule { name: rule.name, action, tool: rule.tool, arguments, origin }
+    PolicyRule { name: rule.name, action, tool: rule.tool, arguments, origin, terms: None }
 }
 
 fn action_from(action: wire::PolicyAction) -> Option<PolicyAction> {

@@ -1,8 +1,8 @@
 //! Conversion of the server's frames to tool hosts.
 
 use agentloop_core::host::frame::{
-    CallRequest, CancelCause, CapabilityVerdict, Disposition, InputAnswer, ResultVerdict, ServerFrame,
-    Welcome,
+    CallRequest, CancelCause, CapabilityVerdict, Disposition, InputAnswer, RefusalKind, Refused,
+    ResultVerdict, ServerFrame, Welcome,
 };
 use agentloop_proto::v1::{self, connect_response::Frame, input_response};
 
@@ -93,12 +93,26 @@ fn welcome(welcome: Welcome) -> v1::Welcome {
 }
 
 fn capability_verdicts(verdicts: Vec<CapabilityVerdict>) -> Vec<v1::CapabilityVerdict> {
-    let verdict = |verdict: CapabilityVerdict| v1::CapabilityVerdict {
-        name: verdict.name,
-        accepted: verdict.refused.is_none(),
-        reason: verdict.refused.unwrap_or_default(),
+    let verdict = |verdict: CapabilityVerdict| {
+        let accepted = verdict.refused.is_none();
+        let refusal = verdict.refused.as_ref().map_or(v1::CapabilityRefusal::Unspecified, refusal);
+        v1::CapabilityVerdict {
+            name: verdict.name,
+            accepted,
+            reason: verdict.refused.map(|refused| refused.reason).unwrap_or_default(),
+            refusal: refusal.into(),
+        }
     };
     verdicts.into_iter().map(verdict).collect()
+}
+
+fn refusal(refused: &Refused) -> v1::CapabilityRefusal {
+    match refused.kind {
+        RefusalKind::Invalid => v1::CapabilityRefusal::Invalid,
+        RefusalKind::Different => v1::CapabilityRefusal::Different,
+        RefusalKind::Weaker => v1::CapabilityRefusal::Weaker,
+        RefusalKind::Other => v1::CapabilityRefusal::Unspecified,
+    }
 }
 
 fn call_request(request: CallRequest) -> v1::CallRequest {

@@ -107,10 +107,12 @@ impl PolicyChecker<'_> {
         check: &PolicyQuery,
         matching: &[RequestId],
     ) -> wire::CheckPolicyResponse {
-        let call = PolicyCall::new(&check.tool, &check.arguments);
+        let facts = self.facts(&spec, check);
+        let terms = if let CallFacts::Ready { terms, .. } = &facts { terms.as_ref() } else { None };
+        let call = PolicyCall::new(&check.tool, &check.arguments).under(terms);
         let rules = || spec.tool_policy.rules.iter().chain(&check.candidate);
         let rule = deciding_rule(rules(), &call, spec.tool_policy.widening);
-        let (action, reason) = match (self.facts(&spec, check), rule) {
+        let (action, reason) = match (facts, rule) {
             (_, Some(rule)) if rule.action == PolicyAction::Deny => {
                 (PolicyAction::Deny, format!("{} denies it", rule.title()))
             }
@@ -217,5 +219,6 @@ pub(in crate::grpc) fn remembered(row: &RuleRow) -> wire::RememberedRule {
         request_id: row.request.to_string(),
         decided_by: row.by.clone(),
         decided_at: Some(timestamp(row.at)),
+        terms_digest: row.rule.terms.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }

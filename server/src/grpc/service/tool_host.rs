@@ -100,10 +100,11 @@ impl From<ToolHostError> for Status {
     }
 }
 
-/// The error that a stream ends with, for the fault that the host was told before; `None` after a goodbye.
+/// The error that a stream ends with, for the fault that the host was told before; `None` after a goodbye, and where the
+/// host is to connect again.
 fn end(reason: CloseReason, fault: String) -> Option<ToolHostError> {
     match reason {
-        CloseReason::Goodbye => None,
+        CloseReason::Goodbye | CloseReason::Reconnect => None,
         CloseReason::Violation => Some(ToolHostError::Violation(fault)),
         CloseReason::Version => Some(ToolHostError::Version(fault)),
         CloseReason::Replaced => Some(ToolHostError::Replaced),

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use agentloop_core::host::HostHealth;
 use agentloop_core::id::{RuleId, SessionId, TenantId};
-use agentloop_core::limits::PAGE_BYTES_MAX;
+use agentloop_core::limits::{PAGE_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::tool::ToolDeclaration;
-use agentloop_proto::v1;
 use agentloop_proto::v1::tools_server::{self, ToolsServer};
+use agentloop_proto::v1::{self, ErrorReason};
 use prost::Message as _;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::engine::Engine;
 use crate::grpc::convert::event::effect_class;
@@ -18,7 +18,9 @@ use crate::grpc::convert::{duration, timestamp};
 use crate::grpc::edge::page::{page_request, tenant};
 use crate::grpc::service::agent_loop::{optional, required};
 use crate::grpc::service::policy::{PolicyChecker, remembered};
-use crate::tool::{HostSnapshot, RemoteTools, ToolSnapshot};
+use crate::grpc::status::{Violations, status};
+use crate::store::ToolRow;
+use crate::tool::{HostSnapshot, RefusedDeclaration, RememberedTool, RemoteTools, TermsError, ToolSnapshot};
 
 /// Bytes of a row's tag and length in a message, at most.
 const FIELD_BYTES_MAX: usize = 6;
@@ -95,6 +97,68 @@ impl tools_server::Tools for ToolsService {
         let existed = self.engine.store().delete_rule(&tenant, &rule).await?;
         Ok(Response::new(v1::DeleteRuleResponse { existed }))
     }
+
+    async fn accept_tool(
+        &self,
+        request: Request<v1::AcceptToolRequest>,
+    ) -> Result<Response<v1::AcceptToolResponse>, Status> {
+        let tenant = tenant(&request);
+        let v1::AcceptToolRequest { name, terms_digest } = request.into_inner();
+        check_tool_name(&name)?;
+        let row =
+            self.tools.refused_terms(&tenant, &name, &terms_digest).map_err(|error| terms_status(&error))?;
+        if let Some(RememberedTool { declaration, last_seen, terms, .. }) = row {
+            let row = ToolRow { declaration, last_seen, terms: terms.clone() };
+            self.engine.store().save_tools(&tenant, &[row]).await?;
+            if let Some(terms) = terms {
+                self.tools.accept_terms(&tenant, &name, &terms);
+            }
+        }
+        let known = self.tools.tools_snapshot(&tenant).into_iter().find(|tool| tool.declaration.name == name);
+        Ok(Response::new(v1::AcceptToolResponse { tool: known.map(tool) }))
+    }
+
+    async fn forget_tool(
+        &self,
+        request: Request<v1::ForgetToolRequest>,
+    ) -> Result<Response<v1::ForgetToolResponse>, Status> {
+        let tenant = tenant(&request);
+        let v1::ForgetToolRequest { name } = request.into_inner();
+        check_tool_name(&name)?;
+        self.tools.can_forget_terms(&tenant, &name).map_err(|error| terms_status(&error))?;
+        let stored = self.engine.store().forget_tool(&tenant, &name).await?;
+        let known = self.tools.forget_terms(&tenant, &name);
+        Ok(Response::new(v1::ForgetToolResponse { existed: stored || known }))
+    }
+}
+
+fn check_tool_name(name: &str) -> Result<(), Status> {
+    if name.is_empty() || name.len() > TOOL_NAME_BYTES_MAX {
+        let problem = format!("must be the name of a tool: from 1 to {TOOL_NAME_BYTES_MAX} bytes");
+        return Err(Violations::single("name", problem));
+    }
+    Ok(())
+}
+
+fn terms_status(error: &TermsError) -> Status {
+    let message = error.to_string();
+    match error {
+        TermsError::Unknown(_) => status(Code::NotFound, ErrorReason::ToolNotFound, message, []),
+        TermsError::Several { .. } => Violations::single("terms_digest", message),
+        TermsError::Configured(_) | TermsError::NothingRefused(_) | TermsError::Served(_) => {
+            status(Code::FailedPrecondition, ErrorReason::WrongState, message, [])
+        }
+    }
+}
+
+fn refused(refused: &RefusedDeclaration) -> v1::RefusedDeclaration {
+    v1::RefusedDeclaration {
+        declaration: Some(declaration(&refused.declaration)),
+        host_id: refused.host.to_string(),
+        terms_digest: refused.terms.to_string(),
+        reason: refused.reason.clone(),
+        refused_at: Some(timestamp(refused.refused_at)),
+    }
 }
 
 /// The first tools, as many as are asked for and fit into a message, at least one.
@@ -117,10 +181,13 @@ fn tool(tool: ToolSnapshot) -> v1::Tool {
     v1::Tool {
         declaration: Some(declaration(&tool.declaration)),
         digest: tool.digest.as_str().to_owned(),
+        terms_digest: tool.terms.as_str().to_owned(),
         host_ids: tool.hosts.iter().map(ToString::to_string).collect(),
         calls_in_flight: count(tool.calls_in_flight),
         calls_queued: count(tool.calls_queued),
         last_seen_at: Some(timestamp(tool.last_seen)),
+        refused: tool.refused.iter().map(refused).collect(),
+        configured: tool.configured,
     }
 }
 

@@ -208,10 +208,11 @@ impl Owner {
             kind: QuestionKind::Approve,
             slot: Some(slot),
             tool: "weather".to_owned(),
-            ask: None,
+            content: None,
             arguments: "{}".to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
             why: String::new(),
+            terms: None,
             asked_at: self.now,
             expires_at: None,
         }
@@ -225,6 +226,7 @@ impl Owner {
             tool: "weather".to_owned(),
             arguments: Vec::new(),
             origin: scope.origin(),
+            terms: None,
         };
         let question = self.question(index);
         let answer = Answer { remembered: Some(Box::new(Remembered { scope, rule })), ..answer() };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use agentloop_core::id::{EntryNo, Seq, TenantId};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
-use agentloop_core::tool::{EffectClass, ToolDeclaration};
+use agentloop_core::tool::{EffectClass, ToolDeclaration, ToolTerms};
 
 use super::fixture::*;
 use crate::store::{PageRequest, RequestFilter, RunFilter, Store, StoreError, ToolRow};
@@ -125,6 +125,7 @@ pub async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
             title: String::new(),
         },
         last_seen: Timestamp(last_seen),
+        terms: None,
     };
     let other = TenantId::parse("other").unwrap();
     store.save_tools(&tenant(), &[]).await.unwrap();
@@ -139,9 +140,17 @@ pub async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
         [
             (tenant(), tool("a", "\"a\" \u{0}", 1)),
             (tenant(), tool("b", "new", 2)),
-            (other, tool("b", "theirs", 1))
+            (other.clone(), tool("b", "theirs", 1))
         ]
     );
+    let weaker = ToolTerms { effect: EffectClass::ReadOnly, ..found[0].1.declaration.terms() };
+    let accepted = ToolRow { terms: Some(weaker), ..tool("a", "new", 3) };
+    store.save_tools(&tenant(), std::slice::from_ref(&accepted)).await.unwrap();
+    assert!(store.forget_tool(&tenant(), "b").await.unwrap());
+    assert!(!store.forget_tool(&tenant(), "b").await.unwrap(), "it is forgotten already");
+    let mut found = store.tools().await.unwrap();
+    found.sort_by(|a, b| (&a.0, &a.1.declaration.name).cmp(&(&b.0, &b.1.declaration.name)));
+    assert_eq!(found, [(tenant(), accepted), (other, tool("b", "theirs", 1))]);
 }
 
 pub async fn tenants_are_apart(store: Arc<dyn Store>) {

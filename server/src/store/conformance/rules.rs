@@ -17,6 +17,7 @@ fn rule(name: &str, scope: RememberScope) -> PolicyRule {
         tool: "weather".to_owned(),
         arguments: Vec::new(),
         origin: scope.origin(),
+        terms: None,
     }
 }
 

@@ -568,6 +568,14 @@ impl ToolStore for SqliteStore {
         self.done(WriteOp::SaveTools { tenant: tenant.clone(), tools: tools.to_vec() }).await
     }
 
+    async fn forget_tool(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError> {
+        let op = WriteOp::ForgetTool { tenant: tenant.clone(), name: name.to_owned() };
+        match self.write(op).await? {
+            WriteResult::Existed(found) => Ok(found),
+            other => unreachable!("a deletion is answered with {other:?}"),
+        }
+    }
+
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
         read::tools(&self.readers).await
     }

@@ -86,6 +86,15 @@ pub(in crate::store::sqlite) fn json<T: DeserializeOwned>(row: &SqliteRow, colum
     parsed(row, column, |text: &str| serde_json::from_str(text))
 }
 
+/// A column with JSON of this type, or NULL.
+pub(in crate::store::sqlite) fn json_if_any<T: DeserializeOwned>(
+    row: &SqliteRow,
+    column: &str,
+) -> Result<Option<T>, Error> {
+    let parse = |text: Option<&str>| text.map(serde_json::from_str).transpose();
+    parsed::<Option<&str>, _, serde_json::Error>(row, column, parse)
+}
+
 /// A run from the columns of `runs`, with the id of its session.
 pub(in crate::store::sqlite) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
     Ok(RunRow {

@@ -22,6 +22,8 @@ pub struct Readings {
     pub queued_calls: usize,
     /// Memory of live runs.
     pub memory: MemoryReadings,
+    /// Declarations of tools that were refused because they are weaker than the known terms, since the start.
+    pub weaker_declarations: u64,
     /// Subscribers whose stream was ended because they did not read, since the start.
     pub slow_subscribers: u64,
     /// Counts of the SQLite store; `None` if the embedder brought its own store.
@@ -104,6 +106,8 @@ impl<F: Fn() -> Readings + Send + Sync + 'static> Collector for AtScrape<F> {
         to.gauge_in("memory_used", "What live runs and idle histories hold", Some(&Unit::Bytes), used)?;
         to.gauge_in("memory_bound", "The most that they may hold", Some(&Unit::Bytes), bound)?;
         to.gauge("memory_waiting_runs", "Runs that wait for memory before they go on", waiting)?;
+        let help = "Declarations of tools that were refused because they are weaker than the known terms";
+        to.counter("tool_declarations_refused", help, None, now.weaker_declarations)?;
         let help = "Subscribers that were ended because they did not read";
         to.counter("slow_subscribers", help, None, now.slow_subscribers)?;
         if let Some(store) = now.store {

@@ -4,3 +4,4 @@ pub(in crate::tool) mod arguments;
 pub(in crate::tool) mod own;
 pub(in crate::tool) mod registry;
 pub(in crate::tool) mod schema;
+pub(in crate::tool) mod terms;

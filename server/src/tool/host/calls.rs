@@ -101,7 +101,9 @@ impl RemoteTools {
         let mut out = state.fleet.handle(&owner.tenant, input, now);
         let result = out.iter().position(|output| is_seek_result(output, call));
         let seek = match result.map(|at| out.remove(at)) {
-            Some(Output::Update { update: CallUpdate::Granted { host }, .. }) => Seek::Granted(host),
+            Some(Output::Update { update: CallUpdate::Granted { host, terms }, .. }) => {
+                Seek::Granted { host, terms: Some(terms) }
+            }
             Some(Output::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
             Some(_) | None => Seek::Queued,
         };
@@ -111,7 +113,7 @@ impl RemoteTools {
 
     fn facts_of(&self, tenant: &TenantId, spec: &RunSpec, call: &ToolCall) -> CallFacts {
         if call.name == ASK_HUMAN && asks_human(spec) {
-            return match ask_human::ask(&call.arguments) {
+            return match ask_human::question(&call.arguments) {
                 Ok(_) => CallFacts::AsksHuman,
                 Err(message) => CallFacts::Rejected { message },
             };
@@ -137,6 +139,7 @@ impl RemoteTools {
             requires_runtime: declared.requires_runtime,
             title: title(&declared.title, arguments),
             deadline_is_outcome: declared.deadline_is_outcome || by_operator,
+            terms: Some(tool.terms.digest.clone()),
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::frame::{
-    CallInHand, CallRef, Capability, CapabilityVerdict, Disposition, Hello, HostFrame, ResultVerdict,
-    ServerFrame,
+    CallInHand, CallRef, Capability, CapabilityVerdict, Disposition, Hello, HostFrame, RefusalKind,
+    ResultVerdict, ServerFrame,
 };
 use agentloop_core::host::{CloseReason, ConnectionId, HostJoin, Input};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::extension::remote::{ExtensionOffer, ExtensionResponse, NewConnection, RequestSender};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::registry::{CheckedTool, RefusedTool, check, normalise};
+use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::deliver::HostAnswer;
 use crate::tool::host::outbound::{self, OutboundFrames};
 use crate::tool::host::remote::RemoteTools;
@@ -93,7 +94,10 @@ impl RemoteTools {
     ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
         let mut names = BTreeSet::new();
         let mut extensions = BTreeSet::new();
-        let refused = |name, reason| CapabilityVerdict { name, refused: Some(reason) };
+        let refused = |name, reason: String| CapabilityVerdict {
+            name,
+            refused: Some(RefusalKind::Invalid.because(reason)),
+        };
         capabilities
             .into_iter()
             .map(|capability| match capability {
@@ -158,7 +162,7 @@ impl Connection {
             let host = hello.host.clone();
             tracing::info!(host.id = %host, connection.id = %self.id, sdk = hello.sdk, "tool host connected");
             self.welcome(hello).await;
-            self.serve(&mut frames).await;
+            self.serve(&host, &mut frames).await;
             tracing::info!(host.id = %host, connection.id = %self.id, "tool host disconnected");
         }
     }
@@ -236,7 +240,8 @@ impl Connection {
             claims,
         };
         let join = |tools| Input::Join(Box::new(joining(tools)));
-        if !self.tools.join(&self.tenant, self.id, offered, join) {
+        let by = Declarer { host: id.clone(), connection: self.id };
+        if !self.tools.join(&self.tenant, by, offered, join) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
         // Extensions are asked only now, because the welcome must be the first frame that the host gets.
@@ -285,7 +290,7 @@ impl Connection {
         };
         for (at, refused) in places.into_iter().zip(said) {
             if let Err(verdict) = &mut verdicts[at] {
-                verdict.refused = refused;
+                verdict.refused = refused.map(|reason| RefusalKind::Other.because(reason));
             }
         }
     }
@@ -327,7 +332,11 @@ impl Connection {
         })
     }
 
-    async fn serve(&self, frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin)) {
+    async fn serve(
+        &self,
+        host: &HostId,
+        frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin),
+    ) {
         let mut answers = FuturesUnordered::new();
         let mut alive = tokio::time::interval(self.tools.options().heartbeat_interval.duration());
         let mut pings = 0;
@@ -343,7 +352,7 @@ impl Connection {
                 Some(()) = answers.next() => {}
                 frame = frames.next(), if !full => match frame {
                     Some(Ok(Inbound::Frame(frame))) => {
-                        answers.extend(self.frame(frame).await.into_iter().map(|answer| self.record(answer)));
+                        answers.extend(self.frame(host, frame).await.into_iter().map(|answer| self.record(answer)));
                     }
                     Some(Ok(Inbound::Reply(reply))) => {
                         self.tools.input(&self.tenant, Input::Touch { connection: self.id });
@@ -367,17 +376,16 @@ impl Connection {
         self.tools.send(self.id, ServerFrame::Ping { nonce });
     }
 
-    async fn frame(&self, frame: HostFrame) -> Vec<HostAnswer> {
+    async fn frame(&self, host: &HostId, frame: HostFrame) -> Vec<HostAnswer> {
         let connection = self.id;
         match frame {
             HostFrame::UpdateTools { capabilities } => {
                 let extensions = extensions_of(&capabilities);
                 let mut offered = self.check(capabilities).await;
                 self.offer_extensions(None, extensions, &mut offered);
-                self.tools.replace(&self.tenant, connection, offered, |tools| Input::ReplaceTools {
-                    connection,
-                    tools,
-                });
+                let by = Declarer { host: host.clone(), connection };
+                self.tools
+                    .replace(&self.tenant, by, offered, |tools| Input::ReplaceTools { connection, tools });
                 Vec::new()
             }
             frame => {

@@ -3,9 +3,10 @@
 use agentloop_core::host::FleetOptions;
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::time::Millis;
+use agentloop_core::tool::TermsOptions;
 
 /// Times and limits for serving tool hosts. The server's configuration fills them from `[hosts]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostOptions {
     /// Times and limits for placing calls on hosts.
     pub fleet: FleetOptions,
@@ -22,6 +23,8 @@ pub struct HostOptions {
     /// The largest frame accepted from a host, in bytes. Default 4 MiB, the limit of a gRPC message, so a larger value
     /// has no effect.
     pub max_frame_bytes: usize,
+    /// The terms that the configuration sets for tools, and the answer to weaker ones. Default: weaker ones are refused.
+    pub terms: TermsOptions,
 }
 
 impl Default for HostOptions {
@@ -34,6 +37,7 @@ impl Default for HostOptions {
             reconnect_after: Millis::secs(1),
             connections_max: 1_024,
             max_frame_bytes: GRPC_MESSAGE_BYTES_MAX,
+            terms: TermsOptions::default(),
         }
     }
 }

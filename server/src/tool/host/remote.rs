@@ -14,12 +14,14 @@ use agentloop_core::host::frame::{
 use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output, ServedTool};
 use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Timestamp;
+use agentloop_core::tool::{ToolDeclaration, ToolTerms};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use crate::extension::remote::RemoteExtensions;
 use crate::tool::catalogue::own::OwnTools;
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool, Tool};
+use crate::tool::catalogue::terms::{Declarer, TermsBook, TermsError};
 use crate::tool::host::deliver::{HostAnswer, NewsReceiver, NewsSender, channel, deliver};
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::snapshot::{HostSnapshot, ToolSnapshot};
@@ -76,6 +78,11 @@ impl RemoteTools {
         own: OwnTools,
         remembered: Vec<RememberedTool>,
     ) -> Arc<Self> {
+        let mut terms = TermsBook::new(options.terms.clone());
+        for row in &remembered {
+            let known = row.terms.clone().unwrap_or_else(|| row.declaration.terms());
+            terms.admit(&row.tenant, &row.declaration.name, Arc::new(known));
+        }
         let catalogue = Catalogue::new(options.tool_retention, own.0, remembered, now);
         let mut fleet = Fleet::new(options.fleet);
         for (tenant, tools) in catalogue.names() {
@@ -83,12 +90,14 @@ impl RemoteTools {
             debug_assert!(out.is_empty(), "remembering asks for nothing");
         }
         let (news, news_receiver) = channel();
+        let extensions = RemoteExtensions::new(options.fleet.host_wait.duration());
         Arc::new(Self {
-            options,
             connection_slots: Arc::new(Semaphore::new(options.connections_max)),
+            options,
             state: Mutex::new(State {
                 fleet,
                 catalogue,
+                terms,
                 streams: BTreeMap::new(),
                 timer_deadline: None,
                 closing: false,
@@ -100,7 +109,7 @@ impl RemoteTools {
             news,
             news_receiver: Mutex::new(Some(news_receiver)),
             sink: OnceLock::new(),
-            extensions: RemoteExtensions::new(options.fleet.host_wait.duration()),
+            extensions,
         })
     }
 
@@ -176,7 +185,7 @@ impl RemoteTools {
     /// [`RemoteTools::not_saved`].
     pub async fn unsaved(&self) -> Vec<RememberedTool> {
         loop {
-            let rows = self.lock().catalogue.take_unsaved(self.now());
+            let rows = self.lock().take_unsaved(self.now());
             if !rows.is_empty() {
                 return rows;
             }
@@ -248,13 +257,88 @@ impl RemoteTools {
             ToolSnapshot {
                 declaration: tool.declaration.clone(),
                 digest: tool.digest.clone(),
+                terms: state
+                    .terms
+                    .digest(tenant, &tool.declaration.name)
+                    .unwrap_or(&tool.terms.digest)
+                    .clone(),
                 hosts,
                 calls_in_flight: calls,
                 calls_queued: queued,
                 last_seen: tool.last_seen(now),
+                refused: state.terms.all_refused(tenant, &tool.declaration.name).to_vec(),
+                configured: state.terms.is_configured(&tool.declaration.name),
             }
         };
         state.catalogue.tools(tenant).map(snapshot).collect()
+    }
+
+    /// The row to store before [`Self::accept_terms`]: the tool with the terms of a refused declaration. An empty digest
+    /// means the only declaration of the name that was refused. `None` if it is accepted already.
+    ///
+    /// # Errors
+    /// [`TermsError`], except `Served`.
+    pub fn refused_terms(
+        &self,
+        tenant: &TenantId,
+        name: &str,
+        digest: &str,
+    ) -> Result<Option<RememberedTool>, TermsError> {
+        let state = self.lock();
+        let Some(refused) = state.terms.refused(tenant, name, digest)? else { return Ok(None) };
+        let known = state.catalogue.tool(tenant, name);
+        let declaration = known.map_or(&refused.declaration, |tool| &tool.declaration);
+        Ok(Some(RememberedTool {
+            tenant: tenant.clone(),
+            declaration: ToolDeclaration::clone(declaration),
+            last_seen: known.map_or(refused.refused_at, |tool| tool.last_seen(self.now())),
+            terms: Some(ToolTerms::clone(&refused.tool.terms)),
+        }))
+    }
+
+    /// Accepts these terms, which a host was refused for. The host is asked to connect again, and keeps its calls.
+    pub fn accept_terms(&self, tenant: &TenantId, name: &str, terms: &ToolTerms) {
+        let mut state = self.lock();
+        let refused = state.terms.refused(tenant, name, terms.digest.as_str());
+        let connection = refused.ok().flatten().map(|refused| refused.connection);
+        state.terms.accept(tenant, name, Arc::new(terms.clone()));
+        let Some(connection) = connection.filter(|connection| state.streams.contains_key(connection)) else {
+            return;
+        };
+        let frame = ServerFrame::GoAway {
+            reconnect_after: self.options.reconnect_after,
+            reason: format!("the declaration of the tool {name} was accepted: connect again"),
+        };
+        let mut out = vec![Output::Send { connection, frame }];
+        let close = Input::CloseStream { connection, reason: CloseReason::Reconnect };
+        out.extend(state.fleet.handle(tenant, close, self.now()));
+        self.route(&mut state, out, self.now());
+    }
+
+    /// Checks that the terms of a tool can be forgotten: before the store forgets them, and [`Self::forget_terms`].
+    ///
+    /// # Errors
+    /// When the configuration sets them, or a connected host serves the tool.
+    pub fn can_forget_terms(&self, tenant: &TenantId, name: &str) -> Result<(), TermsError> {
+        let state = self.lock();
+        if state.terms.is_configured(name) {
+            Err(TermsError::Configured(name.to_owned()))
+        } else if state.catalogue.is_served(tenant, name) {
+            Err(TermsError::Served(name.to_owned()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Forgets a tool and its terms, unless a host has begun to serve it by now. True if there was something to forget.
+    pub fn forget_terms(&self, tenant: &TenantId, name: &str) -> bool {
+        let mut state = self.lock();
+        if state.catalogue.is_served(tenant, name) {
+            return false;
+        }
+        state.catalogue.remove(tenant, name);
+        self.step(&mut state, tenant, Input::Forget { tool: name.to_owned() });
+        state.terms.forget(tenant, name)
     }
 
     /// A tenant's hosts, sorted by id: those that are connected, and lost ones whose calls wait for them.
@@ -267,6 +351,12 @@ impl RemoteTools {
     #[must_use]
     pub fn counts(&self) -> FleetCounts {
         self.lock().fleet.counts()
+    }
+
+    /// Declarations that were refused because they are weaker than the known terms, since the start.
+    #[must_use]
+    pub fn weaker_declarations(&self) -> u64 {
+        self.lock().terms.refused_count()
     }
 
     /// Records a result that came by `CompleteCall` instead of a host's stream.
@@ -351,7 +441,7 @@ impl RemoteTools {
     pub(in crate::tool) fn join(
         &self,
         tenant: &TenantId,
-        connection: ConnectionId,
+        by: Declarer,
         offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
         input: impl FnOnce(Vec<ServedTool>) -> Input,
     ) -> bool {
@@ -359,7 +449,7 @@ impl RemoteTools {
         if state.closing {
             return false;
         }
-        self.admit_tools(&mut state, tenant, connection, offered, input);
+        self.admit_tools(&mut state, tenant, &by, offered, input);
         true
     }
 
@@ -367,11 +457,11 @@ impl RemoteTools {
     pub(in crate::tool) fn replace(
         &self,
         tenant: &TenantId,
-        connection: ConnectionId,
+        by: Declarer,
         offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
         input: impl FnOnce(Vec<ServedTool>) -> Input,
     ) {
-        self.admit_tools(&mut self.lock(), tenant, connection, offered, input);
+        self.admit_tools(&mut self.lock(), tenant, &by, offered, input);
     }
 
     /// Admits the tools that a host offers, at its hello or later. `offered` has, in the host's order, the tools that
@@ -380,12 +470,13 @@ impl RemoteTools {
         &self,
         state: &mut State,
         tenant: &TenantId,
-        connection: ConnectionId,
+        by: &Declarer,
         offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
         input: impl FnOnce(Vec<ServedTool>) -> Input,
     ) {
         let now = self.now();
-        let offered = state.make_room(tenant, offered, now);
+        let connection = by.connection;
+        let offered = state.make_room(tenant, by, offered, now);
         let served = offered.iter().flatten().map(served_tool).collect();
         let mut out = state.fleet.handle(tenant, input(served), now);
         let admitted = out

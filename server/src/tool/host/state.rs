@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::host::frame::{CapabilityVerdict, ServerFrame};
+use agentloop_core::host::frame::{CapabilityVerdict, RefusalKind, ServerFrame};
 use agentloop_core::host::{ConnectionId, Fleet, Input, ServedTool};
 use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
 use tokio::time::Instant;
 
-use crate::tool::catalogue::registry::{Catalogue, CheckedTool};
+use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool};
+use crate::tool::catalogue::terms::{Declarer, TermsBook};
 use crate::tool::host::outbound::{Full, Sender};
 
 /// A monotonic clock. Leases are short, so a change of the machine's clock must not expire those of all hosts.
@@ -22,6 +23,7 @@ pub(in crate::tool) struct Timeline {
 pub(in crate::tool) struct State {
     pub(in crate::tool) fleet: Fleet,
     pub(in crate::tool) catalogue: Catalogue,
+    pub(in crate::tool) terms: TermsBook,
     pub(in crate::tool) streams: BTreeMap<ConnectionId, (TenantId, Sender)>,
     /// The time that the timer task sleeps until.
     pub(in crate::tool) timer_deadline: Option<Timestamp>,
@@ -38,16 +40,20 @@ impl State {
         sender.send(frame).err().map(|full| (tenant.clone(), full))
     }
 
-    /// Makes room in the catalogue for the tools that a host offers. A tool for which there is no room gets a refusal.
+    /// Makes room in the catalogue for the tools that a host offers. A tool for which there is no room, or whose terms
+    /// are weaker than the known ones, gets a refusal.
     pub(in crate::tool) fn make_room(
         &mut self,
         tenant: &TenantId,
+        by: &Declarer,
         offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
         now: Timestamp,
     ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
         let mut coming = 0;
         let mut admit = |tool: CheckedTool| {
             let name = &tool.declaration.name;
+            let refused = |refused| CapabilityVerdict { name: name.clone(), refused: Some(refused) };
+            self.terms.check(tenant, &tool, by, now).map_err(refused)?;
             match self.catalogue.make_room(tenant, name, coming) {
                 Ok(forgotten) => {
                     coming += usize::from(self.catalogue.tool(tenant, name).is_none());
@@ -57,10 +63,19 @@ impl State {
                     }
                     Ok(tool)
                 }
-                Err(reason) => Err(CapabilityVerdict { name: name.clone(), refused: Some(reason) }),
+                Err(reason) => Err(refused(RefusalKind::Other.because(reason))),
             }
         };
         offered.into_iter().map(|tool| tool.and_then(&mut admit)).collect()
+    }
+
+    /// Takes the rows that the store should write.
+    pub(in crate::tool) fn take_unsaved(&mut self, now: Timestamp) -> Vec<RememberedTool> {
+        let mut rows = self.catalogue.take_unsaved(now);
+        for row in &mut rows {
+            row.terms = self.terms.beside(&row.tenant, &row.declaration);
+        }
+        rows
     }
 
     /// Registers the tools that the fleet accepted. Returns a verdict for each offer, in the host's order.
@@ -74,8 +89,9 @@ impl State {
         let mut judged = judged.into_iter();
         let mut verdict = |tool: CheckedTool| {
             let name = tool.declaration.name.clone();
-            let refused = judged.next().flatten();
+            let refused = judged.next().flatten().map(|reason| RefusalKind::Different.because(reason));
             if refused.is_none() {
+                self.terms.admit(tenant, &name, tool.terms.clone());
                 self.catalogue.register(tenant, tool, now);
             }
             CapabilityVerdict { name, refused }
@@ -98,7 +114,7 @@ impl Timeline {
 pub(in crate::tool) fn served_tool(tool: &CheckedTool) -> ServedTool {
     ServedTool {
         name: tool.declaration.name.clone(),
-        digest: tool.digest.clone(),
+        terms: tool.terms.clone(),
         max_concurrency: tool.declaration.max_concurrency,
     }
 }

@@ -93,8 +93,8 @@ async fn a_waiting_call_is_granted_when_there_is_room() {
     assert_eq!(harness.seek("r/1.0", "weather"), Seek::Queued);
     host.say(HostFrame::Credit { total: 1 });
     let news = harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Granted { .. })).await;
-    assert!(matches!(news, CallUpdate::Granted { host } if host.as_str() == "h"));
-    assert!(matches!(harness.seek("r/1.0", "weather"), Seek::Granted(_)));
+    assert!(matches!(news, CallUpdate::Granted { host, .. } if host.as_str() == "h"));
+    assert!(matches!(harness.seek("r/1.0", "weather"), Seek::Granted { .. }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,7 +315,7 @@ async fn a_released_run_finds_its_call_again() {
 async fn blank_arguments_reach_the_host_as_an_empty_object() {
     let harness = Harness::new();
     let mut host = harness.host("h", &["weather"]).await;
-    let Seek::Granted(at) = harness.seek("r/1.0", "weather") else { panic!("there is room") };
+    let Seek::Granted { host: at, .. } = harness.seek("r/1.0", "weather") else { panic!("there is room") };
     let mut blank = offer("r/1.0", 1, &at, "weather");
     blank.arguments = " ".to_owned();
     harness.tools.offer(&owner(), &call_id("r/1.0"), blank);
@@ -340,7 +340,7 @@ async fn is_too_large(options: HostOptions, max_frame_bytes: usize) {
     small.max_frame_bytes = max_frame_bytes;
     host.say(HostFrame::Hello(small));
     host.welcome().await;
-    let Seek::Granted(at) = harness.seek("r/1.0", "weather") else { panic!("there is room") };
+    let Seek::Granted { host: at, .. } = harness.seek("r/1.0", "weather") else { panic!("there is room") };
     let mut large = offer("r/1.0", 1, &at, "weather");
     large.arguments = format!("{{\"city\":\"{}\"}}", "x".repeat(5_000));
     harness.tools.offer(&owner(), &call_id("r/1.0"), large);

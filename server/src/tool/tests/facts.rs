@@ -43,19 +43,25 @@ async fn a_good_call_is_ready() {
     let (harness, _host) = harness().await;
     let (quick, slow) = (call("get_weather", r#"{"city":"Ulm"}"#), call("slow", ""));
     let facts = harness.tools.facts(&tenant(), &RunSpec::default(), &[&quick, &slow]);
-    let ready = |effect, requires_approval, timeout| CallFacts::Ready {
+    let tools = harness.tools.tools_snapshot(&tenant());
+    let terms = |name: &str| {
+        let tool = tools.iter().find(|tool| tool.declaration.name == name).expect("it is declared");
+        Some(tool.declaration.terms().digest)
+    };
+    let ready = |name, effect, requires_approval, timeout| CallFacts::Ready {
         effect,
         requires_approval,
         timeout,
         requires_runtime: false,
         deadline_is_outcome: false,
         title: String::new(),
+        terms: terms(name),
     };
     assert_eq!(
         facts,
         [
-            ready(EffectClass::Unsafe, false, Millis::secs(120)),
-            ready(EffectClass::Keyed, true, Millis::secs(3_600))
+            ready("get_weather", EffectClass::Unsafe, false, Millis::secs(120)),
+            ready("slow", EffectClass::Keyed, true, Millis::secs(3_600))
         ]
     );
 }

@@ -197,7 +197,7 @@ impl Harness {
 
     /// Seeks a host, which must have room, and offers it the call.
     pub(crate) fn give(&self, call: &str, attempt: u32, tool: &str) {
-        let Seek::Granted(host) = self.seek(call, tool) else { panic!("there is room for {call}") };
+        let Seek::Granted { host, .. } = self.seek(call, tool) else { panic!("there is room for {call}") };
         self.tools.offer(&owner(), &call_id(call), offer(call, attempt, &host, tool));
     }
 }

@@ -38,7 +38,7 @@ async fn a_refused_tool_is_no_dead_connection() {
     let mut bad_schema = declaration("bad");
     bad_schema.input_schema = "[]".into();
     let mut different = declaration("weather");
-    different.description = "Something else.".into();
+    different.requires_approval = !different.requires_approval;
     offer.capabilities.extend([
         Capability::Tool(Box::new(bad_schema)),
         Capability::Unreadable { name: "new".into(), reason: "unknown kind".into() },
@@ -49,14 +49,16 @@ async fn a_refused_tool_is_no_dead_connection() {
     let verdicts = host.welcome().await.capabilities;
     let names: Vec<&str> = verdicts.iter().map(|verdict| verdict.name.as_str()).collect();
     assert_eq!(names, ["good", "good", "bad", "new", "weather", "fine"]);
-    let reasons: Vec<&str> =
-        verdicts.iter().map(|verdict| verdict.refused.as_deref().unwrap_or("")).collect();
+    let reasons: Vec<&str> = verdicts
+        .iter()
+        .map(|verdict| verdict.refused.as_ref().map_or("", |refused| refused.reason.as_str()))
+        .collect();
     assert_eq!((reasons[0], reasons[5]), ("", ""));
-    for (reason, part) in reasons[1..5].iter().zip(["twice", "schema", "unknown kind", "digest"]) {
+    for (reason, part) in reasons[1..5].iter().zip(["twice", "schema", "unknown kind", "terms"]) {
         assert!(reason.contains(part), "{reason}");
     }
-    assert!(reasons[4].contains(declaration("weather").digest().as_str()));
-    assert!(reasons[4].contains(different.digest().as_str()));
+    assert!(reasons[4].contains(declaration("weather").terms().digest.as_str()));
+    assert!(reasons[4].contains(different.terms().digest.as_str()));
     assert_eq!(offered(&harness), ["fine", "good", "weather"]);
 }
 
@@ -72,7 +74,7 @@ async fn tools_change_on_a_live_stream() {
     assert_eq!(taken, [true, true, false]);
     assert_eq!(offered(&harness), ["a", "b", "c"], "the old one may come back");
     assert_eq!(harness.seek("r/1.0", "a"), Seek::Queued);
-    assert!(matches!(harness.seek("r/1.1", "c"), Seek::Granted(_)));
+    assert!(matches!(harness.seek("r/1.1", "c"), Seek::Granted { .. }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,5 +265,5 @@ async fn snapshots() {
     assert_eq!(lines, [("a", 1, 1, 0), ("b", 1, 0, 0)]);
     let hosts = harness.tools.hosts_snapshot(&tenant());
     assert_eq!((hosts[0].calls, hosts[0].free_credit, hosts[0].sdk.as_str()), (1, 7, "test/1"));
-    assert_eq!(harness.tools.tools_snapshot(&agentloop_core::id::TenantId::parse("other").unwrap()), []);
+    assert!(harness.tools.tools_snapshot(&agentloop_core::id::TenantId::parse("other").unwrap()).is_empty());
 }

@@ -55,6 +55,6 @@ pub(crate) fn tools() -> Vec<ToolDeclaration> {
 
 /// The same, as the store remembers them.
 pub(crate) fn remembered(now: Timestamp) -> (TenantId, Vec<ToolRow>) {
-    let rows = tools().into_iter().map(|declaration| ToolRow { declaration, last_seen: now });
+    let rows = tools().into_iter().map(|declaration| ToolRow { declaration, last_seen: now, terms: None });
     (TenantId::local(), rows.collect())
 }

@@ -255,6 +255,10 @@ impl ToolStore for MemoryStore {
         Ok(())
     }
 
+    async fn forget_tool(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError> {
+        Ok(self.tables().forget_tool(tenant, name))
+    }
+
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
         Ok(self.tables().tools())
     }

@@ -124,6 +124,10 @@ impl Tables {
         }
     }
 
+    pub(super) fn forget_tool(&mut self, tenant: &TenantId, name: &str) -> bool {
+        self.tools.remove(&(tenant.clone(), name.to_owned())).is_some()
+    }
+
     pub(super) fn tools(&self) -> Vec<(TenantId, ToolRow)> {
         self.tools.iter().map(|((tenant, _), tool)| (tenant.clone(), tool.clone())).collect()
     }

@@ -11,10 +11,13 @@ impl Pool {
     pub(super) fn offer(&mut self, request: CallRequest) {
         let id = request.call.call.clone();
         match self.calls.get(&id).map(|call| call.state.clone()) {
-            Some(CallState::Reserved { host, connection }) if host == request.host => {
+            Some(CallState::Reserved { host, connection, terms }) if host == request.host => {
                 match self.stream(&host, connection) {
                     Some(stream) if stream.draining || !stream.tools.contains_key(&request.tool) => {
                         self.report_lost(&request.call, Ran::No, "the host takes no more calls of this tool");
+                    }
+                    Some(stream) if stream.tools[&request.tool].terms != terms => {
+                        self.report_lost(&request.call, Ran::No, "the host declared the tool anew");
                     }
                     Some(stream) if request.size() > stream.max_frame_bytes => {
                         let max = stream.max_frame_bytes;

@@ -46,10 +46,10 @@ impl Pool {
         offered
             .iter()
             .map(|tool| {
-                let refused = self.digest_conflict(tool, &id);
+                let refused = self.terms_conflict(tool, &id);
                 if refused.is_none() {
                     let offered =
-                        OfferedTool { digest: tool.digest.clone(), max_concurrency: tool.max_concurrency };
+                        OfferedTool { terms: tool.terms.clone(), max_concurrency: tool.max_concurrency };
                     let stream = self.stream(&id, connection).expect("host_of found the stream");
                     stream.tools.insert(tool.name.clone(), offered);
                     if !stream.draining {
@@ -61,17 +61,17 @@ impl Pool {
             .collect()
     }
 
-    /// Refuses a tool that another host serves under a different declaration, and says so. A draining host does not count, so
+    /// Refuses a tool that another host serves under other terms, and says so. A draining host does not count, so
     /// that a new version can take over from an old one.
-    fn digest_conflict(&self, tool: &ServedTool, newcomer: &HostId) -> Option<String> {
+    fn terms_conflict(&self, tool: &ServedTool, newcomer: &HostId) -> Option<String> {
         let known = self.tools.get(&tool.name)?;
         let other = known.hosts.iter().find(|host| *host != newcomer)?;
-        let theirs = &self.hosts[other].connection.as_ref()?.tools.get(&tool.name)?.digest;
-        (*theirs != tool.digest).then(|| {
+        let theirs = &self.hosts[other].connection.as_ref()?.tools.get(&tool.name)?.terms.digest;
+        (*theirs != tool.terms.digest).then(|| {
             format!(
-                "this declaration has digest {}, but host {other} serves the tool with digest {theirs}; \
-                 hosts that serve the same tool must declare the same",
-                tool.digest
+                "this declaration has terms {}, but host {other} serves the tool with terms {theirs}; hosts that \
+                 serve the same tool must declare the same name, effect class, approval, runtime and schema",
+                tool.terms.digest
             )
         })
     }

@@ -186,7 +186,7 @@ impl Pool {
         match &call.state {
             CallState::Queued => self.unqueue(id, call.tool.as_deref()),
             CallState::Pinned { host } => self.unpin(id, host),
-            CallState::Reserved { host, connection } => {
+            CallState::Reserved { host, connection, .. } => {
                 if let Some(stream) = self.stream(host, *connection) {
                     stream.credit.release();
                     stream.vacate(call.tool.as_deref());

@@ -1,6 +1,7 @@
 //! Placement of calls: seeking a host, granting one, and waiting in the queue of a tool.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::{Pool, Timer};
 use crate::host::call::{Assignment, CallState, TrackedCall};
@@ -8,6 +9,7 @@ use crate::host::frame::ServerFrame;
 use crate::host::host_state::HostState;
 use crate::host::io::{CallUpdate, ConnectionId, Output};
 use crate::id::{CallId, HostId};
+use crate::tool::ToolTerms;
 
 /// Up to this many hosts of a tool are compared one by one. Among more, walking all hosts from the least loaded on is
 /// quicker.
@@ -29,8 +31,10 @@ impl Pool {
     pub(super) fn seek(&mut self, id: CallId, tool: String, on: Option<HostId>) {
         match self.calls.get(&id).map(|call| call.state.clone()) {
             Some(CallState::Queued | CallState::Pinned { .. } | CallState::AwaitingResult { .. }) => return,
-            Some(CallState::Reserved { host, connection }) if self.stream(&host, connection).is_some() => {
-                return self.tell(&id, CallUpdate::Granted { host });
+            Some(CallState::Reserved { host, connection, terms })
+                if self.declared(&host, connection, &tool).is_some_and(|declared| **declared == *terms) =>
+            {
+                return self.tell(&id, CallUpdate::Granted { host, terms });
             }
             Some(CallState::Assigned(assignment))
                 if assignment.finished && assignment.connection.is_some() =>
@@ -106,9 +110,20 @@ impl Pool {
         let stream = self.stream(&host, connection).expect("a host with room is connected");
         stream.credit.reserve();
         stream.occupy(Some(&tool));
-        self.tell(&id, CallUpdate::Granted { host: host.clone() });
-        self.calls
-            .insert(id, TrackedCall { tool: Some(tool), state: CallState::Reserved { host, connection } });
+        let terms = stream.tools.get(&tool).expect("a host with room serves the tool").terms.clone();
+        self.tell(&id, CallUpdate::Granted { host: host.clone(), terms: terms.clone() });
+        let state = CallState::Reserved { host, connection, terms };
+        self.calls.insert(id, TrackedCall { tool: Some(tool), state });
+    }
+
+    /// The terms that a connected host declares for a tool by now.
+    pub(super) fn declared(
+        &mut self,
+        host: &HostId,
+        connection: ConnectionId,
+        tool: &str,
+    ) -> Option<&Arc<ToolTerms>> {
+        self.stream(host, connection)?.tools.get(tool).map(|offered| &offered.terms)
     }
 
     fn queue(&mut self, id: CallId, tool: String) {

@@ -1,6 +1,7 @@
 //! A fleet with one tenant for tests: inputs by short methods, outputs as short lines of text.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::host::frame::{
     CallInHand, CallOutcome, CallRef, CallRequest, CallResult, CancelCause, Disposition, HostFrame,
@@ -9,7 +10,7 @@ use crate::host::frame::{
 use crate::host::{CallUpdate, ConnectionId, Fleet, FleetOptions, HostJoin, Input, Output, ServedTool};
 use crate::id::{CallId, HostId, RunId, SessionId, TenantId};
 use crate::time::{Millis, Timestamp};
-use crate::tool::Digest;
+use crate::tool::{Digest, EffectClass, ToolTerms};
 
 pub(super) struct Bench {
     pub(super) fleet: Fleet,
@@ -39,7 +40,8 @@ pub(super) fn tool(text: &str) -> ServedTool {
     let (text, max) = text.split_once('*').map_or((text, None), |(t, max)| (t, Some(max.parse().unwrap())));
     let (name, version) = text.split_once('@').unwrap_or((text, "1"));
     let digest = Digest::of(&[name.as_bytes(), version.as_bytes()]);
-    ServedTool { name: name.to_owned(), digest, max_concurrency: max }
+    let terms = Arc::new(ToolTerms { effect: EffectClass::Unsafe, requires_approval: false, digest });
+    ServedTool { name: name.to_owned(), terms, max_concurrency: max }
 }
 
 pub(super) fn request(text: &str, host_name: &str, tool: &str) -> Box<CallRequest> {
@@ -289,7 +291,7 @@ fn show_frame(frame: &ServerFrame) -> String {
 
 fn show_update(update: &CallUpdate) -> String {
     match update {
-        CallUpdate::Granted { host } => format!("granted {host}"),
+        CallUpdate::Granted { host, .. } => format!("granted {host}"),
         CallUpdate::Denied { message } => {
             let why = ["connected", "too many", "serves"].into_iter().find(|word| message.contains(word));
             format!("denied {}", why.unwrap_or(message))

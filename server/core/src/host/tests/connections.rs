@@ -247,7 +247,7 @@ fn digests_must_agree() {
     );
     let Output::Joined { tools, .. } = &joined[0] else { panic!("{joined:?}") };
     let reason = tools[0].as_ref().unwrap();
-    for part in [tool("t@1").digest.as_str(), tool("t@2").digest.as_str(), "host h"] {
+    for part in [tool("t@1").terms.digest.as_str(), tool("t@2").terms.digest.as_str(), "host h"] {
         assert!(reason.contains(part), "{reason}");
     }
     assert_eq!(tools[1], None);
@@ -276,6 +276,19 @@ fn one_host_may_change_its_own_declaration() {
     bench.join(1, "h", 8, &["t@1"]);
     bench.join(2, "h", 8, &["t@2"]);
     assert_eq!(bench.join(3, "g", 8, &["t@2"]), ["c3 joined [ok]"]);
+}
+
+#[test]
+fn a_call_that_was_granted_is_not_sent_under_new_terms() {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 8, &["t@1"]);
+    bench.seek("a/1.0", "t");
+    bench.input(replace(1, &["t@2"]));
+    assert_eq!(bench.offer("a/1.0", "h", "t"), ["a/1.0: lost #1 ran No"]);
+    bench.seek("a/1.1", "t");
+    bench.input(replace(1, &["t@1"]));
+    assert_eq!(bench.seek("a/1.1", "t"), ["a/1.1: granted h"], "the run is told the new terms");
+    assert_eq!(bench.offer("a/1.1", "h", "t"), ["c1 <- call a/1.1#1"]);
 }
 
 fn replace(connection: u64, tools: &[&str]) -> Input {

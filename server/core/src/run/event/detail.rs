@@ -1,4 +1,4 @@
-//! What events say, where it takes more than a field.
+//! Types of the fields of events.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,84 +7,84 @@ use crate::message::Usage;
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
 
-/// The request that handed messages to a run that was under way.
+/// The request that gave messages to a live run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steer {
-    /// Its id, which makes it idempotent: the id that its run would have had on an idle session.
+    /// Id of the request, which makes it idempotent. A run of an idle session would have had this id.
     pub id: RunId,
-    /// Of everything that it asked for: the same digest is the same request.
+    /// Digest of the whole request: the same digest means the same request.
     pub digest: Digest,
 }
 
-/// Where the content of a session's new entry is.
+/// Location of the content of a new entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// In the event that adds it.
+    /// The event that adds the entry has the content.
     Own,
-    /// In the event of this run that held it.
+    /// The [`crate::run::event::Event::InputHeld`] with this number has the content.
     Held(Seq),
 }
 
-/// What a run took in all.
+/// Counters and times of a whole run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Tokens.
+    /// Tokens and cost of all model calls.
     pub usage: Usage,
-    /// Model calls.
+    /// Model calls that count against the limit.
     pub iterations: u32,
-    /// Tool calls.
+    /// Tool calls that were proposed.
     pub tool_calls: u32,
-    /// From start to end.
+    /// Time from the start of the run to its end.
     pub duration: Millis,
-    /// The session's last entry.
+    /// The last entry of the session.
     pub last_entry: EntryNo,
-    /// In model calls, from request to end.
+    /// Time in model calls, each from request to end.
     #[serde(default, skip_serializing_if = "Millis::is_zero")]
     pub model_time: Millis,
-    /// In tool calls, from first offer to result; calls side by side count each.
+    /// Time in tool calls, each from first offer to result. Parallel calls count in full.
     #[serde(default, skip_serializing_if = "Millis::is_zero")]
     pub tool_time: Millis,
-    /// The entry of the model's last message, where that is not the session's last; 0 where there is none.
+    /// Entry of the model's last message, if it is not the last entry of the session; 0 if there is no such message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_entry: Option<EntryNo>,
 }
 
-/// What the loop does after it has looked at the model's message.
+/// The next activity of the loop after a response of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Observation {
-    /// Run tools, then ask the model again.
+    /// The loop goes on: with tool calls, messages that wait, or the planner.
     Continue,
-    /// Make the context smaller, then go on.
+    /// The loop goes on, and compacts the context before the next model call.
     Compact,
-    /// The run is over.
+    /// The loop does nothing more: the run ends.
     Stop,
 }
 
-/// How a run ended.
+/// Outcomes of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// With the model's final message.
+    /// The model's last message is the result of the run.
     Completed,
-    /// It went wrong.
+    /// An error or a limit ended the run.
     Failed,
-    /// Someone ended it.
+    /// A caller or a person ended the run.
     Aborted,
 }
 
-/// What follows a try without a result.
+/// The next state of a tool call after an attempt without a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "then", rename_all = "snake_case")]
 pub enum AfterAttempt {
-    /// Another try.
+    /// The call is offered again.
     Retry {
-        /// Not before.
+        /// The earliest time of the next attempt; absent means at once.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Timestamp>,
     },
-    /// A human, a late result or a timeout settles it.
+    /// The call is in doubt, until an answer, a late result or a timeout settles it.
     InDoubt,
-    /// It is settled by the event that follows.
+    /// The next event settles the call.
     Settle,
 }

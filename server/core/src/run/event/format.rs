@@ -1,4 +1,4 @@
-//! How single fields are written.
+//! Serde helpers: defaults of fields, and bytes as hex.
 
 use crate::message::Usage;
 
@@ -20,7 +20,7 @@ pub(super) fn is_nothing(usage: &Usage) -> bool {
     *usage == Usage::default()
 }
 
-/// Bytes as lower-case hex, so that a journal stays readable with any SQL shell.
+/// Bytes as lower-case hex, so that people can read a journal with any SQL shell.
 pub(super) mod hex {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 

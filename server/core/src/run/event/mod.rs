@@ -1,5 +1,5 @@
-//! The journal: durable facts about a run. **This is the stored format**: variants and fields are only ever added,
-//! the latter with a default; golden files under `tests/golden` keep what was written readable.
+//! The events of a run's journal. **This is the stored format**: variants and fields are only added, fields with a
+//! default. Golden files under `tests/golden` prove that old journals stay readable.
 
 mod detail;
 mod format;
@@ -30,16 +30,16 @@ use format::{hex, is_none, is_nothing, is_one, one};
 /// Version of the event format, stored beside each event.
 pub const EVENT_VERSION: u32 = 1;
 
-/// An event in its place.
+/// An event with its number, time and status.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Dense from 1.
+    /// Number of the event in its run, dense from 1.
     pub seq: Seq,
-    /// When it was decided.
+    /// The time at which the machine decided the event.
     pub at: Timestamp,
-    /// Where the run stands after it.
+    /// Status of the run after the event.
     pub status: RunStatus,
-    /// What happened.
+    /// The fact itself.
     pub event: Event,
 }
 
@@ -47,253 +47,258 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Event {
-    /// The run exists. Always the first.
+    /// The run exists. Always the first event.
     Started {
-        /// Its session.
+        /// The session that the run belongs to.
         session: SessionId,
-        /// The session's last entry before it.
+        /// The session's last entry before the run; 0 for a queued run, until it enters.
         last_entry: EntryNo,
-        /// How it is to behave.
+        /// The settings of the run.
         spec: Arc<RunSpec>,
-        /// Chance, drawn once: for jitter, leases and idempotency keys.
+        /// The run's only random number: jitter, leases and idempotency keys follow from it.
         seed: u64,
-        /// Whether it waits for its session to be free first; then `last_entry` is 0 until it enters.
+        /// True if the run waits until its session is free.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         queued: bool,
-        /// The caller's span.
+        /// The span of the caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         traceparent: Option<TraceParent>,
     },
-    /// The session is free, and the run is the one that it was waiting for: from here on it may add entries.
+    /// The session is free, and this queued run is the next: from here on it may add entries.
     SessionEntered {
-        /// The session's last entry before it.
+        /// The session's last entry before the run.
         last_entry: EntryNo,
-        /// The rules that were remembered by then: they hold for the run, whatever becomes of them. Those of a run that
-        /// did not wait are in its spec.
+        /// Rules that were remembered by then. They hold for the whole run, even if they are deleted meanwhile. A run
+        /// that was not queued has them in its spec.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         rules: Vec<PolicyRule>,
     },
     /// A message from the caller entered the session.
     InputAdded {
-        /// Its place.
+        /// Entry of the message.
         entry: EntryNo,
-        /// The message.
+        /// The caller's message.
         message: SharedMessage,
     },
-    /// A message from the caller came before it could enter the session: the run waits for its session, gathers
-    /// context first, or is in the middle of something.
+    /// A message arrived that cannot enter the session yet: the run is queued, is being prepared, or is at work.
     InputHeld {
-        /// The message.
+        /// The message that waits.
         message: SharedMessage,
-        /// Where it was handed to a run that was under way: by which request.
+        /// The request that gave the message to the live run; absent for a message that the run was started with.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         steer: Option<Steer>,
     },
-    /// A held message entered the session.
+    /// A waiting message entered the session.
     InputEntered {
-        /// Its place.
+        /// Entry of the message.
         entry: EntryNo,
-        /// The [`Event::InputHeld`] that has it.
+        /// Number of the [`Event::InputHeld`] that has the message.
         held: Seq,
     },
     /// A context source's text entered the session.
     ContextAdded {
-        /// The source.
+        /// Name of the context source.
         source: String,
-        /// Its place.
+        /// Entry of the message.
         entry: EntryNo,
-        /// The message.
+        /// The text of the source, as a message.
         message: SharedMessage,
     },
-    /// A hook or a context source was asked.
+    /// A hook or a context source was called.
     ExtensionApplied {
-        /// The tool call that it was asked about.
+        /// The tool call that the hook was called for; absent before the run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         slot: Option<CallSlot>,
-        /// What became of it.
+        /// The call and its outcome.
         applied: ExtensionCall,
     },
-    /// The context is about to be made smaller.
+    /// A compaction is about to begin.
     CompactionStarted {
-        /// Which of the run, from 1.
+        /// Number of the compaction in its run, counted from 1.
         number: u32,
-        /// How.
+        /// Name of the strategy.
         strategy: String,
-        /// Why the context is made smaller.
+        /// Reason for the compaction.
         reason: CompactionReason,
-        /// How hard: 0 as the policy says, then harder each time that it did not help.
+        /// Strength: 0 as the policy says, then one more each time that the last compaction did not help.
         #[serde(default, skip_serializing_if = "is_none")]
         level: u32,
-        /// Tokens before, as far as they are known; 0 where they are not.
+        /// Tokens of the context before; 0 if they are not known.
         #[serde(default)]
         tokens: u64,
     },
-    /// Making it smaller failed. What is done in its place follows.
+    /// The compaction failed. The next event says what is done instead.
     CompactionFailed {
-        /// The number of the compaction in its run, counted from 1.
+        /// Number of the compaction in its run, counted from 1.
         number: u32,
-        /// How it was tried.
+        /// Name of the strategy that failed.
         strategy: String,
-        /// Why it failed.
+        /// The reason of the failure.
         error: RunError,
-        /// Tokens of the model call that wrote a summary, where there was one.
+        /// Usage of the model call that wrote a summary, if there was one.
         #[serde(default, skip_serializing_if = "is_nothing")]
         usage: Usage,
     },
-    /// The context was made smaller.
+    /// A compaction succeeded: the context is smaller from here on.
     Compacted {
-        /// Its place.
+        /// Entry of the compaction.
         entry: EntryNo,
-        /// How.
+        /// The hidden part of the context, and the summary in its place.
         compaction: Arc<Compaction>,
-        /// Tokens of the model call that wrote the summary.
+        /// Usage of the model call that wrote the summary.
         #[serde(default)]
         usage: Usage,
-        /// Estimated tokens before.
+        /// Estimated tokens of the context before.
         tokens_before: u64,
-        /// Estimated tokens after.
+        /// Estimated tokens of the context after.
         tokens_after: u64,
     },
     /// The model is about to be called with the session up to `last_entry`.
     ModelCallStarted {
-        /// Which model call, from 1.
+        /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// Which try, from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// The first try that counts against the retries: a restart or an operator gives a fresh set.
+        /// The first attempt that counts against the retries. A restart or an operator gives a new set of retries.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         first_counted: u32,
-        /// What it reads.
+        /// The last entry that the model reads.
         last_entry: EntryNo,
     },
-    /// A try of the model call failed; its deltas are void.
+    /// An attempt of the model call failed; its deltas are void.
     ModelCallFailed {
-        /// Which model call.
+        /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// The error, as the journal keeps it.
+        /// The reason of the failure.
         error: RunError,
-        /// When it is tried again, if it is.
+        /// The time of the next attempt; absent if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Timestamp>,
     },
-    /// The model's finished message.
+    /// The response of a model is complete.
     AssistantMessage {
-        /// Which model call.
+        /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// Its place in the session.
+        /// Entry of the message.
         entry: EntryNo,
-        /// The message.
+        /// The response, with its tool calls.
         message: SharedMessage,
-        /// Why the model stopped.
+        /// Finish reason, as the provider gave it.
         finish: FinishReason,
-        /// Tokens of this call.
+        /// Tokens and cost of this call.
         usage: Usage,
-        /// From request to first delta.
+        /// Time from the request to the first delta.
         first_token: Millis,
-        /// From request to end.
+        /// Time from the request to the end of the response.
         duration: Millis,
-        /// The tools that it was offered.
+        /// Digest of the tools that the model was offered.
         tools: Digest,
-        /// What the loop does next.
+        /// The next activity of the loop.
         decision: Observation,
-        /// Why the context is made smaller before the next model call, if it is.
+        /// Reason for a compaction before the next model call; absent if none is needed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         full: Option<CompactionReason>,
     },
-    /// It was decided what to do next: by a planner, or for a step. The built-in loop decides by itself and leaves no
-    /// trace.
+    /// An instruction was decided by a planner, or for a step. Other instructions of the built-in loop are not recorded.
     Planned {
         /// The instruction that is carried out.
         instruction: Instruction,
-        /// Who decided; empty for the built-in loop.
+        /// Name of the planner; empty for the built-in loop.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         planner: String,
-        /// The call of `Step` that it is carried out for.
+        /// Id of the call of `Step` that asked for the instruction.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         step: Option<String>,
-        /// The question that the step answers: its call runs.
+        /// The open question that the step approves: its tool call runs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approved: Option<RequestId>,
-        /// A question that the call of `Step` names and that had been answered before: its call had leave to run.
+        /// The question that the call of `Step` names, if it was approved before.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         named: Option<RequestId>,
     },
-    /// A tool call was taken up.
+    /// A tool call may run, at once or after an approval.
     CallProposed {
-        /// The call's place in its run.
+        /// Slot of the call in its run.
         slot: CallSlot,
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// What running it twice means.
+        /// The effect of running the call twice.
         effect: EffectClass,
-        /// From offer to result.
+        /// Time allowed for one attempt, from offer to result.
         timeout: Millis,
-        /// Whether a human is asked first.
+        /// True if a person must approve the call first.
         needs_approval: bool,
-        /// Whether a human's answer is its result: see [`crate::run::ask_human`].
+        /// True if a person's answer is the result: see [`crate::run::ask_human`].
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         asks_human: bool,
-        /// What it runs with, where a hook changed the model's arguments.
+        /// Arguments of a hook, in place of the model's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         arguments: Option<String>,
-        /// Whether it needs a runtime: all such calls of a run go to one host, as long as it is there.
+        /// True if the call needs a runtime. All such calls of a run go to one host, as long as it is there.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         needs_runtime: bool,
-        /// What it is called where people read of it; empty where its tool says nothing.
+        /// Title of the tool, for people; empty if the tool declares none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         title: String,
         /// Whether a passed deadline is its outcome, though it must not run twice.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         deadline_is_outcome: bool,
+        /// The digest of its tool's terms, where a human may be asked about it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        terms: Option<Digest>,
     },
-    /// A tool call is given to a host.
+    /// A tool call is about to be offered to a host.
     CallOffered {
-        /// The call's place in its run.
+        /// Slot of the call in its run.
         slot: CallSlot,
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// Which try, from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// To whom.
+        /// The host that has room for it.
         host: HostId,
         /// The process behind the host's id, if it gave its name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<InstanceId>,
+        /// What running it twice means from here on: the strictest of the class at the proposal and of the terms that it
+        /// was offered under. Absent in older journals, where the proposal's counts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effect: Option<EffectClass>,
     },
-    /// The host works on it. Written with the next event that cannot wait: nobody was told of it.
+    /// A host runs the call. Written with the next event that cannot wait, because nothing depends on it.
     CallAccepted {
-        /// The call's place in its run.
+        /// Slot of the call in its run.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// Who.
+        /// The host that runs the call.
         host: HostId,
     },
-    /// The host saved how far it is. Written like [`Event::CallAccepted`].
+    /// The host saved a checkpoint. Written like [`Event::CallAccepted`].
     CallCheckpoint {
-        /// The call's place in its run.
+        /// Slot of the call in its run.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// Opaque.
+        /// Opaque bytes of the tool.
         #[serde(with = "hex")]
         checkpoint: Vec<u8>,
     },
-    /// A try ended without a result.
+    /// An attempt ended without a result.
     CallAttemptFailed {
-        /// The call's place in its run.
+        /// Slot of the call in its run.
         slot: CallSlot,
-        /// The try, counted from 1.
+        /// Attempt number, counted from 1.
         attempt: u32,
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
-        /// What is known of its effects.
+        /// Knowledge of whether the attempt ran.
         ran: Ran,
-        /// What follows.
+        /// The next state of the call.
         then: AfterAttempt,
         /// Whether the host rejected it because it had no room: then it was no try of the call.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -301,58 +306,58 @@ pub enum Event {
     },
     /// A tool call has its one result.
     CallSettled {
-        /// The call's place in its run.
+        /// Slot of the call in its run.
         slot: CallSlot,
-        /// Which try gave it; 0 where no host was given the call.
+        /// The last attempt; 0 if no host was offered the call.
         attempt: u32,
-        /// Who gave it.
+        /// The host whose answer is the result; absent if something else settled the call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<HostId>,
-        /// Its place in the session.
+        /// Entry of the result.
         entry: EntryNo,
-        /// A tool message of one result.
+        /// A tool message with one result.
         message: SharedMessage,
-        /// From the first offer.
+        /// Time from the first offer to the result.
         duration: Millis,
         /// Digest of the host's outcome, before hooks: another one of the same try is not this result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         outcome: Option<Digest>,
     },
-    /// A human is asked.
+    /// A question is put to people.
     HumanRequested {
-        /// The question that is asked.
+        /// The question, with its deadline.
         question: Question,
     },
-    /// A question is settled.
+    /// A question is answered, expired or withdrawn.
     HumanResolved {
-        /// The question's id.
+        /// Id of the question.
         request: RequestId,
-        /// The call that it was about, or that asked; absent where the planner asked.
+        /// The call that the question is about, or that asks; absent if the planner asks.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         slot: Option<CallSlot>,
-        /// How.
+        /// The decision, with its author and time.
         answer: Answer,
     },
-    /// The run waits for an operator.
+    /// The run waits for an operator: the model stayed unreachable.
     Paused {
-        /// The error, as the journal keeps it.
+        /// The last failure of the model call.
         error: RunError,
     },
-    /// An operator let it go on.
+    /// An operator resumed the run.
     Resumed {
-        /// Who.
+        /// Name of the operator.
         by: String,
-        /// The id that makes resuming idempotent.
+        /// Id of the request, which makes it idempotent.
         request: String,
     },
-    /// The run is over. Always the last.
+    /// The run has ended. Always the last event.
     Finished {
-        /// How.
+        /// Outcome of the run.
         outcome: Outcome,
-        /// Why, unless completed.
+        /// Error that ended the run; absent if it completed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<RunError>,
-        /// What it took.
+        /// Counters and times of the whole run.
         totals: Totals,
     },
 }

@@ -1,11 +1,11 @@
-//! What an event says to those that do not care which it is.
+//! Properties that all kinds of events share: entry, content, kind.
 
 use crate::entry::Entry;
 use crate::id::EntryNo;
 use crate::run::event::{Added, Event};
 
 impl Event {
-    /// The place that this event gives to something in its session, if it does.
+    /// The entry that this event adds to the session, and where its content is; `None` if it adds none.
     #[must_use]
     pub fn entry(&self) -> Option<(EntryNo, Added)> {
         match self {
@@ -37,7 +37,7 @@ impl Event {
         }
     }
 
-    /// What this event holds for a session: it enters with the event itself, or is held until a later one.
+    /// The content that this event brings for the session. It enters with this event, or with a later one.
     #[must_use]
     pub fn content(&self) -> Option<Entry> {
         match self {
@@ -69,13 +69,13 @@ impl Event {
         }
     }
 
-    /// Whether it may wait a moment for company before it is made durable: nothing outside rests on it.
+    /// True if nothing outside depends on the event, so that it may be written together with later ones.
     #[must_use]
     pub fn may_wait(&self) -> bool {
         matches!(self, Self::CallAccepted { .. } | Self::CallCheckpoint { .. })
     }
 
-    /// Its name, as stored in the column `kind`.
+    /// Name of the kind, as stored in the column `kind`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! How much an event is to carry about.
+//! Approximate size of an event, for bounds on memory.
 
 use std::io;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::run::event::{Event, Record};
 
-/// What any event takes beside its texts.
+/// Size of an event without its texts.
 const RECORD_BYTES: usize = 256;
 
 impl Record {
-    /// Roughly its bytes, in memory and wherever it goes: for bounds on how much is held at a time.
+    /// Approximate size in bytes, in memory and on the wire. It bounds how many records are kept at a time.
     #[must_use]
     pub fn weight(&self) -> usize {
         RECORD_BYTES + self.event.weight()
@@ -36,12 +36,12 @@ impl Event {
             Self::CallAttemptFailed { message, .. } => message.len(),
             Self::Compacted { compaction, .. } => compaction.summary.len(),
             Self::ExtensionApplied { applied, .. } => applied.outcome.len() + applied.system_prompt.len(),
-            // Rare, and of many texts.
+            // Rare, and with many texts: counted as JSON.
             Self::Started { .. }
             | Self::SessionEntered { .. }
             | Self::Planned { .. }
             | Self::HumanRequested { .. }
-            | Self::HumanResolved { .. } => written(self),
+            | Self::HumanResolved { .. } => json_bytes(self),
             Self::InputEntered { .. }
             | Self::CompactionStarted { .. }
             | Self::ModelCallStarted { .. }
@@ -53,8 +53,8 @@ impl Event {
     }
 }
 
-/// Its bytes as JSON.
-fn written(what: &impl Serialize) -> usize {
+/// Length of the value as JSON.
+fn json_bytes(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -67,6 +67,6 @@ fn written(what: &impl Serialize) -> usize {
         }
     }
     let mut count = Count(0);
-    serde_json::to_writer(&mut count, what).expect("plain data serialises");
+    serde_json::to_writer(&mut count, value).expect("plain data serialises");
     count.0
 }

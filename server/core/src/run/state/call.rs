@@ -12,17 +12,25 @@ pub struct RoundCall {
     pub slot: CallSlot,
     /// The call as the model asked for it.
     pub requested: ToolCall,
-    /// Arguments that the call runs with: the model's, a hook's or a human's.
+    /// Arguments that the call runs with: the model's, a hook's or a person's.
     pub arguments: String,
     /// True if a hook was the last to change the arguments.
     pub edited_by_hook: bool,
-    /// What it means to run the call twice.
+    /// The effect of running the call twice. It rises with stricter terms and never falls.
     pub effect: EffectClass,
+    /// Digest of the terms that a human is asked about, if they are known.
+    pub terms: Option<Digest>,
+    /// True if a human was asked for approval.
+    pub asked_approval: bool,
+    /// Digests of the terms that humans approved. `None` covers any terms: it comes from an older journal.
+    pub approved_terms: Vec<Option<Digest>>,
+    /// Attempts that may have run, and after which no human had the call run again.
+    pub doubtful_attempts: Vec<u32>,
     /// Time allowed for one attempt, from offer to result.
     pub timeout: Millis,
     /// True if a passed deadline is the outcome of a call that must not run twice. Otherwise the call is in doubt then.
     pub deadline_is_outcome: bool,
-    /// True if a human's answer is the result: no host runs the call.
+    /// True if a person's answer is the result: no host runs the call.
     pub asks_human: bool,
     /// True if the call needs a runtime.
     pub needs_runtime: bool,
@@ -34,7 +42,7 @@ pub struct RoundCall {
     pub attempt: u32,
     /// Attempts that hosts rejected because they had no room. They are no tries.
     pub busy_attempts: u32,
-    /// The attempt whose answer settled the call; 0 while the call is open, or if something else settled it.
+    /// The attempt whose result settled the call; 0 while the call is open, or if something else settled it.
     pub answered_attempt: u32,
     /// Digest of that answer as the host sent it. `None` if the journal does not have it.
     pub answer_digest: Option<Digest>,
@@ -46,7 +54,7 @@ pub struct RoundCall {
     pub first_offered: Option<Timestamp>,
     /// The checkpoint that the last attempt saved.
     pub checkpoint: Option<Vec<u8>>,
-    /// Open questions that the last attempt asks a human.
+    /// Open questions of the last attempt.
     pub open_inputs: u32,
     /// The state of the call.
     pub state: CallState,
@@ -57,14 +65,14 @@ pub struct RoundCall {
 pub enum CallState {
     /// The model asked for the call; its tool has not been looked up yet.
     Proposed,
-    /// A human must approve the call.
+    /// A person must approve the call.
     AwaitingApproval {
         /// The question; `None` until it is asked, by the same input.
         request: Option<RequestId>,
     },
     /// The run is directed, and no instruction has released the call yet.
     AwaitingInstruction {
-        /// A human's approval, which the call may need beside the instruction.
+        /// The approval that the call may need beside the instruction.
         approval: Approval,
     },
     /// The call waits for the calls before it, or for a host with room.
@@ -95,7 +103,7 @@ pub enum CallState {
         /// The reason of the doubt, for people.
         why: String,
     },
-    /// A human's answer will be the result.
+    /// A person's answer will be the result.
     AwaitingInput {
         /// The question; `None` until it is asked, by the same input.
         request: Option<RequestId>,
@@ -104,14 +112,14 @@ pub enum CallState {
     Settled,
 }
 
-/// A human's approval of a call.
+/// A person's approval of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Approval {
     /// Nobody has to be asked.
     NotNeeded,
-    /// A human must be asked.
+    /// A person must be asked.
     Needed,
-    /// A human has approved.
+    /// A person has approved.
     Given,
 }
 
@@ -128,13 +136,13 @@ impl RoundCall {
         matches!(self.state, CallState::Offered { .. } | CallState::Accepted { .. })
     }
 
-    /// True while a host has the call and waits for a human's answer.
+    /// True while a host has the call and waits for a person's answer.
     #[must_use]
     pub fn awaits_input(&self) -> bool {
         self.in_flight() && self.open_inputs > 0
     }
 
-    /// True while the call waits for a human.
+    /// True while the call waits for a person.
     #[must_use]
     pub fn awaits_human(&self) -> bool {
         matches!(
@@ -143,7 +151,7 @@ impl RoundCall {
         ) || self.awaits_input()
     }
 
-    /// True while the call goes on without a human or an instruction, or is about to.
+    /// True while the call goes on without a person or an instruction, or is about to.
     #[must_use]
     pub fn can_progress(&self) -> bool {
         match &self.state {
@@ -170,13 +178,13 @@ impl RoundCall {
         self.instance.as_ref().filter(|_| matches!(self.state, CallState::Offered { .. }))
     }
 
-    /// The time at which the attempt is given up; `None` while it waits for a human.
+    /// The time at which the attempt is given up; `None` while it waits for a person.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         if self.awaits_input() { None } else { self.timeout_at() }
     }
 
-    /// The time at which the attempt is given up unless it waits for a human.
+    /// The time at which the attempt is given up unless it waits for a person.
     #[must_use]
     pub fn timeout_at(&self) -> Option<Timestamp> {
         match self.state {
@@ -197,13 +205,19 @@ impl RoundCall {
         !self.effect.repeatable() && !self.deadline_is_outcome
     }
 
-    /// Digest of the tool's name and the arguments: the content that a human approves.
+    /// True if a person approved the call under these terms.
+    #[must_use]
+    pub fn is_approved_under(&self, terms: &Digest) -> bool {
+        self.approved_terms.iter().any(|approved| approved.as_ref().is_none_or(|approved| approved == terms))
+    }
+
+    /// Digest of the tool's name and the arguments: the content that a person approves.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of(&[self.requested.name.as_bytes(), self.arguments.as_bytes()])
     }
 
-    /// True if only a human's answer to a running call can move this one: it asks itself, or all free slots are taken
+    /// True if only a person's answer to a running call can move this one: it asks itself, or all free slots are taken
     /// by calls that ask.
     pub(super) fn waits_for_input(&self, round: &[Self], free_slots: usize) -> bool {
         let blocked = matches!(self.state, CallState::Ready { .. }) && free_slots == 0;

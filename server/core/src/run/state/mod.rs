@@ -30,7 +30,9 @@
 //! AwaitingApproval     Decided: approve                  Ready | AwaitingInstruction (stepped runs)
 //!                      Decided: else | expired           Settled
 //! AwaitingInput        Decided | expired                 Settled
-//! Ready                SlotGranted                       Offered
+//! Ready                SlotGranted                       Offered | AwaitingApproval (under terms that nobody approved)
+//!                                                        | InDoubt (an earlier attempt may have run, and the call may
+//!                                                        not be repeated under the host's terms)
 //!                      SlotDenied                        Settled
 //!                      Decided: a deny is remembered     Settled (before the first attempt)
 //!                      CallFinished, by the last attempt Settled
@@ -87,7 +89,7 @@ pub use tools::{PlacedRuntime, Repetition};
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunState {
     identity: Identity,
-    /// As the caller asked, with the rules that were remembered when the run entered its session.
+    /// With the rules that were remembered when the run entered its session.
     spec: Arc<RunSpec>,
     times: Times,
     position: Position,
@@ -103,12 +105,12 @@ pub struct RunState {
     carried_out: CarriedOut,
 }
 
-/// What the run knows of the size of its context.
+/// Facts about the size of the context.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct ContextPressure {
     /// Compactions begun since the model's last message.
     compactions: u32,
-    /// Why the context must be compacted before the next model call.
+    /// Reason for a compaction before the next model call.
     due: Option<CompactionReason>,
 }
 
@@ -133,8 +135,7 @@ impl RunState {
         }
     }
 
-    /// How the run must behave: as the caller asked, with the rules that were remembered when the run entered its
-    /// session.
+    /// Settings of the run, with the rules that were remembered when it entered its session.
     #[must_use]
     pub fn spec(&self) -> &Arc<RunSpec> {
         &self.spec
@@ -158,7 +159,7 @@ impl RunState {
         self.context.compactions
     }
 
-    /// Why the context must be compacted before the next model call; `None` if it need not be.
+    /// Reason for a compaction before the next model call; `None` if none is needed.
     #[must_use]
     pub fn compaction_due(&self) -> Option<CompactionReason> {
         self.context.due

@@ -6,7 +6,7 @@ use crate::run::event::Outcome;
 use crate::run::state::{RoundCall, RunState};
 use crate::time::Timestamp;
 
-/// What a run is doing now.
+/// The current activity of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Phase {
     /// The run does not exist yet.
@@ -15,7 +15,7 @@ pub enum Phase {
     Queued,
     /// The caller's messages enter the session, after hooks and context sources were asked.
     Preparing,
-    /// The model is answering.
+    /// The model is responding.
     ModelRunning(ModelCall),
     /// A failed model call waits for its next attempt.
     BackingOff {
@@ -26,9 +26,9 @@ pub enum Phase {
     },
     /// The context is being compacted.
     Compacting(RunningCompaction),
-    /// The model has answered and asks for no tool call.
+    /// The model has responded and asks for no tool call.
     Observed {
-        /// Why the model stopped.
+        /// Finish reason, as the provider gave it.
         finish: FinishReason,
     },
     /// A round: the tool calls of one message of the model.
@@ -42,7 +42,7 @@ pub enum Phase {
     },
     /// The run has ended.
     Finished {
-        /// How the run ended.
+        /// Outcome of the run.
         outcome: Outcome,
     },
 }
@@ -67,17 +67,17 @@ pub struct RunningCompaction {
     pub number: u32,
     /// Name of the strategy.
     pub strategy: String,
-    /// Why the context is compacted.
+    /// Reason for the compaction.
     pub reason: CompactionReason,
     /// Strength: 0 as the policy says, then one more each time that the last compaction did not help.
     pub level: u32,
     /// The time at which the compaction began.
     pub since: Timestamp,
-    /// What follows the compaction.
+    /// Continuation after the compaction.
     pub then: AfterCompaction,
 }
 
-/// What follows a compaction.
+/// Continuations after a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AfterCompaction {
     /// The next model call.

@@ -17,7 +17,7 @@ pub(super) struct Planning {
 /// The result of an instruction that does not move the run to another phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstructionResult {
-    /// A human answered the planner's question, or did not answer in time.
+    /// A person answered the planner's question, or nobody did in time.
     HumanAnswered,
     /// The context is smaller.
     Compacted,
@@ -36,7 +36,7 @@ impl RunState {
         self.planning.result
     }
 
-    /// Why the run stands still; `None` if no instruction is due.
+    /// Reason why the run needs an instruction; `None` if none is due.
     #[must_use]
     pub fn situation(&self) -> Option<Situation> {
         if self.pending_instruction().is_some() || self.planned_question().is_some() {

@@ -1,4 +1,4 @@
-//! How far a run has come: its times, its place in the journal and in the session, and its counters.
+//! Progress of a run: its times, its place in the journal and in the session, and its counters.
 
 use crate::id::{EntryNo, Seq};
 use crate::message::Usage;

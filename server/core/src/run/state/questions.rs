@@ -1,4 +1,4 @@
-//! The questions that humans were asked, and the rules that they had remembered.
+//! The questions that people were asked, and the rules that their answers are remembered as.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ impl RunState {
 
     /// The rule that decides about a call; `None` if no rule matches it.
     #[must_use]
-    pub fn rule_for(&self, tool: &str, arguments: &str) -> Option<&PolicyRule> {
-        deciding_rule(self.rules(), &PolicyCall::new(tool, arguments), self.spec.tool_policy.widening)
+    pub fn rule_for(&self, call: &PolicyCall) -> Option<&PolicyRule> {
+        deciding_rule(self.rules(), call, self.spec.tool_policy.widening)
     }
 }

@@ -10,11 +10,11 @@ use crate::tool::Digest;
 /// The ids of requests that were carried out, by kind.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct CarriedOut {
-    /// Calls of `ResumeRun`.
+    /// Ids of the calls of `ResumeRun`.
     pub(super) resumed: BTreeSet<String>,
     /// Requests that gave messages to the live run, each with the digest of its content.
     pub(super) steered: BTreeMap<RunId, Digest>,
-    /// Calls of `Step`.
+    /// The calls of `Step`, by the id of the request.
     pub(super) steps: BTreeMap<String, StepRequest>,
 }
 

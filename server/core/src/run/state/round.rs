@@ -32,7 +32,7 @@ impl RunState {
         self.round().iter().filter(|call| !call.is_settled())
     }
 
-    /// How many more calls hosts may be given now.
+    /// Number of further calls that may be offered to hosts now.
     #[must_use]
     pub fn free_call_slots(&self) -> usize {
         let in_flight = self.round().iter().filter(|call| call.in_flight()).count();
@@ -45,7 +45,7 @@ impl RunState {
         self.round().iter().any(|call| matches!(call.state, CallState::AwaitingInstruction { .. }))
     }
 
-    /// True if a human has approved a call that waits for an instruction.
+    /// True if a person has approved a call that waits for an instruction.
     #[must_use]
     pub fn has_approved_call(&self) -> bool {
         let approved = CallState::AwaitingInstruction { approval: Approval::Given };

@@ -32,7 +32,7 @@ impl RunState {
     }
 }
 
-/// A round awaits a human only when none of its calls can go on without one.
+/// A round awaits a person only when none of its calls can go on without one.
 fn round_status(calls: &[RoundCall], free_slots: usize) -> RunStatus {
     let any_asks = calls.iter().any(RoundCall::awaits_input);
     let waits = |call: &RoundCall| match call.state {

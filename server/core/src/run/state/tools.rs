@@ -36,7 +36,7 @@ impl Repetition {
         Self { call: digest, times: times + 1 }
     }
 
-    /// How often the call came in a row, counted from 1.
+    /// Number of times that the call came in a row, counted from 1.
     #[must_use]
     pub fn times(&self) -> u32 {
         self.times
@@ -53,13 +53,13 @@ pub struct PlacedRuntime {
 }
 
 impl RunState {
-    /// The calls of earlier rounds, each with the attempt whose answer settled it; 0 if something else settled it.
+    /// The calls of earlier rounds, each with the attempt whose result settled it; 0 if something else settled it.
     #[must_use]
     pub fn settled_calls(&self) -> &BTreeMap<CallSlot, u32> {
         &self.tools.settled
     }
 
-    /// The attempt whose answer settled a call of an earlier round; `None` if the call was in no earlier round.
+    /// The attempt whose result settled a call of an earlier round; `None` if the call was in no earlier round.
     #[must_use]
     pub fn settled_by(&self, slot: CallSlot) -> Option<u32> {
         self.tools.settled.get(&slot).copied()

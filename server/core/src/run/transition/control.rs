@@ -1,4 +1,4 @@
-//! Inputs of an operator or a caller who steers the run from outside: abort and resume.
+//! Inputs that abort or resume a run.
 
 use crate::run::event::Event;
 use crate::run::input::AbortCause;

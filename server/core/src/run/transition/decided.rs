@@ -1,4 +1,4 @@
-//! Input of a human who answers a question.
+//! Input of a person who answers a question.
 
 use crate::id::RequestId;
 use crate::limits::POLICY_RULES_MAX;
@@ -10,11 +10,11 @@ use crate::run::transition::routine::{answer, policy};
 use crate::time::Timestamp;
 use crate::tool::Digest;
 
-/// The answer that a human submits.
+/// The answer that a person submits.
 #[derive(Debug)]
 pub(super) struct Submission<'a> {
     pub(super) decision: Decision,
-    /// Digest of the content that the human was shown; `None` skips the check.
+    /// Digest of the content that the person was shown; `None` skips the check.
     pub(super) digest: Option<&'a Digest>,
     pub(super) by: String,
     pub(super) remember: Option<&'a Remember>,
@@ -30,7 +30,7 @@ pub(super) fn decided(
         return Err(Refusal::NotADecision);
     }
     let asked = builder.state().question(request).ok_or(Refusal::UnknownRequest)?;
-    let decision = asked.question.settle(submission.decision).map_err(Refusal::BadAnswer)?;
+    let decision = asked.question.checked_answer(submission.decision).map_err(Refusal::BadAnswer)?;
     if submission.digest.is_some_and(|digest| *digest != asked.question.digest) {
         return Err(Refusal::DigestMismatch);
     }
@@ -67,12 +67,12 @@ pub(super) fn decided(
     Ok(())
 }
 
-/// Answers the other open questions of this run that the new rule decides: the human meant those too.
+/// Answers the other open questions of this run that the new rule decides: the person meant those too.
 fn follow_rule(builder: &mut TransitionBuilder<'_>, rule: &PolicyRule, first: &Answer) {
     let open = builder.state().open_questions().filter(|question| {
         question.kind == QuestionKind::Approve
             && question.expires_at.is_none_or(|at| at > builder.now)
-            && builder.state().rule_for(&question.tool, &question.arguments) == Some(rule)
+            && builder.state().rule_for(&question.call()) == Some(rule)
     });
     let answer = Answer { remembered: None, followed: Some(Box::new(rule.clone())), ..first.clone() };
     for question in open.cloned().collect::<Vec<_>>() {
@@ -89,7 +89,7 @@ pub(super) fn approvable(
     request: &RequestId,
 ) -> Result<Option<Question>, Refusal> {
     let asked = builder.state().question(request).ok_or(Refusal::UnknownRequest)?;
-    asked.question.settle(Decision::Approve).map_err(Refusal::BadAnswer)?;
+    asked.question.checked_answer(Decision::Approve).map_err(Refusal::BadAnswer)?;
     match &asked.answer {
         Some(Answer { decision: Decision::Approve | Decision::ApproveWithEdits { .. }, .. }) => {
             return Ok(None);

@@ -1,19 +1,21 @@
-//! Inputs of tool hosts: a call is placed, accepted, answered or lost.
+//! Inputs of tool hosts: a call is granted, accepted, finished or lost.
 
 use crate::extension::ExtensionCall;
 use crate::id::{CallSlot, HostId, InstanceId};
 use crate::limits::{TOOL_ATTEMPTS_MAX, TOOL_RETRY_DELAY_SECS_MAX};
 use crate::message::ToolStatus;
+use crate::policy::PolicyCall;
 use crate::run::event::{AfterAttempt, Event, Ran};
 use crate::run::input::CallOutcome;
 use crate::run::refusal::Refusal;
-use crate::run::state::{CallState, RoundCall};
+use crate::run::state::{CallState, RoundCall, RunState};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::deadline;
 use crate::run::transition::routine::calls::Answerer;
-use crate::run::transition::routine::{calls, extension, question};
+use crate::run::transition::routine::policy::Ruling;
+use crate::run::transition::routine::{calls, extension, policy, question};
 use crate::time::{Millis, Timestamp};
-use crate::tool::Digest;
+use crate::tool::{Digest, ToolTerms};
 
 /// Wait before a call that a host turned away is offered again; doubled each time.
 const TURNED_AWAY_BACKOFF: Millis = Millis(100);
@@ -22,21 +24,39 @@ const TURNED_AWAY_BACKOFF_MAX: Millis = Millis::secs(5);
 /// Upper bound of the wait after a host had no room. Nothing else bounds these attempts, and each one is in the journal.
 const BUSY_BACKOFF_MAX: Millis = Millis::secs(30);
 
-/// A host has room: the call is offered to it.
+/// A host has room: the call is offered to it, unless a human has to be asked first under the host's terms.
 pub(super) fn granted(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
     host: HostId,
     instance: Option<InstanceId>,
+    terms: Option<&ToolTerms>,
 ) -> Result<(), Refusal> {
     let call = calls::open(builder, slot)?;
     let CallState::Ready { not_before, .. } = call.state else { return Err(Refusal::StaleAttempt) };
     if not_before.is_some_and(|at| at > builder.now) || builder.state().free_call_slots() == 0 {
         return Err(Refusal::StaleAttempt);
     }
+    let effect = terms.map_or(call.effect, |terms| call.effect.max(terms.effect));
     let (tool, attempt) = (call.requested.name.clone(), call.attempt + 1);
-    builder.emit(Event::CallOffered { slot, tool, attempt, host, instance });
+    let digest = terms.map(|terms| terms.digest.clone());
+    if !effect.repeatable() && !call.doubtful_attempts.is_empty() {
+        question::ask_in_doubt_under(builder, slot, digest);
+    } else if terms.is_some_and(|terms| lacks_approval(builder.state(), call, terms)) {
+        question::ask_approval_under(builder, slot, digest);
+    } else {
+        builder.emit(Event::CallOffered { slot, tool, attempt, host, instance, effect: Some(effect) });
+    }
     Ok(())
+}
+
+/// True if a human has to approve the call under these terms and has not. An approval under other terms does not count.
+fn lacks_approval(state: &RunState, call: &RoundCall, terms: &ToolTerms) -> bool {
+    let needs_approval = || {
+        let asked = PolicyCall::new(&call.requested.name, &call.arguments).under(Some(&terms.digest));
+        policy::ruling(state, &asked, terms.requires_approval) == Ruling::Ask
+    };
+    !call.is_approved_under(&terms.digest) && (call.asked_approval || needs_approval())
 }
 
 /// No host will have room: the model reads why.
@@ -79,7 +99,7 @@ pub(super) fn checkpoint(
     Ok(())
 }
 
-/// A host's result, and the hooks that were asked about it.
+/// A host's result, and the calls of hooks about it.
 pub(super) struct HostResult {
     pub(super) host: HostId,
     pub(super) outcome: CallOutcome,
@@ -88,7 +108,7 @@ pub(super) struct HostResult {
     pub(super) applied: Vec<ExtensionCall>,
 }
 
-/// A host answers. The first answer to a call's last attempt is recorded.
+/// A host reports a result. The first result of a call's last attempt is recorded.
 pub(super) fn finished(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
@@ -101,14 +121,14 @@ pub(super) fn finished(
     }
     let sent = sent.unwrap_or_else(|| outcome.digest());
     let call = calls::answerable(builder, slot, attempt, &sent)?;
-    let retry = match &outcome {
+    let (retry, ran) = match &outcome {
         CallOutcome::Failed { retryable, ran, .. } => {
-            *retryable && may_repeat(call, *ran) && call.tries() < TOOL_ATTEMPTS_MAX
+            (*retryable && may_repeat(call, *ran) && call.tries() < TOOL_ATTEMPTS_MAX, *ran)
         }
-        CallOutcome::Succeeded { .. } | CallOutcome::Rejected { .. } => false,
+        CallOutcome::Succeeded { .. } | CallOutcome::Rejected { .. } => (false, Ran::Yes),
     };
-    if retry && matches!(call.state, CallState::Ready { .. } | CallState::AwaitingInstruction { .. }) {
-        // The next attempt is due already, and a failure that is told twice must not put it off.
+    if retry && is_due_again(call, ran) {
+        // A failure that is told twice must not put the next attempt off.
         return Ok(());
     }
     extension::record(builder, Some(slot), applied);
@@ -136,7 +156,7 @@ pub(super) fn finished(
     Ok(())
 }
 
-/// Why a host will not answer.
+/// The reason why a host will report no result.
 pub(super) struct Loss {
     pub(super) message: String,
     pub(super) ran: Ran,
@@ -144,7 +164,23 @@ pub(super) struct Loss {
     pub(super) busy: bool,
 }
 
-/// The host that had a call will not answer. The call is tried again if that is safe; else a human decides.
+/// True if the next attempt is due already, once a person agrees if one is asked. The report that the last attempt of a
+/// call in doubt did not run settles the doubt.
+fn is_due_again(call: &RoundCall, ran: Ran) -> bool {
+    match call.state {
+        CallState::Ready { .. }
+        | CallState::AwaitingInstruction { .. }
+        | CallState::AwaitingApproval { .. } => true,
+        CallState::InDoubt { .. } => ran != Ran::No,
+        CallState::Proposed
+        | CallState::Offered { .. }
+        | CallState::Accepted { .. }
+        | CallState::AwaitingInput { .. }
+        | CallState::Settled => false,
+    }
+}
+
+/// The host that had a call will report no result. The call is tried again if that is safe; else a person decides.
 pub(super) fn lost(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,

@@ -51,14 +51,16 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
         }
         Input::Compacted(done) => compaction::compacted(builder, *done),
         Input::CompactionFailed { number, error } => compaction::failed(builder, number, error),
-        Input::SlotGranted { slot, host, instance } => host::granted(builder, slot, host, instance),
+        Input::SlotGranted { slot, host, instance, terms } => {
+            host::granted(builder, slot, host, instance, terms.as_deref())
+        }
         Input::SlotDenied { slot, message } => host::denied(builder, slot, message),
         Input::CallAccepted { slot, attempt, host } => host::accepted(builder, slot, attempt, host),
         Input::CallCheckpoint { slot, attempt, checkpoint } => {
             host::checkpoint(builder, slot, attempt, checkpoint)
         }
-        Input::InputNeeded { slot, attempt, ask, timeout } => {
-            need_input::needed(builder, slot, attempt, ask, timeout)
+        Input::InputNeeded { slot, attempt, question, timeout } => {
+            need_input::needed(builder, slot, attempt, question, timeout)
         }
         Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } => {
             host::finished(builder, slot, attempt, &lease, HostResult { host, outcome, sent, applied })

@@ -1,11 +1,12 @@
-//! Inputs of model calls: an answer, a failure, and a call that a restart cut off.
+//! Inputs of model calls: a response, a failure, and a call that a restart cut off.
 
 use crate::entry::CompactionReason;
 use crate::error::{ErrorClass, ModelErrorKind};
 use crate::message::{FinishReason, Message, ToolCall, ToolStatus};
+use crate::policy::PolicyCall;
 use crate::retry::{after_failure, chance};
 use crate::run::event::{Event, Observation};
-use crate::run::input::{CallFacts, Hooked, ModelFailure, ModelFinished};
+use crate::run::input::{CallFacts, HookedCall, ModelFailure, ModelFinished};
 use crate::run::refusal::Refusal;
 use crate::run::state::Phase;
 use crate::run::status::{RunError, RunErrorCode};
@@ -15,7 +16,7 @@ use crate::run::transition::routine::{calls, compaction, extension, finish, limi
 use crate::time::Millis;
 use crate::tool::EffectClass;
 
-/// The model finished its message: its tool calls are proposed, or the run ends.
+/// The response is complete: its tool calls are proposed, or the run ends.
 pub(super) fn finished(builder: &mut TransitionBuilder<'_>, done: ModelFinished) -> Result<(), Refusal> {
     model_call::running(builder, done.model_call, done.attempt)?;
     if done.finish == FinishReason::ContextWindow && is_empty(&done.message) {
@@ -53,7 +54,7 @@ pub(super) fn finished(builder: &mut TransitionBuilder<'_>, done: ModelFinished)
         finish::fail(builder, error);
         return Ok(());
     }
-    let hooked = done.hooked.into_iter().chain(std::iter::repeat_with(Hooked::default));
+    let hooked = done.hooked.into_iter().chain(std::iter::repeat_with(HookedCall::default));
     for ((call, facts), hooked) in calls.iter().zip(done.facts).zip(hooked) {
         extension::record(builder, Some(call.slot), hooked.applied);
         propose(builder, call, facts, hooked.arguments);
@@ -66,7 +67,7 @@ fn is_empty(message: &Message) -> bool {
     message.tool_calls().next().is_none() && message.plain_text().trim().is_empty()
 }
 
-/// The failure of a call whose context left no room for an answer.
+/// The failure of a call whose context left no room for a response.
 fn no_room() -> ModelFailure {
     ModelFailure {
         kind: ModelErrorKind::ContextOverflow,
@@ -95,14 +96,18 @@ fn propose(
             requires_runtime,
             title,
             deadline_is_outcome,
+            terms,
         } => {
             let runs_with = arguments.as_deref().unwrap_or(&call.arguments);
-            let ruling = policy::ruling(builder.state(), &call.name, runs_with, requires_approval);
+            let policy_call = PolicyCall::new(&call.name, runs_with).under(terms.as_ref());
+            let ruling = policy::ruling(builder.state(), &policy_call, requires_approval);
             if let Ruling::Deny(rule) = ruling {
                 policy::refuse(builder, call.slot, &rule);
                 return;
             }
             let needs_approval = ruling == Ruling::Ask;
+            // A planner may have a human asked about any call.
+            let may_be_asked = needs_approval || builder.state().spec().is_directed();
             builder.emit(Event::CallProposed {
                 slot: call.slot,
                 tool: call.name.clone(),
@@ -114,6 +119,7 @@ fn propose(
                 needs_runtime: requires_runtime,
                 title,
                 deadline_is_outcome,
+                terms: terms.filter(|_| may_be_asked),
             });
             if needs_approval && !builder.state().spec().is_directed() {
                 question::ask_approval(builder, call.slot);
@@ -122,7 +128,7 @@ fn propose(
     }
 }
 
-/// Proposes a call whose result is a human's answer. A rule may deny it, but no approval is asked: that would be a
+/// Proposes a call whose result is a person's answer. A rule may deny it, but no approval is asked: that would be a
 /// question about a question.
 fn propose_question(builder: &mut TransitionBuilder<'_>, call: &ToolCall, arguments: Option<String>) {
     let asks_with = arguments.as_deref().unwrap_or(&call.arguments);
@@ -141,11 +147,12 @@ fn propose_question(builder: &mut TransitionBuilder<'_>, call: &ToolCall, argume
         needs_runtime: false,
         title: String::new(),
         deadline_is_outcome: false,
+        terms: None,
     });
     question::ask_input(builder, call.slot);
 }
 
-/// The error of a message that the model declined to write or the provider cut; such a message is no answer.
+/// The error of a response that the model refused or the provider cut off; such a response is no result.
 fn refused(finish: &FinishReason) -> Option<RunError> {
     match finish {
         FinishReason::Refusal => {

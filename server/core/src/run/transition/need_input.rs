@@ -1,4 +1,4 @@
-//! Input of a running call that asks a human, by its host.
+//! Input of a running call that puts a question to people, by its host.
 
 use crate::id::CallSlot;
 use crate::limits::INPUTS_PER_CALL_MAX;
@@ -12,7 +12,7 @@ use crate::run::transition::routine::answer::input_answer;
 use crate::run::transition::routine::calls;
 use crate::time::Millis;
 
-/// What the run knows of a question that a call asks.
+/// Knowledge of a question that a call asks.
 enum Known {
     /// Nothing: the question is new.
     No,
@@ -28,12 +28,12 @@ pub(super) fn needed(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
     attempt: u32,
-    ask: QuestionContent,
+    content: QuestionContent,
     timeout: Option<Millis>,
 ) -> Result<(), Refusal> {
     let tool = calls::in_flight(builder, slot, attempt)?.requested.name.clone();
-    let Some(input) = ask.input.clone() else { return Ok(()) };
-    match known(builder, slot, attempt, &ask) {
+    let Some(input) = content.input.clone() else { return Ok(()) };
+    match known(builder, slot, attempt, &content) {
         Known::No => {}
         Known::Open => return Ok(()),
         Known::Answered(answer) => {
@@ -50,17 +50,17 @@ pub(super) fn needed(
     let number = u32::try_from(asked + 1).expect("they are few");
     let request = builder.state().call_id(slot).input(attempt, number);
     let timeout = timeout.or(builder.state().spec().approval_timeout);
-    let question = Question::asking(request, ask, builder.now, timeout);
+    let question = Question::with_content(request, content, builder.now, timeout);
     let question = Question { slot: Some(slot), tool, ..question };
     builder.emit(Event::HumanRequested { question });
     Ok(())
 }
 
-/// What is known of a question. The answer to an earlier attempt counts if that attempt asked the same.
-fn known(builder: &TransitionBuilder<'_>, slot: CallSlot, attempt: u32, ask: &QuestionContent) -> Known {
-    let same_input = |asked: &&AskedQuestion| asked.question.input() == ask.input.as_deref();
+/// Looks up a question. The answer to an earlier attempt counts if that attempt asked the same.
+fn known(builder: &TransitionBuilder<'_>, slot: CallSlot, attempt: u32, content: &QuestionContent) -> Known {
+    let same_input = |asked: &&AskedQuestion| asked.question.input() == content.input.as_deref();
     if let Some(asked) = asked_by(builder, slot, attempt).find(same_input) {
-        if asked.question.digest != ask.digest() {
+        if asked.question.digest != content.digest() {
             let refused = "the input_id is that of another question of this call".to_owned();
             return Known::Answered(InputAnswer::Refused(refused));
         }
@@ -68,7 +68,7 @@ fn known(builder: &TransitionBuilder<'_>, slot: CallSlot, attempt: u32, ask: &Qu
         return answer.map_or(Known::Open, Known::Answered);
     }
     let earlier = (1..attempt).rev().flat_map(|attempt| asked_by(builder, slot, attempt));
-    let mut same = earlier.filter(same_input).filter(|asked| asked.question.digest == ask.digest());
+    let mut same = earlier.filter(same_input).filter(|asked| asked.question.digest == content.digest());
     let answer = same.find_map(|asked| asked.answer.as_ref().filter(|answer| answer.decision.is_input()));
     let answer = answer.and_then(|answer| input_answer(&answer.decision));
     answer.map_or(Known::No, Known::Answered)

@@ -1,4 +1,4 @@
-//! Input of the hooks and context sources that are asked before the first instruction.
+//! Input of the hooks and context sources that are called before the first instruction.
 
 use crate::run::event::Event;
 use crate::run::input::Prepared;

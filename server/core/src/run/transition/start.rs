@@ -9,7 +9,7 @@ use crate::run::state::Phase;
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::waiting;
 
-/// Starts the run. Its messages enter the session at once, unless the run is queued or hooks are asked first.
+/// Starts the run. Its messages enter the session at once, unless the run is queued or extensions are called first.
 pub(super) fn start(builder: &mut TransitionBuilder<'_>, start: Start) -> Result<(), Refusal> {
     if *builder.state().phase() != Phase::New || *builder.state().run() != start.run {
         return Err(Refusal::WrongPhase(builder.state().status()));
@@ -30,7 +30,7 @@ pub(super) fn start(builder: &mut TransitionBuilder<'_>, start: Start) -> Result
     Ok(())
 }
 
-/// The session is free: a queued run enters it, with its messages unless hooks are asked first.
+/// The session is free: a queued run enters it, with its messages unless extensions are called first.
 pub(super) fn enter(
     builder: &mut TransitionBuilder<'_>,
     last_entry: EntryNo,

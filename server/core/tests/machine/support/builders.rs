@@ -19,7 +19,7 @@ use agentloop_core::run::input::{
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::Millis;
-use agentloop_core::tool::{Digest, EffectClass};
+use agentloop_core::tool::{Digest, EffectClass, ToolTerms};
 
 use super::{Script, run_id, session_id};
 
@@ -153,6 +153,7 @@ pub(crate) fn tool(name: &'static str) -> Tool {
         requires_runtime: false,
         deadline_is_outcome: false,
         title: String::new(),
+        terms: None,
     };
     Tool { name, arguments: "{}".to_owned(), facts }
 }
@@ -184,6 +185,16 @@ impl Tool {
     pub(crate) fn approval(mut self) -> Self {
         if let CallFacts::Ready { requires_approval, .. } = &mut self.facts {
             *requires_approval = true;
+        }
+        self
+    }
+
+    /// Proposed under these terms.
+    pub(crate) fn under(mut self, under: &ToolTerms) -> Self {
+        if let CallFacts::Ready { effect, requires_approval, terms, .. } = &mut self.facts {
+            *effect = under.effect;
+            *requires_approval = under.requires_approval;
+            *terms = Some(under.digest.clone());
         }
         self
     }
@@ -259,12 +270,23 @@ pub(crate) fn failure(kind: ModelErrorKind) -> ModelFailure {
 // ---- hosts
 
 pub(crate) fn granted(slot: CallSlot) -> Input {
-    Input::SlotGranted { slot, host: host(), instance: None }
+    Input::SlotGranted { slot, host: host(), instance: None, terms: None }
 }
 
 pub(crate) fn granted_by(slot: CallSlot, host: &str) -> Input {
     let instance = InstanceId::parse(format!("{host}.0")).ok();
-    Input::SlotGranted { slot, host: HostId::parse(host).expect("a good id"), instance }
+    Input::SlotGranted { slot, host: HostId::parse(host).expect("a good id"), instance, terms: None }
+}
+
+/// A host that declares the tool under these terms has room.
+pub(crate) fn granted_under(slot: CallSlot, terms: &Arc<ToolTerms>) -> Input {
+    Input::SlotGranted { slot, host: host(), instance: None, terms: Some(terms.clone()) }
+}
+
+/// Terms that are told apart by their version too.
+pub(crate) fn terms(effect: EffectClass, requires_approval: bool, version: &str) -> Arc<ToolTerms> {
+    let flags = [effect as u8, u8::from(requires_approval)];
+    Arc::new(ToolTerms { effect, requires_approval, digest: Digest::of(&[&flags, version.as_bytes()]) })
 }
 
 pub(crate) fn denied(slot: CallSlot) -> Input {
@@ -281,12 +303,12 @@ pub(crate) fn checkpoint(slot: CallSlot, attempt: u32, checkpoint: &[u8]) -> Inp
 
 /// A running call asks for text, by this name of the question.
 pub(crate) fn needs(slot: CallSlot, attempt: u32, input: &str) -> Input {
-    let ask = QuestionContent {
+    let question = QuestionContent {
         text: "which?".to_owned(),
         input: Some(input.to_owned()),
         ..QuestionContent::default()
     };
-    Input::InputNeeded { slot, attempt, ask, timeout: None }
+    Input::InputNeeded { slot, attempt, question, timeout: None }
 }
 
 pub(crate) fn lost(slot: CallSlot, attempt: u32, ran: Ran) -> Input {

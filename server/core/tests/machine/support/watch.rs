@@ -8,7 +8,7 @@ use agentloop_core::entry::Entry;
 use agentloop_core::id::{CallSlot, EntryNo, RunId, RuntimeId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
-use agentloop_core::policy::PolicyAction;
+use agentloop_core::policy::{PolicyAction, PolicyCall};
 use agentloop_core::run::effect::{CancelCause, Effect, Offer};
 use agentloop_core::run::event::{Added, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, QuestionKind};
@@ -35,8 +35,8 @@ pub(crate) struct Watch {
     closed: BTreeSet<RuntimeId>,
     /// Calls that have their result.
     settled: BTreeSet<CallSlot>,
-    /// Of calls that must not run twice: whether the next offer is allowed.
-    leave: BTreeMap<CallSlot, bool>,
+    /// Tries of each call that may have run, and that no human let run again.
+    doubts: BTreeMap<CallSlot, BTreeSet<u32>>,
     /// Human leaves to run a call again.
     reruns: BTreeMap<CallSlot, u32>,
     /// Calls that a human let run, each by itself.
@@ -71,7 +71,7 @@ impl Watch {
             history: Vec::new(),
             closed: BTreeSet::new(),
             settled: BTreeSet::new(),
-            leave: BTreeMap::new(),
+            doubts: BTreeMap::new(),
             reruns: BTreeMap::new(),
             named: BTreeSet::new(),
             keys: BTreeMap::new(),
@@ -88,7 +88,7 @@ impl Watch {
 
     /// What tells apart two paths to the same state.
     pub(crate) fn fingerprint(&self) -> String {
-        format!("{:?} {:?}", self.leave, self.reruns)
+        format!("{:?} {:?}", self.doubts, self.reruns)
     }
 
     /// Takes in an accepted step.
@@ -106,7 +106,7 @@ impl Watch {
             self.record(record);
         }
         assert_eq!(&self.shadow, machine.state(), "the state is the fold of the journal");
-        self.effects(input, &step.effects);
+        self.effects(input, step);
         self.books_agree(machine, now);
         stands_well(machine.state());
         self.goes_on(machine);
@@ -161,7 +161,7 @@ impl Watch {
             }
             Event::CallOffered { slot, tool, attempt: 1, .. } if !self.named.contains(slot) => {
                 let call = self.shadow.call(*slot).expect("it is of this round");
-                let rule = self.shadow.rule_for(tool, &call.arguments);
+                let rule = self.shadow.rule_for(&PolicyCall::new(tool, &call.arguments));
                 assert!(rule.is_none_or(|rule| rule.action != PolicyAction::Deny), "{slot} is denied");
             }
             _ => {}
@@ -172,28 +172,24 @@ impl Watch {
     #[track_caller]
     fn once_only(&mut self, event: &Event) {
         match event {
-            Event::CallProposed { slot, effect, .. } if *effect == EffectClass::Unsafe => {
-                self.leave.insert(*slot, true);
-            }
-            Event::CallOffered { slot, attempt, .. } => {
-                if let Some(leave) = self.leave.get_mut(slot) {
-                    assert!(*leave, "{slot} may have run, and is offered again");
-                    *leave = false;
+            Event::CallOffered { slot, attempt, effect, .. } => {
+                let doubts = self.doubts.entry(*slot).or_default();
+                if *effect == Some(EffectClass::Unsafe) {
+                    assert_eq!(*doubts, BTreeSet::new(), "{slot} may have run, and is offered again");
                 }
+                doubts.insert(*attempt);
                 let bound = TOOL_ATTEMPTS_MAX + self.reruns.get(slot).copied().unwrap_or(0);
                 assert!(*attempt <= bound, "{slot} is tried {attempt} times");
             }
-            Event::CallAttemptFailed { slot, ran: Ran::No, busy, .. } => {
+            Event::CallAttemptFailed { slot, attempt, ran: Ran::No, busy, .. } => {
                 *self.reruns.entry(*slot).or_default() += u32::from(*busy);
-                if let Some(leave) = self.leave.get_mut(slot) {
-                    *leave = true;
-                }
+                self.doubts.entry(*slot).or_default().remove(attempt);
             }
             Event::HumanResolved { request, slot, answer } => {
                 let kind = self.shadow.questions()[request].question.kind;
                 let may = matches!(answer.decision, Decision::Approve | Decision::ApproveWithEdits { .. });
                 if let Some(slot) = slot.filter(|_| may && kind == QuestionKind::InDoubt) {
-                    self.leave.insert(slot, true);
+                    self.doubts.remove(&slot);
                     *self.reruns.entry(slot).or_default() += 1;
                 }
             }
@@ -206,7 +202,7 @@ impl Watch {
 
     /// Nothing is asked twice while it is owed; nothing is stopped that is not; a granted room is not given up.
     #[track_caller]
-    fn effects(&mut self, input: &Input, effects: &[Effect]) {
+    fn effects(&mut self, input: &Input, Transition { records, effects }: &Transition) {
         if *input == Input::Recovered {
             self.owed.clear();
         }
@@ -238,7 +234,8 @@ impl Watch {
                 }
                 Effect::StopSeeking { slot } => {
                     let granted = matches!(input, Input::SlotGranted { slot: of, .. } if of == slot);
-                    assert!(!granted, "the room of {slot} is needed");
+                    let asks = records.iter().any(|record| record.event.kind() == "human_requested");
+                    assert!(!granted || asks, "the room of {slot} is needed");
                     stops(Owed::Seek(*slot), &mut self.owed);
                 }
                 Effect::CallModel { model_call, attempt, .. } => {

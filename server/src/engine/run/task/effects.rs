@@ -31,9 +31,9 @@ impl RunTask {
             };
             let input = match sought {
                 Seek::Queued => continue,
-                Seek::Granted(host) => {
+                Seek::Granted { host, terms } => {
                     let instance = self.deps.tools.instance(self.tenant(), &host);
-                    Input::SlotGranted { slot, host, instance }
+                    Input::SlotGranted { slot, host, instance, terms }
                 }
                 Seek::Denied(message) => Input::SlotDenied { slot, message },
             };

@@ -38,6 +38,7 @@ impl EventConverter {
         attempt: u32,
         host: &HostId,
         instance: Option<&InstanceId>,
+        effect: Option<EffectClass>,
     ) -> Wire {
         Wire::ToolCallOffered(wire::ToolCallOffered {
             call_id: self.call_id(slot),
@@ -45,6 +46,7 @@ impl EventConverter {
             attempt,
             host_id: host.to_string(),
             instance_id: instance.map(ToString::to_string).unwrap_or_default(),
+            effect: effect.map_or(wire::EffectClass::Unspecified, effect_class).into(),
         })
     }
 

@@ -9,7 +9,7 @@ mod transient;
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{CallSlot, EntryNo, RunId, SessionId};
 use agentloop_core::run::event::{Event, Record};
-use agentloop_core::run::view::{LoopPhase, ProcessState, loops};
+use agentloop_core::run::view::{LoopPhase, ProcessState, loop_position};
 use agentloop_proto::{EventFrame, v1 as wire};
 use prost::Message as _;
 use wire::run_event::Event as Wire;
@@ -54,7 +54,7 @@ impl EventConverter {
     /// Converts a durable event.
     #[must_use]
     pub fn durable(&self, record: &Record) -> wire::RunEvent {
-        let (phase, process) = loops(&record.event, record.status);
+        let (phase, process) = loop_position(&record.event, record.status);
         wire::RunEvent {
             seq: record.seq.0,
             run_id: self.run.to_string(),
@@ -109,8 +109,8 @@ impl EventConverter {
             Event::CallProposed { slot, tool, effect, needs_approval, title, .. } => {
                 self.call_proposed(*slot, tool, *effect, *needs_approval, title)
             }
-            Event::CallOffered { slot, tool, attempt, host, instance } => {
-                self.call_offered(*slot, tool, *attempt, host, instance.as_ref())
+            Event::CallOffered { slot, tool, attempt, host, instance, effect } => {
+                self.call_offered(*slot, tool, *attempt, host, instance.as_ref(), *effect)
             }
             Event::CallAccepted { slot, attempt, host } => self.call_accepted(*slot, *attempt, host),
             Event::CallCheckpoint { slot, attempt, checkpoint } => {

@@ -69,7 +69,9 @@ fn whole_tool(row: &SqliteRow) -> Result<Option<(TenantId, ToolRow)>, Error> {
 
 fn tool(row: &SqliteRow) -> Result<(TenantId, ToolRow), Error> {
     let declaration = rows::json(row, "declaration")?;
-    Ok((rows::tenant_id(row, "tenant")?, ToolRow { declaration, last_seen: rows::time(row, "last_seen")? }))
+    let last_seen = rows::time(row, "last_seen")?;
+    let terms = rows::json_if_any(row, "terms")?;
+    Ok((rows::tenant_id(row, "tenant")?, ToolRow { declaration, last_seen, terms }))
 }
 
 /// Reads a row, to see that reading works.

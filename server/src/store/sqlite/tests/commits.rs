@@ -228,6 +228,7 @@ async fn the_views_show_the_journal_and_tool_calls() {
         arguments: None,
         needs_runtime: false,
         title: String::new(),
+        terms: None,
     };
     let result = ToolResult {
         slot: CallSlot(1, 1),

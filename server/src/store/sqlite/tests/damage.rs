@@ -235,6 +235,7 @@ async fn a_changed_declaration_of_a_tool_is_left_out() {
             deadline_is_outcome: false,
         },
         last_seen: Timestamp(7),
+        terms: None,
     };
     let changes = [
         "UPDATE tools SET declaration = json_set(declaration, '$.description', 'Free of charge.') WHERE name = 'pay'",

@@ -36,14 +36,16 @@ pub(in crate::store::sqlite) async fn save_tools(
     tenant: &TenantId,
     tools: &[ToolRow],
 ) -> Result<(), Error> {
-    let sql = "INSERT INTO tools (tenant, name, declaration, last_seen, checksum)
-               SELECT ?1, j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3 FROM json_each(?2) AS j WHERE true
+    let sql = "INSERT INTO tools (tenant, name, declaration, last_seen, terms, checksum)
+               SELECT ?1, j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4
+               FROM json_each(?2) AS j WHERE true
                ON CONFLICT (tenant, name) DO UPDATE
-               SET declaration = excluded.declaration, last_seen = excluded.last_seen, checksum = excluded.checksum";
+               SET declaration = excluded.declaration, last_seen = excluded.last_seen, terms = excluded.terms,
+                   checksum = excluded.checksum";
     let row = |tool: &ToolRow| {
-        let declaration = text(&tool.declaration);
+        let (declaration, terms) = (text(&tool.declaration), tool.terms.as_ref().map(text));
         let checksum = checksum::of_tool(tenant, tool, &declaration);
-        (tool.declaration.name.clone(), declaration, int(tool.last_seen.0), checksum)
+        (tool.declaration.name.clone(), declaration, int(tool.last_seen.0), terms, checksum)
     };
     let rows: Vec<_> = tools.iter().map(row).collect();
     sqlx::query(sql).bind(tenant.as_str()).bind(text(&rows)).execute(db).await?;
@@ -54,6 +56,21 @@ pub(in crate::store::sqlite) async fn save_tools(
 const COUNT_DELETION: &str = "
     INSERT INTO meta (key, value) VALUES ('deletions', 1)
     ON CONFLICT (key) DO UPDATE SET value = value + 1";
+
+/// Forgets a tool. `false`: there was none.
+pub(in crate::store::sqlite) async fn forget_tool(
+    db: &mut SqliteConnection,
+    tenant: &TenantId,
+    name: &str,
+) -> Result<bool, Error> {
+    let sql = "DELETE FROM tools WHERE tenant = ?1 AND name = ?2";
+    let done = sqlx::query(sql).bind(tenant.as_str()).bind(name).execute(&mut *db).await?;
+    let existed = done.rows_affected() > 0;
+    if existed {
+        sqlx::query(COUNT_DELETION).execute(db).await?;
+    }
+    Ok(existed)
+}
 
 /// Deletes a remembered rule. `false`: there was none.
 pub(in crate::store::sqlite) async fn delete_rule(

@@ -65,6 +65,10 @@ pub(in crate::store::sqlite) enum WriteOp {
         tenant: TenantId,
         tools: Vec<ToolRow>,
     },
+    ForgetTool {
+        tenant: TenantId,
+        name: String,
+    },
     /// Forgets the numbers of documents that the search index has deleted.
     ForgetDeleted(Vec<i64>),
     Check,
@@ -79,7 +83,7 @@ pub(in crate::store::sqlite) enum WriteResult {
     Claimed(Option<Box<ClaimedRow>>),
     /// Of `CreateSession` and `Fork`: the session as it is now.
     Session(Box<SessionRow>),
-    /// Of `DeleteSession`, `DeleteRule` and `SetNotes`: false if there was nothing to change.
+    /// Of `DeleteSession`, `DeleteRule`, `ForgetTool` and `SetNotes`: false if there was nothing to change.
     Existed(bool),
 }
 
@@ -302,6 +306,7 @@ impl WriteOp {
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
+            | Self::ForgetTool { .. }
             | Self::ForgetDeleted(_)
             | Self::Check => None,
         }
@@ -325,6 +330,7 @@ impl WriteOp {
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
+            | Self::ForgetTool { .. }
             | Self::ForgetDeleted(_)
             | Self::Check => {}
         }
@@ -347,6 +353,7 @@ impl WriteOp {
             Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
             Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
+            Self::ForgetTool { tenant, name } => format!("tool {tenant}/{name}"),
             Self::ForgetDeleted(_) => "deletion from the search index".to_owned(),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Check => "check".to_owned(),
@@ -424,6 +431,9 @@ async fn write_alone(
         WriteOp::SaveTools { tenant, tools } => {
             ops::save_tools(db, tenant, tools).await?;
             Ok(WriteResult::Done)
+        }
+        WriteOp::ForgetTool { tenant, name } => {
+            Ok(WriteResult::Existed(ops::forget_tool(db, tenant, name).await?))
         }
         WriteOp::ForgetDeleted(numbers) => {
             ops::forget_deleted(db, numbers).await?;

@@ -6,7 +6,7 @@ use agentloop_core::limits::{TOOL_DESCRIPTION_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::run::ask_human::ASK_HUMAN;
 use agentloop_core::time::Millis;
 use agentloop_core::title;
-use agentloop_core::tool::{Digest, ToolDeclaration};
+use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms};
 
 use crate::tool::catalogue::schema::Schema;
 
@@ -20,6 +20,7 @@ const TIMEOUT_MAX: Millis = Millis::secs(7 * 24 * 60 * 60);
 pub(in crate::tool) struct CheckedTool {
     pub(in crate::tool) declaration: Arc<ToolDeclaration>,
     pub(in crate::tool) digest: Digest,
+    pub(in crate::tool) terms: Arc<ToolTerms>,
     pub(in crate::tool) schema: Arc<Schema>,
 }
 
@@ -45,6 +46,7 @@ pub(in crate::tool) fn check(declaration: ToolDeclaration) -> Result<CheckedTool
     match check_parts(&declaration) {
         Ok(schema) => Ok(CheckedTool {
             digest: declaration.digest(),
+            terms: Arc::new(declaration.terms()),
             declaration: Arc::new(declaration),
             schema: Arc::new(schema),
         }),

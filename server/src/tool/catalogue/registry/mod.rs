@@ -10,7 +10,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::TenantId;
 use agentloop_core::limits::TOOLS_PER_TENANT_MAX;
 use agentloop_core::time::{Millis, Timestamp};
-use agentloop_core::tool::{Digest, ToolDeclaration};
+use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms};
 
 pub(in crate::tool) use declaration::{CheckedTool, RefusedTool, check, normalise};
 use offered::{KnownTools, OfferCache};
@@ -27,6 +27,8 @@ pub struct RememberedTool {
     pub declaration: ToolDeclaration,
     /// The last time at which a host served it.
     pub last_seen: Timestamp,
+    /// The terms that count for the name, if they are not those of the declaration: an operator accepted weaker ones.
+    pub terms: Option<ToolTerms>,
 }
 
 /// The known tools of all tenants.
@@ -52,6 +54,7 @@ struct TenantTools {
 pub(in crate::tool) struct Tool {
     pub(in crate::tool) declaration: Arc<ToolDeclaration>,
     pub(in crate::tool) digest: Digest,
+    pub(in crate::tool) terms: Arc<ToolTerms>,
     pub(in crate::tool) schema: Arc<Schema>,
     served: bool,
     last_seen: Timestamp,
@@ -60,16 +63,16 @@ pub(in crate::tool) struct Tool {
 impl Tool {
     /// One of the server's built-in tools, which is always served.
     fn built_in(declaration: ToolDeclaration, now: Timestamp) -> Self {
-        let digest = declaration.digest();
+        let (digest, terms) = (declaration.digest(), Arc::new(declaration.terms()));
         let schema = Schema::compile(&declaration.input_schema).expect("our own schema is right");
         Self::served(
-            CheckedTool { declaration: Arc::new(declaration), digest, schema: Arc::new(schema) },
+            CheckedTool { declaration: Arc::new(declaration), digest, terms, schema: Arc::new(schema) },
             now,
         )
     }
 
-    fn served(CheckedTool { declaration, digest, schema }: CheckedTool, now: Timestamp) -> Self {
-        Self { declaration, digest, schema, served: true, last_seen: now }
+    fn served(CheckedTool { declaration, digest, terms, schema }: CheckedTool, now: Timestamp) -> Self {
+        Self { declaration, digest, terms, schema, served: true, last_seen: now }
     }
 
     /// True for an embedder's tool, which runs in this process.
@@ -116,9 +119,9 @@ impl Catalogue {
     fn put(&mut self, tenant: &TenantId, tool: CheckedTool, served: bool, last_seen: Timestamp) {
         let hosted = self.by_tenant.entry(tenant.clone()).or_default();
         hosted.offers.clear();
-        let CheckedTool { declaration, digest, schema } = tool;
+        let CheckedTool { declaration, digest, terms, schema } = tool;
         let name = declaration.name.clone();
-        hosted.tools.insert(name, Tool { declaration, digest, schema, served, last_seen });
+        hosted.tools.insert(name, Tool { declaration, digest, terms, schema, served, last_seen });
     }
 
     /// Registers a tool that a host serves from now on.
@@ -162,6 +165,20 @@ impl Catalogue {
         Ok(Some(oldest))
     }
 
+    /// Removes a tool, unless a host serves it.
+    pub(in crate::tool) fn remove(&mut self, tenant: &TenantId, name: &str) {
+        let Some(hosted) = self.by_tenant.get_mut(tenant) else { return };
+        if hosted.tools.get(name).is_some_and(|tool| !tool.served) {
+            hosted.tools.remove(name);
+            hosted.offers.clear();
+        }
+    }
+
+    /// True while a connected host serves the tool, or the server itself does.
+    pub(in crate::tool) fn is_served(&self, tenant: &TenantId, name: &str) -> bool {
+        self.tool(tenant, name).is_some_and(|tool| tool.served)
+    }
+
     /// Marks a tool as unserved: its last host is gone.
     pub(in crate::tool) fn unserve(&mut self, tenant: &TenantId, name: &str, now: Timestamp) {
         let Some(hosted) = self.by_tenant.get_mut(tenant) else { return };
@@ -189,7 +206,7 @@ impl Catalogue {
                 let tool = self.tool(&tenant, &name)?;
                 let declaration = ToolDeclaration::clone(&tool.declaration);
                 let last_seen = tool.last_seen(now);
-                Some(RememberedTool { tenant, declaration, last_seen })
+                Some(RememberedTool { tenant, declaration, last_seen, terms: None })
             })
             .collect()
     }
@@ -212,8 +229,8 @@ impl Catalogue {
         digest: &Digest,
     ) -> Option<CheckedTool> {
         let tool = self.tool(tenant, name).filter(|tool| tool.digest == *digest)?;
-        let Tool { declaration, digest, schema, .. } = tool.clone();
-        Some(CheckedTool { declaration, digest, schema })
+        let Tool { declaration, digest, terms, schema, .. } = tool.clone();
+        Some(CheckedTool { declaration, digest, terms, schema })
     }
 
     /// All known tools of a tenant, by name.

@@ -146,6 +146,7 @@ fn remembered_tools_are_offered_while_they_are_fresh() {
         tenant: tenant(),
         declaration: declaration(name),
         last_seen: Timestamp(NOW.0 - age.0),
+        terms: None,
     };
     let mut broken = row("broken", Millis(0));
     broken.declaration.input_schema = "[".to_owned();

@@ -320,6 +320,8 @@ export interface ToolCallOffered {
   attempt: number;
   /** Id of the tool host. */
   hostId: string;
+  /** Effect class of this attempt: the stricter one of the proposal and of the host's declaration. */
+  effect: EffectClass;
   /** Process behind `host_id`; empty if it gives no name. */
   instanceId: string;
 }
@@ -1973,7 +1975,7 @@ export const ToolCallProposed: MessageFns<ToolCallProposed> = {
 };
 
 function createBaseToolCallOffered(): ToolCallOffered {
-  return { callId: "", tool: "", attempt: 0, hostId: "", instanceId: "" };
+  return { callId: "", tool: "", attempt: 0, hostId: "", effect: 0, instanceId: "" };
 }
 
 export const ToolCallOffered: MessageFns<ToolCallOffered> = {
@@ -1989,6 +1991,9 @@ export const ToolCallOffered: MessageFns<ToolCallOffered> = {
     }
     if (message.hostId !== "") {
       writer.uint32(34).string(message.hostId);
+    }
+    if (message.effect !== 0) {
+      writer.uint32(40).int32(message.effect);
     }
     if (message.instanceId !== "") {
       writer.uint32(50).string(message.instanceId);
@@ -2041,6 +2046,14 @@ export const ToolCallOffered: MessageFns<ToolCallOffered> = {
             message.hostId = reader.string();
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.effect = reader.int32() as any;
+            continue;
+          }
           case 6: {
             if (tag !== 50) {
               break;
@@ -2070,6 +2083,7 @@ export const ToolCallOffered: MessageFns<ToolCallOffered> = {
     message.tool = object.tool ?? "";
     message.attempt = object.attempt ?? 0;
     message.hostId = object.hostId ?? "";
+    message.effect = object.effect ?? 0;
     message.instanceId = object.instanceId ?? "";
     return message;
   },

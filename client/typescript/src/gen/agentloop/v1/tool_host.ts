@@ -112,6 +112,21 @@ export enum CancelOutcome {
   NOT_BEGUN = 5,
 }
 
+/** Reason why a capability is refused. */
+export enum CapabilityRefusal {
+  /** UNSPECIFIED - It is accepted, or the reason is none of the others. */
+  UNSPECIFIED = 0,
+  /** INVALID - It breaks a rule of this contract, such as a bound or a schema that does not parse. */
+  INVALID = 1,
+  /** DIFFERENT - A connected host serves a tool of this name under other terms. */
+  DIFFERENT = 2,
+  /**
+   * WEAKER - It is weaker than the known terms: it has a lower effect class, or does not ask for the approval that they ask for.
+   * An operator accepts it by `Tools.AcceptTool`; the host is then told to connect again.
+   */
+  WEAKER = 3,
+}
+
 /** Instruction for a call in hand. */
 export enum CallDisposition {
   /** UNSPECIFIED - Not set; never sent. */
@@ -773,6 +788,8 @@ export interface CapabilityVerdict {
   accepted: boolean;
   /** Reason of a refusal, for people. */
   reason: string;
+  /** Reason of a refusal, for programs. */
+  refusal: CapabilityRefusal;
 }
 
 /** Verdict on a call in hand. */
@@ -4835,7 +4852,7 @@ export const Welcome: MessageFns<Welcome> = {
 };
 
 function createBaseCapabilityVerdict(): CapabilityVerdict {
-  return { name: "", accepted: false, reason: "" };
+  return { name: "", accepted: false, reason: "", refusal: 0 };
 }
 
 export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
@@ -4848,6 +4865,9 @@ export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
     }
     if (message.reason !== "") {
       writer.uint32(26).string(message.reason);
+    }
+    if (message.refusal !== 0) {
+      writer.uint32(32).int32(message.refusal);
     }
     return writer;
   },
@@ -4889,6 +4909,14 @@ export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
             message.reason = reader.string();
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.refusal = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4909,6 +4937,7 @@ export const CapabilityVerdict: MessageFns<CapabilityVerdict> = {
     message.name = object.name ?? "";
     message.accepted = object.accepted ?? false;
     message.reason = object.reason ?? "";
+    message.refusal = object.refusal ?? 0;
     return message;
   },
 };

@@ -91,7 +91,15 @@ export interface Tool {
   /** Number of calls that wait for a host with room. */
   callsQueued: number;
   /** Time at which a host that serves it was last seen. */
-  lastSeenAt?: Date | undefined;
+  lastSeenAt?:
+    | Date
+    | undefined;
+  /** Digest of the terms that count: name, effect class, approval, runtime and schema. */
+  termsDigest: string;
+  /** Declarations that were refused because they are weaker than the terms. At most 16. */
+  refused: RefusedDeclaration[];
+  /** True if the configuration sets the terms. */
+  configured: boolean;
 }
 
 /** Asks for the tool hosts. */
@@ -197,7 +205,11 @@ export interface RememberedRule {
   /** Name of the person who decided. */
   decidedBy: string;
   /** Time of the decision. */
-  decidedAt?: Date | undefined;
+  decidedAt?:
+    | Date
+    | undefined;
+  /** Digest of the tool's terms that the rule covers; empty for a rule that covers any. */
+  termsDigest: string;
 }
 
 /** Forgets a remembered rule. */
@@ -209,6 +221,48 @@ export interface DeleteRuleRequest {
 /** Confirms the deletion. */
 export interface DeleteRuleResponse {
   /** True if there was one to delete. */
+  existed: boolean;
+}
+
+/** A declaration that was refused because it is weaker than the known terms. */
+export interface RefusedDeclaration {
+  /** The declaration itself. */
+  declaration?:
+    | ToolDeclaration
+    | undefined;
+  /** Id of the host that made it last. */
+  hostId: string;
+  /** Digest of its terms, for `AcceptTool`. */
+  termsDigest: string;
+  /** The weaker part, for people. */
+  reason: string;
+  /** Time of the last refusal. */
+  refusedAt?: Date | undefined;
+}
+
+/** Accepts a weaker declaration of a tool. */
+export interface AcceptToolRequest {
+  /** Name of the tool. Required. */
+  name: string;
+  /** Digest of the refused terms to accept. Required if there are several; empty means the only ones. */
+  termsDigest: string;
+}
+
+/** Returns the accepted tool. */
+export interface AcceptToolResponse {
+  /** The tool's present state. */
+  tool?: Tool | undefined;
+}
+
+/** Forgets a tool's terms. */
+export interface ForgetToolRequest {
+  /** Name of the tool. Required. */
+  name: string;
+}
+
+/** Confirms the deletion. */
+export interface ForgetToolResponse {
+  /** True if there were terms to forget. */
   existed: boolean;
 }
 
@@ -359,7 +413,17 @@ export const ListToolsResponse: MessageFns<ListToolsResponse> = {
 };
 
 function createBaseTool(): Tool {
-  return { declaration: undefined, digest: "", hostIds: [], callsInFlight: 0, callsQueued: 0, lastSeenAt: undefined };
+  return {
+    declaration: undefined,
+    digest: "",
+    hostIds: [],
+    callsInFlight: 0,
+    callsQueued: 0,
+    lastSeenAt: undefined,
+    termsDigest: "",
+    refused: [],
+    configured: false,
+  };
 }
 
 export const Tool: MessageFns<Tool> = {
@@ -381,6 +445,15 @@ export const Tool: MessageFns<Tool> = {
     }
     if (message.lastSeenAt !== undefined) {
       Timestamp.encode(toTimestamp(message.lastSeenAt), writer.uint32(50).fork()).join();
+    }
+    if (message.termsDigest !== "") {
+      writer.uint32(58).string(message.termsDigest);
+    }
+    for (const v of message.refused) {
+      RefusedDeclaration.encode(v!, writer.uint32(66).fork()).join();
+    }
+    if (message.configured !== false) {
+      writer.uint32(72).bool(message.configured);
     }
     return writer;
   },
@@ -446,6 +519,30 @@ export const Tool: MessageFns<Tool> = {
             message.lastSeenAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.termsDigest = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.refused.push(RefusedDeclaration.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.configured = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -471,6 +568,9 @@ export const Tool: MessageFns<Tool> = {
     message.callsInFlight = object.callsInFlight ?? 0;
     message.callsQueued = object.callsQueued ?? 0;
     message.lastSeenAt = object.lastSeenAt ?? undefined;
+    message.termsDigest = object.termsDigest ?? "";
+    message.refused = object.refused?.map((e) => RefusedDeclaration.fromPartial(e)) || [];
+    message.configured = object.configured ?? false;
     return message;
   },
 };
@@ -1114,7 +1214,15 @@ export const ListRulesResponse: MessageFns<ListRulesResponse> = {
 };
 
 function createBaseRememberedRule(): RememberedRule {
-  return { ruleId: "", rule: undefined, sessionId: "", requestId: "", decidedBy: "", decidedAt: undefined };
+  return {
+    ruleId: "",
+    rule: undefined,
+    sessionId: "",
+    requestId: "",
+    decidedBy: "",
+    decidedAt: undefined,
+    termsDigest: "",
+  };
 }
 
 export const RememberedRule: MessageFns<RememberedRule> = {
@@ -1136,6 +1244,9 @@ export const RememberedRule: MessageFns<RememberedRule> = {
     }
     if (message.decidedAt !== undefined) {
       Timestamp.encode(toTimestamp(message.decidedAt), writer.uint32(50).fork()).join();
+    }
+    if (message.termsDigest !== "") {
+      writer.uint32(58).string(message.termsDigest);
     }
     return writer;
   },
@@ -1201,6 +1312,14 @@ export const RememberedRule: MessageFns<RememberedRule> = {
             message.decidedAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.termsDigest = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1226,6 +1345,7 @@ export const RememberedRule: MessageFns<RememberedRule> = {
     message.requestId = object.requestId ?? "";
     message.decidedBy = object.decidedBy ?? "";
     message.decidedAt = object.decidedAt ?? undefined;
+    message.termsDigest = object.termsDigest ?? "";
     return message;
   },
 };
@@ -1340,6 +1460,343 @@ export const DeleteRuleResponse: MessageFns<DeleteRuleResponse> = {
   },
 };
 
+function createBaseRefusedDeclaration(): RefusedDeclaration {
+  return { declaration: undefined, hostId: "", termsDigest: "", reason: "", refusedAt: undefined };
+}
+
+export const RefusedDeclaration: MessageFns<RefusedDeclaration> = {
+  encode(message: RefusedDeclaration, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.declaration !== undefined) {
+      ToolDeclaration.encode(message.declaration, writer.uint32(10).fork()).join();
+    }
+    if (message.hostId !== "") {
+      writer.uint32(18).string(message.hostId);
+    }
+    if (message.termsDigest !== "") {
+      writer.uint32(26).string(message.termsDigest);
+    }
+    if (message.reason !== "") {
+      writer.uint32(34).string(message.reason);
+    }
+    if (message.refusedAt !== undefined) {
+      Timestamp.encode(toTimestamp(message.refusedAt), writer.uint32(42).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RefusedDeclaration {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRefusedDeclaration();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.declaration = ToolDeclaration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.hostId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.termsDigest = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.refusedAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RefusedDeclaration>): RefusedDeclaration {
+    return RefusedDeclaration.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RefusedDeclaration>): RefusedDeclaration {
+    const message = createBaseRefusedDeclaration();
+    message.declaration = (object.declaration !== undefined && object.declaration !== null)
+      ? ToolDeclaration.fromPartial(object.declaration)
+      : undefined;
+    message.hostId = object.hostId ?? "";
+    message.termsDigest = object.termsDigest ?? "";
+    message.reason = object.reason ?? "";
+    message.refusedAt = object.refusedAt ?? undefined;
+    return message;
+  },
+};
+
+function createBaseAcceptToolRequest(): AcceptToolRequest {
+  return { name: "", termsDigest: "" };
+}
+
+export const AcceptToolRequest: MessageFns<AcceptToolRequest> = {
+  encode(message: AcceptToolRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.termsDigest !== "") {
+      writer.uint32(18).string(message.termsDigest);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AcceptToolRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAcceptToolRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.termsDigest = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<AcceptToolRequest>): AcceptToolRequest {
+    return AcceptToolRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AcceptToolRequest>): AcceptToolRequest {
+    const message = createBaseAcceptToolRequest();
+    message.name = object.name ?? "";
+    message.termsDigest = object.termsDigest ?? "";
+    return message;
+  },
+};
+
+function createBaseAcceptToolResponse(): AcceptToolResponse {
+  return { tool: undefined };
+}
+
+export const AcceptToolResponse: MessageFns<AcceptToolResponse> = {
+  encode(message: AcceptToolResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.tool !== undefined) {
+      Tool.encode(message.tool, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AcceptToolResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAcceptToolResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.tool = Tool.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<AcceptToolResponse>): AcceptToolResponse {
+    return AcceptToolResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AcceptToolResponse>): AcceptToolResponse {
+    const message = createBaseAcceptToolResponse();
+    message.tool = (object.tool !== undefined && object.tool !== null) ? Tool.fromPartial(object.tool) : undefined;
+    return message;
+  },
+};
+
+function createBaseForgetToolRequest(): ForgetToolRequest {
+  return { name: "" };
+}
+
+export const ForgetToolRequest: MessageFns<ForgetToolRequest> = {
+  encode(message: ForgetToolRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ForgetToolRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseForgetToolRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ForgetToolRequest>): ForgetToolRequest {
+    return ForgetToolRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ForgetToolRequest>): ForgetToolRequest {
+    const message = createBaseForgetToolRequest();
+    message.name = object.name ?? "";
+    return message;
+  },
+};
+
+function createBaseForgetToolResponse(): ForgetToolResponse {
+  return { existed: false };
+}
+
+export const ForgetToolResponse: MessageFns<ForgetToolResponse> = {
+  encode(message: ForgetToolResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.existed !== false) {
+      writer.uint32(8).bool(message.existed);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ForgetToolResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseForgetToolResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.existed = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ForgetToolResponse>): ForgetToolResponse {
+    return ForgetToolResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ForgetToolResponse>): ForgetToolResponse {
+    const message = createBaseForgetToolResponse();
+    message.existed = object.existed ?? false;
+    return message;
+  },
+};
+
 /**
  * The registered tools, their hosts, and the rules about calls.
  * buf:lint:ignore SERVICE_SUFFIX
@@ -1416,6 +1873,38 @@ export const ToolsService = {
     responseSerialize: (value: DeleteRuleResponse): Buffer => Buffer.from(DeleteRuleResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): DeleteRuleResponse => DeleteRuleResponse.decode(value),
   },
+  /**
+   * Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+   * connect again. Accepting an accepted declaration is confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+   * configuration sets the terms), UNAVAILABLE.
+   */
+  acceptTool: {
+    path: "/agentloop.v1.Tools/AcceptTool" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: AcceptToolRequest): Buffer => Buffer.from(AcceptToolRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): AcceptToolRequest => AcceptToolRequest.decode(value),
+    responseSerialize: (value: AcceptToolResponse): Buffer => Buffer.from(AcceptToolResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): AcceptToolResponse => AcceptToolResponse.decode(value),
+  },
+  /**
+   * Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+   * Forgetting a tool that does not exist is confirmed.
+   *
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
+   * UNAVAILABLE.
+   */
+  forgetTool: {
+    path: "/agentloop.v1.Tools/ForgetTool" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: ForgetToolRequest): Buffer => Buffer.from(ForgetToolRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ForgetToolRequest => ForgetToolRequest.decode(value),
+    responseSerialize: (value: ForgetToolResponse): Buffer => Buffer.from(ForgetToolResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ForgetToolResponse => ForgetToolResponse.decode(value),
+  },
 } as const;
 
 export interface ToolsServer extends UntypedServiceImplementation {
@@ -1449,6 +1938,22 @@ export interface ToolsServer extends UntypedServiceImplementation {
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
   deleteRule: handleUnaryCall<DeleteRuleRequest, DeleteRuleResponse>;
+  /**
+   * Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+   * connect again. Accepting an accepted declaration is confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+   * configuration sets the terms), UNAVAILABLE.
+   */
+  acceptTool: handleUnaryCall<AcceptToolRequest, AcceptToolResponse>;
+  /**
+   * Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+   * Forgetting a tool that does not exist is confirmed.
+   *
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
+   * UNAVAILABLE.
+   */
+  forgetTool: handleUnaryCall<ForgetToolRequest, ForgetToolResponse>;
 }
 
 export interface ToolsClient extends Client {
@@ -1551,6 +2056,50 @@ export interface ToolsClient extends Client {
     metadata: Metadata,
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: DeleteRuleResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Accepts a declaration that was refused because it is weaker than the known one. The refused host is told to
+   * connect again. Accepting an accepted declaration is confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND (no such tool), FAILED_PRECONDITION (WRONG_STATE: nothing was refused, or the
+   * configuration sets the terms), UNAVAILABLE.
+   */
+  acceptTool(
+    request: AcceptToolRequest,
+    callback: (error: ServiceError | null, response: AcceptToolResponse) => void,
+  ): ClientUnaryCall;
+  acceptTool(
+    request: AcceptToolRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: AcceptToolResponse) => void,
+  ): ClientUnaryCall;
+  acceptTool(
+    request: AcceptToolRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: AcceptToolResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Forgets the terms of a tool that no connected host serves. The next declaration then counts as the first one.
+   * Forgetting a tool that does not exist is confirmed.
+   *
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (WRONG_STATE: a host serves it, or the configuration sets the terms),
+   * UNAVAILABLE.
+   */
+  forgetTool(
+    request: ForgetToolRequest,
+    callback: (error: ServiceError | null, response: ForgetToolResponse) => void,
+  ): ClientUnaryCall;
+  forgetTool(
+    request: ForgetToolRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: ForgetToolResponse) => void,
+  ): ClientUnaryCall;
+  forgetTool(
+    request: ForgetToolRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: ForgetToolResponse) => void,
   ): ClientUnaryCall;
 }
 

@@ -738,7 +738,10 @@ export interface ToolDeclaration {
 
 /** A question to a human, open or answered. */
 export interface HumanRequest {
-  /** Id of the question. It follows from the run and the call, so asking twice is asking once. */
+  /**
+   * Id of the question. It follows from the run, the call and what is asked, so asking twice is asking once. If a call's
+   * tool is declared under stricter terms after an approval, the second question has an id of its own.
+   */
   requestId: string;
   /** Kind of the question. */
   kind: HumanRequestKind;
@@ -781,6 +784,8 @@ export interface HumanRequest {
     | undefined;
   /** The host's name for the question, if a running call asks. */
   inputId: string;
+  /** Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call. */
+  termsDigest: string;
 }
 
 /** One option of a question. */
@@ -3722,6 +3727,7 @@ function createBaseHumanRequest(): HumanRequest {
     answer: undefined,
     suggestedRule: undefined,
     inputId: "",
+    termsDigest: "",
   };
 }
 
@@ -3774,6 +3780,9 @@ export const HumanRequest: MessageFns<HumanRequest> = {
     }
     if (message.inputId !== "") {
       writer.uint32(130).string(message.inputId);
+    }
+    if (message.termsDigest !== "") {
+      writer.uint32(170).string(message.termsDigest);
     }
     return writer;
   },
@@ -3919,6 +3928,14 @@ export const HumanRequest: MessageFns<HumanRequest> = {
             message.inputId = reader.string();
             continue;
           }
+          case 21: {
+            if (tag !== 170) {
+              break;
+            }
+
+            message.termsDigest = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3956,6 +3973,7 @@ export const HumanRequest: MessageFns<HumanRequest> = {
       ? PolicyRule.fromPartial(object.suggestedRule)
       : undefined;
     message.inputId = object.inputId ?? "";
+    message.termsDigest = object.termsDigest ?? "";
     return message;
   },
 };

@@ -2,7 +2,7 @@
 
 use crate::id::{CallSlot, HostId, InstanceId, RuntimeId};
 use crate::message::SharedMessage;
-use crate::run::event::AfterAttempt;
+use crate::run::event::{AfterAttempt, Ran};
 use crate::run::state::{Approval, CallState, Phase, PlacedRuntime, RoundCall, RunState};
 use crate::time::Millis;
 use crate::tool::{Digest, EffectClass};
@@ -18,6 +18,7 @@ pub(super) struct Proposed<'a> {
     pub(super) needs_runtime: bool,
     pub(super) title: &'a str,
     pub(super) deadline_is_outcome: bool,
+    pub(super) terms: Option<&'a Digest>,
 }
 
 impl RunState {
@@ -31,6 +32,7 @@ impl RunState {
         call.needs_runtime = proposed.needs_runtime;
         call.title = proposed.title.to_owned();
         call.deadline_is_outcome = proposed.deadline_is_outcome;
+        call.terms = proposed.terms.cloned();
         call.asks_human = proposed.asks_human;
         call.state = if proposed.asks_human {
             CallState::AwaitingInput { request: None }
@@ -54,6 +56,7 @@ impl RunState {
         attempt: u32,
         host: &HostId,
         instance: Option<&InstanceId>,
+        effect: Option<EffectClass>,
     ) {
         let at = self.now();
         let call = self.open_call_mut(slot);
@@ -61,6 +64,7 @@ impl RunState {
         call.attempt = attempt;
         call.host = Some(host.clone());
         call.instance = instance.cloned();
+        call.effect = effect.unwrap_or(call.effect);
         call.first_offered.get_or_insert(at);
         call.state = CallState::Offered { at };
         if call.needs_runtime {
@@ -95,6 +99,8 @@ impl RunState {
     pub(super) fn call_attempt_failed(
         &mut self,
         slot: CallSlot,
+        attempt: u32,
+        ran: Ran,
         message: &str,
         then: AfterAttempt,
         busy: bool,
@@ -102,6 +108,10 @@ impl RunState {
         let since = self.now();
         let call = self.open_call_mut(slot);
         call.busy_attempts += u32::from(busy);
+        call.doubtful_attempts.retain(|doubtful| *doubtful != attempt);
+        if ran != Ran::No {
+            call.doubtful_attempts.push(attempt);
+        }
         match then {
             AfterAttempt::Retry { at: not_before } => call.state = CallState::Ready { since, not_before },
             AfterAttempt::InDoubt => {
@@ -112,7 +122,7 @@ impl RunState {
         }
     }
 
-    /// `by_host` is true if the answer of a host settles the call. `outcome` is the digest of that answer.
+    /// `by_host` is true if the result of a host settles the call. `outcome` is the digest of that result.
     pub(super) fn call_settled(
         &mut self,
         slot: CallSlot,

@@ -1,4 +1,4 @@
-//! Events of questions to humans and their answers.
+//! Events of questions to people and their answers.
 
 use crate::id::{CallSlot, RequestId};
 use crate::run::human::{Answer, Decision, Question, QuestionKind};
@@ -15,18 +15,29 @@ impl RunState {
     }
 
     fn await_answer(&mut self, slot: CallSlot, question: &Question) {
+        let since = self.now();
         let call = self.open_call_mut(slot);
         let request = Some(question.request.clone());
+        if question.terms.is_some() {
+            call.terms.clone_from(&question.terms);
+        }
         match question.kind {
             _ if question.input().is_some() => {
                 call.open_inputs += 1;
                 // A call that asks has begun, also if its host never accepted it.
                 call.instance = None;
             }
-            QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
+            QuestionKind::Approve => {
+                call.asked_approval = true;
+                call.state = CallState::AwaitingApproval { request };
+            }
             QuestionKind::InDoubt => {
                 if let CallState::InDoubt { request: asked, .. } = &mut call.state {
                     *asked = request;
+                } else {
+                    // A host declares stricter terms than those under which it may have run.
+                    let (due, why) = (since.after(call.timeout), question.why.clone());
+                    call.state = CallState::InDoubt { request, since, due, why };
                 }
             }
             QuestionKind::Prompt | QuestionKind::Select => {
@@ -39,28 +50,32 @@ impl RunState {
         let asked = self.questions.asked.get_mut(request).expect("only what was asked is answered");
         assert!(asked.answer.is_none(), "a question is answered once");
         asked.answer = Some(answer.clone());
-        let by_running_call = asked.question.input().is_some();
+        let question = asked.question.clone();
+        let by_running_call = question.input().is_some();
         self.questions
             .remembered
             .extend(answer.remembered.as_ref().map(|remembered| remembered.rule.clone()));
         let now = self.now();
         match slot {
             Some(slot) if by_running_call => self.open_call_mut(slot).input_resolved(now),
-            Some(slot) => self.approve(slot, request, &answer.decision),
+            Some(slot) => self.approve(slot, &question, &answer.decision),
             None => self.planning.result = Some(InstructionResult::HumanAnswered),
         }
     }
 
     /// An approval makes a call ready, or leaves it to the next step. Every other decision is followed by the event
     /// that settles the call.
-    fn approve(&mut self, slot: CallSlot, request: &RequestId, decision: &Decision) {
-        let awaits_step = self.spec.stepped && self.planning.approving.as_ref() != Some(request);
+    fn approve(&mut self, slot: CallSlot, question: &Question, decision: &Decision) {
+        let awaits_step = self.spec.stepped && self.planning.approving.as_ref() != Some(&question.request);
         let approved = if awaits_step {
             CallState::AwaitingInstruction { approval: Approval::Given }
         } else {
             CallState::Ready { since: self.now(), not_before: None }
         };
         let call = self.open_call_mut(slot);
+        if matches!(decision, Decision::Approve | Decision::ApproveWithEdits { .. }) {
+            call.approved(question);
+        }
         match decision {
             Decision::Approve => call.state = approved,
             Decision::ApproveWithEdits { arguments } => {
@@ -80,6 +95,19 @@ impl RunState {
 }
 
 impl RoundCall {
+    /// Notes what an approval covers. To run a call in doubt again is an approval too, of the terms that its question
+    /// names.
+    fn approved(&mut self, question: &Question) {
+        match question.kind {
+            QuestionKind::Approve => self.approved_terms.push(question.terms.clone()),
+            QuestionKind::InDoubt => {
+                self.doubtful_attempts.clear();
+                self.approved_terms.extend(question.terms.clone().map(Some));
+            }
+            QuestionKind::Prompt | QuestionKind::Select => {}
+        }
+    }
+
     /// A question of the running call is answered: its timeout starts anew.
     fn input_resolved(&mut self, now: Timestamp) {
         self.open_inputs = self.open_inputs.checked_sub(1).expect("only what was asked is answered");

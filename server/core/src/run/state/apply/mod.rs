@@ -73,6 +73,7 @@ impl RunState {
                 needs_runtime,
                 title,
                 deadline_is_outcome,
+                terms,
                 ..
             } => self.call_proposed(
                 *slot,
@@ -85,15 +86,16 @@ impl RunState {
                     arguments: arguments.as_ref(),
                     needs_runtime: *needs_runtime,
                     title,
+                    terms: terms.as_ref(),
                 },
             ),
-            Event::CallOffered { slot, attempt, host, instance, .. } => {
-                self.call_offered(*slot, *attempt, host, instance.as_ref());
+            Event::CallOffered { slot, attempt, host, instance, effect, .. } => {
+                self.call_offered(*slot, *attempt, host, instance.as_ref(), *effect);
             }
             Event::CallAccepted { slot, .. } => self.call_accepted(*slot),
             Event::CallCheckpoint { slot, checkpoint, .. } => self.call_checkpoint(*slot, checkpoint),
-            Event::CallAttemptFailed { slot, message, then, busy, .. } => {
-                self.call_attempt_failed(*slot, message, *then, *busy);
+            Event::CallAttemptFailed { slot, attempt, ran, message, then, busy, .. } => {
+                self.call_attempt_failed(*slot, *attempt, *ran, message, *then, *busy);
             }
             Event::CallSettled { slot, attempt, host, outcome, message, duration, .. } => {
                 self.call_settled(*slot, *attempt, host.is_some(), outcome.as_ref(), message, *duration);

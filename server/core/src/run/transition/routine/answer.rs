@@ -51,7 +51,7 @@ fn tell_session(builder: &mut TransitionBuilder<'_>, question: &Question, decisi
     }
 }
 
-/// The answer to a running call's question goes to its host. A call that is over waits for none.
+/// The answer to a running call's question goes to its host, unless the call has ended.
 fn tell_host(builder: &mut TransitionBuilder<'_>, slot: CallSlot, input: &str, decision: &Decision) {
     let Some(attempt) = builder.state().call(slot).map(|call| call.attempt) else { return };
     if let Some(answer) = input_answer(decision) {

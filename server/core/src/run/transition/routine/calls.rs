@@ -66,7 +66,7 @@ pub(in crate::run::transition) fn answerable<'a>(
     Err(if same { Refusal::DuplicateResult } else { Refusal::StaleAttempt })
 }
 
-/// Settles a call without a host's answer.
+/// Settles a call without a host's result.
 pub(in crate::run::transition) fn settle(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
@@ -76,13 +76,13 @@ pub(in crate::run::transition) fn settle(
     settle_as(builder, slot, None, status, output, Vec::new());
 }
 
-/// The host that answers a call, and the digest of its answer as it sent it.
+/// The host that reports the result of a call, and the digest of the result as it sent it.
 pub(in crate::run::transition) struct Answerer {
     pub(in crate::run::transition) host: HostId,
     pub(in crate::run::transition) sent: Digest,
 }
 
-/// Settles a call by the answer of its host.
+/// Settles a call by the result of its host.
 pub(in crate::run::transition) fn settle_by_host(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
@@ -170,6 +170,10 @@ pub(in crate::run::transition) fn no_answer(call: &RoundCall) -> String {
 
 /// A warning for the model if the call may have taken effect and must not run twice; else empty.
 pub(in crate::run::transition) fn doubt(call: &RoundCall) -> &'static str {
-    let may_have_run = call.in_flight() || matches!(call.state, CallState::InDoubt { .. });
-    if may_have_run && !call.effect.repeatable() { "; it may have taken effect all the same" } else { "" }
+    let is_in_doubt = matches!(call.state, CallState::InDoubt { .. });
+    if is_in_doubt || (call.in_flight() && !call.effect.repeatable()) {
+        "; it may have taken effect all the same"
+    } else {
+        ""
+    }
 }

@@ -1,4 +1,4 @@
-//! Begins compactions.
+//! Begins compactions, each stronger than the last one.
 
 use crate::context::compact::TRIM_LEVELS;
 use crate::entry::CompactionReason;

@@ -1,11 +1,11 @@
-//! Records the answers of extensions.
+//! Records calls of extensions.
 
 use crate::extension::ExtensionCall;
 use crate::id::CallSlot;
 use crate::run::event::Event;
 use crate::run::transition::builder::TransitionBuilder;
 
-/// Records each extension that was asked; `slot` is the tool call that it was asked about.
+/// Records calls of extensions; `slot` is the tool call that they are about.
 pub(in crate::run::transition) fn record(
     builder: &mut TransitionBuilder<'_>,
     slot: Option<CallSlot>,

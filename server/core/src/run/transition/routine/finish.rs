@@ -7,7 +7,7 @@ use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::{calls, question, waiting};
 
-/// The model's last message is the answer. Nothing may be open, and no message may wait.
+/// The model's last message is the result of the run. Nothing may be open, and no message may wait.
 pub(in crate::run::transition) fn complete(builder: &mut TransitionBuilder<'_>) {
     finish(builder, Outcome::Completed, None);
 }

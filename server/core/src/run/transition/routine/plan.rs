@@ -10,8 +10,8 @@ use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::{calls, compaction, finish, model_call, question, waiting};
 
-/// Asks the built-in loop for an instruction, if one is due. A run with a planner, or one that is stepped, stands
-/// still instead.
+/// Asks the built-in loop for an instruction, if one is due. A directed run waits for its planner or for `Step`
+/// instead.
 pub(in crate::run::transition) fn plan(builder: &mut TransitionBuilder<'_>) {
     if builder.state().spec().is_directed() {
         return;
@@ -106,7 +106,7 @@ fn settle_skipped(builder: &mut TransitionBuilder<'_>) {
         calls::settle(builder, slot, ToolStatus::Rejected, output);
     }
     if builder.state().spec().is_directed() {
-        // The built-in loop answers the messages that came meanwhile; a planner has decided without them.
+        // The built-in loop calls the model for messages that came meanwhile; a planner has decided without them.
         waiting::enter_all(builder);
     }
 }

@@ -2,17 +2,17 @@
 
 use crate::id::CallSlot;
 use crate::message::ToolStatus;
-use crate::policy::{PolicyAction, PolicyRule};
+use crate::policy::{PolicyAction, PolicyCall, PolicyRule};
 use crate::run::state::{CallState, RoundCall, RunState};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::calls;
 
-/// What happens to a call before it runs.
+/// Decision of the rules about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::run::transition) enum Ruling {
     /// The call runs.
     Run,
-    /// A human is asked first.
+    /// A person is asked first.
     Ask,
     /// The call does not run, by this rule.
     Deny(PolicyRule),
@@ -21,11 +21,10 @@ pub(in crate::run::transition) enum Ruling {
 /// Decides about a call: by the rules, else by its tool's declaration and the policy's default.
 pub(in crate::run::transition) fn ruling(
     state: &RunState,
-    name: &str,
-    arguments: &str,
+    call: &PolicyCall,
     requires_approval: bool,
 ) -> Ruling {
-    match state.rule_for(name, arguments) {
+    match state.rule_for(call) {
         Some(rule) => match rule.action {
             PolicyAction::Allow => Ruling::Run,
             PolicyAction::Ask => Ruling::Ask,
@@ -42,10 +41,10 @@ pub(in crate::run::transition) fn denial<'s>(
     name: &str,
     arguments: &str,
 ) -> Option<&'s PolicyRule> {
-    state.rule_for(name, arguments).filter(|rule| rule.action == PolicyAction::Deny)
+    state.rule_for(&PolicyCall::new(name, arguments)).filter(|rule| rule.action == PolicyAction::Deny)
 }
 
-/// After a deny was remembered: settles the calls that it matches and that no host was given yet.
+/// After a deny was remembered: settles the calls that it matches and that no host was offered yet.
 pub(in crate::run::transition) fn refuse_waiting(builder: &mut TransitionBuilder<'_>) {
     let state = builder.state();
     let waiting = state.round().iter().filter(|call| may_be_refused(state, call));
@@ -57,16 +56,20 @@ pub(in crate::run::transition) fn refuse_waiting(builder: &mut TransitionBuilder
     }
 }
 
-/// True if no host was given the call, and no human approved this very call. An approval that followed a remembered
+/// True if no host was offered the call, and no person approved this very call. An approval that followed a remembered
 /// rule is that rule's, and a deny is stronger than the rule.
 fn may_be_refused(state: &RunState, call: &RoundCall) -> bool {
     let waits = matches!(call.state, CallState::Ready { .. } | CallState::AwaitingInstruction { .. });
-    let asked = state.question(&state.call_id(call.slot).request(0));
-    let answer = asked.and_then(|asked| asked.answer.as_ref());
-    call.attempt == 0 && waits && answer.is_none_or(|answer| answer.followed.is_some())
+    let by_human = || {
+        state.questions().values().any(|asked| {
+            asked.question.slot == Some(call.slot)
+                && asked.answer.as_ref().is_some_and(|answer| answer.followed.is_none())
+        })
+    };
+    call.attempt == 0 && waits && !by_human()
 }
 
-/// Settles a call that a rule denies. The model reads whether a human or the policy is behind the rule.
+/// Settles a call that a rule denies. The model reads whether a person or the policy is behind the rule.
 pub(in crate::run::transition) fn refuse(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,

@@ -1,0 +1,429 @@
+//! The terms of tool names: what is known of them while no host serves them, and declarations that are weaker.
+//!
+//! A name's terms are those of its last admitted declaration, or those that the configuration sets. They outlive hosts,
+//! the time for which an unserved tool is offered, and restarts. A weaker declaration has a lower effect class, or does
+//! not ask for the approval that the terms ask for. It is refused until an operator accepts it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agentloop_core::host::ConnectionId;
+use agentloop_core::host::frame::{RefusalKind, Refused};
+use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::limits::TOOL_TERMS_PER_TENANT_MAX;
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::{Digest, EffectClass, TermsOptions, ToolDeclaration, ToolTerms, WeakerTerms};
+
+use crate::tool::catalogue::registry::CheckedTool;
+
+/// Refused declarations of one name that are kept for the operator, the newest ones.
+const REFUSED_PER_NAME_MAX: usize = 16;
+
+/// A declaration that was refused because it is weaker than the known terms.
+#[derive(Debug, Clone)]
+pub struct RefusedDeclaration {
+    /// The declaration.
+    pub declaration: Arc<ToolDeclaration>,
+    /// The digest of its terms.
+    pub terms: Digest,
+    /// The host that made it last.
+    pub host: HostId,
+    /// The weaker part, for people.
+    pub reason: String,
+    /// The time of the last refusal.
+    pub refused_at: Timestamp,
+    pub(in crate::tool) tool: CheckedTool,
+    pub(in crate::tool) connection: ConnectionId,
+}
+
+/// The reason for which an operator's decision about terms cannot be carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TermsError {
+    /// There is no such tool.
+    #[error("there is no tool {0:?}")]
+    Unknown(String),
+    /// The configuration sets the terms.
+    #[error("the configuration sets the terms of {0:?}: change [tools.terms] there and restart the server")]
+    Configured(String),
+    /// No declaration of this name was refused, or none with these terms.
+    #[error("no declaration of {0:?} with such terms was refused since the server started")]
+    NothingRefused(String),
+    /// Several were refused.
+    #[error("{count} declarations of {name:?} were refused: name the terms_digest of the one to accept")]
+    Several {
+        /// Name of the tool.
+        name: String,
+        /// How many declarations were refused.
+        count: usize,
+    },
+    /// A connected host serves the tool.
+    #[error("a connected host serves {0:?}: its terms can be forgotten once no host does")]
+    Served(String),
+}
+
+/// The terms of all names.
+#[derive(Debug, Default)]
+pub(in crate::tool) struct TermsBook {
+    options: TermsOptions,
+    by_tenant: BTreeMap<TenantId, BTreeMap<String, KnownTerms>>,
+    /// Weaker declarations that were refused since the start.
+    refused_count: u64,
+}
+
+/// What is known of one name.
+#[derive(Debug)]
+struct KnownTerms {
+    terms: Arc<ToolTerms>,
+    /// True if an operator accepted these terms, and no host has declared them since.
+    accepted: bool,
+    /// Refused declarations, the newest last.
+    refused: Vec<RefusedDeclaration>,
+}
+
+/// A host that declares a tool.
+#[derive(Debug, Clone)]
+pub(in crate::tool) struct Declarer {
+    pub(in crate::tool) host: HostId,
+    pub(in crate::tool) connection: ConnectionId,
+}
+
+impl TermsBook {
+    pub(in crate::tool) fn new(options: TermsOptions) -> Self {
+        Self { options, by_tenant: BTreeMap::new(), refused_count: 0 }
+    }
+
+    /// Notes the terms of an admitted declaration.
+    pub(in crate::tool) fn admit(&mut self, tenant: &TenantId, name: &str, terms: Arc<ToolTerms>) {
+        let names = self.by_tenant.entry(tenant.clone()).or_default();
+        match names.get_mut(name) {
+            Some(known) => {
+                known.refused.retain(|refused| refused.terms != terms.digest);
+                known.accepted = false;
+                known.terms = terms;
+            }
+            None => {
+                names.insert(name.to_owned(), KnownTerms { terms, accepted: false, refused: Vec::new() });
+            }
+        }
+    }
+
+    /// Checks a declaration against the terms of its name. A weaker one is kept for the operator.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(in crate::tool) fn check(
+        &mut self,
+        tenant: &TenantId,
+        tool: &CheckedTool,
+        by: &Declarer,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let name = &tool.declaration.name;
+        let names = self.by_tenant.entry(tenant.clone()).or_default();
+        if let Some(configured) = self.options.configured.get(name) {
+            let Some(part) = weaker(&tool.terms, configured.effect, configured.requires_approval) else {
+                return Ok(());
+            };
+            self.refused_count += 1;
+            tracing::warn!(
+                tenant = %tenant, tool = name, host.id = %by.host, weaker = part,
+                "a declaration of a tool is refused because it is weaker than the terms in the configuration"
+            );
+            return Err(RefusalKind::Weaker
+                .because(format!("{part}, and the server's configuration sets the terms of {name:?}")));
+        }
+        let Some(known) = names.get_mut(name) else {
+            return if names.len() < TOOL_TERMS_PER_TENANT_MAX {
+                Ok(())
+            } else {
+                Err(RefusalKind::Other.because(format!(
+                    "the server knows the terms of {TOOL_TERMS_PER_TENANT_MAX} tools, which is the limit: an operator must \
+                     forget some"
+                )))
+            };
+        };
+        let Some(part) = weaker(&tool.terms, known.terms.effect, known.terms.requires_approval) else {
+            return Ok(());
+        };
+        if self.options.weaker == WeakerTerms::Accept {
+            tracing::warn!(
+                tenant = %tenant, tool = name, host.id = %by.host, weaker = part,
+                "a weaker declaration of a tool is accepted, as configured"
+            );
+            return Ok(());
+        }
+        tracing::warn!(
+            tenant = %tenant, tool = name, host.id = %by.host, weaker = part, terms = %tool.terms.digest,
+            "a declaration of a tool is refused because it is weaker than the one before: see `agentloop tools accept`"
+        );
+        let reason = format!(
+            "{part}; an operator accepts it with `agentloop tools accept {name}`, or forgets the terms before it with \
+             `agentloop tools forget {name}`"
+        );
+        self.refused_count += 1;
+        known.refuse(tool, by, reason.clone(), now);
+        Err(RefusalKind::Weaker.because(reason))
+    }
+
+    /// Notes terms that an operator accepts.
+    pub(in crate::tool) fn accept(&mut self, tenant: &TenantId, name: &str, terms: Arc<ToolTerms>) {
+        self.admit(tenant, name, terms);
+        if let Some(known) = self.by_tenant.get_mut(tenant).and_then(|names| names.get_mut(name)) {
+            known.accepted = true;
+        }
+    }
+
+    /// The refused declaration that an operator accepts. An empty digest means the only one. `None` if it is accepted
+    /// already.
+    ///
+    /// # Errors
+    /// [`TermsError`], except `Served`.
+    pub(in crate::tool) fn refused(
+        &self,
+        tenant: &TenantId,
+        name: &str,
+        digest: &str,
+    ) -> Result<Option<&RefusedDeclaration>, TermsError> {
+        if self.is_configured(name) {
+            return Err(TermsError::Configured(name.to_owned()));
+        }
+        let known = self.by_tenant.get(tenant).and_then(|names| names.get(name));
+        let known = known.ok_or_else(|| TermsError::Unknown(name.to_owned()))?;
+        let mut matching =
+            known.refused.iter().filter(|refused| digest.is_empty() || refused.terms.as_str() == digest);
+        let Some(found) = matching.next() else {
+            let is_accepted = known.accepted || digest == known.terms.digest.as_str();
+            return if is_accepted { Ok(None) } else { Err(TermsError::NothingRefused(name.to_owned())) };
+        };
+        match matching.count() {
+            0 => Ok(Some(found)),
+            more => Err(TermsError::Several { name: name.to_owned(), count: more + 1 }),
+        }
+    }
+
+    /// The digest of a name's terms, if they are known.
+    pub(in crate::tool) fn digest(&self, tenant: &TenantId, name: &str) -> Option<&Digest> {
+        Some(&self.by_tenant.get(tenant)?.get(name)?.terms.digest)
+    }
+
+    /// The terms of a name, unless they are those of this declaration of it.
+    pub(in crate::tool) fn beside(
+        &self,
+        tenant: &TenantId,
+        declaration: &ToolDeclaration,
+    ) -> Option<ToolTerms> {
+        let known = self.by_tenant.get(tenant)?.get(&declaration.name)?;
+        (*known.terms != declaration.terms()).then(|| ToolTerms::clone(&known.terms))
+    }
+
+    /// The declarations of a name that were refused.
+    pub(in crate::tool) fn all_refused(&self, tenant: &TenantId, name: &str) -> &[RefusedDeclaration] {
+        self.by_tenant.get(tenant).and_then(|names| names.get(name)).map_or(&[], |known| &known.refused)
+    }
+
+    /// Weaker declarations that were refused since the start.
+    pub(in crate::tool) fn refused_count(&self) -> u64 {
+        self.refused_count
+    }
+
+    /// True if the configuration sets the terms of this name.
+    pub(in crate::tool) fn is_configured(&self, name: &str) -> bool {
+        self.options.configured.contains_key(name)
+    }
+
+    /// Forgets the terms of a name. `false` if there were none.
+    pub(in crate::tool) fn forget(&mut self, tenant: &TenantId, name: &str) -> bool {
+        self.by_tenant.get_mut(tenant).is_some_and(|names| names.remove(name).is_some())
+    }
+}
+
+impl KnownTerms {
+    fn refuse(&mut self, tool: &CheckedTool, by: &Declarer, reason: String, now: Timestamp) {
+        self.refused.retain(|refused| refused.terms != tool.terms.digest);
+        if self.refused.len() >= REFUSED_PER_NAME_MAX {
+            self.refused.remove(0);
+        }
+        self.refused.push(RefusedDeclaration {
+            declaration: tool.declaration.clone(),
+            terms: tool.terms.digest.clone(),
+            host: by.host.clone(),
+            reason,
+            refused_at: now,
+            tool: tool.clone(),
+            connection: by.connection,
+        });
+    }
+}
+
+/// The part of a declaration's terms that is weaker than these, for people.
+fn weaker(declared: &ToolTerms, effect: EffectClass, requires_approval: bool) -> Option<String> {
+    let class = (declared.effect < effect).then(|| {
+        format!("its effect class {} is weaker than {}", class_name(declared.effect), class_name(effect))
+    });
+    let approval = (requires_approval && !declared.requires_approval)
+        .then(|| "it does not ask for the approval that the tool required before".to_owned());
+    match (class, approval) {
+        (Some(class), Some(approval)) => Some(format!("{class}, and {approval}")),
+        (part, other) => part.or(other),
+    }
+}
+
+/// The class as the contract writes it.
+fn class_name(effect: EffectClass) -> &'static str {
+    match effect {
+        EffectClass::ReadOnly => "READ_ONLY",
+        EffectClass::Idempotent => "IDEMPOTENT",
+        EffectClass::Keyed => "KEYED",
+        EffectClass::Unsafe => "UNSAFE",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::tool::ConfiguredTerms;
+
+    use super::*;
+    use crate::tool::catalogue::registry::check;
+
+    const NOW: Timestamp = Timestamp(1_000);
+
+    fn local() -> TenantId {
+        TenantId::local()
+    }
+
+    fn tool(effect: EffectClass, requires_approval: bool, schema: &str) -> CheckedTool {
+        let declaration = ToolDeclaration {
+            name: "pay".to_owned(),
+            description: String::new(),
+            input_schema: format!(r#"{{"type":"object","title":"{schema}"}}"#),
+            effect,
+            requires_approval,
+            requires_runtime: false,
+            deadline_is_outcome: false,
+            timeout: None,
+            max_concurrency: None,
+            streams_output: false,
+            title: String::new(),
+        };
+        check(declaration).expect("a good declaration")
+    }
+
+    fn by(host: &str) -> Declarer {
+        Declarer { host: HostId::parse(host).expect("a good id"), connection: ConnectionId(1) }
+    }
+
+    /// Declares a tool, and admits it if it is not refused.
+    fn declare(book: &mut TermsBook, tool: &CheckedTool) -> Result<(), Refused> {
+        book.check(&local(), tool, &by("h"), NOW)?;
+        book.admit(&local(), "pay", tool.terms.clone());
+        Ok(())
+    }
+
+    fn kind(refused: Result<(), Refused>) -> RefusalKind {
+        refused.expect_err("it is refused").kind
+    }
+
+    #[test]
+    fn only_a_lower_class_and_a_dropped_approval_are_weaker() {
+        let classes =
+            [EffectClass::ReadOnly, EffectClass::Idempotent, EffectClass::Keyed, EffectClass::Unsafe];
+        for (before, after) in classes.into_iter().flat_map(|a| classes.map(|b| (a, b))) {
+            for (asked, asks) in [(false, false), (false, true), (true, false), (true, true)] {
+                let mut book = TermsBook::default();
+                declare(&mut book, &tool(before, asked, "a")).expect("the first one is taken");
+                let second = declare(&mut book, &tool(after, asks, "b"));
+                assert_eq!(second.is_err(), after < before || (asked && !asks), "{before:?} {after:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_weaker_declaration_is_taken_once_it_is_accepted() {
+        let mut book = TermsBook::default();
+        let (strong, weak) = (tool(EffectClass::Unsafe, true, "a"), tool(EffectClass::Unsafe, false, "a"));
+        assert!(matches!(book.refused(&local(), "pay", ""), Err(TermsError::Unknown(_))));
+        declare(&mut book, &strong).expect("the first one is taken");
+        assert!(matches!(book.refused(&local(), "pay", ""), Err(TermsError::NothingRefused(_))));
+        let refused = declare(&mut book, &weak).expect_err("it is weaker");
+        assert_eq!(refused.kind, RefusalKind::Weaker);
+        assert!(refused.reason.contains("agentloop tools accept pay"), "{}", refused.reason);
+        let found = book.refused(&local(), "pay", "").expect("one was refused").expect("and not accepted");
+        assert_eq!((found.terms.clone(), found.host.as_str()), (weak.terms.digest.clone(), "h"));
+        book.accept(&local(), "pay", weak.terms.clone());
+        assert!(book.refused(&local(), "pay", "").expect("it is accepted").is_none());
+        assert_eq!(book.beside(&local(), &strong.declaration), Some(ToolTerms::clone(&weak.terms)));
+        declare(&mut book, &weak).expect("it is accepted");
+        assert_eq!(book.beside(&local(), &weak.declaration), None);
+        declare(&mut book, &strong).expect("it is stricter");
+        assert_eq!(kind(declare(&mut book, &weak)), RefusalKind::Weaker, "the acceptance was for once");
+    }
+
+    #[test]
+    fn one_of_several_refused_ones_is_named_by_its_terms() {
+        let mut book = TermsBook::default();
+        declare(&mut book, &tool(EffectClass::Unsafe, false, "a")).expect("the first one is taken");
+        for _ in 0..2 {
+            for schema in ["b", "c"] {
+                assert_eq!(
+                    kind(declare(&mut book, &tool(EffectClass::Keyed, false, schema))),
+                    RefusalKind::Weaker
+                );
+            }
+        }
+        let several = book.refused(&local(), "pay", "").expect_err("it is not clear which");
+        assert_eq!(several, TermsError::Several { name: "pay".to_owned(), count: 2 });
+        let second = tool(EffectClass::Keyed, false, "c").terms.digest.clone();
+        let found =
+            book.refused(&local(), "pay", second.as_str()).expect("it is named").expect("not accepted");
+        assert_eq!(found.terms, second);
+        assert!(matches!(book.refused(&local(), "pay", "f00"), Err(TermsError::NothingRefused(_))));
+        for number in 0..40 {
+            let _refused = declare(&mut book, &tool(EffectClass::Keyed, false, &number.to_string()));
+        }
+        assert_eq!(book.all_refused(&local(), "pay").len(), REFUSED_PER_NAME_MAX);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_declared_as_for_the_first_time() {
+        let mut book = TermsBook::default();
+        declare(&mut book, &tool(EffectClass::Unsafe, true, "a")).expect("the first one is taken");
+        assert!(book.forget(&local(), "pay"));
+        assert!(!book.forget(&local(), "pay"));
+        declare(&mut book, &tool(EffectClass::ReadOnly, false, "a")).expect("nothing is known of it");
+    }
+
+    #[test]
+    fn the_configuration_is_stronger_than_what_is_known() {
+        let terms = ConfiguredTerms { effect: EffectClass::Keyed, requires_approval: true };
+        for weaker in [WeakerTerms::Refuse, WeakerTerms::Accept] {
+            let configured = BTreeMap::from([("pay".to_owned(), terms)]);
+            let mut book = TermsBook::new(TermsOptions { weaker, configured });
+            declare(&mut book, &tool(EffectClass::Unsafe, true, "a")).expect("it is stricter");
+            declare(&mut book, &tool(EffectClass::Keyed, true, "a")).expect("the configuration says so");
+            for weak in [tool(EffectClass::ReadOnly, true, "a"), tool(EffectClass::Keyed, false, "a")] {
+                assert_eq!(kind(declare(&mut book, &weak)), RefusalKind::Weaker);
+            }
+            assert!(matches!(book.refused(&local(), "pay", ""), Err(TermsError::Configured(_))));
+        }
+    }
+
+    #[test]
+    fn where_everybody_is_trusted_weaker_declarations_are_taken() {
+        let options = TermsOptions { weaker: WeakerTerms::Accept, ..TermsOptions::default() };
+        let mut book = TermsBook::new(options);
+        declare(&mut book, &tool(EffectClass::Unsafe, true, "a")).expect("the first one is taken");
+        declare(&mut book, &tool(EffectClass::ReadOnly, false, "a")).expect("it is accepted");
+    }
+
+    #[test]
+    fn names_without_end_are_refused() {
+        let mut book = TermsBook::default();
+        let terms = tool(EffectClass::ReadOnly, false, "a").terms;
+        for number in 0..TOOL_TERMS_PER_TENANT_MAX {
+            book.admit(&local(), &number.to_string(), terms.clone());
+        }
+        assert_eq!(kind(declare(&mut book, &tool(EffectClass::ReadOnly, false, "a"))), RefusalKind::Other);
+        book.forget(&local(), "0");
+        declare(&mut book, &tool(EffectClass::ReadOnly, false, "a")).expect("there is room");
+    }
+}
