@@ -20,6 +20,11 @@ pub(super) struct Conversation {
     open: Option<(Speaker, Vec<u8>)>,
     /// Ids of the last answer's calls that were sent with their ids.
     identified: HashSet<String>,
+    /// Ids of the last answer's calls, in their order.
+    calls: Vec<String>,
+    /// Results in the open content: the place of the call, and the bytes of the result. The API matches results without
+    /// ids with the calls by their order, and calls end in any order.
+    results: Vec<(usize, usize)>,
     rules: StateRules,
 }
 
@@ -44,7 +49,8 @@ impl Conversation {
     /// Creates the encoder of an empty conversation.
     pub(super) fn new(rules: StateRules) -> Self {
         let (system, text) = (Vec::new(), EncodedText::default());
-        Self { system, text, open: None, identified: HashSet::new(), rules }
+        let (calls, results) = (Vec::new(), Vec::new());
+        Self { system, text, open: None, identified: HashSet::new(), calls, results, rules }
     }
 
     /// Returns the parts of system messages.
@@ -120,6 +126,7 @@ impl Conversation {
         let mut parts = Vec::new();
         let mut calls = 0;
         self.identified.clear();
+        self.calls.clear();
         for part in &message.parts {
             match part {
                 Part::Text { text, .. } if text.is_empty() => {}
@@ -164,6 +171,7 @@ impl Conversation {
             });
             part.optional("thoughtSignature", state.thought_signature);
         });
+        self.calls.push(call.provider_id.clone());
         if state.id.is_some() {
             self.identified.insert(call.provider_id.clone());
         }
@@ -174,7 +182,8 @@ impl Conversation {
         // Only inline images can be part of a result.
         let within = |image: &&Image| self.rules.shows_results && matches!(image, Image::Inline { .. });
         let (shown, after): (Vec<&Image>, Vec<&Image>) = result.images.iter().partition(within);
-        element(self.parts(Speaker::Tool), |part| {
+        let mut encoded = Vec::new();
+        element(&mut encoded, |part| {
             part.object("functionResponse", |function| {
                 function.optional("id", id).field("name", &*tool_name(&result.name));
                 function.object("response", |response| {
@@ -187,10 +196,22 @@ impl Conversation {
             });
         });
         if !after.is_empty() {
-            let parts = self.parts(Speaker::Tool);
-            text_part(parts, &format!("Images returned by the tool {}:", tool_name(&result.name)));
-            after.iter().for_each(|image| image_part(parts, image));
+            text_part(&mut encoded, &format!("Images returned by the tool {}:", tool_name(&result.name)));
+            after.iter().for_each(|image| image_part(&mut encoded, image));
         }
+        self.insert_result(&result.provider_id, &encoded);
+    }
+
+    /// Adds a result at the place of its call.
+    fn insert_result(&mut self, provider_id: &str, encoded: &[u8]) {
+        if !self.is_open(Speaker::Tool) {
+            self.results.clear();
+        }
+        let call = self.calls.iter().position(|id| id == provider_id).unwrap_or(self.calls.len());
+        let place = self.results.partition_point(|(before, _)| *before <= call);
+        let at: usize = self.results[..place].iter().map(|(_, bytes)| bytes).sum();
+        self.results.insert(place, (call, encoded.len()));
+        self.parts(Speaker::Tool).splice(at..at, encoded.iter().copied());
     }
 }
 
