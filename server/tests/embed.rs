@@ -97,7 +97,7 @@ impl Tools for LocalTools {
     }
 
     fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
-        Seek::Granted { host: HostId::parse("here").expect("an id"), terms: None }
+        Seek::Granted { host: HostId::parse("here").expect("an id"), instance: None, terms: None }
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}

@@ -2,6 +2,8 @@
 
 #[path = "support/held.rs"]
 mod held;
+#[path = "support/intercepted.rs"]
+mod intercepted;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,10 +22,15 @@ use agentloop_server::store::{PageRequest, SessionStore as _, Store};
 use agentloop_server::tool::{HostOptions, RemoteTools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
-use held::HeldStore;
+use held::HeldReads;
+use intercepted::Intercepted;
 
 /// Longest time that anything here may take. Only a deadlock takes as long.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn held_store() -> Arc<Intercepted<HeldReads>> {
+    Arc::new(Intercepted::new(HeldReads::default()).await)
+}
 
 /// A model that answers at once, and keeps what it read.
 #[derive(Clone, Default)]
@@ -82,10 +89,10 @@ async fn finished(engine: &Engine, request: StartRequest) {
 #[tokio::test]
 async fn a_start_that_races_with_a_deletion_sees_nothing_of_the_deleted_session() {
     for create_session in [false, true] {
-        let (store, model) = (HeldStore::new().await, Reader::default());
+        let (store, model) = (held_store().await, Reader::default());
         let engine = engine(store.clone(), &model);
         finished(&engine, request("s", "r-1", "the old secret")).await;
-        let hold = store.hold_next("session");
+        let hold = store.intercept.hold_next("session");
         let start = engine.start(StartRequest { create_session, ..request("s", "r-2", "a new prompt") });
         let deletion = async {
             hold.reached().await;
@@ -114,9 +121,9 @@ async fn a_start_that_races_with_a_deletion_sees_nothing_of_the_deleted_session(
 #[tokio::test]
 async fn jobs_that_wait_for_the_one_connection_stop_nobody() {
     const SESSIONS: usize = 24;
-    let (store, model) = (HeldStore::new().await, Reader::default());
+    let (store, model) = (held_store().await, Reader::default());
     let engine = engine(store.clone(), &model);
-    let hold = store.hold_next("entries");
+    let hold = store.intercept.hold_next("entries");
     for at in 0..SESSIONS {
         let mut request = request(&format!("s-{at}"), &format!("r-{at}"), "Hello.");
         let background = BackgroundPolicy { title: true, summary: true, model: None };

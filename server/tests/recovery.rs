@@ -189,13 +189,16 @@ async fn a_host_that_is_found_while_a_run_is_taken_over_is_offered_the_call() {
     before.stop().await;
 
     let host = HostId::parse("h").unwrap();
-    let mut after = Process::start(&store, [Seek::Granted { host: host.clone(), terms: None }, Seek::Queued]);
+    let mut after = Process::start(
+        &store,
+        [Seek::Granted { host: host.clone(), instance: None, terms: None }, Seek::Queued],
+    );
     assert_eq!(after.second_sought().await, call);
     // The offer of the first call is decided but not durable yet.
     let digest = agentloop_core::tool::Digest::of(&[b"terms"]);
     let effect = agentloop_core::tool::EffectClass::ReadOnly;
     let terms = Arc::new(agentloop_core::tool::ToolTerms { effect, requires_approval: false, digest });
-    after.engine.news(&tenant, &call, CallUpdate::Granted { host, terms }).await;
+    after.engine.news(&tenant, &call, CallUpdate::Granted { host, instance: None, terms }).await;
     soon(after.offered.recv()).await.unwrap();
     assert_eq!(soon(after.offered.recv()).await, Some(call));
     after.stop().await;
