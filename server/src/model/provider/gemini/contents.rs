@@ -1,7 +1,5 @@
 //! Encodes a conversation for `generateContent`: contents with a role, made of parts.
 
-use std::collections::HashSet;
-
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 
 use super::state::StateRules;
@@ -18,14 +16,20 @@ pub(super) struct Conversation {
     text: EncodedText,
     /// The last content. The next message may still be added to it.
     open: Option<(Speaker, Vec<u8>)>,
-    /// Ids of the last answer's calls that were sent with their ids.
-    identified: HashSet<String>,
-    /// Ids of the last answer's calls, in their order.
-    calls: Vec<String>,
+    /// The last answer's calls, in their order.
+    calls: Vec<SentCall>,
     /// Results in the open content: the place of the call, and the bytes of the result. The API matches results without
     /// ids with the calls by their order, and calls end in any order.
     results: Vec<(usize, usize)>,
     rules: StateRules,
+}
+
+/// A call of the last answer.
+#[derive(Debug)]
+struct SentCall {
+    provider_id: String,
+    /// True if the call was sent with its id. Its result then has the id, too.
+    has_id: bool,
 }
 
 /// Origin of a content. Tool results are separate contents, because the API matches them with the calls before them.
@@ -49,8 +53,7 @@ impl Conversation {
     /// Creates the encoder of an empty conversation.
     pub(super) fn new(rules: StateRules) -> Self {
         let (system, text) = (Vec::new(), EncodedText::default());
-        let (calls, results) = (Vec::new(), Vec::new());
-        Self { system, text, open: None, identified: HashSet::new(), calls, results, rules }
+        Self { system, text, open: None, calls: Vec::new(), results: Vec::new(), rules }
     }
 
     /// Returns the parts of system messages.
@@ -125,7 +128,6 @@ impl Conversation {
     fn answer(&mut self, message: &Message) -> Vec<u8> {
         let mut parts = Vec::new();
         let mut calls = 0;
-        self.identified.clear();
         self.calls.clear();
         for part in &message.parts {
             match part {
@@ -171,14 +173,13 @@ impl Conversation {
             });
             part.optional("thoughtSignature", state.thought_signature);
         });
-        self.calls.push(call.provider_id.clone());
-        if state.id.is_some() {
-            self.identified.insert(call.provider_id.clone());
-        }
+        self.calls.push(SentCall { provider_id: call.provider_id.clone(), has_id: state.id.is_some() });
     }
 
     fn result(&mut self, result: &ToolResult) {
-        let id = self.identified.contains(&result.provider_id).then_some(&result.provider_id);
+        let place = self.calls.iter().position(|call| call.provider_id == result.provider_id);
+        let has_id = place.is_some_and(|place| self.calls[place].has_id);
+        let id = has_id.then_some(&result.provider_id);
         // Only inline images can be part of a result.
         let within = |image: &&Image| self.rules.shows_results && matches!(image, Image::Inline { .. });
         let (shown, after): (Vec<&Image>, Vec<&Image>) = result.images.iter().partition(within);
@@ -199,15 +200,14 @@ impl Conversation {
             text_part(&mut encoded, &format!("Images returned by the tool {}:", tool_name(&result.name)));
             after.iter().for_each(|image| image_part(&mut encoded, image));
         }
-        self.insert_result(&result.provider_id, &encoded);
+        self.insert_result(place.unwrap_or(self.calls.len()), &encoded);
     }
 
-    /// Adds a result at the place of its call.
-    fn insert_result(&mut self, provider_id: &str, encoded: &[u8]) {
+    /// Adds the result of a call at its place among the results.
+    fn insert_result(&mut self, call: usize, encoded: &[u8]) {
         if !self.is_open(Speaker::Tool) {
             self.results.clear();
         }
-        let call = self.calls.iter().position(|id| id == provider_id).unwrap_or(self.calls.len());
         let place = self.results.partition_point(|(before, _)| *before <= call);
         let at: usize = self.results[..place].iter().map(|(_, bytes)| bytes).sum();
         self.results.insert(place, (call, encoded.len()));
@@ -243,7 +243,7 @@ impl Encoder for Conversation {
 
     fn own_bytes(&self) -> usize {
         let open = self.open.as_ref().map_or(0, |(_, parts)| parts.capacity());
-        let ids: usize = self.identified.iter().map(|id| size_of::<String>() + id.len()).sum();
+        let ids: usize = self.calls.iter().map(|call| size_of::<SentCall>() + call.provider_id.len()).sum();
         self.system.capacity() + self.text.own_bytes() + open + ids
     }
 }

@@ -252,6 +252,34 @@ fn signatures_stay_with_their_parts() {
     assert_eq!(signatures(&other, StatePolicy::Keep), [[None, None, None, None]], "it demands none");
 }
 
+/// Calls end in any order. The API matches results without ids with the calls by their order.
+#[test]
+fn results_are_sent_in_the_order_of_their_calls() {
+    let ended = |id: &str, output: &str, images| result(id, ToolStatus::Succeeded, output, images);
+    let calls = ["a", "b", "c"].map(|id| call(id, "weather", "{}"));
+    let messages = vec![
+        user("hi"),
+        assistant(calls.to_vec()),
+        ended("c", "third", vec![link()]),
+        ended("a", "first", vec![]),
+        ended("b", "second", vec![]),
+        assistant(vec![call("d", "weather", "{}")]),
+        ended("d", "fourth", vec![]),
+    ];
+    let sent = contents(messages);
+    let outputs = |content: usize| {
+        let parts = sent[content]["parts"].as_array().unwrap();
+        parts.iter().filter_map(|part| part["functionResponse"]["response"]["output"].as_str()).collect()
+    };
+    let (round, next): (Vec<&str>, Vec<&str>) = (outputs(2), outputs(4));
+    assert_eq!((round, next), (vec!["first", "second", "third"], vec!["fourth"]));
+    let parts = sent[2]["parts"].as_array().unwrap();
+    assert!(
+        parts[2]["functionResponse"].is_object() && parts.len() > 3,
+        "its image stays behind it: {parts:?}"
+    );
+}
+
 #[test]
 fn calls_of_other_models_are_marked_as_such() {
     let messages = vec![
