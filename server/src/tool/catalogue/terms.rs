@@ -22,7 +22,7 @@ const REFUSED_PER_NAME_MAX: usize = 16;
 /// A declaration that was refused because it is weaker than the known terms.
 #[derive(Debug, Clone)]
 pub struct RefusedDeclaration {
-    /// The declaration.
+    /// The declaration as it was checked; nothing serves it.
     pub declaration: Arc<ToolDeclaration>,
     /// The digest of its terms.
     pub terms: Digest,
@@ -48,7 +48,7 @@ pub enum TermsError {
     /// No declaration of this name was refused, or none with these terms.
     #[error("no declaration of {0:?} with such terms was refused since the server started")]
     NothingRefused(String),
-    /// Several were refused.
+    /// Several declarations were refused, and the request names none of them.
     #[error("{count} declarations of {name:?} were refused: name the terms_digest of the one to accept")]
     Several {
         /// Name of the tool.
@@ -70,7 +70,7 @@ pub(in crate::tool) struct TermsBook {
     refused_count: u64,
 }
 
-/// What is known of one name.
+/// The known terms of one name, and the declarations that they refused.
 #[derive(Debug)]
 struct KnownTerms {
     terms: Arc<ToolTerms>,

@@ -302,6 +302,9 @@ impl RemoteTools {
         let refused = state.terms.refused(tenant, name, terms.digest.as_str());
         let connection = refused.ok().flatten().map(|refused| refused.connection);
         state.terms.accept(tenant, name, Arc::new(terms.clone()));
+        // A save that began before may end after the store was told of these terms.
+        state.catalogue.mark_unsaved(tenant, name);
+        self.unsaved.notify_one();
         let Some(connection) = connection.filter(|connection| state.streams.contains_key(connection)) else {
             return;
         };

@@ -198,6 +198,11 @@ impl Catalogue {
         }
     }
 
+    /// Marks a tool as unsaved, because more than its declaration changed.
+    pub(in crate::tool) fn mark_unsaved(&mut self, tenant: &TenantId, name: &str) {
+        self.unsaved.insert((tenant.clone(), name.to_owned()));
+    }
+
     /// Takes the rows that the store should write.
     pub(in crate::tool) fn take_unsaved(&mut self, now: Timestamp) -> Vec<RememberedTool> {
         std::mem::take(&mut self.unsaved)
