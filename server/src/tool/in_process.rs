@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallId, HostId, InstanceId, RunId, RuntimeId, SessionId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::outcome::Ran;
 use agentloop_core::question::InputAnswer;
@@ -165,14 +165,14 @@ impl Tools for InProcess {
 
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
         match self.executors.of(&owner.agent, tool) {
-            Some(_) => Seek::Granted { host: in_process(), terms: None },
+            Some(_) => Seek::Granted { host: in_process(), instance: None, terms: None },
             None => self.hosted.seek(owner, call, tool),
         }
     }
 
     fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, host: &HostId) -> Seek {
         match self.executors.of(&owner.agent, tool) {
-            Some(_) => Seek::Granted { host: in_process(), terms: None },
+            Some(_) => Seek::Granted { host: in_process(), instance: None, terms: None },
             None => self.hosted.seek_on(owner, call, tool, host),
         }
     }
@@ -180,10 +180,6 @@ impl Tools for InProcess {
     fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
         let running = lock(&self.running).contains_key(&(tenant.clone(), call.clone()));
         !running && self.hosted.is_offer_open(tenant, call)
-    }
-
-    fn instance(&self, tenant: &TenantId, host: &HostId) -> Option<InstanceId> {
-        self.hosted.instance(tenant, host)
     }
 
     fn close_runtime(&self, tenant: &TenantId, host: &HostId, runtime: &RuntimeId) {

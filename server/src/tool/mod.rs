@@ -62,6 +62,8 @@ pub enum Seek {
     Granted {
         /// The host with the room.
         host: HostId,
+        /// The process behind the host's id, if it gave its name.
+        instance: Option<InstanceId>,
         /// The terms that it declares for the tool. `None`: those that [`Tools::facts`] told.
         terms: Option<Arc<ToolTerms>>,
     },
@@ -97,11 +99,6 @@ pub trait Tools: Send + Sync + 'static {
     /// True while a run that offered a call should wait for word of it before it stops.
     fn is_offer_open(&self, _tenant: &TenantId, _call: &CallId) -> bool {
         false
-    }
-
-    /// The process behind a connected host's id, if it gave its name.
-    fn instance(&self, _tenant: &TenantId, _host: &HostId) -> Option<InstanceId> {
-        None
     }
 
     /// Tells the host, if it is connected, to close a runtime that no run uses any more.

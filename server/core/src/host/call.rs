@@ -116,7 +116,7 @@ impl Assignment {
         self.connection.is_some() && !self.accepted
     }
 
-    /// What is known of the attempt when its host comes back without it.
+    /// Says if the attempt ran, when its host comes back without it: the same process did not begin it.
     pub(super) fn ran_if_not_at(&self, instance: Option<&InstanceId>) -> Ran {
         if self.unbegun_at.is_some() && self.unbegun_at.as_ref() == instance { Ran::No } else { Ran::Maybe }
     }

@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// What is known of a call that the journal says was offered to this process, and that it does not have.
+    /// Says if a call ran that this process does not have. The journal says which process it was offered to.
     pub(super) fn ran_if_missing(&self, call: &CallRef, offered_to: Option<&InstanceId>) -> Ran {
         let same = offered_to.is_some() && offered_to == self.instance.as_ref();
         if same && !self.touched.contains(call) { Ran::No } else { Ran::Maybe }

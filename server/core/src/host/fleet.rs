@@ -6,7 +6,7 @@ use crate::host::io::{Input, Output};
 use crate::host::options::FleetOptions;
 use crate::host::pool::Pool;
 use crate::host::view::{FleetCounts, HostView, ToolView};
-use crate::id::{CallId, HostId, InstanceId, TenantId};
+use crate::id::{CallId, HostId, TenantId};
 use crate::time::{Millis, Timestamp};
 
 /// The tool hosts of all tenants. Tenants share nothing: each has its own pool.
@@ -70,12 +70,6 @@ impl Fleet {
     #[must_use]
     pub fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
         self.pools.get(tenant).is_some_and(|pool| pool.is_offer_open(call))
-    }
-
-    /// The process behind the id of a connected host, if it gave its name.
-    #[must_use]
-    pub fn instance(&self, tenant: &TenantId, host: &HostId) -> Option<InstanceId> {
-        self.pools.get(tenant)?.instance(host)
     }
 
     /// Goes on with a shutdown: asks every host to reconnect later. Assigned calls go on.

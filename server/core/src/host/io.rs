@@ -257,6 +257,8 @@ pub enum CallUpdate {
     Granted {
         /// The host with the room.
         host: HostId,
+        /// The process behind the host's id, if it gave its name.
+        instance: Option<InstanceId>,
         /// The terms that it declared.
         terms: Arc<ToolTerms>,
     },

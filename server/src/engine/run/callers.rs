@@ -21,7 +21,7 @@ pub(in crate::engine) struct CallerGuard {
 }
 
 impl Callers {
-    /// Counts a caller.
+    /// Counts a caller of the run until the guard is dropped.
     pub(in crate::engine) fn enter(&self, key: RunKey) -> CallerGuard {
         *self.runs().entry(key.clone()).or_default() += 1;
         CallerGuard { callers: self.clone(), key }

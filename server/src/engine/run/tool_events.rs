@@ -24,8 +24,7 @@ impl CallSink for Engine {
         let key = RunKey::new(tenant.clone(), call.run.clone());
         let slot = call.slot;
         let input = match news {
-            CallUpdate::Granted { host, terms } => {
-                let instance = self.deps().tools.instance(tenant, &host);
+            CallUpdate::Granted { host, instance, terms } => {
                 Input::SlotGranted { slot, host, instance, terms: Some(terms) }
             }
             CallUpdate::Denied { message } => Input::SlotDenied { slot, message },

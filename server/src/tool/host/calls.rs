@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::{CallRef, CancelCause};
 use agentloop_core::host::{CallUpdate, Input, Output};
-use agentloop_core::id::{CallId, HostId, InstanceId, RunId, RuntimeId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::ask_human::{self, ASK_HUMAN};
@@ -50,10 +50,6 @@ impl Tools for RemoteTools {
 
     fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
         self.lock().fleet.is_offer_open(tenant, call)
-    }
-
-    fn instance(&self, tenant: &TenantId, host: &HostId) -> Option<InstanceId> {
-        self.lock().fleet.instance(tenant, host)
     }
 
     fn close_runtime(&self, tenant: &TenantId, host: &HostId, runtime: &RuntimeId) {
@@ -101,8 +97,8 @@ impl RemoteTools {
         let mut out = state.fleet.handle(&owner.tenant, input, now);
         let result = out.iter().position(|output| is_seek_result(output, call));
         let seek = match result.map(|at| out.remove(at)) {
-            Some(Output::Update { update: CallUpdate::Granted { host, terms }, .. }) => {
-                Seek::Granted { host, terms: Some(terms) }
+            Some(Output::Update { update: CallUpdate::Granted { host, instance, terms }, .. }) => {
+                Seek::Granted { host, instance, terms: Some(terms) }
             }
             Some(Output::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
             Some(_) | None => Seek::Queued,

@@ -15,7 +15,7 @@ pub type HostSnapshot = HostView;
 /// A registered tool as `ListTools` shows it.
 #[derive(Debug, Clone)]
 pub struct ToolSnapshot {
-    /// The newest declaration.
+    /// The newest declaration that was accepted.
     pub declaration: Arc<ToolDeclaration>,
     /// Digest of the declaration.
     pub digest: Digest,

@@ -34,7 +34,7 @@ impl Pool {
             Some(CallState::Reserved { host, connection, terms })
                 if self.declared(&host, connection, &tool).is_some_and(|declared| **declared == *terms) =>
             {
-                return self.tell(&id, CallUpdate::Granted { host, terms });
+                return self.tell_granted(&id, host, connection, terms);
             }
             Some(CallState::Assigned(assignment))
                 if assignment.finished && assignment.connection.is_some() =>
@@ -111,9 +111,14 @@ impl Pool {
         stream.credit.reserve();
         stream.occupy(Some(&tool));
         let terms = stream.tools.get(&tool).expect("a host with room serves the tool").terms.clone();
-        self.tell(&id, CallUpdate::Granted { host: host.clone(), terms: terms.clone() });
+        self.tell_granted(&id, host.clone(), connection, terms.clone());
         let state = CallState::Reserved { host, connection, terms };
         self.calls.insert(id, TrackedCall { tool: Some(tool), state });
+    }
+
+    fn tell_granted(&mut self, id: &CallId, host: HostId, connection: ConnectionId, terms: Arc<ToolTerms>) {
+        let instance = self.stream(&host, connection).and_then(|stream| stream.instance.clone());
+        self.tell(id, CallUpdate::Granted { host, instance, terms });
     }
 
     /// The terms that a connected host declares for a tool by now.

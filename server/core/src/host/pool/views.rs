@@ -4,7 +4,7 @@ use super::{Pool, Tool};
 use crate::host::call::CallState;
 use crate::host::host_state::HostState;
 use crate::host::view::{FleetCounts, HostHealth, HostView, ToolView};
-use crate::id::{CallId, HostId, InstanceId};
+use crate::id::{CallId, HostId};
 
 impl Pool {
     pub(in crate::host) fn host_views(&self) -> Vec<HostView> {
@@ -65,11 +65,6 @@ impl Pool {
                 | CallState::Reserved { .. },
             ) => false,
         }
-    }
-
-    /// The process behind the id of a connected host, if it gave its name.
-    pub(in crate::host) fn instance(&self, host: &HostId) -> Option<InstanceId> {
-        self.hosts.get(host)?.connection.as_ref()?.instance.clone()
     }
 
     /// True if a connected host serves the tool and is not draining.

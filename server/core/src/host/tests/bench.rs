@@ -291,7 +291,10 @@ fn show_frame(frame: &ServerFrame) -> String {
 
 fn show_update(update: &CallUpdate) -> String {
     match update {
-        CallUpdate::Granted { host, .. } => format!("granted {host}"),
+        CallUpdate::Granted { host, instance, .. } => {
+            let process = instance.as_ref().map(|instance| format!(" at {instance}")).unwrap_or_default();
+            format!("granted {host}{process}")
+        }
         CallUpdate::Denied { message } => {
             let why = ["connected", "too many", "serves"].into_iter().find(|word| message.contains(word));
             format!("denied {}", why.unwrap_or(message))

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::bench::{Bench, claim, host, joining, request};
+use super::bench::{Bench, claim, joining, request};
 use crate::host::frame::Disposition;
 use crate::host::io::{HostJoin, Input};
-use crate::id::{InstanceId, TenantId};
+use crate::id::InstanceId;
 use crate::time::Millis;
 
 const CALL: &str = "a/1.0";
@@ -199,8 +199,9 @@ impl World {
                 self.unread.push_back(Sent::Stop(attempt.parse().expect("a number")));
             } else if let Some((_, attempt)) = line.split_once(&format!("<- lease lost {CALL}#")) {
                 self.unread.push_back(Sent::Stop(attempt.parse().expect("a number")));
-            } else if line == format!("{CALL}: granted h") {
-                self.granted();
+            } else if let Some(process) = line.strip_prefix(&format!("{CALL}: granted h")) {
+                let process = process.strip_prefix(" at ");
+                self.granted(process.map(|name| InstanceId::parse(name).expect("a good name")));
             } else if let Some((_, lost)) = line.split_once(&format!("{CALL}: lost #")) {
                 let (attempt, ran) = lost.split_once(" ran ").expect("it says if it ran");
                 self.lost(attempt.parse().expect("a number"), ran);
@@ -208,13 +209,13 @@ impl World {
         }
     }
 
-    fn granted(&mut self) {
+    fn granted(&mut self, at: Option<InstanceId>) {
         if !self.run_is_live || self.open {
             return;
         }
         self.attempt += 1;
         self.open = true;
-        self.offered_to = self.bench.fleet.instance(&TenantId::local(), &host("h"));
+        self.offered_to = at;
         let lines = self.bench.offer(&format!("{CALL}#{}", self.attempt), "h", "t");
         self.take(lines);
     }

@@ -31,10 +31,7 @@ impl RunTask {
             };
             let input = match sought {
                 Seek::Queued => continue,
-                Seek::Granted { host, terms } => {
-                    let instance = self.deps.tools.instance(self.tenant(), &host);
-                    Input::SlotGranted { slot, host, instance, terms }
-                }
+                Seek::Granted { host, instance, terms } => Input::SlotGranted { slot, host, instance, terms },
                 Seek::Denied(message) => Input::SlotDenied { slot, message },
             };
             match self.machine.handle(input, now) {
