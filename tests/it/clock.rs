@@ -77,7 +77,7 @@ async fn set_back_an_hour_makes_no_wait_longer() {
     let limited = wire::RunInput { loop_limits: Some(limits), ..named("live", "speak") };
     let stream = server.stream(limited).await;
     speech.asked().await;
-    // What is asked after the restart: the live run's call anew, and the parked run's next one.
+    // After the restart the model gets two calls: the live run's call again, and the parked run's next one.
     model.answers(|request| match request.to_string().contains("write") {
         true => agentloop_tests::model::Answer::Says("not sent".to_owned()),
         false => agentloop_tests::model::Answer::Later(

@@ -94,7 +94,7 @@ pub enum StoreError {
     DamagedRule {
         /// Id of the rule, as it is stored.
         rule: String,
-        /// The damage.
+        /// The damage that was found, for people.
         why: String,
     },
     /// The store cannot be reached or cannot write.

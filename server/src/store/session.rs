@@ -61,7 +61,7 @@ pub struct EntryStretch {
 /// An entry as lists show it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ListedEntry {
-    /// A whole entry.
+    /// An entry that fits its checksum, or has none.
     Whole(EntryRow),
     /// An entry that was stored and cannot be read any more.
     Damaged {

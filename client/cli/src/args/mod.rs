@@ -367,7 +367,7 @@ Examples:
   agentloop search which dog did I mention
   agentloop search --session trip ferry              only in one session")]
 pub(crate) struct SearchArgs {
-    /// The words
+    /// Words that a message must contain
     #[arg(required = true, value_name = "WORD")]
     pub(crate) words: Vec<String>,
     /// Only messages of this session

@@ -16,7 +16,7 @@ pub(crate) struct ToolsArgs {
 pub(crate) enum ToolsCommand {
     /// Accept a declaration that was refused because it is weaker; its host is told to connect again
     Accept {
-        /// The tool
+        /// Name of the refused tool
         name: String,
         /// The terms to accept, as the list shows them. Needed if several declarations were refused
         #[arg(long, value_name = "DIGEST")]
@@ -24,7 +24,7 @@ pub(crate) enum ToolsCommand {
     },
     /// Forget a tool that no host serves; the next declaration counts as the first one
     Forget {
-        /// The tool
+        /// Name of the tool to forget
         name: String,
     },
 }

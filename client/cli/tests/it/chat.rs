@@ -158,7 +158,7 @@ async fn sessions_are_switched_and_scrolled() {
     chat.sees("You said: message 8.").await;
     chat.sees("session first").await;
 
-    // What is typed filters; the other session's first prompt is all that is known of it.
+    // Typed text filters the list. The other session has no title, so the list shows its first prompt.
     chat.types("\x0f");
     chat.sees("completed       default     elsewhere").await;
     chat.types("ELSE");

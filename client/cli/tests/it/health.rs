@@ -1,4 +1,4 @@
-//! `agentloop health`.
+//! `agentloop health`: of the configured address, and of a server that is named.
 
 use agentloop_client_testing::timeout::soon;
 

@@ -26,7 +26,7 @@ pub enum Effect {
         /// stays too large is sent as it is.
         checked: bool,
     },
-    /// Compact the context.
+    /// Replace the older part of the context by a shorter one.
     /// Leads to [`super::input::Input::Compacted`] or [`super::input::Input::CompactionFailed`].
     Compact {
         /// Number of the compaction in its run, counted from 1.

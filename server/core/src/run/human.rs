@@ -9,7 +9,7 @@ pub use crate::question::{BadQuestion, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
 
-/// Kinds of questions.
+/// The kind of a question, which says what answers fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionKind {
@@ -292,7 +292,7 @@ impl Question {
 /// A decision, with its author and time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The decision.
+    /// The decision, as it was submitted or made by time.
     pub decision: Decision,
     /// Name of the person; empty for a decision of the machine.
     pub by: String,
@@ -319,7 +319,7 @@ impl Answer {
 pub struct Remembered {
     /// Scope of the rule.
     pub scope: RememberScope,
-    /// The rule itself.
+    /// The rule that decides later calls.
     pub rule: PolicyRule,
 }
 

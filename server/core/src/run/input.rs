@@ -208,7 +208,7 @@ pub enum Input {
     Recovered,
 }
 
-/// Content of [`Input::Start`].
+/// A run that starts: the content of [`Input::Start`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Start {
     /// Id of the run.
@@ -221,7 +221,7 @@ pub struct Start {
     pub spec: Arc<RunSpec>,
     /// The run's only random number.
     pub seed: u64,
-    /// The caller's messages.
+    /// The caller's messages, in the order in which they enter the session.
     pub messages: Vec<SharedMessage>,
     /// True if the run must wait until its session is free.
     pub queued: bool,
@@ -258,7 +258,7 @@ pub struct ModelFinished {
     pub model_call: u32,
     /// Attempt number, counted from 1.
     pub attempt: u32,
-    /// The response.
+    /// The whole response, reasoning and tool calls included.
     pub message: SharedMessage,
     /// Finish reason, as the provider gave it.
     pub finish: FinishReason,
@@ -287,7 +287,7 @@ pub struct HookedCall {
     pub arguments: Option<String>,
 }
 
-/// Content of [`Input::Compacted`].
+/// A compaction that is done: the content of [`Input::Compacted`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compacted {
     /// Number of the compaction in its run, counted from 1.

@@ -34,7 +34,7 @@ pub enum Situation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Instruction {
-    /// Call the model.
+    /// Call the model with the session as it is.
     CallModel,
     /// Run the waiting tool calls, after an approval where one is needed.
     CallTools,
@@ -55,7 +55,7 @@ pub enum Instruction {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         multiple: bool,
     },
-    /// Compact the context.
+    /// Compact the context before the next model call.
     Compact {
         /// Name of the strategy; empty means the run's own.
         #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -25,7 +25,7 @@ impl Engine {
     /// What a run was started with, with at most this many messages. `None` if no run has the id.
     ///
     /// # Errors
-    /// The store's.
+    /// The error of the store.
     pub async fn origin(
         &self,
         tenant: &TenantId,

@@ -36,7 +36,7 @@ pub fn duration(length: Millis) -> prost_types::Duration {
     prost_types::Duration { seconds, nanos }
 }
 
-/// Seconds and nanoseconds.
+/// Milliseconds as whole seconds and the nanoseconds beyond them.
 fn parts(millis: u64) -> (i64, i32) {
     let seconds = i64::try_from(millis / 1_000).unwrap_or(i64::MAX);
     (seconds, i32::try_from(millis % 1_000 * 1_000_000).unwrap_or_default())

@@ -61,7 +61,7 @@ pub enum Observation {
     Stop,
 }
 
-/// Outcomes of runs.
+/// The outcome of a run, as its last event says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {

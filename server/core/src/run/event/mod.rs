@@ -39,7 +39,7 @@ pub struct Record {
     pub at: Timestamp,
     /// Status of the run after the event.
     pub status: RunStatus,
-    /// The fact itself.
+    /// The fact that the record tells.
     pub event: Event,
 }
 
@@ -77,7 +77,7 @@ pub enum Event {
     InputAdded {
         /// Entry of the message.
         entry: EntryNo,
-        /// The caller's message.
+        /// The caller's message, as it enters the session.
         message: SharedMessage,
     },
     /// A message arrived that cannot enter the session yet: the run is queued, is being prepared, or is at work.
