@@ -148,6 +148,17 @@ const INPUTS: &[Case] = &[
     ),
     (
         |input| {
+            // The conversation would be another one than the journal has.
+            let options = r#"{"service_tier": "flex", "messages": []}"#;
+            input.model_options = Some(wire::ModelOptions {
+                provider_options_json: Some(options.to_owned()),
+                ..Default::default()
+            });
+        },
+        &["input.model_options.provider_options_json"],
+    ),
+    (
+        |input| {
             // Beyond what the configuration takes.
             input.tool_policy = Some(wire::ToolPolicy { max_parallel: Some(129), ..Default::default() });
             input.approval_timeout_seconds = Some(u32::MAX);
