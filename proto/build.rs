@@ -3,11 +3,12 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "agentloop/v1/agent_loop.proto",
     "agentloop/v1/errors.proto",
     "agentloop/v1/events.proto",
     "agentloop/v1/runs.proto",
+    "agentloop/v1/server.proto",
     "agentloop/v1/sessions.proto",
     "agentloop/v1/tool_host.proto",
     "agentloop/v1/tools.proto",

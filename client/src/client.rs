@@ -3,14 +3,15 @@
 use std::{future::Future, time::Duration};
 
 use agentloop_proto::v1::{
-    AbortRequest, AbortResponse, AcceptToolRequest, CheckPolicyRequest, CheckPolicyResponse,
+    AbortRequest, AbortResponse, AcceptToolRequest, Agent, CheckPolicyRequest, CheckPolicyResponse,
     CreateSessionRequest, DeleteRuleRequest, DeleteSessionRequest, EntryHit, ForgetToolRequest,
-    ForkSessionRequest, GetRunRequest, GetSessionRequest, Host, HumanRequest, ListEntriesRequest,
-    ListEntriesResponse, ListHostsRequest, ListPendingRequest, ListPendingResponse, ListRulesRequest,
-    ListRunsRequest, ListRunsResponse, ListSessionsRequest, ListSessionsResponse, ListToolsRequest,
-    RememberedRule, ReplayRunRequest, ReplayRunResponse, ResumeRunRequest, Run, RunInput, RunRequest,
-    RunResult, SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, Tool, abort_request,
-    agent_loop_client::AgentLoopClient, sessions_client::SessionsClient, tool_host_client::ToolHostClient,
+    ForkSessionRequest, GetRunRequest, GetServerInfoRequest, GetServerInfoResponse, GetSessionRequest, Host,
+    HumanRequest, ListAgentsRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest,
+    ListPendingRequest, ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse,
+    ListSessionsRequest, ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest,
+    ReplayRunResponse, ResumeRunRequest, Run, RunInput, RunRequest, RunResult, SearchEntriesRequest, Session,
+    SubmitApprovalRequest, SubmitInputRequest, Tool, abort_request, agent_loop_client::AgentLoopClient,
+    server_client::ServerClient, sessions_client::SessionsClient, tool_host_client::ToolHostClient,
     tools_client::ToolsClient,
 };
 use tonic::{Response, Status};
@@ -246,6 +247,18 @@ impl Client {
         Ok(self.unary(request, |c, r| async move { c.tools().delete_rule(r).await }).await?.existed)
     }
 
+    /// Shows what the server is and can do, and who the caller is to it.
+    pub async fn server_info(&self) -> Result<GetServerInfoResponse, Error> {
+        let request = GetServerInfoRequest {};
+        self.unary(request, |c, r| async move { c.server().get_server_info(r).await }).await
+    }
+
+    /// Lists the configured agents by name.
+    pub async fn list_agents(&self) -> Result<Vec<Agent>, Error> {
+        let request = ListAgentsRequest {};
+        Ok(self.unary(request, |c, r| async move { c.server().list_agents(r).await }).await?.agents)
+    }
+
     /// Returns true if the server is ready: its store answers, and it is not shutting down.
     pub async fn is_ready(&self) -> Result<bool, Error> {
         let request = HealthCheckRequest { service: String::new() };
@@ -258,6 +271,11 @@ impl Client {
     /// The generated client of the service `AgentLoop`, for RPCs that this type lacks.
     pub fn agent_loop(&self) -> AgentLoopClient<Service> {
         AgentLoopClient::new(self.service.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// The generated client of the service `Server`, for RPCs that this type lacks.
+    pub fn server(&self) -> ServerClient<Service> {
+        ServerClient::new(self.service.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
     /// The generated client of the service `Sessions`, for RPCs that this type lacks.

@@ -33,6 +33,7 @@ mod run;
 mod runs;
 mod runtimes;
 mod search;
+mod server_info;
 mod service;
 mod sessions;
 mod step;

@@ -44,7 +44,7 @@ async fn the_contract_explains_itself() {
     for service in ["agentloop.v1.AgentLoop", "agentloop.v1.Sessions", "agentloop.v1.ToolHost"] {
         assert!(services.lines().any(|line| line == service), "{service} is not in {services}");
     }
-    for service in ["agentloop.v1.Tools", "grpc.health.v1.Health"] {
+    for service in ["agentloop.v1.Server", "agentloop.v1.Tools", "grpc.health.v1.Health"] {
         assert!(services.lines().any(|line| line == service), "{service} is not in {services}");
     }
     let method = grpcurl.ask(&["describe", "agentloop.v1.AgentLoop.RunStream"]).await;
@@ -53,6 +53,10 @@ async fn the_contract_explains_itself() {
     assert!(message.contains("// True requires a human's approval for each call."), "{message}");
     let health = grpcurl.call("grpc.health.v1.Health/Check", &json!({})).await;
     assert_eq!(health["status"], "SERVING");
+    let info = grpcurl.call("agentloop.v1.Server/GetServerInfo", &json!({})).await;
+    assert_eq!(info["caller"], json!({ "tenant": "local" }));
+    let agents = grpcurl.call("agentloop.v1.Server/ListAgents", &json!({})).await;
+    assert_eq!(agents["agents"][0]["name"], "default");
 }
 
 #[tokio::test]

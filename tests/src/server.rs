@@ -10,6 +10,7 @@ use agentloop_server::extension::LocalExtensions;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 use wire::agent_loop_client::AgentLoopClient;
+use wire::server_client::ServerClient;
 use wire::sessions_client::SessionsClient;
 use wire::tool_host_client::ToolHostClient;
 use wire::tools_client::ToolsClient;
@@ -196,6 +197,11 @@ max_backoff = "5ms"
     /// A client of the service `AgentLoop`.
     pub fn agent_loop(&self) -> AgentLoopClient<Channel> {
         AgentLoopClient::new(self.channel()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// A client of the service `Server`.
+    pub fn server_service(&self) -> ServerClient<Channel> {
+        ServerClient::new(self.channel())
     }
 
     /// A client of the service `Sessions`.

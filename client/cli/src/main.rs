@@ -54,6 +54,8 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Search(args) => command::search::search(&global, args).await,
         Command::Tools(args) => command::tools::tools(&global, args).await,
         Command::Host(args) => command::host::host(&global, args).await,
+        Command::Agents(_) => command::info::agents(&global).await,
+        Command::Info(_) => command::info::info(&global).await,
         Command::Health(args) => command::health::health(&global, &args).await,
         Command::Completions(args) => command::completions::completions(&args),
     };

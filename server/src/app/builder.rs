@@ -19,6 +19,7 @@ use crate::engine::{
 use crate::extension::remote::Remote;
 use crate::extension::{ContextSource, Hook, LocalExtensions, Planner};
 use crate::grpc::convert::input::Agents;
+use crate::grpc::server::ServerFacts;
 use crate::ids::Ids;
 use crate::memory::default_live_bytes;
 use crate::model::Models;
@@ -194,6 +195,14 @@ impl ServerBuilder {
         let hosts = remembered_tools(&*store, options, self.engine.clock.now(), own_tools).await?;
         let server = self.config.server.clone();
         let agents = Arc::new(self.take_agents());
+        let facts = ServerFacts {
+            started_at: self.engine.clock.now(),
+            store: if own_store.is_some() { "sqlite" } else { "custom" },
+            message_bytes_max: server.max_message_bytes,
+            live_runs_max: server.max_live_runs,
+            hosts_max: self.config.hosts.max_hosts,
+            agent_descriptions: std::mem::take(&mut self.config.agent_descriptions),
+        };
         let (ids, tasks) = (self.engine.ids.clone(), self.engine.tasks.clone());
         if let Some(own) = &own_store {
             tasks.depend_on("store", own.failed().clone());
@@ -228,6 +237,7 @@ impl ServerBuilder {
             tools: hosts,
             ids,
             store,
+            facts,
             metrics: counted,
         };
         tasks.spawn("grpc", serve::serve(listener, services, server, tasks.clone()));

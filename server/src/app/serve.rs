@@ -6,7 +6,9 @@ use std::time::Duration;
 use agentloop_proto::FILE_DESCRIPTOR_SET;
 use agentloop_proto::v1::agent_loop_server::AgentLoopServer;
 use agentloop_proto::v1::sessions_server::SessionsServer;
-use agentloop_proto::v1::{agent_loop_server, sessions_server, tool_host_server, tools_server};
+use agentloop_proto::v1::{
+    agent_loop_server, server_server, sessions_server, tool_host_server, tools_server,
+};
 use tokio::net::TcpListener;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
@@ -20,6 +22,7 @@ use crate::grpc::edge::incoming::connections;
 use crate::grpc::edge::receive_budget::ReceiveBudget;
 use crate::grpc::edge::transport_errors::{overload_reason, with_contract_status};
 use crate::grpc::service::agent_loop::AgentLoopService;
+use crate::grpc::service::server::{ServerFacts, ServerService};
 use crate::grpc::service::sessions::SessionsService;
 use crate::grpc::service::tool_host::ToolHostService;
 use crate::grpc::service::tools::ToolsService;
@@ -43,9 +46,10 @@ const PENDING_RESETS_MAX: usize = 64;
 /// The health service that says only that the process lives, whatever the store's state.
 const LIVENESS: &str = "liveness";
 /// The health services that say if the server takes requests: it as a whole, and each of its services.
-const READINESS: [&str; 5] = [
+const READINESS: [&str; 6] = [
     "",
     agent_loop_server::SERVICE_NAME,
+    server_server::SERVICE_NAME,
     sessions_server::SERVICE_NAME,
     tool_host_server::SERVICE_NAME,
     tools_server::SERVICE_NAME,
@@ -59,6 +63,7 @@ pub(super) struct Services {
     pub(super) tools: Arc<RemoteTools>,
     pub(super) ids: Arc<dyn Ids>,
     pub(super) store: Arc<dyn Store>,
+    pub(super) facts: ServerFacts,
     /// Counts refused calls, if metrics are configured.
     pub(super) metrics: Option<Metrics>,
 }
@@ -83,6 +88,12 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         reflect().build_v1alpha().expect("the descriptors were compiled with this program");
     let max = options.max_message_bytes;
     let metrics = services.metrics.clone();
+    let server = ServerService::server(
+        services.facts,
+        services.engine.clone(),
+        services.models.clone(),
+        services.agents.clone(),
+    );
     let agent_loop = AgentLoopService::new(services.engine.clone(), services.models, services.agents.clone());
     let sessions = SessionsService::new(services.engine.clone(), services.ids);
     let hosts = services.tools.clone();
@@ -115,6 +126,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .add_service(reflection)
         .add_service(older_reflection)
         .add_service(AgentLoopServer::new(agent_loop).max_decoding_message_size(max))
+        .add_service(server)
         .add_service(SessionsServer::new(sessions).max_decoding_message_size(max))
         .add_service(ToolHostService::server(services.tools.clone(), tasks.tracker().clone()))
         .add_service(ToolsService::server(services.tools, services.engine, services.agents))

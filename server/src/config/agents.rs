@@ -6,8 +6,8 @@ use agentloop_core::agent::{
 };
 use agentloop_core::limits::{
     BACKOFF_MILLIS_MAX, CALLS_PER_MESSAGE_MAX, ID_BYTES_MAX, INITIAL_BACKOFF_MILLIS_MAX, KEEP_RECENT_MAX,
-    MODEL_RETRIES_MAX, OUTPUT_TOKENS_MAX, RUN_COUNT_MAX, RUN_MILLIS_MAX, TEMPERATURE_MAX,
-    TOOL_NAME_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX,
+    MODEL_RETRIES_MAX, OUTPUT_TOKENS_MAX, RUN_COUNT_MAX, RUN_MILLIS_MAX, SHORT_TEXT_BYTES_MAX,
+    TEMPERATURE_MAX, TOOL_NAME_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX,
 };
 use agentloop_core::policy::Widening;
 use agentloop_core::time::Millis;
@@ -20,6 +20,16 @@ use super::section::Section;
 const MILLISECOND: Millis = Millis(1);
 const HOUR: Millis = Millis::secs(60 * 60);
 const DAY: Millis = Millis::secs(24 * 60 * 60);
+
+/// Reads the text that tells people what an agent is for. It is no part of a run's spec.
+pub(super) fn description(section: &mut Section<'_, '_>) -> Option<String> {
+    section.get_checked("description", None, |text: String| {
+        if text.len() > SHORT_TEXT_BYTES_MAX {
+            return Err(format!("expected at most {SHORT_TEXT_BYTES_MAX} bytes; found {}", text.len()));
+        }
+        Ok(text)
+    })
+}
 
 /// Reads one agent. `providers` are the configured providers that its model may name.
 pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str]) -> RunSpec {

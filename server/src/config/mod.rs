@@ -66,6 +66,8 @@ pub struct Config {
     pub providers: BTreeMap<String, ProviderConfig>,
     /// `[agents.NAME]`, by the name that a request uses. The model of an agent that names none is empty.
     pub agents: BTreeMap<String, RunSpec>,
+    /// `description` of `[agents.NAME]`, for people, of the agents that have one.
+    pub agent_descriptions: BTreeMap<String, String>,
 }
 
 impl Config {
@@ -117,11 +119,27 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let tools = root.overridable_section("tools", tools::tools);
     let (providers, names) = providers(root);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut agents = root.each_named("agents", |name, section| Some(agents::agent(name, section, &names)));
+    let mut agent_descriptions = BTreeMap::new();
+    let mut agents = root.each_named("agents", |name, section| {
+        agent_descriptions.extend(agents::description(section).map(|text| (name.to_owned(), text)));
+        Some(agents::agent(name, section, &names))
+    });
     if agents.is_empty() && !root.contains("providers") && !providers.is_empty() {
         agents.insert(DEFAULT_AGENT.to_owned(), nameless_agent());
     }
-    Config { server, store, log, metrics, telemetry, runs, hosts, tools, providers, agents }
+    Config {
+        server,
+        store,
+        log,
+        metrics,
+        telemetry,
+        runs,
+        hosts,
+        tools,
+        providers,
+        agents,
+        agent_descriptions,
+    }
 }
 
 /// The providers, and the names of all of them, invalid ones included: an agent that uses an invalid provider is not

@@ -6,7 +6,7 @@ pub mod service;
 pub mod status;
 
 pub use self::edge::{incoming, receive_budget, transport_errors};
-pub use self::service::{agent_loop, sessions, tool_host, tools};
+pub use self::service::{agent_loop, server, sessions, tool_host, tools};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;

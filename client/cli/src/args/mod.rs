@@ -191,6 +191,8 @@ pub(crate) enum Command {
     Policy(PolicyArgs),
     Tools(ToolsArgs),
     Host(HostArgs),
+    Agents(AgentsArgs),
+    Info(InfoArgs),
     Health(HealthArgs),
     Completions(CompletionsArgs),
 }
@@ -215,6 +217,14 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) accept_loss: bool,
 }
+
+/// List the agents of the server's configuration
+#[derive(Debug, Args)]
+pub(crate) struct AgentsArgs {}
+
+/// Show what the server is, what it can do, and who you are to it
+#[derive(Debug, Args)]
+pub(crate) struct InfoArgs {}
 
 /// Ask whether the server is ready: exits with 0 if it is
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ pub(crate) mod fork;
 pub(crate) mod health;
 pub(crate) mod host;
 pub(crate) mod ids;
+pub(crate) mod info;
 pub(crate) mod overview;
 pub(crate) mod policy;
 pub(crate) mod queue;

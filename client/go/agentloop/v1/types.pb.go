@@ -2888,7 +2888,10 @@ type ModelOptions struct {
 	ReasoningEffort ReasoningEffort `protobuf:"varint,6,opt,name=reasoning_effort,json=reasoningEffort,proto3,enum=agentloop.v1.ReasoningEffort" json:"reasoning_effort,omitempty"`
 	// JSON schema of the final answer.
 	ResponseSchema *ResponseSchema `protobuf:"bytes,7,opt,name=response_schema,json=responseSchema,proto3" json:"response_schema,omitempty"`
-	// A JSON object that is merged into the request to the provider, last and as it is.
+	// A JSON object that is merged into the request to the provider, last and as it is. It may not set what the server sets:
+	// model, messages, input, contents, system, system_instruction, instructions, prompt, tools, tool_choice, tool_config,
+	// functions, function_call, mcp_servers, stream, store, previous_response_id, conversation, cached_content and background,
+	// in either spelling (`tool_choice`, `toolChoice`).
 	ProviderOptionsJson *string `protobuf:"bytes,8,opt,name=provider_options_json,json=providerOptionsJson,proto3,oneof" json:"provider_options_json,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -4207,6 +4210,70 @@ func (*Withdrawn) Descriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
+// On whose behalf something is done.
+type Caller struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the authenticated caller; empty where nobody was asked who they are.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its tenant; `local` where there is no authentication.
+	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Its groups.
+	Groups        []string `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Caller) Reset() {
+	*x = Caller{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Caller) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Caller) ProtoMessage() {}
+
+func (x *Caller) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Caller.ProtoReflect.Descriptor instead.
+func (*Caller) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Caller) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Caller) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Caller) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
 var File_agentloop_v1_types_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_types_proto_rawDesc = "" +
@@ -4459,7 +4526,11 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\rAnswerInPlace\x12\x16\n" +
 	"\x06output\x18\x01 \x01(\tR\x06output\"\t\n" +
 	"\aExpired\"\v\n" +
-	"\tWithdrawn*_\n" +
+	"\tWithdrawn\"L\n" +
+	"\x06Caller\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06groups\x18\x03 \x03(\tR\x06groups*_\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_SYSTEM\x10\x01\x12\r\n" +
@@ -4598,7 +4669,7 @@ func file_agentloop_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_agentloop_v1_types_proto_goTypes = []any{
 	(Role)(0),                          // 0: agentloop.v1.Role
 	(ToolStatus)(0),                    // 1: agentloop.v1.ToolStatus
@@ -4657,8 +4728,9 @@ var file_agentloop_v1_types_proto_goTypes = []any{
 	(*AnswerInPlace)(nil),              // 54: agentloop.v1.AnswerInPlace
 	(*Expired)(nil),                    // 55: agentloop.v1.Expired
 	(*Withdrawn)(nil),                  // 56: agentloop.v1.Withdrawn
-	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
+	(*Caller)(nil),                     // 57: agentloop.v1.Caller
+	(*durationpb.Duration)(nil),        // 58: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 59: google.protobuf.Timestamp
 }
 var file_agentloop_v1_types_proto_depIdxs = []int32{
 	0,  // 0: agentloop.v1.Message.role:type_name -> agentloop.v1.Role
@@ -4669,9 +4741,9 @@ var file_agentloop_v1_types_proto_depIdxs = []int32{
 	18, // 5: agentloop.v1.Part.tool_result:type_name -> agentloop.v1.ToolResult
 	1,  // 6: agentloop.v1.ToolResult.status:type_name -> agentloop.v1.ToolStatus
 	16, // 7: agentloop.v1.ToolResult.images:type_name -> agentloop.v1.Image
-	57, // 8: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
-	57, // 9: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
-	57, // 10: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
+	58, // 8: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
+	58, // 9: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
+	58, // 10: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
 	7,  // 11: agentloop.v1.RunError.code:type_name -> agentloop.v1.RunErrorCode
 	37, // 12: agentloop.v1.ToolPolicy.allow_list:type_name -> agentloop.v1.ToolNames
 	23, // 13: agentloop.v1.ToolPolicy.rules:type_name -> agentloop.v1.PolicyRules
@@ -4686,23 +4758,23 @@ var file_agentloop_v1_types_proto_depIdxs = []int32{
 	35, // 22: agentloop.v1.Instruction.compact:type_name -> agentloop.v1.CompactInstruction
 	36, // 23: agentloop.v1.Instruction.finish:type_name -> agentloop.v1.FinishInstruction
 	45, // 24: agentloop.v1.RequestSelectInstruction.options:type_name -> agentloop.v1.SelectOption
-	57, // 25: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
-	57, // 26: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	57, // 27: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	58, // 25: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
+	58, // 26: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	58, // 27: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
 	41, // 28: agentloop.v1.ModelOptions.tool_choice:type_name -> agentloop.v1.ToolChoice
 	10, // 29: agentloop.v1.ModelOptions.reasoning_effort:type_name -> agentloop.v1.ReasoningEffort
 	42, // 30: agentloop.v1.ModelOptions.response_schema:type_name -> agentloop.v1.ResponseSchema
 	9,  // 31: agentloop.v1.ToolChoice.mode:type_name -> agentloop.v1.ToolChoiceMode
 	11, // 32: agentloop.v1.ToolDeclaration.effect:type_name -> agentloop.v1.EffectClass
-	57, // 33: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
+	58, // 33: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
 	12, // 34: agentloop.v1.HumanRequest.kind:type_name -> agentloop.v1.HumanRequestKind
 	45, // 35: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
-	58, // 36: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
-	58, // 37: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
+	59, // 36: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
+	59, // 37: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
 	46, // 38: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
 	24, // 39: agentloop.v1.HumanRequest.suggested_rule:type_name -> agentloop.v1.PolicyRule
 	49, // 40: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
-	58, // 41: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
+	59, // 41: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
 	47, // 42: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
 	24, // 43: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
 	24, // 44: agentloop.v1.HumanAnswer.applied_rule:type_name -> agentloop.v1.PolicyRule
@@ -4775,7 +4847,7 @@ func file_agentloop_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_types_proto_rawDesc), len(file_agentloop_v1_types_proto_rawDesc)),
 			NumEnums:      13,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -725,3 +725,13 @@ class Expired(_message.Message):
 class Withdrawn(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Caller(_message.Message):
+    __slots__ = ("name", "tenant", "groups")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    tenant: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., tenant: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...

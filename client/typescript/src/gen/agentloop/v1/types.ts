@@ -673,7 +673,12 @@ export interface ModelOptions {
   responseSchema?:
     | ResponseSchema
     | undefined;
-  /** A JSON object that is merged into the request to the provider, last and as it is. */
+  /**
+   * A JSON object that is merged into the request to the provider, last and as it is. It may not set what the server sets:
+   * model, messages, input, contents, system, system_instruction, instructions, prompt, tools, tool_choice, tool_config,
+   * functions, function_call, mcp_servers, stream, store, previous_response_id, conversation, cached_content and background,
+   * in either spelling (`tool_choice`, `toolChoice`).
+   */
   providerOptionsJson?: string | undefined;
 }
 
@@ -901,6 +906,16 @@ export interface Expired {
 
 /** The question was withdrawn before anybody answered: the run or the call ended. */
 export interface Withdrawn {
+}
+
+/** On whose behalf something is done. */
+export interface Caller {
+  /** Name of the authenticated caller; empty where nobody was asked who they are. */
+  name: string;
+  /** Its tenant; `local` where there is no authentication. */
+  tenant: string;
+  /** Its groups. */
+  groups: string[];
 }
 
 function createBaseMessage(): Message {
@@ -4822,6 +4837,85 @@ export const Withdrawn: MessageFns<Withdrawn> = {
   },
   fromPartial(_: DeepPartial<Withdrawn>): Withdrawn {
     const message = createBaseWithdrawn();
+    return message;
+  },
+};
+
+function createBaseCaller(): Caller {
+  return { name: "", tenant: "", groups: [] };
+}
+
+export const Caller: MessageFns<Caller> = {
+  encode(message: Caller, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.tenant !== "") {
+      writer.uint32(18).string(message.tenant);
+    }
+    for (const v of message.groups) {
+      writer.uint32(26).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Caller {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCaller();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.tenant = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.groups.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Caller>): Caller {
+    return Caller.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Caller>): Caller {
+    const message = createBaseCaller();
+    message.name = object.name ?? "";
+    message.tenant = object.tenant ?? "";
+    message.groups = object.groups?.map((e) => e) || [];
     return message;
   },
 };

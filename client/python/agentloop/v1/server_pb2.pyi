@@ -1,0 +1,90 @@
+import datetime
+
+from agentloop.v1 import types_pb2 as _types_pb2
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GetServerInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetServerInfoResponse(_message.Message):
+    __slots__ = ("version", "started_at", "features", "limits", "store", "caller", "caller_roles", "authentication_required", "retention")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    CALLER_ROLES_FIELD_NUMBER: _ClassVar[int]
+    AUTHENTICATION_REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    started_at: _timestamp_pb2.Timestamp
+    features: _containers.RepeatedScalarFieldContainer[str]
+    limits: ServerLimits
+    store: str
+    caller: _types_pb2.Caller
+    caller_roles: _containers.RepeatedScalarFieldContainer[str]
+    authentication_required: bool
+    retention: _duration_pb2.Duration
+    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., store: _Optional[str] = ..., caller: _Optional[_Union[_types_pb2.Caller, _Mapping]] = ..., caller_roles: _Optional[_Iterable[str]] = ..., authentication_required: _Optional[bool] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ServerLimits(_message.Message):
+    __slots__ = ("message_bytes_max", "live_runs_max", "live_bytes_max", "queued_runs_max", "tool_output_bytes_max", "blob_bytes_max", "hosts_max")
+    MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    LIVE_RUNS_MAX_FIELD_NUMBER: _ClassVar[int]
+    LIVE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_RUNS_MAX_FIELD_NUMBER: _ClassVar[int]
+    TOOL_OUTPUT_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    BLOB_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    message_bytes_max: int
+    live_runs_max: int
+    live_bytes_max: int
+    queued_runs_max: int
+    tool_output_bytes_max: int
+    blob_bytes_max: int
+    hosts_max: int
+    def __init__(self, message_bytes_max: _Optional[int] = ..., live_runs_max: _Optional[int] = ..., live_bytes_max: _Optional[int] = ..., queued_runs_max: _Optional[int] = ..., tool_output_bytes_max: _Optional[int] = ..., blob_bytes_max: _Optional[int] = ..., hosts_max: _Optional[int] = ...) -> None: ...
+
+class ListAgentsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListAgentsResponse(_message.Message):
+    __slots__ = ("agents",)
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
+    agents: _containers.RepeatedCompositeFieldContainer[Agent]
+    def __init__(self, agents: _Optional[_Iterable[_Union[Agent, _Mapping]]] = ...) -> None: ...
+
+class Agent(_message.Message):
+    __slots__ = ("name", "description", "model", "allow_list", "loop_limits", "planner", "hooks", "context_sources", "cost_known", "context_window")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_LIST_FIELD_NUMBER: _ClassVar[int]
+    LOOP_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    PLANNER_FIELD_NUMBER: _ClassVar[int]
+    HOOKS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    COST_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    model: str
+    allow_list: _types_pb2.ToolNames
+    loop_limits: _types_pb2.LoopLimits
+    planner: str
+    hooks: _containers.RepeatedScalarFieldContainer[str]
+    context_sources: _containers.RepeatedScalarFieldContainer[str]
+    cost_known: bool
+    context_window: int
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., model: _Optional[str] = ..., allow_list: _Optional[_Union[_types_pb2.ToolNames, _Mapping]] = ..., loop_limits: _Optional[_Union[_types_pb2.LoopLimits, _Mapping]] = ..., planner: _Optional[str] = ..., hooks: _Optional[_Iterable[str]] = ..., context_sources: _Optional[_Iterable[str]] = ..., cost_known: _Optional[bool] = ..., context_window: _Optional[int] = ...) -> None: ...

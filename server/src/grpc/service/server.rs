@@ -1,0 +1,176 @@
+//! The service `Server`: what the server is, and which agents it has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agentloop_core::agent::{LoopLimits, RunSpec};
+use agentloop_core::limits::{PAGE_BYTES_MAX, QUEUED_RUNS_PER_SESSION_MAX, TOOL_RESULT_BYTES_MAX};
+use agentloop_core::time::Timestamp;
+use agentloop_proto::v1;
+use agentloop_proto::v1::server_server::{self, ServerServer};
+use prost::Message as _;
+use tonic::{Code, Request, Response, Status};
+
+use crate::engine::Engine;
+use crate::grpc::convert::input::Agents;
+use crate::grpc::convert::{duration, timestamp};
+use crate::grpc::edge::page::tenant;
+use crate::grpc::status::status;
+use crate::model::Models;
+
+/// The additions to the first version of the contract that this server serves, by the names in
+/// `docs/internals/contract.md`, in alphabetical order.
+const FEATURES: [&str; 8] = [
+    "cancel_outcome",
+    "damaged_entries",
+    "host_instances",
+    "memory_bounds",
+    "server_info",
+    "time_left",
+    "tool_terms",
+    "unverified_events",
+];
+
+/// Facts about this process that do not change after its start.
+#[derive(Debug, Clone)]
+pub struct ServerFacts {
+    /// When the process started.
+    pub started_at: Timestamp,
+    /// Kind of the store: `sqlite`, `postgresql` or `custom`.
+    pub store: &'static str,
+    /// Largest gRPC message in bytes.
+    pub message_bytes_max: usize,
+    /// Most live runs.
+    pub live_runs_max: usize,
+    /// Most connected tool hosts.
+    pub hosts_max: usize,
+    /// Descriptions of the agents, for people, by the agents' names.
+    pub agent_descriptions: BTreeMap<String, String>,
+}
+
+/// Serves `agentloop.v1.Server`.
+pub struct ServerService {
+    facts: ServerFacts,
+    engine: Engine,
+    models: Arc<dyn Models>,
+    agents: Arc<Agents>,
+}
+
+impl ServerService {
+    /// The service for tonic's router.
+    pub fn server(
+        facts: ServerFacts,
+        engine: Engine,
+        models: Arc<dyn Models>,
+        agents: Arc<Agents>,
+    ) -> ServerServer<Self> {
+        ServerServer::new(Self { facts, engine, models, agents })
+    }
+
+    fn limits(&self) -> v1::ServerLimits {
+        let (_, live_bytes_max) = self.engine.live_bytes();
+        v1::ServerLimits {
+            message_bytes_max: long(self.facts.message_bytes_max),
+            live_runs_max: long(self.facts.live_runs_max),
+            live_bytes_max: long(live_bytes_max),
+            queued_runs_max: short(QUEUED_RUNS_PER_SESSION_MAX),
+            tool_output_bytes_max: long(TOOL_RESULT_BYTES_MAX),
+            blob_bytes_max: 0,
+            hosts_max: short(self.facts.hosts_max),
+        }
+    }
+
+    fn agent(&self, name: &str, spec: &RunSpec) -> v1::Agent {
+        let facts = self.models.facts(&spec.model);
+        v1::Agent {
+            name: name.to_owned(),
+            description: self.facts.agent_descriptions.get(name).cloned().unwrap_or_default(),
+            model: spec.model.clone(),
+            allow_list: allowed_tools(spec).map(|names| v1::ToolNames { names }),
+            loop_limits: Some(loop_limits(&spec.limits)),
+            planner: spec.planner.clone().unwrap_or_default(),
+            hooks: spec.hooks.clone(),
+            context_sources: spec.context_sources.clone(),
+            cost_known: facts.prices.is_some(),
+            context_window: facts.context_window.unwrap_or_default(),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl server_server::Server for ServerService {
+    async fn get_server_info(
+        &self,
+        request: Request<v1::GetServerInfoRequest>,
+    ) -> Result<Response<v1::GetServerInfoResponse>, Status> {
+        let tenant = tenant(&request);
+        Ok(Response::new(v1::GetServerInfoResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: Some(timestamp(self.facts.started_at)),
+            features: FEATURES.map(str::to_owned).to_vec(),
+            limits: Some(self.limits()),
+            store: self.facts.store.to_owned(),
+            caller: Some(v1::Caller { name: String::new(), tenant: tenant.to_string(), groups: Vec::new() }),
+            caller_roles: Vec::new(),
+            authentication_required: false,
+            retention: None,
+        }))
+    }
+
+    async fn list_agents(
+        &self,
+        _request: Request<v1::ListAgentsRequest>,
+    ) -> Result<Response<v1::ListAgentsResponse>, Status> {
+        let agents = self.agents.iter().map(|(name, spec)| self.agent(name, spec)).collect();
+        let answer = v1::ListAgentsResponse { agents };
+        if answer.encoded_len() > PAGE_BYTES_MAX {
+            let message = "the agents of the configuration do not fit into one message";
+            return Err(status(Code::ResourceExhausted, v1::ErrorReason::MessageTooLarge, message, []));
+        }
+        Ok(Response::new(answer))
+    }
+}
+
+/// The tools that both lists of an agent allow; `None` if it has no list.
+fn allowed_tools(spec: &RunSpec) -> Option<Vec<String>> {
+    match (&spec.allowed_tools, &spec.tool_policy.allow_list) {
+        (Some(one), Some(other)) => Some(one.iter().filter(|name| other.contains(name)).cloned().collect()),
+        (Some(list), None) | (None, Some(list)) => Some(list.clone()),
+        (None, None) => None,
+    }
+}
+
+fn loop_limits(limits: &LoopLimits) -> v1::LoopLimits {
+    v1::LoopLimits {
+        max_iterations: Some(limits.max_iterations),
+        max_tool_rounds: limits.max_tool_rounds,
+        max_run_duration: limits.max_run_duration.map(duration),
+        max_tokens: limits.max_tokens,
+        max_cost_micros: limits.max_cost_micros,
+        max_consecutive_failures: limits.max_consecutive_failures,
+        max_repeated_calls: limits.max_repeated_calls,
+    }
+}
+
+fn long(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+fn short(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTRACT: &str = include_str!("../../../docs/internals/contract.md");
+
+    #[test]
+    fn features_are_sorted_and_named_by_the_contract_page() {
+        assert!(FEATURES.is_sorted(), "{FEATURES:?}");
+        for feature in FEATURES {
+            assert!(CONTRACT.contains(&format!("| `{feature}` |")), "contract.md has no row for {feature}");
+        }
+    }
+}
