@@ -140,6 +140,46 @@ async fn waits_for_an_operator() {
     assert_eq!(waiting.last_error.expect("why").http_status, 503);
 }
 
+#[tokio::test]
+async fn runs_are_found_by_label_text_and_time() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    for (run, team, text) in
+        [("r0", "blue", "A trip\nto   Bergen"), ("r1", "red", "a TRIP home"), ("r2", "blue", "mail")]
+    {
+        model.says("hello");
+        let labels = [("team".to_owned(), team.to_owned())].into();
+        server.run(wire::RunInput { labels, ..named(run, text) }).await;
+    }
+    let created_at = server.get_run("r1").await.created_at;
+    let found = async |filter: wire::RunFilter| {
+        list(&server, wire::ListRunsRequest { filter: Some(filter), ..Default::default() }).await.0
+    };
+    let any = wire::RunFilter::default;
+    let labels = [("team".to_owned(), "blue".to_owned())];
+    assert_eq!(found(wire::RunFilter { labels: labels.clone().into(), ..any() }).await, ["r2", "r0"]);
+    let text = |text: &str| wire::RunFilter { text: text.to_owned(), ..any() };
+    assert_eq!(found(text("trip")).await, ["r1", "r0"]);
+    assert_eq!(found(text("TRIP TO BERGEN")).await, ["r0"]);
+    assert_eq!(found(text("%")).await, [] as [&str; 0]);
+    assert_eq!(found(wire::RunFilter { created_before: created_at, ..any() }).await, ["r0"]);
+    assert_eq!(found(wire::RunFilter { created_after: created_at, ..any() }).await, ["r2", "r1"]);
+    assert_eq!(
+        found(wire::RunFilter { models: vec!["fake/m".to_owned()], ..any() }).await,
+        ["r2", "r1", "r0"]
+    );
+    assert_eq!(found(wire::RunFilter { agents: vec!["none".to_owned()], ..any() }).await, [] as [&str; 0]);
+    // With the older fields.
+    let both = wire::ListRunsRequest {
+        statuses: vec![RunStatus::Failed.into()],
+        filter: Some(wire::RunFilter { statuses: vec![RunStatus::Completed.into()], ..any() }),
+        ..Default::default()
+    };
+    assert_eq!(list(&server, both).await, (Vec::new(), String::new()));
+    server.restart().await;
+    assert_eq!(server.get_run("r0").await.preview, "A trip to Bergen");
+}
+
 async fn list(server: &TestServer, request: wire::ListRunsRequest) -> (Vec<String>, String) {
     let found = soon(server.agent_loop().list_runs(request)).await.expect("listed").into_inner();
     (found.runs.into_iter().map(|run| run.run_id).collect(), found.next_page_token)

@@ -83,6 +83,7 @@ async fn taken_over(server: &Server, version: i64) {
     assert_eq!(host.did("begin looks.0.0").len(), 1, "what was lost and harms nobody was done again");
     assert!(host.did("begin pays.0.0").is_empty(), "what may have been done was not done again");
     for run in client.list_runs(ListRunsRequest::default()).await.expect("listed").runs {
+        assert!(run.preview.starts_with("Follow the script of <"), "{run:?}");
         let replayed = client.replay_run(&run.run_id).await.expect("replayed");
         assert!(replayed.faithful, "{}: {}", run.run_id, replayed.difference);
         let next = agentloop_tests::input::in_session(

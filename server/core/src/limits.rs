@@ -109,6 +109,13 @@ pub const CONTEXT_TOTAL_BYTES_MAX: usize = 256 * 1024;
 /// Size of the messages that a planner gets, or a context source that remembers finished runs.
 pub const EXTENSION_MESSAGES_BYTES_MAX: usize = 1024 * 1024;
 
+/// Length of the beginning of a message that lists show, in characters.
+pub const PREVIEW_CHARS_MAX: usize = 200;
+/// Length of the text that a list may be filtered by.
+pub const FILTER_TEXT_BYTES_MAX: usize = 256;
+/// Number of values of one field that a list may be filtered by.
+pub const FILTER_VALUES_MAX: usize = 64;
+
 /// Each of a run's limits on a number: iterations, rounds, failures, messages.
 pub const RUN_COUNT_MAX: u32 = 1_000_000;
 /// Longest duration of a run, and longest time that a question stays open, in milliseconds: a year.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::id::CallSlot;
+use crate::limits::PREVIEW_CHARS_MAX;
 use crate::tool::Digest;
 
 /// Author of a message.
@@ -31,6 +32,35 @@ pub struct Message {
     pub role: Role,
     /// Content of the message.
     pub parts: Vec<Part>,
+}
+
+/// The beginning of the first text of a user, on one line. Empty if there is none.
+pub fn preview<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
+    let texts = messages.into_iter().filter(|message| message.role == Role::User).flat_map(|message| {
+        message.parts.iter().filter_map(|part| match part {
+            Part::Text { text, .. } => Some(text),
+            Part::Reasoning(_)
+            | Part::Opaque(_)
+            | Part::Image { .. }
+            | Part::ToolCall(_)
+            | Part::ToolResult(_) => None,
+        })
+    });
+    let Some(first) = texts.into_iter().find(|text| !text.trim().is_empty()) else { return String::new() };
+    let mut line = String::new();
+    for word in first.split_whitespace() {
+        if line.len() >= 4 * PREVIEW_CHARS_MAX {
+            break;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.extend(word.chars().take(PREVIEW_CHARS_MAX));
+    }
+    match line.char_indices().nth(PREVIEW_CHARS_MAX) {
+        Some((end, _)) => line[..end].trim_end().to_owned(),
+        None => line,
+    }
 }
 
 /// A piece of a message.

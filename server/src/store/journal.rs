@@ -10,7 +10,7 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
-use super::{JobKind, Page, PageRequest, StoreError};
+use super::{JobKind, Page, PageRequest, RunFilter, StoreError};
 
 /// Events of one run to be made durable together.
 #[derive(Debug, Clone)]
@@ -53,6 +53,8 @@ pub struct CreateRun {
     pub model: String,
     /// Labels that the caller gave it.
     pub labels: BTreeMap<String, String>,
+    /// Beginning of the caller's first message, on one line.
+    pub preview: String,
     /// True if it interrupts the session's live run. In the queue it comes before all runs that do not, and after those
     /// that do.
     pub interrupts: bool,
@@ -101,6 +103,8 @@ pub struct RunRow {
     pub model: String,
     /// Labels that the caller gave it.
     pub labels: BTreeMap<String, String>,
+    /// Beginning of the caller's first message, on one line.
+    pub preview: String,
     /// Time of its first event.
     pub created_at: Timestamp,
     /// Time of its last event.
@@ -140,15 +144,6 @@ pub struct Claimed {
     pub row: RunRow,
     /// The journal from its first event to its last.
     pub records: Vec<Record>,
-}
-
-/// Conditions of a list of runs; all must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RunFilter {
-    /// Session that the runs belong to. Absent means any.
-    pub session: Option<SessionId>,
-    /// Statuses, of which a run has one. Empty means any.
-    pub statuses: Vec<RunStatus>,
 }
 
 /// Runs, each with its journal. A run has one owner, who alone appends.
@@ -210,7 +205,8 @@ pub trait JournalStore: Send + Sync + 'static {
         Ok(0)
     }
 
-    /// Runs, newest first.
+    /// Runs, newest first. A page may have fewer rows than asked for, or none, although there is a next one: a store looks
+    /// at a bounded number of runs for each page.
     async fn runs(
         &self,
         tenant: &TenantId,

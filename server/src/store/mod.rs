@@ -7,6 +7,7 @@
 mod append;
 mod checksum;
 mod codec;
+mod filter;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod job;
@@ -26,13 +27,12 @@ pub mod conformance;
 use agentloop_core::id::{EntryNo, RunId, SessionId};
 use async_trait::async_trait;
 
+pub use self::filter::{RequestFilter, RunFilter, TimeRange};
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
-pub use self::journal::{
-    Append, Claimed, CreateRun, JournalStore, RunFilter, RunRow, RunSummary, Stretch, StretchMax,
-};
+pub use self::journal::{Append, Claimed, CreateRun, JournalStore, RunRow, RunSummary, Stretch, StretchMax};
 pub use self::page::{Page, PageRequest};
 pub use self::queue::{Interrupted, QueueStore};
-pub use self::request::{RequestFilter, RequestRow, RequestStore, RuleRow};
+pub use self::request::{RequestRow, RequestStore, RuleRow};
 pub use self::search::{SearchFilter, SearchHit, SearchStore};
 pub use self::session::{EntryRow, EntryStretch, ListedEntries, ListedEntry, SessionRow, SessionStore};
 pub use self::tools::{ToolRow, ToolStore};

@@ -33,7 +33,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    fn token(&self) -> String {
+    pub(super) fn token(&self) -> String {
         format!("{}:{}", self.key, self.id)
     }
 

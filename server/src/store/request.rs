@@ -6,7 +6,7 @@ use agentloop_core::run::human::{Answer, Question};
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
-use super::{Page, PageRequest, StoreError};
+use super::{Page, PageRequest, RequestFilter, StoreError};
 
 /// A question as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,15 +38,6 @@ pub struct RuleRow {
     pub at: Timestamp,
 }
 
-/// Conditions of a list of open questions; all must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RequestFilter {
-    /// Session whose runs ask. Absent means any.
-    pub session: Option<SessionId>,
-    /// Run that asks. Absent means any.
-    pub run: Option<RunId>,
-}
-
 /// Questions and remembered rules. An append writes both, with the event that they follow from.
 #[async_trait]
 pub trait RequestStore: Send + Sync + 'static {
@@ -54,7 +45,7 @@ pub trait RequestStore: Send + Sync + 'static {
     async fn request(&self, tenant: &TenantId, request: &RequestId)
     -> Result<Option<RequestRow>, StoreError>;
 
-    /// Open questions, oldest first.
+    /// Open questions, oldest first. A page may have fewer rows than asked for, or none, although there is a next one.
     async fn pending(
         &self,
         tenant: &TenantId,

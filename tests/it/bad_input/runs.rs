@@ -480,6 +480,22 @@ async fn lists() {
     let statuses = vec![wire::RunStatus::Failed.into(), 99, 0];
     let runs = wire::ListRunsRequest { statuses, ..Default::default() };
     assert_invalid(soon(client.list_runs(runs)).await, &["statuses[1]", "statuses[2]"]);
+    let filter = wire::RunFilter {
+        session_id: "no id".to_owned(),
+        statuses: vec![99],
+        agents: vec![String::new(); 65],
+        created_after: Some(prost_types::Timestamp { seconds: 0, nanos: -1 }),
+        text: "x".repeat(257),
+        ..Default::default()
+    };
+    let fields =
+        ["filter.created_after", "filter.session_id", "filter.statuses[0]", "filter.agents", "filter.text"];
+    let runs = wire::ListRunsRequest { filter: Some(filter), ..Default::default() };
+    assert_invalid(soon(client.list_runs(runs)).await, &fields);
+    let filter = wire::PendingFilter { kinds: vec![0, 99], text: "x".repeat(257), ..Default::default() };
+    let pending = wire::ListPendingRequest { filter: Some(filter), ..Default::default() };
+    let fields = ["filter.kinds[0]", "filter.kinds[1]", "filter.text"];
+    assert_invalid(soon(client.list_pending(pending)).await, &fields);
     let runs = wire::ListRunsRequest { session_id: "a/b".to_owned(), ..Default::default() };
     assert_invalid(soon(client.list_runs(runs)).await, &["session_id"]);
     let pending = wire::ListPendingRequest { session_id: "a/b".to_owned(), ..Default::default() };

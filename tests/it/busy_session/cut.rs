@@ -46,6 +46,7 @@ async fn queue(store: &SqliteStore, run: &str, text: &str, interrupts: bool) {
         agent: "default".to_owned(),
         model: "fake/m".to_owned(),
         labels: Default::default(),
+        preview: String::new(),
         interrupts,
     };
     let summary = RunSummary {

@@ -354,7 +354,7 @@ pub(crate) async fn operate(world: Arc<World>) {
     let mut random = world.random("operator");
     for number in 0_u64.. {
         pause(&mut random, &[3_000, 10_000]).await;
-        let filter = RunFilter { session: None, statuses: vec![RunStatus::Paused] };
+        let filter = RunFilter { statuses: vec![RunStatus::Paused], ..RunFilter::default() };
         let page = PageRequest { size: 50, after: None };
         let listed = world
             .call(None, |server| async move { server.engine.store().runs(&tenant(), filter, page).await })

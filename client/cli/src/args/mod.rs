@@ -309,9 +309,29 @@ pub(crate) struct RunsArgs {
     /// Only runs with this status, such as `queued` or `awaiting_human`; may be repeated
     #[arg(long, value_name = "STATUS", conflicts_with = "run", value_parser = status)]
     pub(crate) status: Vec<RunStatus>,
+    /// Only runs with this label; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "run", value_parser = label)]
+    pub(crate) label: Vec<(String, String)>,
+    /// Only runs of this agent; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with = "run")]
+    pub(crate) agent: Vec<String>,
+    /// Only runs of this model; may be repeated
+    #[arg(long, value_name = "PROVIDER/MODEL", conflicts_with = "run")]
+    pub(crate) model: Vec<String>,
+    /// Only runs whose id or prompt contains this
+    #[arg(long, value_name = "TEXT", conflicts_with = "run", default_value = "", hide_default_value = true)]
+    pub(crate) text: String,
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
+}
+
+/// Parses a label.
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        Some(_) | None => Err("must be KEY=VALUE".to_owned()),
+    }
 }
 
 /// Parses a status from the name that the lists show.

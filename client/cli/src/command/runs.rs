@@ -2,7 +2,7 @@
 
 use agentloop_client::{
     Client, Error,
-    v1::{ListRunsRequest, Run, RunStatus, WaitingOn},
+    v1::{ListRunsRequest, Run, RunFilter, WaitingOn},
 };
 
 use crate::{
@@ -18,6 +18,8 @@ use crate::{
 };
 
 const PAGE_SIZE: u32 = 500;
+/// Characters of a prompt in the list.
+const PREVIEW_CHARS: usize = 60;
 
 pub(crate) async fn runs(global: &Global, args: RunsArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
@@ -27,18 +29,24 @@ pub(crate) async fn runs(global: &Global, args: RunsArgs) -> Result<Exit, Failur
             show(global, &ids::called(&client, Kind::Run, &run_id, read).await?)?;
         }
         None => {
-            let session = ids::session_filter(&client, args.session).await?;
-            list(global, &all(&client, filter(session, &args.status), args.limit).await?)?;
+            let limit = args.limit;
+            let session = ids::session_filter(&client, args.session.clone()).await?;
+            let request = ListRunsRequest { filter: Some(filter(session, args)), ..Default::default() };
+            list(global, &all(&client, request, limit).await?)?;
         }
     }
     Ok(Exit::Completed)
 }
 
-fn filter(session: Option<String>, statuses: &[RunStatus]) -> ListRunsRequest {
-    ListRunsRequest {
+fn filter(session: Option<String>, args: RunsArgs) -> RunFilter {
+    RunFilter {
         session_id: session.unwrap_or_default(),
-        statuses: statuses.iter().map(|status| i32::from(*status)).collect(),
-        ..ListRunsRequest::default()
+        statuses: args.status.iter().map(|status| i32::from(*status)).collect(),
+        labels: args.label.into_iter().collect(),
+        agents: args.agent,
+        models: args.model,
+        text: args.text,
+        ..RunFilter::default()
     }
 }
 
@@ -70,10 +78,11 @@ fn list(global: &Global, runs: &[Run]) -> Result<(), Failure> {
                 run.model.clone(),
                 format::time(run.created_at.as_ref()),
                 run.session_id.clone(),
+                format::first_line(&run.preview, PREVIEW_CHARS),
             ]
         })
         .collect();
-    Ok(print::table(["RUN", "STATUS", "MODEL", "CREATED", "SESSION"], &rows)?)
+    Ok(print::table(["RUN", "STATUS", "MODEL", "CREATED", "SESSION", "PROMPT"], &rows)?)
 }
 
 fn show(global: &Global, run: &Run) -> Result<(), Failure> {

@@ -33,6 +33,10 @@ async fn runs_are_listed_by_where_they_stand() {
     assert!(listed("completed").await.contains("r-1"));
     assert!(!listed("queued").await.contains("r-1"));
     assert_eq!(ended(&server.url(), &["runs", "--status", "nonsense"]).await.0, 2);
+    let found = told(&server, &["runs", "--text", "ONE", "--agent", "default"]).await;
+    assert!(found.contains("r-1") && found.contains("PROMPT"), "{found}");
+    assert!(!told(&server, &["runs", "--label", "team=blue"]).await.contains("r-1"));
+    assert_eq!(ended(&server.url(), &["runs", "--label", "team"]).await.0, 2);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ package agentloopv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -1053,10 +1054,13 @@ type ListRunsRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Filter: only with one of these statuses; empty means all.
 	Statuses []RunStatus `protobuf:"varint,2,rep,packed,name=statuses,proto3,enum=agentloop.v1.RunStatus" json:"statuses,omitempty"`
-	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message.
+	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message, and may
+	// have few or none if few runs match: the list goes on as long as there is a `next_page_token`.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// `next_page_token` of the page before; empty for the first page.
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only runs that match; absent means all. Combined with `session_id` and `statuses`.
+	Filter        *RunFilter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1117,6 +1121,13 @@ func (x *ListRunsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListRunsRequest) GetFilter() *RunFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
 }
 
 // Returns a page of runs.
@@ -1181,10 +1192,13 @@ type ListPendingRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Filter: only of this run; empty means all.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message.
+	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message, and may
+	// have few or none if few questions match: the list goes on as long as there is a `next_page_token`.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// `next_page_token` of the page before; empty for the first page.
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only questions that match; absent means all. Combined with `session_id` and `run_id`.
+	Filter        *PendingFilter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1247,6 +1261,122 @@ func (x *ListPendingRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListPendingRequest) GetFilter() *PendingFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+// Which questions a list has. A question must match every field that is set.
+type PendingFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only of these kinds; empty means all.
+	Kinds []HumanRequestKind `protobuf:"varint,1,rep,packed,name=kinds,proto3,enum=agentloop.v1.HumanRequestKind" json:"kinds,omitempty"`
+	// Only about calls of these tools; empty means all. At most 64.
+	Tools []string `protobuf:"bytes,2,rep,name=tools,proto3" json:"tools,omitempty"`
+	// Only of runs with all of these labels. At most 64.
+	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Only of runs of these agents; empty means all. At most 64.
+	Agents []string `protobuf:"bytes,4,rep,name=agents,proto3" json:"agents,omitempty"`
+	// Only of runs of these models, `provider/model`; empty means all. At most 64.
+	Models []string `protobuf:"bytes,5,rep,name=models,proto3" json:"models,omitempty"`
+	// Asked at this time or later.
+	CreatedAfter *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
+	// Asked before this time.
+	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
+	// Only questions whose text, tool or arguments contain this, in any case. At most 256 bytes.
+	Text          string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingFilter) Reset() {
+	*x = PendingFilter{}
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingFilter) ProtoMessage() {}
+
+func (x *PendingFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingFilter.ProtoReflect.Descriptor instead.
+func (*PendingFilter) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PendingFilter) GetKinds() []HumanRequestKind {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
+func (x *PendingFilter) GetTools() []string {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+func (x *PendingFilter) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *PendingFilter) GetAgents() []string {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *PendingFilter) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *PendingFilter) GetCreatedAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAfter
+	}
+	return nil
+}
+
+func (x *PendingFilter) GetCreatedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedBefore
+	}
+	return nil
+}
+
+func (x *PendingFilter) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // Returns a page of open questions.
 type ListPendingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1260,7 +1390,7 @@ type ListPendingResponse struct {
 
 func (x *ListPendingResponse) Reset() {
 	*x = ListPendingResponse{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[19]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1402,7 @@ func (x *ListPendingResponse) String() string {
 func (*ListPendingResponse) ProtoMessage() {}
 
 func (x *ListPendingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[19]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1415,7 @@ func (x *ListPendingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingResponse.ProtoReflect.Descriptor instead.
 func (*ListPendingResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{19}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListPendingResponse) GetRequests() []*HumanRequest {
@@ -1317,7 +1447,7 @@ type ResumeRunRequest struct {
 
 func (x *ResumeRunRequest) Reset() {
 	*x = ResumeRunRequest{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[20]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1459,7 @@ func (x *ResumeRunRequest) String() string {
 func (*ResumeRunRequest) ProtoMessage() {}
 
 func (x *ResumeRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[20]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1472,7 @@ func (x *ResumeRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRunRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRunRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{20}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumeRunRequest) GetRunId() string {
@@ -1377,7 +1507,7 @@ type ResumeRunResponse struct {
 
 func (x *ResumeRunResponse) Reset() {
 	*x = ResumeRunResponse{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[21]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1519,7 @@ func (x *ResumeRunResponse) String() string {
 func (*ResumeRunResponse) ProtoMessage() {}
 
 func (x *ResumeRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[21]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1532,7 @@ func (x *ResumeRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRunResponse.ProtoReflect.Descriptor instead.
 func (*ResumeRunResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{21}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResumeRunResponse) GetRun() *Run {
@@ -1423,7 +1553,7 @@ type ReplayRunRequest struct {
 
 func (x *ReplayRunRequest) Reset() {
 	*x = ReplayRunRequest{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[22]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1565,7 @@ func (x *ReplayRunRequest) String() string {
 func (*ReplayRunRequest) ProtoMessage() {}
 
 func (x *ReplayRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[22]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1578,7 @@ func (x *ReplayRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayRunRequest.ProtoReflect.Descriptor instead.
 func (*ReplayRunRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{22}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReplayRunRequest) GetRunId() string {
@@ -1479,7 +1609,7 @@ type ReplayRunResponse struct {
 
 func (x *ReplayRunResponse) Reset() {
 	*x = ReplayRunResponse{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[23]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1621,7 @@ func (x *ReplayRunResponse) String() string {
 func (*ReplayRunResponse) ProtoMessage() {}
 
 func (x *ReplayRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[23]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1634,7 @@ func (x *ReplayRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayRunResponse.ProtoReflect.Descriptor instead.
 func (*ReplayRunResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{23}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReplayRunResponse) GetEvents() uint64 {
@@ -1553,7 +1683,7 @@ var File_agentloop_v1_agent_loop_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\n" +
-	"\x1dagentloop/v1/agent_loop.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x17agentloop/v1/runs.proto\x1a\x18agentloop/v1/types.proto\":\n" +
+	"\x1dagentloop/v1/agent_loop.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x17agentloop/v1/runs.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
 	"\n" +
 	"RunRequest\x12,\n" +
 	"\x05input\x18\x01 \x01(\v2\x16.agentloop.v1.RunInputR\x05input\">\n" +
@@ -1612,24 +1742,38 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\rGetRunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\"5\n" +
 	"\x0eGetRunResponse\x12#\n" +
-	"\x03run\x18\x01 \x01(\v2\x11.agentloop.v1.RunR\x03run\"\xa1\x01\n" +
+	"\x03run\x18\x01 \x01(\v2\x11.agentloop.v1.RunR\x03run\"\xd2\x01\n" +
 	"\x0fListRunsRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x123\n" +
 	"\bstatuses\x18\x02 \x03(\x0e2\x17.agentloop.v1.RunStatusR\bstatuses\x12\x1b\n" +
 	"\tpage_size\x18\x03 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tR\tpageToken\"a\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12/\n" +
+	"\x06filter\x18\x05 \x01(\v2\x17.agentloop.v1.RunFilterR\x06filter\"a\n" +
 	"\x10ListRunsResponse\x12%\n" +
 	"\x04runs\x18\x01 \x03(\v2\x11.agentloop.v1.RunR\x04runs\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x86\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbb\x01\n" +
 	"\x12ListPendingRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1b\n" +
 	"\tpage_size\x18\x03 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tR\tpageToken\"u\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x123\n" +
+	"\x06filter\x18\x05 \x01(\v2\x1b.agentloop.v1.PendingFilterR\x06filter\"\x9f\x03\n" +
+	"\rPendingFilter\x124\n" +
+	"\x05kinds\x18\x01 \x03(\x0e2\x1e.agentloop.v1.HumanRequestKindR\x05kinds\x12\x14\n" +
+	"\x05tools\x18\x02 \x03(\tR\x05tools\x12?\n" +
+	"\x06labels\x18\x03 \x03(\v2'.agentloop.v1.PendingFilter.LabelsEntryR\x06labels\x12\x16\n" +
+	"\x06agents\x18\x04 \x03(\tR\x06agents\x12\x16\n" +
+	"\x06models\x18\x05 \x03(\tR\x06models\x12?\n" +
+	"\rcreated_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
+	"\x0ecreated_before\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x12\n" +
+	"\x04text\x18\b \x01(\tR\x04text\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"u\n" +
 	"\x13ListPendingResponse\x126\n" +
 	"\brequests\x18\x01 \x03(\v2\x1a.agentloop.v1.HumanRequestR\brequests\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"g\n" +
@@ -1685,7 +1829,7 @@ func file_agentloop_v1_agent_loop_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_agent_loop_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agentloop_v1_agent_loop_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_agentloop_v1_agent_loop_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_agentloop_v1_agent_loop_proto_goTypes = []any{
 	(RememberScope)(0),             // 0: agentloop.v1.RememberScope
 	(*RunRequest)(nil),             // 1: agentloop.v1.RunRequest
@@ -1707,72 +1851,83 @@ var file_agentloop_v1_agent_loop_proto_goTypes = []any{
 	(*ListRunsRequest)(nil),        // 17: agentloop.v1.ListRunsRequest
 	(*ListRunsResponse)(nil),       // 18: agentloop.v1.ListRunsResponse
 	(*ListPendingRequest)(nil),     // 19: agentloop.v1.ListPendingRequest
-	(*ListPendingResponse)(nil),    // 20: agentloop.v1.ListPendingResponse
-	(*ResumeRunRequest)(nil),       // 21: agentloop.v1.ResumeRunRequest
-	(*ResumeRunResponse)(nil),      // 22: agentloop.v1.ResumeRunResponse
-	(*ReplayRunRequest)(nil),       // 23: agentloop.v1.ReplayRunRequest
-	(*ReplayRunResponse)(nil),      // 24: agentloop.v1.ReplayRunResponse
-	(*RunInput)(nil),               // 25: agentloop.v1.RunInput
-	(*RunResult)(nil),              // 26: agentloop.v1.RunResult
-	(*RunEvent)(nil),               // 27: agentloop.v1.RunEvent
-	(RunStatus)(0),                 // 28: agentloop.v1.RunStatus
-	(*Decision)(nil),               // 29: agentloop.v1.Decision
-	(*PolicyRule)(nil),             // 30: agentloop.v1.PolicyRule
-	(*HumanRequest)(nil),           // 31: agentloop.v1.HumanRequest
-	(*Selection)(nil),              // 32: agentloop.v1.Selection
-	(*Run)(nil),                    // 33: agentloop.v1.Run
-	(*Instruction)(nil),            // 34: agentloop.v1.Instruction
+	(*PendingFilter)(nil),          // 20: agentloop.v1.PendingFilter
+	(*ListPendingResponse)(nil),    // 21: agentloop.v1.ListPendingResponse
+	(*ResumeRunRequest)(nil),       // 22: agentloop.v1.ResumeRunRequest
+	(*ResumeRunResponse)(nil),      // 23: agentloop.v1.ResumeRunResponse
+	(*ReplayRunRequest)(nil),       // 24: agentloop.v1.ReplayRunRequest
+	(*ReplayRunResponse)(nil),      // 25: agentloop.v1.ReplayRunResponse
+	nil,                            // 26: agentloop.v1.PendingFilter.LabelsEntry
+	(*RunInput)(nil),               // 27: agentloop.v1.RunInput
+	(*RunResult)(nil),              // 28: agentloop.v1.RunResult
+	(*RunEvent)(nil),               // 29: agentloop.v1.RunEvent
+	(RunStatus)(0),                 // 30: agentloop.v1.RunStatus
+	(*Decision)(nil),               // 31: agentloop.v1.Decision
+	(*PolicyRule)(nil),             // 32: agentloop.v1.PolicyRule
+	(*HumanRequest)(nil),           // 33: agentloop.v1.HumanRequest
+	(*Selection)(nil),              // 34: agentloop.v1.Selection
+	(*Run)(nil),                    // 35: agentloop.v1.Run
+	(*Instruction)(nil),            // 36: agentloop.v1.Instruction
+	(*RunFilter)(nil),              // 37: agentloop.v1.RunFilter
+	(HumanRequestKind)(0),          // 38: agentloop.v1.HumanRequestKind
+	(*timestamppb.Timestamp)(nil),  // 39: google.protobuf.Timestamp
 }
 var file_agentloop_v1_agent_loop_proto_depIdxs = []int32{
-	25, // 0: agentloop.v1.RunRequest.input:type_name -> agentloop.v1.RunInput
-	26, // 1: agentloop.v1.RunResponse.result:type_name -> agentloop.v1.RunResult
-	25, // 2: agentloop.v1.RunStreamRequest.input:type_name -> agentloop.v1.RunInput
-	27, // 3: agentloop.v1.RunStreamResponse.event:type_name -> agentloop.v1.RunEvent
-	27, // 4: agentloop.v1.SubscribeResponse.event:type_name -> agentloop.v1.RunEvent
-	28, // 5: agentloop.v1.AbortResponse.status:type_name -> agentloop.v1.RunStatus
-	29, // 6: agentloop.v1.SubmitApprovalRequest.decision:type_name -> agentloop.v1.Decision
+	27, // 0: agentloop.v1.RunRequest.input:type_name -> agentloop.v1.RunInput
+	28, // 1: agentloop.v1.RunResponse.result:type_name -> agentloop.v1.RunResult
+	27, // 2: agentloop.v1.RunStreamRequest.input:type_name -> agentloop.v1.RunInput
+	29, // 3: agentloop.v1.RunStreamResponse.event:type_name -> agentloop.v1.RunEvent
+	29, // 4: agentloop.v1.SubscribeResponse.event:type_name -> agentloop.v1.RunEvent
+	30, // 5: agentloop.v1.AbortResponse.status:type_name -> agentloop.v1.RunStatus
+	31, // 6: agentloop.v1.SubmitApprovalRequest.decision:type_name -> agentloop.v1.Decision
 	0,  // 7: agentloop.v1.SubmitApprovalRequest.remember:type_name -> agentloop.v1.RememberScope
-	30, // 8: agentloop.v1.SubmitApprovalRequest.remember_rule:type_name -> agentloop.v1.PolicyRule
-	31, // 9: agentloop.v1.SubmitApprovalResponse.request:type_name -> agentloop.v1.HumanRequest
-	32, // 10: agentloop.v1.SubmitInputRequest.selection:type_name -> agentloop.v1.Selection
-	31, // 11: agentloop.v1.SubmitInputResponse.request:type_name -> agentloop.v1.HumanRequest
-	27, // 12: agentloop.v1.StepResponse.events:type_name -> agentloop.v1.RunEvent
-	33, // 13: agentloop.v1.StepResponse.run:type_name -> agentloop.v1.Run
-	34, // 14: agentloop.v1.StepResponse.instruction:type_name -> agentloop.v1.Instruction
-	33, // 15: agentloop.v1.GetRunResponse.run:type_name -> agentloop.v1.Run
-	28, // 16: agentloop.v1.ListRunsRequest.statuses:type_name -> agentloop.v1.RunStatus
-	33, // 17: agentloop.v1.ListRunsResponse.runs:type_name -> agentloop.v1.Run
-	31, // 18: agentloop.v1.ListPendingResponse.requests:type_name -> agentloop.v1.HumanRequest
-	33, // 19: agentloop.v1.ResumeRunResponse.run:type_name -> agentloop.v1.Run
-	1,  // 20: agentloop.v1.AgentLoop.Run:input_type -> agentloop.v1.RunRequest
-	3,  // 21: agentloop.v1.AgentLoop.RunStream:input_type -> agentloop.v1.RunStreamRequest
-	5,  // 22: agentloop.v1.AgentLoop.Subscribe:input_type -> agentloop.v1.SubscribeRequest
-	7,  // 23: agentloop.v1.AgentLoop.Abort:input_type -> agentloop.v1.AbortRequest
-	9,  // 24: agentloop.v1.AgentLoop.SubmitApproval:input_type -> agentloop.v1.SubmitApprovalRequest
-	11, // 25: agentloop.v1.AgentLoop.SubmitInput:input_type -> agentloop.v1.SubmitInputRequest
-	13, // 26: agentloop.v1.AgentLoop.Step:input_type -> agentloop.v1.StepRequest
-	15, // 27: agentloop.v1.AgentLoop.GetRun:input_type -> agentloop.v1.GetRunRequest
-	17, // 28: agentloop.v1.AgentLoop.ListRuns:input_type -> agentloop.v1.ListRunsRequest
-	19, // 29: agentloop.v1.AgentLoop.ListPending:input_type -> agentloop.v1.ListPendingRequest
-	21, // 30: agentloop.v1.AgentLoop.ResumeRun:input_type -> agentloop.v1.ResumeRunRequest
-	23, // 31: agentloop.v1.AgentLoop.ReplayRun:input_type -> agentloop.v1.ReplayRunRequest
-	2,  // 32: agentloop.v1.AgentLoop.Run:output_type -> agentloop.v1.RunResponse
-	4,  // 33: agentloop.v1.AgentLoop.RunStream:output_type -> agentloop.v1.RunStreamResponse
-	6,  // 34: agentloop.v1.AgentLoop.Subscribe:output_type -> agentloop.v1.SubscribeResponse
-	8,  // 35: agentloop.v1.AgentLoop.Abort:output_type -> agentloop.v1.AbortResponse
-	10, // 36: agentloop.v1.AgentLoop.SubmitApproval:output_type -> agentloop.v1.SubmitApprovalResponse
-	12, // 37: agentloop.v1.AgentLoop.SubmitInput:output_type -> agentloop.v1.SubmitInputResponse
-	14, // 38: agentloop.v1.AgentLoop.Step:output_type -> agentloop.v1.StepResponse
-	16, // 39: agentloop.v1.AgentLoop.GetRun:output_type -> agentloop.v1.GetRunResponse
-	18, // 40: agentloop.v1.AgentLoop.ListRuns:output_type -> agentloop.v1.ListRunsResponse
-	20, // 41: agentloop.v1.AgentLoop.ListPending:output_type -> agentloop.v1.ListPendingResponse
-	22, // 42: agentloop.v1.AgentLoop.ResumeRun:output_type -> agentloop.v1.ResumeRunResponse
-	24, // 43: agentloop.v1.AgentLoop.ReplayRun:output_type -> agentloop.v1.ReplayRunResponse
-	32, // [32:44] is the sub-list for method output_type
-	20, // [20:32] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	32, // 8: agentloop.v1.SubmitApprovalRequest.remember_rule:type_name -> agentloop.v1.PolicyRule
+	33, // 9: agentloop.v1.SubmitApprovalResponse.request:type_name -> agentloop.v1.HumanRequest
+	34, // 10: agentloop.v1.SubmitInputRequest.selection:type_name -> agentloop.v1.Selection
+	33, // 11: agentloop.v1.SubmitInputResponse.request:type_name -> agentloop.v1.HumanRequest
+	29, // 12: agentloop.v1.StepResponse.events:type_name -> agentloop.v1.RunEvent
+	35, // 13: agentloop.v1.StepResponse.run:type_name -> agentloop.v1.Run
+	36, // 14: agentloop.v1.StepResponse.instruction:type_name -> agentloop.v1.Instruction
+	35, // 15: agentloop.v1.GetRunResponse.run:type_name -> agentloop.v1.Run
+	30, // 16: agentloop.v1.ListRunsRequest.statuses:type_name -> agentloop.v1.RunStatus
+	37, // 17: agentloop.v1.ListRunsRequest.filter:type_name -> agentloop.v1.RunFilter
+	35, // 18: agentloop.v1.ListRunsResponse.runs:type_name -> agentloop.v1.Run
+	20, // 19: agentloop.v1.ListPendingRequest.filter:type_name -> agentloop.v1.PendingFilter
+	38, // 20: agentloop.v1.PendingFilter.kinds:type_name -> agentloop.v1.HumanRequestKind
+	26, // 21: agentloop.v1.PendingFilter.labels:type_name -> agentloop.v1.PendingFilter.LabelsEntry
+	39, // 22: agentloop.v1.PendingFilter.created_after:type_name -> google.protobuf.Timestamp
+	39, // 23: agentloop.v1.PendingFilter.created_before:type_name -> google.protobuf.Timestamp
+	33, // 24: agentloop.v1.ListPendingResponse.requests:type_name -> agentloop.v1.HumanRequest
+	35, // 25: agentloop.v1.ResumeRunResponse.run:type_name -> agentloop.v1.Run
+	1,  // 26: agentloop.v1.AgentLoop.Run:input_type -> agentloop.v1.RunRequest
+	3,  // 27: agentloop.v1.AgentLoop.RunStream:input_type -> agentloop.v1.RunStreamRequest
+	5,  // 28: agentloop.v1.AgentLoop.Subscribe:input_type -> agentloop.v1.SubscribeRequest
+	7,  // 29: agentloop.v1.AgentLoop.Abort:input_type -> agentloop.v1.AbortRequest
+	9,  // 30: agentloop.v1.AgentLoop.SubmitApproval:input_type -> agentloop.v1.SubmitApprovalRequest
+	11, // 31: agentloop.v1.AgentLoop.SubmitInput:input_type -> agentloop.v1.SubmitInputRequest
+	13, // 32: agentloop.v1.AgentLoop.Step:input_type -> agentloop.v1.StepRequest
+	15, // 33: agentloop.v1.AgentLoop.GetRun:input_type -> agentloop.v1.GetRunRequest
+	17, // 34: agentloop.v1.AgentLoop.ListRuns:input_type -> agentloop.v1.ListRunsRequest
+	19, // 35: agentloop.v1.AgentLoop.ListPending:input_type -> agentloop.v1.ListPendingRequest
+	22, // 36: agentloop.v1.AgentLoop.ResumeRun:input_type -> agentloop.v1.ResumeRunRequest
+	24, // 37: agentloop.v1.AgentLoop.ReplayRun:input_type -> agentloop.v1.ReplayRunRequest
+	2,  // 38: agentloop.v1.AgentLoop.Run:output_type -> agentloop.v1.RunResponse
+	4,  // 39: agentloop.v1.AgentLoop.RunStream:output_type -> agentloop.v1.RunStreamResponse
+	6,  // 40: agentloop.v1.AgentLoop.Subscribe:output_type -> agentloop.v1.SubscribeResponse
+	8,  // 41: agentloop.v1.AgentLoop.Abort:output_type -> agentloop.v1.AbortResponse
+	10, // 42: agentloop.v1.AgentLoop.SubmitApproval:output_type -> agentloop.v1.SubmitApprovalResponse
+	12, // 43: agentloop.v1.AgentLoop.SubmitInput:output_type -> agentloop.v1.SubmitInputResponse
+	14, // 44: agentloop.v1.AgentLoop.Step:output_type -> agentloop.v1.StepResponse
+	16, // 45: agentloop.v1.AgentLoop.GetRun:output_type -> agentloop.v1.GetRunResponse
+	18, // 46: agentloop.v1.AgentLoop.ListRuns:output_type -> agentloop.v1.ListRunsResponse
+	21, // 47: agentloop.v1.AgentLoop.ListPending:output_type -> agentloop.v1.ListPendingResponse
+	23, // 48: agentloop.v1.AgentLoop.ResumeRun:output_type -> agentloop.v1.ResumeRunResponse
+	25, // 49: agentloop.v1.AgentLoop.ReplayRun:output_type -> agentloop.v1.ReplayRunResponse
+	38, // [38:50] is the sub-list for method output_type
+	26, // [26:38] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_agent_loop_proto_init() }
@@ -1797,7 +1952,7 @@ func file_agentloop_v1_agent_loop_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_agent_loop_proto_rawDesc), len(file_agentloop_v1_agent_loop_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

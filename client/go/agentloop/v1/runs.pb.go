@@ -669,6 +669,8 @@ type Run struct {
 	Durations *RunDurations `protobuf:"bytes,18,opt,name=durations,proto3" json:"durations,omitempty"`
 	// Place in its session's queue, from 1; 0 if it does not wait there. Only from `GetRun`.
 	QueuePosition uint32 `protobuf:"varint,19,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
+	// Beginning of the caller's first message, on one line, at most 200 characters.
+	Preview       string `protobuf:"bytes,23,opt,name=preview,proto3" json:"preview,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,6 +838,122 @@ func (x *Run) GetQueuePosition() uint32 {
 	return 0
 }
 
+func (x *Run) GetPreview() string {
+	if x != nil {
+		return x.Preview
+	}
+	return ""
+}
+
+// Which runs a list has. A run must match every field that is set.
+type RunFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only of this session; empty means all.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Only with one of these statuses; empty means all.
+	Statuses []RunStatus `protobuf:"varint,2,rep,packed,name=statuses,proto3,enum=agentloop.v1.RunStatus" json:"statuses,omitempty"`
+	// Only with all of these labels. At most 64.
+	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Only of these agents; empty means all. At most 64.
+	Agents []string `protobuf:"bytes,4,rep,name=agents,proto3" json:"agents,omitempty"`
+	// Only of these models, `provider/model`; empty means all. At most 64.
+	Models []string `protobuf:"bytes,5,rep,name=models,proto3" json:"models,omitempty"`
+	// Created at this time or later.
+	CreatedAfter *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
+	// Created before this time.
+	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
+	// Only runs whose id or `preview` contains this, in any case. At most 256 bytes.
+	Text          string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunFilter) Reset() {
+	*x = RunFilter{}
+	mi := &file_agentloop_v1_runs_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunFilter) ProtoMessage() {}
+
+func (x *RunFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_runs_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunFilter.ProtoReflect.Descriptor instead.
+func (*RunFilter) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_runs_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RunFilter) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *RunFilter) GetStatuses() []RunStatus {
+	if x != nil {
+		return x.Statuses
+	}
+	return nil
+}
+
+func (x *RunFilter) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *RunFilter) GetAgents() []string {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *RunFilter) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *RunFilter) GetCreatedAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAfter
+	}
+	return nil
+}
+
+func (x *RunFilter) GetCreatedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedBefore
+	}
+	return nil
+}
+
+func (x *RunFilter) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // A tool call of the current round.
 type ToolCallView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -857,7 +975,7 @@ type ToolCallView struct {
 
 func (x *ToolCallView) Reset() {
 	*x = ToolCallView{}
-	mi := &file_agentloop_v1_runs_proto_msgTypes[3]
+	mi := &file_agentloop_v1_runs_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +987,7 @@ func (x *ToolCallView) String() string {
 func (*ToolCallView) ProtoMessage() {}
 
 func (x *ToolCallView) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_runs_proto_msgTypes[3]
+	mi := &file_agentloop_v1_runs_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1000,7 @@ func (x *ToolCallView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallView.ProtoReflect.Descriptor instead.
 func (*ToolCallView) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_runs_proto_rawDescGZIP(), []int{3}
+	return file_agentloop_v1_runs_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ToolCallView) GetCallId() string {
@@ -948,7 +1066,7 @@ type WaitingOn struct {
 
 func (x *WaitingOn) Reset() {
 	*x = WaitingOn{}
-	mi := &file_agentloop_v1_runs_proto_msgTypes[4]
+	mi := &file_agentloop_v1_runs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1078,7 @@ func (x *WaitingOn) String() string {
 func (*WaitingOn) ProtoMessage() {}
 
 func (x *WaitingOn) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_runs_proto_msgTypes[4]
+	mi := &file_agentloop_v1_runs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1091,7 @@ func (x *WaitingOn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingOn.ProtoReflect.Descriptor instead.
 func (*WaitingOn) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_runs_proto_rawDescGZIP(), []int{4}
+	return file_agentloop_v1_runs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WaitingOn) GetKind() WaitKind {
@@ -1084,7 +1202,7 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x05usage\x18\x06 \x01(\v2\x13.agentloop.v1.UsageR\x05usage\x124\n" +
 	"\apending\x18\a \x03(\v2\x1a.agentloop.v1.HumanRequestR\apending\x12\x19\n" +
 	"\blast_seq\x18\b \x01(\x04R\alastSeq\x128\n" +
-	"\tdurations\x18\t \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\"\x9e\a\n" +
+	"\tdurations\x18\t \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\"\xb8\a\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -1113,7 +1231,21 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\apending\x18\x10 \x03(\v2\x1a.agentloop.v1.HumanRequestR\apending\x12B\n" +
 	"\x0ftool_calls_open\x18\x11 \x03(\v2\x1a.agentloop.v1.ToolCallViewR\rtoolCallsOpen\x128\n" +
 	"\tdurations\x18\x12 \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\x12%\n" +
-	"\x0equeue_position\x18\x13 \x01(\rR\rqueuePosition\x1a9\n" +
+	"\x0equeue_position\x18\x13 \x01(\rR\rqueuePosition\x12\x18\n" +
+	"\apreview\x18\x17 \x01(\tR\apreview\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9f\x03\n" +
+	"\tRunFilter\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x123\n" +
+	"\bstatuses\x18\x02 \x03(\x0e2\x17.agentloop.v1.RunStatusR\bstatuses\x12;\n" +
+	"\x06labels\x18\x03 \x03(\v2#.agentloop.v1.RunFilter.LabelsEntryR\x06labels\x12\x16\n" +
+	"\x06agents\x18\x04 \x03(\tR\x06agents\x12\x16\n" +
+	"\x06models\x18\x05 \x03(\tR\x06models\x12?\n" +
+	"\rcreated_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
+	"\x0ecreated_before\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x12\n" +
+	"\x04text\x18\b \x01(\tR\x04text\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdc\x01\n" +
@@ -1170,7 +1302,7 @@ func file_agentloop_v1_runs_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_runs_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agentloop_v1_runs_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_agentloop_v1_runs_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_agentloop_v1_runs_proto_goTypes = []any{
 	(DisconnectPolicy)(0),         // 0: agentloop.v1.DisconnectPolicy
 	(BusySessionPolicy)(0),        // 1: agentloop.v1.BusySessionPolicy
@@ -1178,71 +1310,77 @@ var file_agentloop_v1_runs_proto_goTypes = []any{
 	(*RunInput)(nil),              // 3: agentloop.v1.RunInput
 	(*RunResult)(nil),             // 4: agentloop.v1.RunResult
 	(*Run)(nil),                   // 5: agentloop.v1.Run
-	(*ToolCallView)(nil),          // 6: agentloop.v1.ToolCallView
-	(*WaitingOn)(nil),             // 7: agentloop.v1.WaitingOn
-	nil,                           // 8: agentloop.v1.RunInput.LabelsEntry
-	nil,                           // 9: agentloop.v1.RunInput.EnvironmentEntry
-	nil,                           // 10: agentloop.v1.Run.LabelsEntry
-	(*Message)(nil),               // 11: agentloop.v1.Message
-	(*ToolNames)(nil),             // 12: agentloop.v1.ToolNames
-	(*ToolPolicy)(nil),            // 13: agentloop.v1.ToolPolicy
-	(*LoopLimits)(nil),            // 14: agentloop.v1.LoopLimits
-	(*ModelOptions)(nil),          // 15: agentloop.v1.ModelOptions
-	(*RetryPolicy)(nil),           // 16: agentloop.v1.RetryPolicy
-	(*InstructionFile)(nil),       // 17: agentloop.v1.InstructionFile
-	(*ContextPolicy)(nil),         // 18: agentloop.v1.ContextPolicy
-	(*Names)(nil),                 // 19: agentloop.v1.Names
-	(RunStatus)(0),                // 20: agentloop.v1.RunStatus
-	(*RunError)(nil),              // 21: agentloop.v1.RunError
-	(*Usage)(nil),                 // 22: agentloop.v1.Usage
-	(*HumanRequest)(nil),          // 23: agentloop.v1.HumanRequest
-	(*RunDurations)(nil),          // 24: agentloop.v1.RunDurations
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
-	(ToolCallState)(0),            // 26: agentloop.v1.ToolCallState
+	(*RunFilter)(nil),             // 6: agentloop.v1.RunFilter
+	(*ToolCallView)(nil),          // 7: agentloop.v1.ToolCallView
+	(*WaitingOn)(nil),             // 8: agentloop.v1.WaitingOn
+	nil,                           // 9: agentloop.v1.RunInput.LabelsEntry
+	nil,                           // 10: agentloop.v1.RunInput.EnvironmentEntry
+	nil,                           // 11: agentloop.v1.Run.LabelsEntry
+	nil,                           // 12: agentloop.v1.RunFilter.LabelsEntry
+	(*Message)(nil),               // 13: agentloop.v1.Message
+	(*ToolNames)(nil),             // 14: agentloop.v1.ToolNames
+	(*ToolPolicy)(nil),            // 15: agentloop.v1.ToolPolicy
+	(*LoopLimits)(nil),            // 16: agentloop.v1.LoopLimits
+	(*ModelOptions)(nil),          // 17: agentloop.v1.ModelOptions
+	(*RetryPolicy)(nil),           // 18: agentloop.v1.RetryPolicy
+	(*InstructionFile)(nil),       // 19: agentloop.v1.InstructionFile
+	(*ContextPolicy)(nil),         // 20: agentloop.v1.ContextPolicy
+	(*Names)(nil),                 // 21: agentloop.v1.Names
+	(RunStatus)(0),                // 22: agentloop.v1.RunStatus
+	(*RunError)(nil),              // 23: agentloop.v1.RunError
+	(*Usage)(nil),                 // 24: agentloop.v1.Usage
+	(*HumanRequest)(nil),          // 25: agentloop.v1.HumanRequest
+	(*RunDurations)(nil),          // 26: agentloop.v1.RunDurations
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(ToolCallState)(0),            // 28: agentloop.v1.ToolCallState
 }
 var file_agentloop_v1_runs_proto_depIdxs = []int32{
-	11, // 0: agentloop.v1.RunInput.input_messages:type_name -> agentloop.v1.Message
-	12, // 1: agentloop.v1.RunInput.allowed_tools:type_name -> agentloop.v1.ToolNames
-	13, // 2: agentloop.v1.RunInput.tool_policy:type_name -> agentloop.v1.ToolPolicy
-	14, // 3: agentloop.v1.RunInput.loop_limits:type_name -> agentloop.v1.LoopLimits
-	15, // 4: agentloop.v1.RunInput.model_options:type_name -> agentloop.v1.ModelOptions
-	16, // 5: agentloop.v1.RunInput.retry_policy:type_name -> agentloop.v1.RetryPolicy
+	13, // 0: agentloop.v1.RunInput.input_messages:type_name -> agentloop.v1.Message
+	14, // 1: agentloop.v1.RunInput.allowed_tools:type_name -> agentloop.v1.ToolNames
+	15, // 2: agentloop.v1.RunInput.tool_policy:type_name -> agentloop.v1.ToolPolicy
+	16, // 3: agentloop.v1.RunInput.loop_limits:type_name -> agentloop.v1.LoopLimits
+	17, // 4: agentloop.v1.RunInput.model_options:type_name -> agentloop.v1.ModelOptions
+	18, // 5: agentloop.v1.RunInput.retry_policy:type_name -> agentloop.v1.RetryPolicy
 	0,  // 6: agentloop.v1.RunInput.on_disconnect:type_name -> agentloop.v1.DisconnectPolicy
 	1,  // 7: agentloop.v1.RunInput.on_busy_session:type_name -> agentloop.v1.BusySessionPolicy
-	8,  // 8: agentloop.v1.RunInput.labels:type_name -> agentloop.v1.RunInput.LabelsEntry
-	17, // 9: agentloop.v1.RunInput.instruction_files:type_name -> agentloop.v1.InstructionFile
-	9,  // 10: agentloop.v1.RunInput.environment:type_name -> agentloop.v1.RunInput.EnvironmentEntry
-	18, // 11: agentloop.v1.RunInput.context_policy:type_name -> agentloop.v1.ContextPolicy
-	19, // 12: agentloop.v1.RunInput.hooks:type_name -> agentloop.v1.Names
-	19, // 13: agentloop.v1.RunInput.context_sources:type_name -> agentloop.v1.Names
-	20, // 14: agentloop.v1.RunResult.status:type_name -> agentloop.v1.RunStatus
-	11, // 15: agentloop.v1.RunResult.final_assistant_message:type_name -> agentloop.v1.Message
-	21, // 16: agentloop.v1.RunResult.last_error:type_name -> agentloop.v1.RunError
-	22, // 17: agentloop.v1.RunResult.usage:type_name -> agentloop.v1.Usage
-	23, // 18: agentloop.v1.RunResult.pending:type_name -> agentloop.v1.HumanRequest
-	24, // 19: agentloop.v1.RunResult.durations:type_name -> agentloop.v1.RunDurations
-	20, // 20: agentloop.v1.Run.status:type_name -> agentloop.v1.RunStatus
-	25, // 21: agentloop.v1.Run.created_at:type_name -> google.protobuf.Timestamp
-	25, // 22: agentloop.v1.Run.updated_at:type_name -> google.protobuf.Timestamp
-	21, // 23: agentloop.v1.Run.last_error:type_name -> agentloop.v1.RunError
-	22, // 24: agentloop.v1.Run.usage:type_name -> agentloop.v1.Usage
-	10, // 25: agentloop.v1.Run.labels:type_name -> agentloop.v1.Run.LabelsEntry
-	11, // 26: agentloop.v1.Run.final_assistant_message:type_name -> agentloop.v1.Message
-	7,  // 27: agentloop.v1.Run.waiting_on:type_name -> agentloop.v1.WaitingOn
-	23, // 28: agentloop.v1.Run.pending:type_name -> agentloop.v1.HumanRequest
-	6,  // 29: agentloop.v1.Run.tool_calls_open:type_name -> agentloop.v1.ToolCallView
-	24, // 30: agentloop.v1.Run.durations:type_name -> agentloop.v1.RunDurations
-	26, // 31: agentloop.v1.ToolCallView.state:type_name -> agentloop.v1.ToolCallState
-	25, // 32: agentloop.v1.ToolCallView.started_at:type_name -> google.protobuf.Timestamp
-	2,  // 33: agentloop.v1.WaitingOn.kind:type_name -> agentloop.v1.WaitKind
-	25, // 34: agentloop.v1.WaitingOn.since:type_name -> google.protobuf.Timestamp
-	25, // 35: agentloop.v1.WaitingOn.next_at:type_name -> google.protobuf.Timestamp
-	21, // 36: agentloop.v1.WaitingOn.last_error:type_name -> agentloop.v1.RunError
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	9,  // 8: agentloop.v1.RunInput.labels:type_name -> agentloop.v1.RunInput.LabelsEntry
+	19, // 9: agentloop.v1.RunInput.instruction_files:type_name -> agentloop.v1.InstructionFile
+	10, // 10: agentloop.v1.RunInput.environment:type_name -> agentloop.v1.RunInput.EnvironmentEntry
+	20, // 11: agentloop.v1.RunInput.context_policy:type_name -> agentloop.v1.ContextPolicy
+	21, // 12: agentloop.v1.RunInput.hooks:type_name -> agentloop.v1.Names
+	21, // 13: agentloop.v1.RunInput.context_sources:type_name -> agentloop.v1.Names
+	22, // 14: agentloop.v1.RunResult.status:type_name -> agentloop.v1.RunStatus
+	13, // 15: agentloop.v1.RunResult.final_assistant_message:type_name -> agentloop.v1.Message
+	23, // 16: agentloop.v1.RunResult.last_error:type_name -> agentloop.v1.RunError
+	24, // 17: agentloop.v1.RunResult.usage:type_name -> agentloop.v1.Usage
+	25, // 18: agentloop.v1.RunResult.pending:type_name -> agentloop.v1.HumanRequest
+	26, // 19: agentloop.v1.RunResult.durations:type_name -> agentloop.v1.RunDurations
+	22, // 20: agentloop.v1.Run.status:type_name -> agentloop.v1.RunStatus
+	27, // 21: agentloop.v1.Run.created_at:type_name -> google.protobuf.Timestamp
+	27, // 22: agentloop.v1.Run.updated_at:type_name -> google.protobuf.Timestamp
+	23, // 23: agentloop.v1.Run.last_error:type_name -> agentloop.v1.RunError
+	24, // 24: agentloop.v1.Run.usage:type_name -> agentloop.v1.Usage
+	11, // 25: agentloop.v1.Run.labels:type_name -> agentloop.v1.Run.LabelsEntry
+	13, // 26: agentloop.v1.Run.final_assistant_message:type_name -> agentloop.v1.Message
+	8,  // 27: agentloop.v1.Run.waiting_on:type_name -> agentloop.v1.WaitingOn
+	25, // 28: agentloop.v1.Run.pending:type_name -> agentloop.v1.HumanRequest
+	7,  // 29: agentloop.v1.Run.tool_calls_open:type_name -> agentloop.v1.ToolCallView
+	26, // 30: agentloop.v1.Run.durations:type_name -> agentloop.v1.RunDurations
+	22, // 31: agentloop.v1.RunFilter.statuses:type_name -> agentloop.v1.RunStatus
+	12, // 32: agentloop.v1.RunFilter.labels:type_name -> agentloop.v1.RunFilter.LabelsEntry
+	27, // 33: agentloop.v1.RunFilter.created_after:type_name -> google.protobuf.Timestamp
+	27, // 34: agentloop.v1.RunFilter.created_before:type_name -> google.protobuf.Timestamp
+	28, // 35: agentloop.v1.ToolCallView.state:type_name -> agentloop.v1.ToolCallState
+	27, // 36: agentloop.v1.ToolCallView.started_at:type_name -> google.protobuf.Timestamp
+	2,  // 37: agentloop.v1.WaitingOn.kind:type_name -> agentloop.v1.WaitKind
+	27, // 38: agentloop.v1.WaitingOn.since:type_name -> google.protobuf.Timestamp
+	27, // 39: agentloop.v1.WaitingOn.next_at:type_name -> google.protobuf.Timestamp
+	23, // 40: agentloop.v1.WaitingOn.last_error:type_name -> agentloop.v1.RunError
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_runs_proto_init() }
@@ -1258,7 +1396,7 @@ func file_agentloop_v1_runs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_runs_proto_rawDesc), len(file_agentloop_v1_runs_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -83,7 +83,7 @@ impl Engine {
         let tenant = TenantId::local();
         let mut after = None;
         loop {
-            let filter = RunFilter { session: None, statuses: vec![RunStatus::Paused] };
+            let filter = RunFilter { statuses: vec![RunStatus::Paused], ..RunFilter::default() };
             let page = PageRequest { size: PAUSED_PER_PAGE, after: after.clone() };
             let page = match self.store().runs(&tenant, filter, page).await {
                 Ok(page) => page,

@@ -249,9 +249,16 @@ impl Engine {
 
     /// The queue numbers of the session's queued runs, in no order.
     async fn queue(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<u64>, StoreError> {
-        let filter = RunFilter { session: Some(session.clone()), statuses: vec![RunStatus::Queued] };
-        let page = PageRequest { size: 1_000, after: None };
-        let found = self.store().runs(tenant, filter, page).await?;
-        Ok(found.rows.into_iter().filter_map(|row| row.queue_no).collect())
+        let (session, statuses) = (Some(session.clone()), vec![RunStatus::Queued]);
+        let filter = RunFilter { session, statuses, ..RunFilter::default() };
+        let (mut queue, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.store().runs(tenant, filter.clone(), PageRequest { size: 1_000, after }).await?;
+            queue.extend(page.rows.into_iter().filter_map(|row| row.queue_no));
+            after = page.next;
+            if after.is_none() {
+                return Ok(queue);
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
-use agentloop_core::message::SharedMessage;
+use agentloop_core::message::{SharedMessage, preview};
 use agentloop_core::run::input::{Input, Start};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::tool::Digest;
@@ -378,6 +378,7 @@ pub(in crate::engine) fn create_run(request: &StartRequest) -> CreateRun {
         agent: request.spec.agent.clone(),
         model: request.spec.model.clone(),
         labels,
+        preview: preview(request.messages.iter().map(|message| &**message)),
         interrupts: request.on_busy == OnBusy::Interrupt,
     }
 }

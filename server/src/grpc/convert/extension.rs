@@ -228,6 +228,7 @@ fn run_view(context: &RunContext) -> Option<RunView> {
         agent: state.spec().agent.clone(),
         model: state.spec().model.clone(),
         labels: state.spec().labels.clone(),
+        preview: String::new(),
         created_at: state.started_at(),
         updated_at: state.updated_at(),
         last_seq: state.seq(),

@@ -56,6 +56,18 @@ fn kind(kind: QuestionKind) -> wire::HumanRequestKind {
     }
 }
 
+/// Parses a kind of question from a request; `None` if it is unspecified or unknown.
+#[must_use]
+pub fn kind_of(wire: i32) -> Option<QuestionKind> {
+    match wire::HumanRequestKind::try_from(wire).ok()? {
+        wire::HumanRequestKind::Unspecified => None,
+        wire::HumanRequestKind::Approve => Some(QuestionKind::Approve),
+        wire::HumanRequestKind::InDoubt => Some(QuestionKind::InDoubt),
+        wire::HumanRequestKind::Prompt => Some(QuestionKind::Prompt),
+        wire::HumanRequestKind::Select => Some(QuestionKind::Select),
+    }
+}
+
 fn text(question: &Question) -> String {
     match question.kind {
         QuestionKind::Approve => format!("May {} run with these arguments?", question.tool),

@@ -3,6 +3,7 @@
 mod context;
 pub mod event;
 pub(crate) mod extension;
+pub mod filter;
 pub(crate) mod host;
 pub mod human;
 pub mod input;

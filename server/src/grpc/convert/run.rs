@@ -32,6 +32,7 @@ pub fn row(row: &RunRow) -> wire::Run {
         iterations: row.summary.iterations,
         tool_calls: row.summary.tool_calls,
         labels: row.labels.clone(),
+        preview: row.preview.clone(),
         final_assistant_message: None,
         waiting_on: None,
         pending: Vec::new(),

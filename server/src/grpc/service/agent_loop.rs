@@ -22,12 +22,11 @@ use crate::engine::{Engine, STRATEGIES, StartRequest, Started};
 use crate::grpc::convert::event::{EventConverter, is_last, is_shown};
 use crate::grpc::convert::input::{Agents, RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
-use crate::grpc::convert::{human, instruction, run, short};
+use crate::grpc::convert::{filter, human, instruction, run, short};
 use crate::grpc::edge::disconnect::AbortOnDrop;
 use crate::grpc::edge::page::{fit_page, page_request, tenant, traceparent};
 use crate::grpc::status::{Violations, id_reused, model_not_configured, no_such_agent};
 use crate::model::Models;
-use crate::store::{RequestFilter, RunFilter};
 
 /// Serves `agentloop.v1.AgentLoop` for one engine.
 pub struct AgentLoopService {
@@ -360,18 +359,11 @@ impl AgentLoop for AgentLoopService {
         request: Request<wire::ListRunsRequest>,
     ) -> Result<Response<wire::ListRunsResponse>, Status> {
         let tenant = tenant(&request);
-        let message = request.into_inner();
-        let session = optional("session_id", message.session_id, SessionId::parse)?;
-        let mut bad = Violations::default();
-        let statuses = message.statuses.iter().enumerate().filter_map(|(at, status)| {
-            let known = run::status_of(*status).ok_or("is not a status");
-            bad.take(&format!("statuses[{at}]"), known)
-        });
-        let statuses = statuses.collect();
-        bad.check()?;
-        let filter = RunFilter { session, statuses };
+        let mut message = request.into_inner();
+        let filter = filter::runs(&mut message)?;
         let page = page_request(message.page_size, message.page_token)?;
-        let (store, tenant, filter) = (self.engine.store(), &tenant, &filter);
+        let Some(filter) = &filter else { return Ok(Response::new(wire::ListRunsResponse::default())) };
+        let (store, tenant) = (self.engine.store(), &tenant);
         fit_page(page, |page| async move {
             let page = store.runs(tenant, filter.clone(), page).await?;
             Ok(wire::ListRunsResponse {
@@ -387,11 +379,8 @@ impl AgentLoop for AgentLoopService {
         request: Request<wire::ListPendingRequest>,
     ) -> Result<Response<wire::ListPendingResponse>, Status> {
         let tenant = tenant(&request);
-        let message = request.into_inner();
-        let filter = RequestFilter {
-            session: optional("session_id", message.session_id, SessionId::parse)?,
-            run: optional("run_id", message.run_id, RunId::parse)?,
-        };
+        let mut message = request.into_inner();
+        let filter = filter::pending(&mut message)?;
         let page = page_request(message.page_size, message.page_token)?;
         let (store, tenant, filter) = (self.engine.store(), &tenant, &filter);
         fit_page(page, |page| async move {

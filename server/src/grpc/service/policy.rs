@@ -168,7 +168,11 @@ impl PolicyChecker<'_> {
 
     /// The open approval requests whose calls the candidate rule matches.
     async fn matching(&self, check: &PolicyQuery, candidate: &PolicyRule) -> Result<Vec<RequestId>, Status> {
-        let filter = RequestFilter { session: check.session.clone(), run: check.run.clone() };
+        let filter = RequestFilter {
+            session: check.session.clone(),
+            run: check.run.clone(),
+            ..RequestFilter::default()
+        };
         let mut page = PageRequest { size: QUESTIONS_PAGE, after: None };
         let (mut seen, mut matching) = (0, Vec::new());
         loop {

@@ -20,11 +20,12 @@ use crate::model::Models;
 
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 8] = [
+const FEATURES: [&str; 9] = [
     "cancel_outcome",
     "damaged_entries",
     "host_instances",
     "memory_bounds",
+    "run_filters",
     "server_info",
     "time_left",
     "tool_terms",

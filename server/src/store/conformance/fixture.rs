@@ -111,6 +111,7 @@ impl Owner {
             agent: "default".to_owned(),
             model: "openai/gpt-5".to_owned(),
             labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+            preview: format!("Preview of {}", self.run),
             interrupts: false,
         });
         append.enter = Some(self.entry);

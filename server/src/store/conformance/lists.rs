@@ -7,7 +7,7 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::tool::{EffectClass, ToolDeclaration, ToolTerms};
 
 use super::fixture::*;
-use crate::store::{PageRequest, RequestFilter, RunFilter, Store, StoreError, ToolRow};
+use crate::store::{PageRequest, RequestFilter, RunFilter, Store, StoreError, TimeRange, ToolRow};
 
 fn first(size: u32) -> PageRequest {
     PageRequest { size, after: None }
@@ -53,7 +53,8 @@ pub async fn runs_are_filtered(store: Arc<dyn Store>) {
         }
     }
     let check = async |session_name: Option<&str>, statuses: &[RunStatus], expected: &[&str]| {
-        let filter = RunFilter { session: session_name.map(session), statuses: statuses.to_vec() };
+        let (session, statuses) = (session_name.map(session), statuses.to_vec());
+        let filter = RunFilter { session, statuses, ..RunFilter::default() };
         assert_eq!(all_runs(&store, filter.clone(), 1).await, expected, "{filter:?}");
     };
     check(Some("s"), &[], &["b", "a"]).await;
@@ -62,6 +63,58 @@ pub async fn runs_are_filtered(store: Arc<dyn Store>) {
     check(Some("t"), &[RunStatus::Completed], &["c"]).await;
     check(Some("t"), &[RunStatus::Aborted], &[]).await;
     check(Some("none"), &[], &[]).await;
+}
+
+pub async fn runs_are_filtered_by_what_was_asked(store: Arc<dyn Store>) {
+    for (name, at, agent, model, team, preview) in [
+        ("a", 1_000, "default", "fake/m", "blue", "A trip to Ærø"),
+        ("b", 2_000, "mail", "fake/m", "red", "100 % sure_thing"),
+        ("c", 3_000, "mail", "fake/n", "blue", "100 more"),
+    ] {
+        let mut owner = Owner::new(&store, name, name).at(at);
+        let mut append = owner.creation();
+        let create = append.create.as_mut().unwrap();
+        (create.agent, create.model, create.preview) = (agent.into(), model.into(), preview.into());
+        create.labels = [("team", team), ("it's \"odd\"", "$.a")].map(|(k, v)| (k.into(), v.into())).into();
+        owner.write(append).await.unwrap();
+    }
+    let any = RunFilter::default;
+    let labels = |pairs: &[(&str, &str)]| {
+        let labels = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        RunFilter { labels, ..any() }
+    };
+    let text = |text: &str| RunFilter { text: text.to_owned(), ..any() };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let created = |from: Option<u64>, before: Option<u64>| RunFilter {
+        created: TimeRange { from: from.map(Timestamp), before: before.map(Timestamp) },
+        ..any()
+    };
+    for (filter, expected) in [
+        (labels(&[("team", "blue")]), &["c", "a"][..]),
+        (labels(&[("team", "blue"), ("it's \"odd\"", "$.a")]), &["c", "a"]),
+        (labels(&[("team", "blue"), ("it's \"odd\"", "")]), &[]),
+        (labels(&[("nobody", "blue")]), &[]),
+        (RunFilter { agents: names(&["mail", "none"]), ..any() }, &["c", "b"]),
+        (RunFilter { models: names(&["fake/n"]), ..any() }, &["c"]),
+        (RunFilter { models: names(&["fake/n"]), agents: names(&["default"]), ..any() }, &[]),
+        (created(Some(2_000), None), &["c", "b"]),
+        (created(None, Some(2_000)), &["a"]),
+        (created(Some(2_000), Some(2_000)), &[]),
+        (text("ÆRØ"), &["a"]),
+        (text("trip TO"), &["a"]),
+        (text("%"), &["b"]),
+        (text("e_t"), &["b"]),
+        (text("100"), &["c", "b"]),
+        (text("\\"), &[]),
+        (text("b"), &["b"]),
+    ] {
+        for size in [1, 9] {
+            assert_eq!(all_runs(&store, filter.clone(), size).await, expected, "{filter:?}");
+        }
+        let rows = store.runs(&tenant(), any(), first(9)).await.unwrap().rows;
+        let matching = rows.iter().filter(|row| filter.matches(row)).map(|row| row.run.to_string());
+        assert_eq!(matching.collect::<Vec<_>>(), expected, "{filter:?}");
+    }
 }
 
 pub async fn sessions_are_listed_by_their_last_touch(store: Arc<dyn Store>) {

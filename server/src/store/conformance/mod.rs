@@ -83,11 +83,13 @@ macro_rules! conforms {
             a_fork_has_notes_on_what_it_shares
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged
+            questions_are_filtered_by_what_they_ask
             what_is_remembered_with_an_answer_is_found
             a_forgotten_rule_is_gone
             rules_of_a_session_go_with_it
             runs_are_listed_newest_first
             runs_are_filtered
+            runs_are_filtered_by_what_was_asked
             sessions_are_listed_by_their_last_touch
             a_token_of_nobody_is_refused
             a_page_has_bounds

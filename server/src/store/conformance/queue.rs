@@ -268,7 +268,8 @@ pub async fn the_heads_of_all_queues_are_found(store: Arc<dyn Store>) {
     check(&["c", "q", "z"]).await;
     assert_eq!(next(&store, "s").await, Some(run("q")));
 
-    let filter = RunFilter { session: Some(session("s")), statuses: vec![RunStatus::Queued] };
+    let filter =
+        RunFilter { session: Some(session("s")), statuses: vec![RunStatus::Queued], ..RunFilter::default() };
     let page = PageRequest { size: 9, after: None };
     let found = store.runs(&tenant(), filter, page).await.unwrap().rows;
     let mut places: Vec<_> = found.into_iter().map(|row| (row.queue_no, row.run.to_string())).collect();

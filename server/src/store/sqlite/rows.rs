@@ -104,6 +104,7 @@ pub(in crate::store::sqlite) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
         agent: row.try_get("agent")?,
         model: row.try_get("model")?,
         labels: json(row, "labels")?,
+        preview: row.try_get("preview")?,
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         last_seq: seq(row, "last_seq")?,

@@ -154,6 +154,7 @@ fn new_row(
         agent: create.agent,
         model: create.model,
         labels: create.labels,
+        preview: create.preview,
         created_at,
         updated_at: created_at,
         last_seq: Seq(0),

@@ -129,8 +129,7 @@ impl Tables {
         let begin = begin(page, RunId::parse)?;
         let ours = self.runs.iter().filter(|(key, _)| key.tenant == *tenant).map(|(_, run)| &run.row);
         let mut rows: Vec<RunRow> = ours
-            .filter(|row| filter.session.as_ref().is_none_or(|session| row.session == *session))
-            .filter(|row| filter.statuses.is_empty() || filter.statuses.contains(&row.summary.status))
+            .filter(|row| filter.matches(row))
             .filter(|row| {
                 begin
                     .as_ref()
@@ -170,8 +169,7 @@ impl Tables {
         let ours = self.requests.iter().filter(|((of, _), _)| of == tenant).map(|(_, row)| row);
         let mut rows: Vec<RequestRow> = ours
             .filter(|row| row.answer.is_none())
-            .filter(|row| filter.session.as_ref().is_none_or(|session| row.session == *session))
-            .filter(|row| filter.run.as_ref().is_none_or(|run| row.run == *run))
+            .filter(|row| self.run(tenant, &row.run).is_some_and(|run| filter.matches(row, &run.row)))
             .filter(|row| {
                 let place = (row.question.asked_at.0, row.question.request.as_str());
                 begin.as_ref().is_none_or(|(at, id)| place > (*at, id.as_str()))

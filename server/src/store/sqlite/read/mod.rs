@@ -1,5 +1,6 @@
 //! Queries. Each takes a reading connection, and sees every write that was answered before it began.
 
+mod filter;
 mod jobs;
 mod queue;
 mod requests;
@@ -22,7 +23,7 @@ pub(super) use self::{
     queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
     requests::{REQUESTS, SIZES, pending_query, request_query},
     rules::{RULES, RULES_FOR_RUN},
-    runs::{DUE, RECORDS, STRETCH, UNFINISHED, UNVERIFIED, runs_query},
+    runs::{DUE, RECORDS, STRETCH, UNFINISHED, UNVERIFIED, runs_floor_query, runs_query},
     search::SEARCH,
     sessions::{ENTRIES, sessions_query},
 };

@@ -6,13 +6,16 @@ use agentloop_core::run::event::Event;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
-use super::{after, one, rows};
+use super::{after, filter, one, rows};
 use crate::store::codec::{self, StoredEvent, int};
 use crate::store::page::{self, Cursor};
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
 /// Bytes of events after which a page of questions takes no further one. Half of the limit leaves room for a large last one.
 const PAGE_BYTES: usize = PAGE_BYTES_MAX / 2;
+
+/// Stretches of the list of questions that are read for one page, at most, while a filter leaves nothing of them.
+const STRETCHES_MAX: u32 = 16;
 
 /// Sizes of questions. SQLite knows the size of an event without reading it.
 pub(in crate::store::sqlite) const SIZES: &str = "SELECT octet_length(asked.payload) AS size";
@@ -63,17 +66,24 @@ pub(in crate::store::sqlite) async fn pending(
     filter: &RequestFilter,
     page: &PageRequest,
 ) -> Result<Page<RequestRow>, StoreError> {
-    let begin = page::begin(page, |id| RequestId::parse(id))?;
+    let mut begin = page::begin(page, |id| RequestId::parse(id))?;
     let size = page::size(page);
-    let (stored, more) = read_pending(db, tenant, filter, begin, size)
-        .await
-        .map_err(|error| rows::failure(format_args!("questions of {tenant}"), &error))?;
-    let found: Vec<_> =
-        stored.into_iter().map(|stored| question(tenant, stored)).collect::<Result<_, _>>()?;
-    Ok(page::of(found, more, |row| Cursor {
-        key: int(row.question.asked_at.0),
-        id: row.question.request.to_string(),
-    }))
+    let cursor =
+        |row: &RequestRow| Cursor { key: int(row.question.asked_at.0), id: row.question.request.to_string() };
+    for tried in 1.. {
+        let (stored, more) = read_pending(db, tenant, filter, begin.clone(), size)
+            .await
+            .map_err(|error| rows::failure(format_args!("questions of {tenant}"), &error))?;
+        let found: Vec<_> =
+            stored.into_iter().map(|stored| question(tenant, stored)).collect::<Result<_, _>>()?;
+        let mut page = page::of(found, more, cursor);
+        begin = page.rows.last().map(cursor);
+        page.rows.retain(|row| filter.matches_content(&row.question));
+        if !page.rows.is_empty() || page.next.is_none() || tried == STRETCHES_MAX {
+            return Ok(page);
+        }
+    }
+    unreachable!("the last stretch is returned")
 }
 
 /// The open questions that fit, and whether there are more. Both queries see the same state.
@@ -119,6 +129,10 @@ pub(in crate::store::sqlite) fn pending_query(
     if let Some(session) = &filter.session {
         query.push(" AND s.session_id = ").push_bind(session.as_str());
     }
+    filter::one_of(&mut query, "r.agent", filter.agents.iter().cloned());
+    filter::one_of(&mut query, "r.model", filter.models.iter().cloned());
+    filter::times(&mut query, "q.asked_at", &filter.asked);
+    filter::labels(&mut query, "r.labels", &filter.labels);
     after(&mut query, " AND (q.asked_at, r.run_id || ':' || q.question) > (", begin);
     query.push(" ORDER BY q.asked_at, r.run_id || ':' || q.question LIMIT ").push_bind(limit);
     query

@@ -1,15 +1,15 @@
 //! Queries for runs and their journals.
 
-use agentloop_core::id::{RunId, RunKey, Seq, TenantId};
+use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
 
-use super::{after, all, one, rows};
+use super::{after, all, filter, one, rows};
 use crate::store::codec::{self, int};
 use crate::store::page::{self, Cursor};
-use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError, Stretch, StretchMax};
+use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError, Stretch, StretchMax, TimeRange};
 
 pub(in crate::store::sqlite) const UNFINISHED: &str = "
     SELECT tenant, run_id FROM runs INDEXED BY runs_unfinished
@@ -144,6 +144,11 @@ pub(in crate::store::sqlite) async fn journal(
     Ok(found)
 }
 
+/// Runs that are looked at for one page, at most. Among them may be few that a filter leaves.
+const EXAMINED_MAX: u32 = 20_000;
+/// Comes before every id.
+const FIRST_ID: &str = "-";
+
 /// A page of runs.
 pub(in crate::store::sqlite) async fn runs(
     db: &SqlitePool,
@@ -153,34 +158,84 @@ pub(in crate::store::sqlite) async fn runs(
 ) -> Result<Page<RunRow>, StoreError> {
     let begin = page::begin(page, |id| RunId::parse(id))?;
     let size = page::size(page);
-    let mut query = runs_query(tenant, filter, begin, size);
-    let found = all(db, query.build(), rows::run).await;
-    let found = found.map_err(|error| rows::failure(format_args!("runs of {tenant}"), &error))?;
-    Ok(page::cut(found, size, |row| Cursor { key: int(row.created_at.0), id: row.run.to_string() }))
+    let failure = |error: Error| rows::failure(format_args!("runs of {tenant}"), &error);
+    let floor = match filter.looks_at_rows() {
+        true => runs_floor(db, tenant, filter, begin.as_ref()).await.map_err(failure)?,
+        false => None,
+    };
+    let mut query = runs_query(tenant, filter, begin, floor, size);
+    let found = all(db, query.build(), rows::run).await.map_err(failure)?;
+    let mut page =
+        page::cut(found, size, |row| Cursor { key: int(row.created_at.0), id: row.run.to_string() });
+    if page.next.is_none() {
+        page.next = floor.map(|at| Cursor { key: int(at.0), id: FIRST_ID.to_owned() }.token());
+    }
+    page.rows.retain(|row| filter.matches_text(row));
+    Ok(page)
 }
 
+/// The time of the last run that a page looks at; `None` if it looks at all that are left.
+async fn runs_floor(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    filter: &RunFilter,
+    begin: Option<&Cursor>,
+) -> Result<Option<Timestamp>, Error> {
+    let mut query = runs_floor_query(tenant, filter, begin);
+    one(db, query.build(), |row| rows::time(row, "created_at")).await
+}
+
+/// Reads an index alone.
+pub(in crate::store::sqlite) fn runs_floor_query(
+    tenant: &TenantId,
+    filter: &RunFilter,
+    begin: Option<&Cursor>,
+) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new("SELECT r.created_at FROM runs AS r WHERE ");
+    match &filter.session {
+        Some(session) => of_session(&mut query, tenant, session),
+        None => query.push("r.tenant = ").push_bind(tenant.as_str()),
+    };
+    filter::times(&mut query, "r.created_at", &filter.created);
+    if let Some(begin) = begin {
+        let is_after_all_of_its_time = begin.id == FIRST_ID;
+        query.push(if is_after_all_of_its_time { " AND r.created_at < " } else { " AND r.created_at <= " });
+        query.push_bind(begin.key);
+    }
+    query.push(" ORDER BY r.created_at DESC LIMIT 1 OFFSET ").push_bind(EXAMINED_MAX);
+    query
+}
+
+/// Adds the condition that a run is of this session.
+fn of_session<'q>(
+    query: &'q mut QueryBuilder<Sqlite>,
+    tenant: &TenantId,
+    session: &SessionId,
+) -> &'q mut QueryBuilder<Sqlite> {
+    query.push("r.session_no = (SELECT session_no FROM sessions WHERE tenant = ").push_bind(tenant.as_str());
+    query.push(" AND session_id = ").push_bind(session.as_str()).push(")")
+}
+
+/// A query for a page of runs. Those before `floor` are not looked at.
 pub(in crate::store::sqlite) fn runs_query(
     tenant: &TenantId,
     filter: &RunFilter,
     begin: Option<Cursor>,
+    floor: Option<Timestamp>,
     size: u32,
 ) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(RUNS);
     query.push_bind(tenant.as_str());
     if let Some(session) = &filter.session {
-        query
-            .push(" AND r.session_no = (SELECT session_no FROM sessions WHERE tenant = ")
-            .push_bind(tenant.as_str());
-        query.push(" AND session_id = ").push_bind(session.as_str()).push(")");
+        of_session(query.push(" AND "), tenant, session);
     }
-    if !filter.statuses.is_empty() {
-        query.push(" AND r.status IN (");
-        let mut statuses = query.separated(", ");
-        for status in &filter.statuses {
-            statuses.push_bind(i64::from(status.code()));
-        }
-        query.push(")");
-    }
+    filter::one_of(&mut query, "r.status", filter.statuses.iter().map(|status| i64::from(status.code())));
+    filter::one_of(&mut query, "r.agent", filter.agents.iter().cloned());
+    filter::one_of(&mut query, "r.model", filter.models.iter().cloned());
+    let from = filter.created.from.max(floor);
+    filter::times(&mut query, "r.created_at", &TimeRange { from, ..filter.created });
+    filter::labels(&mut query, "r.labels", &filter.labels);
+    filter::text(&mut query, &["r.run_id", "r.preview"], &filter.text);
     after(&mut query, " AND (r.created_at, r.run_id) < (", begin);
     query.push(" ORDER BY r.created_at DESC, r.run_id DESC LIMIT ").push_bind(size + 1);
     query

@@ -3,6 +3,7 @@
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::*;
+use crate::store::TimeRange;
 use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::page::Cursor;
 use crate::store::sqlite::{index, read, write::append, write::jobs, write::sessions};
@@ -24,6 +25,7 @@ async fn check(store: &SqliteStore, sql: &str, index: &str) {
         // Rows of a stretch have a limit.
         let bounded = [
             "SCAN j VIRTUAL",
+            "SCAN j EXISTS VIRTUAL",
             "SCAN 2-ROW VALUES CLAUSE",
             "SCAN v",
             "SCAN CONSTANT",
@@ -46,14 +48,23 @@ async fn no_query_reads_a_whole_table() {
     let store = SqliteStore::in_memory().await.unwrap();
     let cursor = || Some(Cursor { key: 1, id: "r".to_owned() });
     let of_session = RunFilter { session: Some(session("s")), ..RunFilter::default() };
-    let runs = |filter: &RunFilter| read::runs_query(&tenant(), filter, cursor(), 9).into_string();
+    let runs = |filter: &RunFilter| read::runs_query(&tenant(), filter, cursor(), None, 9).into_string();
     let pending = |columns: &str, filter: &RequestFilter| {
         read::pending_query(columns, &tenant(), filter, cursor(), 9).into_string()
     };
-    let of_run = RequestFilter { run: Some(run("r")), session: None };
+    let of_run = RequestFilter { run: Some(run("r")), ..RequestFilter::default() };
 
     check(&store, &runs(&RunFilter::default()), "runs_by_creation").await;
     check(&store, &runs(&of_session), "runs_by_session").await;
+    let floor =
+        |filter: &RunFilter| read::runs_floor_query(&tenant(), filter, cursor().as_ref()).into_string();
+    check(&store, &floor(&RunFilter::default()), "USING COVERING INDEX runs_by_creation").await;
+    check(&store, &floor(&of_session), "USING COVERING INDEX runs_by_session").await;
+    let created = TimeRange { from: Some(Timestamp(1)), before: Some(Timestamp(9)) };
+    let labels = BTreeMap::from([("team".to_owned(), "blue".to_owned())]);
+    let (agents, text) = (vec!["a".to_owned()], "x".to_owned());
+    let by_row = RunFilter { created, labels, agents, text, ..RunFilter::default() };
+    check(&store, &runs(&by_row), "runs_by_creation").await;
     check(&store, read::UNFINISHED, "runs_unfinished").await;
     check(&store, read::DUE, "runs_due").await;
     check(&store, read::DUE_JOBS, "jobs_due").await;

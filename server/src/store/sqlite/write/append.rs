@@ -60,12 +60,13 @@ pub(in crate::store::sqlite) static INSERT_RUNS: BatchStatement = BatchStatement
     before: "
     INSERT INTO runs (run_no, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
                       tool_calls, updated_at, tenant, run_id, session_no, epoch, request_digest, agent, model, labels,
-                      created_at, spec_no)
+                      created_at, spec_no, preview)
     SELECT column1, column2, column3, column4, column5, column6, column7, column8, column9, column10,
            column11, column12, column13, column14, column15, column16, column17, column18, column19, column20,
-           column21, iif(column22 IS NULL, NULL, coalesce((SELECT spec_no FROM specs WHERE digest = column22), 0))
+           column21, iif(column22 IS NULL, NULL, coalesce((SELECT spec_no FROM specs WHERE digest = column22), 0)),
+           column23
     FROM ",
-    columns: 22,
+    columns: 23,
     after: " WHERE column1 IS NOT NULL",
     rows_per_append: 1,
 };
@@ -326,7 +327,7 @@ fn new_run(
     columns: [Value; 12],
     &RunCreation { create, spec, at }: &RunCreation<'_>,
     epoch: Epoch,
-) -> [Value; 22] {
+) -> [Value; 23] {
     let [
         no,
         last_seq,
@@ -364,6 +365,7 @@ fn new_run(
         text(&create.labels).into(),
         int(at.0).into(),
         spec.map(|spec| spec.digest.as_str().to_owned()).into(),
+        create.preview.clone().into(),
     ]
 }
 

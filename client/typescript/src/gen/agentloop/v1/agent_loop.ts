@@ -20,9 +20,10 @@ import {
   type ServiceError,
   type UntypedServiceImplementation,
 } from "@grpc/grpc-js";
+import { Timestamp } from "../../google/protobuf/timestamp.js";
 import { RunEvent } from "./events.js";
-import { Run, RunInput, RunResult } from "./runs.js";
-import { Decision, HumanRequest, Instruction, PolicyRule, RunStatus, Selection } from "./types.js";
+import { Run, RunFilter, RunInput, RunResult } from "./runs.js";
+import { Decision, HumanRequest, HumanRequestKind, Instruction, PolicyRule, RunStatus, Selection } from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
 
@@ -202,10 +203,15 @@ export interface ListRunsRequest {
   sessionId: string;
   /** Filter: only with one of these statuses; empty means all. */
   statuses: RunStatus[];
-  /** Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message. */
+  /**
+   * Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message, and may
+   * have few or none if few runs match: the list goes on as long as there is a `next_page_token`.
+   */
   pageSize: number;
   /** `next_page_token` of the page before; empty for the first page. */
   pageToken: string;
+  /** Only runs that match; absent means all. Combined with `session_id` and `statuses`. */
+  filter?: RunFilter | undefined;
 }
 
 /** Returns a page of runs. */
@@ -222,10 +228,44 @@ export interface ListPendingRequest {
   sessionId: string;
   /** Filter: only of this run; empty means all. */
   runId: string;
-  /** Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message. */
+  /**
+   * Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message, and may
+   * have few or none if few questions match: the list goes on as long as there is a `next_page_token`.
+   */
   pageSize: number;
   /** `next_page_token` of the page before; empty for the first page. */
   pageToken: string;
+  /** Only questions that match; absent means all. Combined with `session_id` and `run_id`. */
+  filter?: PendingFilter | undefined;
+}
+
+/** Which questions a list has. A question must match every field that is set. */
+export interface PendingFilter {
+  /** Only of these kinds; empty means all. */
+  kinds: HumanRequestKind[];
+  /** Only about calls of these tools; empty means all. At most 64. */
+  tools: string[];
+  /** Only of runs with all of these labels. At most 64. */
+  labels: { [key: string]: string };
+  /** Only of runs of these agents; empty means all. At most 64. */
+  agents: string[];
+  /** Only of runs of these models, `provider/model`; empty means all. At most 64. */
+  models: string[];
+  /** Asked at this time or later. */
+  createdAfter?:
+    | Date
+    | undefined;
+  /** Asked before this time. */
+  createdBefore?:
+    | Date
+    | undefined;
+  /** Only questions whose text, tool or arguments contain this, in any case. At most 256 bytes. */
+  text: string;
+}
+
+export interface PendingFilter_LabelsEntry {
+  key: string;
+  value: string;
 }
 
 /** Returns a page of open questions. */
@@ -1425,7 +1465,7 @@ export const GetRunResponse: MessageFns<GetRunResponse> = {
 };
 
 function createBaseListRunsRequest(): ListRunsRequest {
-  return { sessionId: "", statuses: [], pageSize: 0, pageToken: "" };
+  return { sessionId: "", statuses: [], pageSize: 0, pageToken: "", filter: undefined };
 }
 
 export const ListRunsRequest: MessageFns<ListRunsRequest> = {
@@ -1445,6 +1485,9 @@ export const ListRunsRequest: MessageFns<ListRunsRequest> = {
     }
     if (message.pageToken !== "") {
       writer.uint32(34).string(message.pageToken);
+    }
+    if (message.filter !== undefined) {
+      RunFilter.encode(message.filter, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -1504,6 +1547,14 @@ export const ListRunsRequest: MessageFns<ListRunsRequest> = {
             message.pageToken = reader.string();
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.filter = RunFilter.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1525,6 +1576,9 @@ export const ListRunsRequest: MessageFns<ListRunsRequest> = {
     message.statuses = object.statuses?.map((e) => e) || [];
     message.pageSize = object.pageSize ?? 0;
     message.pageToken = object.pageToken ?? "";
+    message.filter = (object.filter !== undefined && object.filter !== null)
+      ? RunFilter.fromPartial(object.filter)
+      : undefined;
     return message;
   },
 };
@@ -1597,7 +1651,7 @@ export const ListRunsResponse: MessageFns<ListRunsResponse> = {
 };
 
 function createBaseListPendingRequest(): ListPendingRequest {
-  return { sessionId: "", runId: "", pageSize: 0, pageToken: "" };
+  return { sessionId: "", runId: "", pageSize: 0, pageToken: "", filter: undefined };
 }
 
 export const ListPendingRequest: MessageFns<ListPendingRequest> = {
@@ -1613,6 +1667,9 @@ export const ListPendingRequest: MessageFns<ListPendingRequest> = {
     }
     if (message.pageToken !== "") {
       writer.uint32(34).string(message.pageToken);
+    }
+    if (message.filter !== undefined) {
+      PendingFilter.encode(message.filter, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -1662,6 +1719,14 @@ export const ListPendingRequest: MessageFns<ListPendingRequest> = {
             message.pageToken = reader.string();
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.filter = PendingFilter.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1683,6 +1748,249 @@ export const ListPendingRequest: MessageFns<ListPendingRequest> = {
     message.runId = object.runId ?? "";
     message.pageSize = object.pageSize ?? 0;
     message.pageToken = object.pageToken ?? "";
+    message.filter = (object.filter !== undefined && object.filter !== null)
+      ? PendingFilter.fromPartial(object.filter)
+      : undefined;
+    return message;
+  },
+};
+
+function createBasePendingFilter(): PendingFilter {
+  return {
+    kinds: [],
+    tools: [],
+    labels: {},
+    agents: [],
+    models: [],
+    createdAfter: undefined,
+    createdBefore: undefined,
+    text: "",
+  };
+}
+
+export const PendingFilter: MessageFns<PendingFilter> = {
+  encode(message: PendingFilter, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.kinds.length !== 0) {
+      writer.uint32(10).fork();
+      for (const v of message.kinds) {
+        writer.int32(v);
+      }
+      writer.join();
+    }
+    for (const v of message.tools) {
+      writer.uint32(18).string(v!);
+    }
+    globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
+      PendingFilter_LabelsEntry.encode({ key: key as any, value }, writer.uint32(26).fork()).join();
+    });
+    for (const v of message.agents) {
+      writer.uint32(34).string(v!);
+    }
+    for (const v of message.models) {
+      writer.uint32(42).string(v!);
+    }
+    if (message.createdAfter !== undefined) {
+      Timestamp.encode(toTimestamp(message.createdAfter), writer.uint32(50).fork()).join();
+    }
+    if (message.createdBefore !== undefined) {
+      Timestamp.encode(toTimestamp(message.createdBefore), writer.uint32(58).fork()).join();
+    }
+    if (message.text !== "") {
+      writer.uint32(66).string(message.text);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): PendingFilter {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePendingFilter();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag === 8) {
+              message.kinds.push(reader.int32() as any);
+
+              continue;
+            }
+
+            if (tag === 10) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.kinds.push(reader.int32() as any);
+              }
+
+              continue;
+            }
+
+            break;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.tools.push(reader.string());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            const entry3 = PendingFilter_LabelsEntry.decode(reader, reader.uint32());
+            if (entry3.value !== undefined) {
+              message.labels[entry3.key] = entry3.value;
+            }
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.agents.push(reader.string());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.models.push(reader.string());
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.createdAfter = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.createdBefore = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.text = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<PendingFilter>): PendingFilter {
+    return PendingFilter.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<PendingFilter>): PendingFilter {
+    const message = createBasePendingFilter();
+    message.kinds = object.kinds?.map((e) => e) || [];
+    message.tools = object.tools?.map((e) => e) || [];
+    message.labels = (globalThis.Object.entries(object.labels ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.agents = object.agents?.map((e) => e) || [];
+    message.models = object.models?.map((e) => e) || [];
+    message.createdAfter = object.createdAfter ?? undefined;
+    message.createdBefore = object.createdBefore ?? undefined;
+    message.text = object.text ?? "";
+    return message;
+  },
+};
+
+function createBasePendingFilter_LabelsEntry(): PendingFilter_LabelsEntry {
+  return { key: "", value: "" };
+}
+
+export const PendingFilter_LabelsEntry: MessageFns<PendingFilter_LabelsEntry> = {
+  encode(message: PendingFilter_LabelsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): PendingFilter_LabelsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePendingFilter_LabelsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<PendingFilter_LabelsEntry>): PendingFilter_LabelsEntry {
+    return PendingFilter_LabelsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<PendingFilter_LabelsEntry>): PendingFilter_LabelsEntry {
+    const message = createBasePendingFilter_LabelsEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
     return message;
   },
 };
@@ -2595,6 +2903,18 @@ export type DeepPartial<T> = T extends bigint ? string | number | bigint
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
+
+function toTimestamp(date: Date): Timestamp {
+  const seconds = BigInt(Math.trunc(date.getTime() / 1_000));
+  const nanos = (date.getTime() % 1_000) * 1_000_000;
+  return { seconds, nanos };
+}
+
+function fromTimestamp(t: Timestamp): Date {
+  let millis = (globalThis.Number(t.seconds.toString()) || 0) * 1_000;
+  millis += (t.nanos || 0) / 1_000_000;
+  return new globalThis.Date(millis);
+}
 
 export interface MessageFns<T> {
   encode(message: T, writer?: BinaryWriter): BinaryWriter;

@@ -284,9 +284,40 @@ export interface Run {
     | undefined;
   /** Place in its session's queue, from 1; 0 if it does not wait there. Only from `GetRun`. */
   queuePosition: number;
+  /** Beginning of the caller's first message, on one line, at most 200 characters. */
+  preview: string;
 }
 
 export interface Run_LabelsEntry {
+  key: string;
+  value: string;
+}
+
+/** Which runs a list has. A run must match every field that is set. */
+export interface RunFilter {
+  /** Only of this session; empty means all. */
+  sessionId: string;
+  /** Only with one of these statuses; empty means all. */
+  statuses: RunStatus[];
+  /** Only with all of these labels. At most 64. */
+  labels: { [key: string]: string };
+  /** Only of these agents; empty means all. At most 64. */
+  agents: string[];
+  /** Only of these models, `provider/model`; empty means all. At most 64. */
+  models: string[];
+  /** Created at this time or later. */
+  createdAfter?:
+    | Date
+    | undefined;
+  /** Created before this time. */
+  createdBefore?:
+    | Date
+    | undefined;
+  /** Only runs whose id or `preview` contains this, in any case. At most 256 bytes. */
+  text: string;
+}
+
+export interface RunFilter_LabelsEntry {
   key: string;
   value: string;
 }
@@ -1084,6 +1115,7 @@ function createBaseRun(): Run {
     toolCallsOpen: [],
     durations: undefined,
     queuePosition: 0,
+    preview: "",
   };
 }
 
@@ -1148,6 +1180,9 @@ export const Run: MessageFns<Run> = {
     }
     if (message.queuePosition !== 0) {
       writer.uint32(152).uint32(message.queuePosition);
+    }
+    if (message.preview !== "") {
+      writer.uint32(186).string(message.preview);
     }
     return writer;
   },
@@ -1320,6 +1355,14 @@ export const Run: MessageFns<Run> = {
             message.queuePosition = reader.uint32();
             continue;
           }
+          case 23: {
+            if (tag !== 186) {
+              break;
+            }
+
+            message.preview = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1373,6 +1416,7 @@ export const Run: MessageFns<Run> = {
       ? RunDurations.fromPartial(object.durations)
       : undefined;
     message.queuePosition = object.queuePosition ?? 0;
+    message.preview = object.preview ?? "";
     return message;
   },
 };
@@ -1438,6 +1482,246 @@ export const Run_LabelsEntry: MessageFns<Run_LabelsEntry> = {
   },
   fromPartial(object: DeepPartial<Run_LabelsEntry>): Run_LabelsEntry {
     const message = createBaseRun_LabelsEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
+    return message;
+  },
+};
+
+function createBaseRunFilter(): RunFilter {
+  return {
+    sessionId: "",
+    statuses: [],
+    labels: {},
+    agents: [],
+    models: [],
+    createdAfter: undefined,
+    createdBefore: undefined,
+    text: "",
+  };
+}
+
+export const RunFilter: MessageFns<RunFilter> = {
+  encode(message: RunFilter, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sessionId !== "") {
+      writer.uint32(10).string(message.sessionId);
+    }
+    if (message.statuses.length !== 0) {
+      writer.uint32(18).fork();
+      for (const v of message.statuses) {
+        writer.int32(v);
+      }
+      writer.join();
+    }
+    globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
+      RunFilter_LabelsEntry.encode({ key: key as any, value }, writer.uint32(26).fork()).join();
+    });
+    for (const v of message.agents) {
+      writer.uint32(34).string(v!);
+    }
+    for (const v of message.models) {
+      writer.uint32(42).string(v!);
+    }
+    if (message.createdAfter !== undefined) {
+      Timestamp.encode(toTimestamp(message.createdAfter), writer.uint32(50).fork()).join();
+    }
+    if (message.createdBefore !== undefined) {
+      Timestamp.encode(toTimestamp(message.createdBefore), writer.uint32(58).fork()).join();
+    }
+    if (message.text !== "") {
+      writer.uint32(66).string(message.text);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RunFilter {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRunFilter();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag === 16) {
+              message.statuses.push(reader.int32() as any);
+
+              continue;
+            }
+
+            if (tag === 18) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.statuses.push(reader.int32() as any);
+              }
+
+              continue;
+            }
+
+            break;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            const entry3 = RunFilter_LabelsEntry.decode(reader, reader.uint32());
+            if (entry3.value !== undefined) {
+              message.labels[entry3.key] = entry3.value;
+            }
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.agents.push(reader.string());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.models.push(reader.string());
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.createdAfter = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.createdBefore = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.text = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RunFilter>): RunFilter {
+    return RunFilter.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RunFilter>): RunFilter {
+    const message = createBaseRunFilter();
+    message.sessionId = object.sessionId ?? "";
+    message.statuses = object.statuses?.map((e) => e) || [];
+    message.labels = (globalThis.Object.entries(object.labels ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.agents = object.agents?.map((e) => e) || [];
+    message.models = object.models?.map((e) => e) || [];
+    message.createdAfter = object.createdAfter ?? undefined;
+    message.createdBefore = object.createdBefore ?? undefined;
+    message.text = object.text ?? "";
+    return message;
+  },
+};
+
+function createBaseRunFilter_LabelsEntry(): RunFilter_LabelsEntry {
+  return { key: "", value: "" };
+}
+
+export const RunFilter_LabelsEntry: MessageFns<RunFilter_LabelsEntry> = {
+  encode(message: RunFilter_LabelsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RunFilter_LabelsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRunFilter_LabelsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RunFilter_LabelsEntry>): RunFilter_LabelsEntry {
+    return RunFilter_LabelsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RunFilter_LabelsEntry>): RunFilter_LabelsEntry {
+    const message = createBaseRunFilter_LabelsEntry();
     message.key = object.key ?? "";
     message.value = object.value ?? "";
     return message;

@@ -1,0 +1,176 @@
+//! Conditions of lists, and the test whether a row meets them. A store may test them by queries of its own that give the
+//! same rows.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::id::{RunId, SessionId};
+use agentloop_core::run::human::{Question, QuestionKind};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
+
+use super::{RequestRow, RunRow};
+
+/// A stretch of time. The default is all of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimeRange {
+    /// The first time that belongs to it.
+    pub from: Option<Timestamp>,
+    /// The first time after it.
+    pub before: Option<Timestamp>,
+}
+
+impl TimeRange {
+    /// True if the time belongs to it.
+    #[must_use]
+    pub fn contains(&self, at: Timestamp) -> bool {
+        self.from.is_none_or(|from| at >= from) && self.before.is_none_or(|before| at < before)
+    }
+}
+
+/// Conditions of a list of runs; all must hold. Of a list of values, a run has one; an empty list means any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Session that the runs belong to. Absent means any.
+    pub session: Option<SessionId>,
+    /// Statuses. Of all conditions, only this one may be met at one time and not at another.
+    pub statuses: Vec<RunStatus>,
+    /// Labels, all of which a run has.
+    pub labels: BTreeMap<String, String>,
+    /// Names of agents.
+    pub agents: Vec<String>,
+    /// Models, as `provider/model`.
+    pub models: Vec<String>,
+    /// Time of the run's first event.
+    pub created: TimeRange,
+    /// Text in the id or the preview, in any case. Empty means any.
+    pub text: String,
+}
+
+impl RunFilter {
+    /// True if the run meets every condition.
+    #[must_use]
+    pub fn matches(&self, row: &RunRow) -> bool {
+        self.has_status(row.summary.status) && self.matches_for_good(row)
+    }
+
+    /// True if a run of this status meets the condition on the status.
+    #[must_use]
+    pub fn has_status(&self, status: RunStatus) -> bool {
+        is_one_of(&status, &self.statuses)
+    }
+
+    /// True if the run meets every condition but that on its status. That never changes.
+    #[must_use]
+    pub fn matches_for_good(&self, row: &RunRow) -> bool {
+        self.session.as_ref().is_none_or(|session| row.session == *session)
+            && self.created.contains(row.created_at)
+            && is_one_of(&row.agent, &self.agents)
+            && is_one_of(&row.model, &self.models)
+            && has_labels(&row.labels, &self.labels)
+            && self.matches_text(row)
+    }
+
+    /// True if the run meets the condition on its texts.
+    #[must_use]
+    pub fn matches_text(&self, row: &RunRow) -> bool {
+        self.text.is_empty() || contains(row.run.as_str(), &self.text) || contains(&row.preview, &self.text)
+    }
+
+    /// True if runs are left out that only a look at their rows can tell, so that few of many may be left.
+    #[must_use]
+    pub fn looks_at_rows(&self) -> bool {
+        !(self.statuses.is_empty()
+            && self.labels.is_empty()
+            && self.agents.is_empty()
+            && self.models.is_empty()
+            && self.text.is_empty())
+    }
+}
+
+/// Conditions of a list of open questions; all must hold. Of a list of values, a question has one; an empty list means any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestFilter {
+    /// Session whose runs ask. Absent means any.
+    pub session: Option<SessionId>,
+    /// Run that asks. Absent means any.
+    pub run: Option<RunId>,
+    /// Kinds of questions.
+    pub kinds: Vec<QuestionKind>,
+    /// Tools of the calls that questions are about.
+    pub tools: Vec<String>,
+    /// Labels, all of which the run has.
+    pub labels: BTreeMap<String, String>,
+    /// Names of agents.
+    pub agents: Vec<String>,
+    /// Models, as `provider/model`.
+    pub models: Vec<String>,
+    /// Time at which the question was asked.
+    pub asked: TimeRange,
+    /// Text in the question, its tool or its arguments, in any case. Empty means any.
+    pub text: String,
+}
+
+impl RequestFilter {
+    /// True if the question meets every condition. `run` is the run that asks.
+    #[must_use]
+    pub fn matches(&self, row: &RequestRow, run: &RunRow) -> bool {
+        self.session.as_ref().is_none_or(|session| row.session == *session)
+            && self.run.as_ref().is_none_or(|run| row.run == *run)
+            && self.asked.contains(row.question.asked_at)
+            && is_one_of(&run.agent, &self.agents)
+            && is_one_of(&run.model, &self.models)
+            && has_labels(&run.labels, &self.labels)
+            && self.matches_content(&row.question)
+    }
+
+    /// True if the question meets the conditions on its content.
+    #[must_use]
+    pub fn matches_content(&self, question: &Question) -> bool {
+        let asked = question.content.as_deref().map_or("", |content| content.text.as_str());
+        let texts = [asked, &question.tool, &question.arguments];
+        is_one_of(&question.kind, &self.kinds)
+            && is_one_of(&question.tool, &self.tools)
+            && (self.text.is_empty() || texts.iter().any(|text| contains(text, &self.text)))
+    }
+
+    /// True if there is a condition on the content of questions.
+    #[must_use]
+    pub fn looks_at_content(&self) -> bool {
+        !(self.kinds.is_empty() && self.tools.is_empty() && self.text.is_empty())
+    }
+}
+
+fn is_one_of<T: PartialEq>(value: &T, wanted: &[T]) -> bool {
+    wanted.is_empty() || wanted.contains(value)
+}
+
+fn has_labels(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// True if the text contains the other one, in any case.
+fn contains(text: &str, wanted: &str) -> bool {
+    text.to_lowercase().contains(&wanted.to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_found_in_any_case_and_script() {
+        for (text, wanted) in
+            [("A trip to Ærø", "TRIP"), ("A trip to Ærø", "æRØ"), ("50 %_", "%_"), ("x", "x")]
+        {
+            assert!(contains(text, wanted), "{wanted} in {text}");
+        }
+        assert!(!contains("50 percent", "%") && !contains("ab", "a_"));
+    }
+
+    #[test]
+    fn a_stretch_of_time_has_its_begin_and_not_its_end() {
+        let range = TimeRange { from: Some(Timestamp(2)), before: Some(Timestamp(4)) };
+        assert_eq!([1, 2, 3, 4].map(|at| range.contains(Timestamp(at))), [false, true, true, false]);
+        assert!(TimeRange::default().contains(Timestamp(0)));
+    }
+}
