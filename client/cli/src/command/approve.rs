@@ -49,7 +49,7 @@ async fn list(
         session_id: session.unwrap_or_default(),
         run_id: run.unwrap_or_default(),
         page_size: PAGE_SIZE,
-        page_token: String::new(),
+        ..ListPendingRequest::default()
     };
     let waiting = pending(client, filter).await?;
     let (style, option) = (Style::of(&std::io::stdout()), global.server_option());
