@@ -107,7 +107,7 @@ impl Client {
         response.request.ok_or(Error::Incomplete("request"))
     }
 
-    /// Answers a human request of kind PROMPT or SELECT, and returns the request with its answer.
+    /// Answers a human request of kind PROMPT, SELECT, FORM or URL, and returns the request with its answer.
     pub async fn submit_input(&self, request: SubmitInputRequest) -> Result<HumanRequest, Error> {
         let response =
             self.unary(request, |c, r| async move { c.agent_loop().submit_input(r).await }).await?;

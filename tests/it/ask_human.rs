@@ -74,7 +74,80 @@ async fn text_is_asked_for_and_becomes_the_result() {
     assert_eq!(Box::pin(server.run(asking("r1"))).await.status(), RunStatus::Completed);
     let events = server.subscribe("r1", 0).await.rest().await;
     let [result] = &results(&events)[..] else { panic!("one result: {events:?}") };
-    assert_eq!((result.status(), result.output.as_str()), (ToolStatus::Answered, "Ulm"));
+    assert_eq!(
+        (result.status(), result.output.as_str()),
+        (ToolStatus::Answered, "Question: Which city?\nAnswer: Ulm")
+    );
+}
+
+#[tokio::test]
+async fn an_empty_text_is_no_answer() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.asks("ask_human", json!({ "question": "Which city?" })).says("done");
+    let question = asked(&server, asking("r1")).await;
+    assert!(!question.allow_empty);
+    assert_invalid(submit(&server, &question, text("")).await, &["text"]);
+    assert_eq!(server.pending().await.len(), 1, "nothing has changed");
+}
+
+#[tokio::test]
+async fn the_model_asks_for_a_form_and_reads_what_fits_it() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "minLength": 1 },
+            "age": { "type": "integer", "minimum": 18 },
+            "size": { "type": "string", "enum": ["s", "m"] },
+            "post": { "type": "boolean" },
+        },
+        "required": ["name"],
+    });
+    model.asks("ask_human", json!({ "question": "Who?", "form": schema })).says("done");
+    let question = asked(&server, asking("r1")).await;
+    assert_eq!(question.kind(), HumanRequestKind::Form);
+    assert_eq!(serde_json::from_str::<Value>(&question.form_schema_json).expect("JSON"), schema);
+    server.restart().await;
+    let form = |fields: Value| Input::FormJson(fields.to_string());
+    assert_invalid(submit(&server, &question, text("Ada")).await, &["input"]);
+    for (fields, at) in [
+        (json!({ "age": 20 }), "form_json.name"),
+        (json!({ "name": "Ada", "age": 17 }), "form_json.age"),
+        (json!({ "name": "Ada", "size": "xl" }), "form_json.size"),
+        (json!({ "name": "Ada", "post": "yes" }), "form_json.post"),
+        (json!({ "name": "Ada", "pin": 1 }), "form_json.pin"),
+        (json!("Ada"), "form_json"),
+    ] {
+        assert_invalid(submit(&server, &question, form(fields)).await, &[at]);
+    }
+    let fields = json!({ "size": "m", "name": "Ada", "age": 36, "post": true });
+    let answered = submit(&server, &question, form(fields.clone())).await.expect("answered");
+    let given = answered.answer.and_then(|answer| answer.input).and_then(|input| input.input);
+    let canonical = r#"{"age":36,"name":"Ada","post":true,"size":"m"}"#;
+    assert_eq!(given, Some(wire::human_input::Input::FormJson(canonical.to_owned())));
+    submit(&server, &question, form(fields)).await.expect("the same is confirmed");
+    assert_eq!(Box::pin(server.run(asking("r1"))).await.status(), RunStatus::Completed);
+    let read = model.last_request();
+    let read = read["messages"].as_array().and_then(|all| all.last()).expect("messages");
+    assert_eq!(read["content"], format!("Question: Who?\nAnswer: {canonical}"));
+}
+
+#[tokio::test]
+async fn a_question_is_declined_and_the_model_reads_why() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.asks("ask_human", choice(false)).says("done");
+    let question = asked(&server, asking("r1")).await;
+    let decline = |message: &str| Input::Declined(wire::Declined { message: message.to_owned() });
+    assert_invalid(submit(&server, &question, decline(&"x".repeat(5_000))).await, &["declined.message"]);
+    submit(&server, &question, decline("neither")).await.expect("declined");
+    assert_eq!(Box::pin(server.run(asking("r1"))).await.status(), RunStatus::Completed);
+    let events = server.subscribe("r1", 0).await.rest().await;
+    let [result] = &results(&events)[..] else { panic!("one result: {events:?}") };
+    let told = "Question: Which one?\nNot answered: the person declined: neither";
+    assert_eq!((result.status(), result.output.as_str()), (ToolStatus::Denied, told));
 }
 
 #[tokio::test]
@@ -101,7 +174,7 @@ async fn a_choice_is_one_of_its_options() {
     assert_eq!(Box::pin(server.run(asking("r1"))).await.status(), RunStatus::Completed);
     let read = model.last_request();
     let read = read["messages"].as_array().and_then(|all| all.last()).expect("messages");
-    assert_eq!(read["content"], "blue");
+    assert_eq!(read["content"], "Question: Which one?\nAnswer: blue");
 }
 
 #[tokio::test]
@@ -116,7 +189,7 @@ async fn other_calls_run_while_a_question_waits() {
     submit(&server, &question, chosen(&["2", "1"])).await.expect("answered");
     assert_eq!(Box::pin(server.run(asking("r1"))).await.status(), RunStatus::Completed);
     let events = server.subscribe("r1", 0).await.rest().await;
-    assert_eq!(results(&events)[1].output, "red\nblue");
+    assert_eq!(results(&events)[1].output, "Question: Which one?\nAnswers:\n- red\n- blue");
 }
 
 #[tokio::test]
@@ -128,7 +201,8 @@ async fn nobody_answers_in_time() {
     assert!(question.expires_at.is_some());
     let events = server.subscribe("r1", 0).await.rest().await;
     let [result] = &results(&events)[..] else { panic!("one result: {events:?}") };
-    assert_eq!((result.status(), result.output.as_str()), (ToolStatus::Denied, "nobody answered in time"));
+    let told = "Question: Which city?\nNot answered: nobody answered in time";
+    assert_eq!((result.status(), result.output.as_str()), (ToolStatus::Denied, told));
     let late = submit(&server, &question, text("Ulm")).await;
     assert_refused(late, Code::FailedPrecondition, "ALREADY_RESOLVED");
 }

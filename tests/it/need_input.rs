@@ -1,6 +1,7 @@
 //! A tool asks a human from inside a running call.
 
 use agentloop_client::v1 as wire;
+use agentloop_tests::errors::assert_invalid;
 use agentloop_tests::events::{names, results};
 use agentloop_tests::input::named;
 use agentloop_tests::model::Model;
@@ -110,6 +111,68 @@ async fn a_running_call_asks_and_goes_on_with_the_answer() {
     let events = events.rest().await;
     assert_eq!(results(&events)[0].output, "booked");
     assert_eq!(events.last().map(wire::RunEvent::status), Some(RunStatus::Completed));
+}
+
+#[tokio::test]
+async fn a_running_call_asks_for_a_form_a_visit_and_maybe_nothing() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    let form_schema_json = r#"{"type":"object","properties":{"seat":{"type":"string"}}}"#.to_owned();
+    let metadata_json = r#"{"plan":"a380"}"#.to_owned();
+    let form = wire::NeedInput { form_schema_json, metadata_json, ..question(&call, "form") };
+    host.send(Frame::NeedInput(form.clone()));
+    events.wait_for_name("human_requested").await;
+    let asked = pending(&server).await;
+    assert_eq!(asked.kind(), HumanRequestKind::Form);
+    assert_eq!((asked.form_schema_json, asked.metadata_json), (form.form_schema_json, form.metadata_json));
+    let fields = r#"{"seat":"12A"}"#.to_owned();
+    submit(&server, &asked.request_id, Input::FormJson(fields.clone())).await;
+    assert_eq!(heard(&mut host, "form").await, Response::FormJson(fields));
+
+    let url = "https://pay.example/1".to_owned();
+    host.send(Frame::NeedInput(wire::NeedInput { url: url.clone(), ..question(&call, "pay") }));
+    events.wait_for_name("human_requested").await;
+    let asked = pending(&server).await;
+    assert_eq!((asked.kind(), asked.url), (HumanRequestKind::Url, url));
+    let unset = wire::SubmitInputRequest {
+        request_id: asked.request_id.clone(),
+        input: Some(Input::Url(wire::UrlOutcome::Unspecified.into())),
+        ..Default::default()
+    };
+    assert_invalid(soon(server.agent_loop().submit_input(unset)).await, &["url"]);
+    submit(&server, &asked.request_id, Input::Url(wire::UrlOutcome::Done.into())).await;
+    assert_eq!(heard(&mut host, "pay").await, Response::Url(wire::UrlOutcome::Done.into()));
+
+    host.send(Frame::NeedInput(wire::NeedInput { allow_empty: true, ..question(&call, "more") }));
+    events.wait_for_name("human_requested").await;
+    let asked = pending(&server).await;
+    assert!(asked.allow_empty);
+    submit(&server, &asked.request_id, text("")).await;
+    assert_eq!(heard(&mut host, "more").await, Response::Text(String::new()));
+
+    for (bad, told) in [
+        (
+            wire::NeedInput { form_schema_json: "{}".to_owned(), ..question(&call, "b1") },
+            "form_schema_json: ",
+        ),
+        (wire::NeedInput { url: "file:///etc/passwd".to_owned(), ..question(&call, "b2") }, "url: "),
+        (
+            wire::NeedInput { url: "https://x.example".to_owned(), ..choice(&call, "b3") },
+            "question: takes one of",
+        ),
+        (wire::NeedInput { metadata_json: "[]".to_owned(), ..question(&call, "b4") }, "metadata_json: "),
+    ] {
+        let input = bad.input_id.clone();
+        host.send(Frame::NeedInput(bad));
+        let Response::Refused(why) = heard(&mut host, &input).await else { panic!("{input} is refused") };
+        assert!(why.starts_with(told), "{why}");
+    }
+    host.send(Frame::CallResult(result_of(&call, "booked")));
+    assert_eq!(results(&events.rest().await)[0].output, "booked");
 }
 
 #[tokio::test]

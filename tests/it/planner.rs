@@ -294,9 +294,22 @@ async fn a_planners_question_survives_a_restart_and_its_answer_becomes_a_message
     let select = Instruction::RequestSelect { question: "Where?".to_owned(), options, multiple: false };
     let prompt = Instruction::RequestPrompt { question: "When?".to_owned() };
     let selection = Input::Selection(wire::Selection { option_ids: vec!["u".to_owned()] });
+    let schema = r#"{"type":"object","properties":{"day":{"type":"string"}}}"#;
+    let form = Instruction::RequestForm { question: "When?".to_owned(), form: schema.to_owned() };
+    let filled = Input::FormJson(r#"{"day":"tomorrow"}"#.to_owned());
+    let url = "https://pay.example".to_owned();
+    let visit = Instruction::RequestUrl { question: "Pay".to_owned(), url };
+    let done = Input::Url(wire::UrlOutcome::Done.into());
     for (instruction, kind, answer, said) in [
-        (prompt, HumanRequestKind::Prompt, Input::Text("tomorrow".to_owned()), "tomorrow"),
-        (select, HumanRequestKind::Select, selection, "Ulm"),
+        (
+            prompt,
+            HumanRequestKind::Prompt,
+            Input::Text("tomorrow".to_owned()),
+            "Question: When?\nAnswer: tomorrow",
+        ),
+        (select, HumanRequestKind::Select, selection, "Question: Where?\nAnswer: Ulm"),
+        (form, HumanRequestKind::Form, filled, "Question: When?\nAnswer: {\"day\":\"tomorrow\"}"),
+        (visit, HumanRequestKind::Url, done, "Question: Pay (https://pay.example)\nAnswer: done"),
     ] {
         let model = Model::start().await;
         let planner = Scripted::says([Say::Do(instruction)]);

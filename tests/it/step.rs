@@ -31,6 +31,8 @@ fn did(step: &wire::StepResponse) -> (&'static str, Vec<&'static str>) {
         Instruction::RequestHumanApprove(_) => "request_human_approve",
         Instruction::RequestHumanPrompt(_) => "request_human_prompt",
         Instruction::RequestHumanSelect(_) => "request_human_select",
+        Instruction::RequestHumanForm(_) => "request_human_form",
+        Instruction::RequestHumanUrl(_) => "request_human_url",
         Instruction::Compact(_) => "compact",
         Instruction::Finish(_) => "finish",
     };

@@ -124,6 +124,10 @@ async fn answer(client: &Client, run_id: &str, asked: HumanRequest) {
                 SubmitInputRequest { request_id: asked.request_id, input, answered_by: String::new() };
             client.submit_input(request).await.expect("answered");
         }
-        HumanRequestKind::InDoubt | HumanRequestKind::Select | HumanRequestKind::Unspecified => {}
+        HumanRequestKind::InDoubt
+        | HumanRequestKind::Select
+        | HumanRequestKind::Form
+        | HumanRequestKind::Url
+        | HumanRequestKind::Unspecified => {}
     }
 }

@@ -27,12 +27,15 @@ type Question struct {
 	Name string
 	// Timeout bounds the wait for an answer. The default is the run's approval_timeout_seconds.
 	Timeout time.Duration
+	// AllowEmpty takes an empty text as an answer.
+	AllowEmpty bool
 }
 
 // Option is one choice: an ID for the answer, and a label for people.
 type Option struct{ ID, Label string }
 
-// NoAnswerError means that there will be no answer: nobody answered in time, or the question is invalid.
+// NoAnswerError means that there will be no answer: a human declined, nobody answered in time, or the question is
+// invalid.
 type NoAnswerError struct{ Reason string }
 
 func (e *NoAnswerError) Error() string { return "no answer: " + e.Reason }
@@ -68,6 +71,32 @@ func (c *Call) ChooseSeveral(ctx context.Context, question Question, options ...
 	return c.choose(ctx, question, options, true)
 }
 
+// FillIn asks a human to fill in a form, and returns a JSON object with its fields, which the server has checked. The
+// schema is a JSON schema of an object with flat fields: strings, numbers, integers, booleans, or one of several
+// strings. Otherwise as Ask.
+func (c *Call) FillIn(ctx context.Context, question Question, schemaJSON string) (string, error) {
+	response, err := c.ask(ctx, question, &pb.NeedInput{FormSchemaJson: valid(schemaJSON)})
+	if err != nil {
+		return "", err
+	}
+	if form, fits := response.Response.(*pb.InputResponse_FormJson); fits {
+		return form.FormJson, nil
+	}
+	return "", errWrongAnswer
+}
+
+// Visit asks a human to visit a link, and returns true if the human did there what was asked. Otherwise as Ask.
+func (c *Call) Visit(ctx context.Context, question Question, url string) (bool, error) {
+	response, err := c.ask(ctx, question, &pb.NeedInput{Url: valid(url)})
+	if err != nil {
+		return false, err
+	}
+	if visited, fits := response.Response.(*pb.InputResponse_Url); fits {
+		return visited.Url == pb.UrlOutcome_URL_OUTCOME_DONE, nil
+	}
+	return false, errWrongAnswer
+}
+
 var errWrongAnswer = &NoAnswerError{"the answer does not fit the question"}
 
 func (c *Call) choose(ctx context.Context, question Question, options []Option, multiple bool) ([]string, error) {
@@ -92,6 +121,7 @@ func (c *Call) ask(ctx context.Context, question Question, frame *pb.NeedInput) 
 	number := c.questions.Add(1)
 	frame.CallId, frame.Attempt = c.CallID, c.Attempt
 	frame.InputId, frame.Question = valid(question.Name), valid(question.Text)
+	frame.AllowEmpty = question.AllowEmpty
 	if frame.InputId == "" {
 		frame.InputId = fmt.Sprintf("question-%d", number)
 	}

@@ -1,10 +1,12 @@
 """Questions that a running call asks a human."""
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import Any
 
 from agentloop.v1 import tool_host_pb2 as pb
-from agentloop.v1.types_pb2 import SelectOption
+from agentloop.v1.types_pb2 import URL_OUTCOME_DONE, SelectOption
 
 from .failure import ToolFailed
 
@@ -18,14 +20,14 @@ Options = Mapping[str, str] | Iterable[str]
 
 
 class NoAnswer(ToolFailed):
-    """There will be no answer: nobody answered in time, or the question is invalid.
+    """There will be no answer: a human declined, nobody answered in time, or the question is invalid.
 
     A tool that does not catch it fails with its message.
     """
 
 
 def question(
-    text: str, number: int, options: Options | None, multiple: bool, name: str | None, timeout: timedelta | None
+    text: str, number: int, name: str | None, timeout: timedelta | None, options: Options | None = None, **fields
 ) -> pb.NeedInput:
     """The frame of a question. `number` counts the questions of its call from 1. Errors: NoAnswer."""
     if number > MAX_QUESTIONS:
@@ -35,7 +37,7 @@ def question(
         raise NoAnswer(f"the name of a question has 1 to {MAX_ID_BYTES} bytes")
     if timeout is not None and timeout < timedelta():
         raise NoAnswer("a timeout is not negative")
-    frame = pb.NeedInput(input_id=name, question=text, options=_options(options), multiple=multiple, timeout=timeout)
+    frame = pb.NeedInput(input_id=name, question=text, options=_options(options), timeout=timeout, **fields)
     if options is not None and not frame.options:
         raise NoAnswer("there is nothing to choose from")
     if frame.ByteSize() > MAX_QUESTION_BYTES:
@@ -49,11 +51,23 @@ def _options(options: Options | None) -> list[SelectOption]:
     return [SelectOption(id=text, label=text) for text in options or ()]
 
 
+def schema_json(schema: Mapping[str, Any] | str) -> str:
+    """The JSON text of a form's schema."""
+    return schema if isinstance(schema, str) else json.dumps(schema, ensure_ascii=False)
+
+
 def answer(response: pb.InputResponse):
-    """The text of an answer, or the ids of the chosen options. Errors: NoAnswer."""
+    """The text of an answer, the ids of the chosen options, the fields of a form, or True for a visit that was made.
+
+    Errors: NoAnswer.
+    """
     match response.WhichOneof("response"):
         case "text":
             return response.text
         case "selection":
             return list(response.selection.option_ids)
+        case "form_json":
+            return json.loads(response.form_json)
+        case "url":
+            return response.url == URL_OUTCOME_DONE
     raise NoAnswer(f"no answer: {response.refused}")

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_DONE, ATTEMPT_EFFECT_MAYBE, OUTPUT_STREAM_STDOUT
 from agentloop.v1.types_pb2 import Image
 
-from .ask import Options, answer, question
+from .ask import Options, answer, question, schema_json
 from .failure import ToolFailed
 from .frame import FrameBound, cut
 
@@ -86,31 +86,48 @@ class Call:
             chunk, start = data[start:end], end
             self._host.send(output_chunk=pb.OutputChunk(**ref(self), chunk_seq=self._chunks, stream=stream, data=chunk))
 
-    async def ask(self, text: str, *, name: str | None = None, timeout: timedelta | None = None) -> str:
+    async def ask(
+        self, text: str, *, name: str | None = None, timeout: timedelta | None = None, allow_empty: bool = False
+    ) -> str:
         """Asks a human for text, and waits for the answer, through reconnects and restarts of the server.
 
         The call's deadline stands still meanwhile, and starts anew with the answer. A call may ask 16 questions. A
         later attempt that asks the same question under the same name gets the earlier answer; unnamed questions are
-        numbered in the order in which they are asked. The default timeout is the run's. Errors: NoAnswer.
+        numbered in the order in which they are asked. The default timeout is the run's. An empty text is an answer only
+        with `allow_empty`. Errors: NoAnswer.
         """
-        return await self._ask_human(text, None, False, name, timeout)
+        return await self._ask_human(text, name, timeout, allow_empty=allow_empty)
 
     async def choose(
         self, text: str, options: Options, *, name: str | None = None, timeout: timedelta | None = None
     ) -> str:
         """Asks a human to choose one of at most 64 options, and returns its id. Otherwise as `ask`."""
-        chosen = await self._ask_human(text, options, False, name, timeout)
+        chosen = await self._ask_human(text, name, timeout, options)
         return chosen[0]
 
     async def choose_several(
         self, text: str, options: Options, *, name: str | None = None, timeout: timedelta | None = None
     ) -> list[str]:
         """Asks a human to choose several options, or none, and returns their ids. Otherwise as `ask`."""
-        return await self._ask_human(text, options, True, name, timeout)
+        return await self._ask_human(text, name, timeout, options, multiple=True)
 
-    async def _ask_human(self, text, options, multiple, name, timeout):
+    async def fill_in(
+        self, text: str, schema: Mapping[str, Any] | str, *, name: str | None = None, timeout: timedelta | None = None
+    ) -> dict[str, Any]:
+        """Asks a human to fill in a form, and returns its fields. Otherwise as `ask`.
+
+        The schema is a JSON schema of an object with flat fields: strings, numbers, integers, booleans, or one of
+        several strings. The server has checked the fields.
+        """
+        return await self._ask_human(text, name, timeout, form_schema_json=schema_json(schema))
+
+    async def visit(self, text: str, url: str, *, name: str | None = None, timeout: timedelta | None = None) -> bool:
+        """Asks a human to visit a link; True if the human did there what was asked. Otherwise as `ask`."""
+        return await self._ask_human(text, name, timeout, url=url)
+
+    async def _ask_human(self, text, name, timeout, options=None, **fields):
         self._questions += 1
-        frame = question(text, self._questions, options, multiple, name, timeout)
+        frame = question(text, self._questions, name, timeout, options, **fields)
         frame.call_id, frame.attempt = self.call_id, self.attempt
         return answer(await self._host.ask(frame))
 

@@ -9,14 +9,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use agentloop_proto::v1::{CallRequest, OutputStream, Progress, input_response::Response};
+use agentloop_proto::v1::{CallRequest, OutputStream, Progress, UrlOutcome, input_response::Response};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::host::{
     call::key::CallKey,
     call::outcome::cut,
-    call::question::{AskError, Choice, Question},
+    call::question::{AskError, Choice, Question, Wanted},
     call::task::{Stop, TaskEvent},
 };
 
@@ -168,9 +168,9 @@ impl CallContext {
     /// # Errors
     /// When there will be no answer, or the call must stop.
     pub async fn ask(&self, question: impl Into<Question>) -> Result<String, AskError> {
-        match self.ask_human(question.into(), None).await? {
+        match self.ask_human(question.into(), Wanted::Text).await? {
             Response::Text(text) => Ok(text),
-            Response::Selection(_) | Response::Refused(_) => Err(wrong_answer()),
+            _ => Err(wrong_answer()),
         }
     }
 
@@ -184,9 +184,9 @@ impl CallContext {
         question: impl Into<Question>,
         options: impl IntoIterator<Item = (I, L)>,
     ) -> Result<String, AskError> {
-        match self.ask_human(question.into(), Some(Choice::new(options, false))).await? {
+        match self.ask_human(question.into(), Wanted::Choice(Choice::new(options, false))).await? {
             Response::Selection(chosen) => chosen.option_ids.into_iter().next().ok_or_else(wrong_answer),
-            Response::Text(_) | Response::Refused(_) => Err(wrong_answer()),
+            _ => Err(wrong_answer()),
         }
     }
 
@@ -200,15 +200,47 @@ impl CallContext {
         question: impl Into<Question>,
         options: impl IntoIterator<Item = (I, L)>,
     ) -> Result<Vec<String>, AskError> {
-        match self.ask_human(question.into(), Some(Choice::new(options, true))).await? {
+        match self.ask_human(question.into(), Wanted::Choice(Choice::new(options, true))).await? {
             Response::Selection(chosen) => Ok(chosen.option_ids),
-            Response::Text(_) | Response::Refused(_) => Err(wrong_answer()),
+            _ => Err(wrong_answer()),
         }
     }
 
-    async fn ask_human(&self, question: Question, choice: Option<Choice>) -> Result<Response, AskError> {
+    /// Asks a human to fill in a form, in the same way as [`CallContext::ask`]. `schema` is the JSON schema of an object of
+    /// flat fields: strings, numbers, integers, booleans, or one of several strings. Returns a JSON object that follows it.
+    ///
+    /// # Errors
+    /// As for [`CallContext::ask`].
+    pub async fn fill_in(
+        &self,
+        question: impl Into<Question>,
+        schema: impl Into<String>,
+    ) -> Result<String, AskError> {
+        match self.ask_human(question.into(), Wanted::Form(schema.into())).await? {
+            Response::FormJson(form) => Ok(form),
+            _ => Err(wrong_answer()),
+        }
+    }
+
+    /// Asks a human to visit a link, in the same way as [`CallContext::ask`]. The server does not fetch the link. Returns
+    /// true if the human did there what was asked.
+    ///
+    /// # Errors
+    /// As for [`CallContext::ask`].
+    pub async fn visit(
+        &self,
+        question: impl Into<Question>,
+        url: impl Into<String>,
+    ) -> Result<bool, AskError> {
+        match self.ask_human(question.into(), Wanted::Visit(url.into())).await? {
+            Response::Url(outcome) => Ok(outcome == i32::from(UrlOutcome::Done)),
+            _ => Err(wrong_answer()),
+        }
+    }
+
+    async fn ask_human(&self, question: Question, wanted: Wanted) -> Result<Response, AskError> {
         let number = self.call.questions.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        let frame = question.frame(&self.call.key, number, choice)?;
+        let frame = question.frame(&self.call.key, number, wanted)?;
         let (answer, answered) = oneshot::channel();
         self.send(TaskEvent::Question(frame, answer)).await;
         let response = tokio::select! {

@@ -111,7 +111,7 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | question | something put to people: an approval, a call in doubt, a text or a choice. Never a request to a model or an extension |
+//! | question | something put to people: an approval, a call in doubt, a text, a choice, a form or a visit to a link. Never a request to a model or an extension |
 //! | answer | a person's reply to a question |
 //! | approval | a question whether a tool call may run |
 //! | decision | an answer as the journal keeps it. It may also be made by time, or by the end of the run |
@@ -136,6 +136,7 @@ pub mod delta;
 pub mod entry;
 pub mod error;
 pub mod extension;
+pub mod form;
 pub mod message;
 pub mod model;
 pub mod model_traits;

@@ -65,6 +65,16 @@ pub const OPTIONS_MAX: usize = 64;
 pub const OPTION_BYTES_MAX: usize = 1024;
 /// Size of the answer to a question that asks for text.
 pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Size of the JSON schema of a form.
+pub const FORM_SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// Number of fields of a form.
+pub const FORM_FIELDS_MAX: usize = 64;
+/// Number of values that a field of a form may choose from.
+pub const FORM_CHOICES_MAX: usize = 256;
+/// Size of a link that people are asked to visit, and of a link in a result.
+pub const LINK_BYTES_MAX: usize = 8 * 1024;
+/// Size of what an asker adds to a question for user interfaces.
+pub const QUESTION_METADATA_BYTES_MAX: usize = 16 * 1024;
 /// Number of questions that one attempt of a call may ask.
 pub const INPUTS_PER_CALL_MAX: usize = 16;
 /// Number of question frames of one attempt of a call on one connection, repeated ones included.

@@ -5,14 +5,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{ID_BYTES_MAX, OPTION_BYTES_MAX, OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
+use crate::form::Form;
+use crate::limits::{
+    ID_BYTES_MAX, LINK_BYTES_MAX, OPTION_BYTES_MAX, OPTIONS_MAX, QUESTION_METADATA_BYTES_MAX,
+    SHORT_TEXT_BYTES_MAX,
+};
 
-/// Content of a question that asks for text or, if it has options, for a choice.
+/// Content of a question that asks for a choice, a form or a visit to a link, or else for text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuestionContent {
     /// The question, for people.
     pub text: String,
-    /// The options to choose from. Without options the question asks for free text.
+    /// The options to choose from; empty unless the question asks for a choice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<SelectOption>,
     /// True if any number of options may be chosen, none included. False asks for exactly one.
@@ -21,6 +25,18 @@ pub struct QuestionContent {
     /// The host's name for the question, if a running call asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
+    /// JSON schema of the form to fill in, if the question asks for one: see [`crate::form`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<String>,
+    /// The link to visit, if the question asks for a visit. Nobody but people follows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// True if an empty text is an answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_empty: bool,
+    /// A JSON object of the asker, for user interfaces. Not part of what is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<String>,
 }
 
 /// One option of a question.
@@ -50,6 +66,18 @@ pub enum BadQuestion {
     /// The option at this index has a label that is too long.
     #[error("options[{0}].label: must be at most {OPTION_BYTES_MAX} bytes")]
     OptionLabel(usize),
+    /// The question asks for several things.
+    #[error("question: takes one of options, form_schema_json and url")]
+    Mixed,
+    /// The schema of the form has this fault.
+    #[error("form_schema_json: {0}")]
+    Form(String),
+    /// The link is too long, of another scheme, or malformed.
+    #[error("url: must be an http: or https: address of at most {LINK_BYTES_MAX} bytes")]
+    Url,
+    /// The metadata is no object, or too long.
+    #[error("metadata_json: must be a JSON object of at most {QUESTION_METADATA_BYTES_MAX} bytes")]
+    Metadata,
 }
 
 impl QuestionContent {
@@ -60,6 +88,19 @@ impl QuestionContent {
     pub fn check(&self) -> Result<(), BadQuestion> {
         if self.text.is_empty() || self.text.len() > SHORT_TEXT_BYTES_MAX {
             return Err(BadQuestion::Text);
+        }
+        let asks = [!self.options.is_empty(), self.form.is_some(), self.url.is_some()];
+        if asks.into_iter().filter(|asks| *asks).count() > 1 {
+            return Err(BadQuestion::Mixed);
+        }
+        if let Some(schema) = &self.form {
+            Form::parse(schema).map_err(BadQuestion::Form)?;
+        }
+        if self.url.as_ref().is_some_and(|url| !is_link(url)) {
+            return Err(BadQuestion::Url);
+        }
+        if self.metadata.as_ref().is_some_and(|metadata| !is_metadata(metadata)) {
+            return Err(BadQuestion::Metadata);
         }
         if self.options.len() > OPTIONS_MAX {
             return Err(BadQuestion::TooManyOptions);
@@ -82,8 +123,26 @@ impl QuestionContent {
     #[must_use]
     pub fn size(&self) -> usize {
         let options: usize = self.options.iter().map(|option| option.id.len() + option.label.len()).sum();
-        self.text.len() + options + self.input.as_ref().map_or(0, String::len)
+        let texts = [&self.input, &self.form, &self.url, &self.metadata];
+        self.text.len() + options + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
+}
+
+/// True for an address that people can be sent to: `http:` or `https:`, with a host and without blanks.
+#[must_use]
+pub fn is_link(url: &str) -> bool {
+    let after = |scheme: &str| {
+        url.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme))?;
+        Some(&url[scheme.len()..])
+    };
+    let rest = after("https://").or_else(|| after("http://"));
+    let has_host = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '?', '#']));
+    has_host && url.len() <= LINK_BYTES_MAX && !url.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+fn is_metadata(json: &str) -> bool {
+    json.len() <= QUESTION_METADATA_BYTES_MAX
+        && serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json).is_ok()
 }
 
 /// Reply to a question of a running call.
@@ -93,6 +152,10 @@ pub enum InputAnswer {
     Text(String),
     /// Ids of the chosen options.
     Selected(Vec<String>),
+    /// The fields that were filled in, as a JSON object.
+    Filled(String),
+    /// True if the person did at the link what was asked.
+    Visited(bool),
     /// There will be no answer. The text is the reason.
     Refused(String),
 }
@@ -102,7 +165,8 @@ impl InputAnswer {
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
-            Self::Text(text) | Self::Refused(text) => text.len(),
+            Self::Text(text) | Self::Filled(text) | Self::Refused(text) => text.len(),
+            Self::Visited(_) => 1,
             // Each has a tag and a length.
             Self::Selected(options) => options.iter().map(|id| id.len() + 4).sum(),
         }

@@ -183,12 +183,19 @@ fn refusal_status(refusal: Refusal) -> Status {
 }
 
 /// The field of `SubmitApproval` or `SubmitInput` that the fault is about.
-fn answer_field(bad: &BadAnswer) -> &'static str {
-    match bad {
+fn answer_field(bad: &BadAnswer) -> String {
+    let field = match bad {
         BadAnswer::InputWanted | BadAnswer::DecisionWanted => "request_id",
-        BadAnswer::TextWanted | BadAnswer::SelectionWanted => "input",
+        BadAnswer::TextWanted
+        | BadAnswer::SelectionWanted
+        | BadAnswer::FormWanted
+        | BadAnswer::VisitWanted => "input",
+        BadAnswer::EmptyText => "text",
+        BadAnswer::Field { field, .. } if !field.is_empty() => return format!("form_json.{field}"),
+        BadAnswer::Field { .. } | BadAnswer::UnreadableForm(_) => "form_json",
         BadAnswer::UnknownOption(_) | BadAnswer::OneWanted => "selection.option_ids",
-    }
+    };
+    field.to_owned()
 }
 
 fn memory_field(why: &CannotRemember) -> &'static str {

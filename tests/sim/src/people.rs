@@ -310,6 +310,15 @@ async fn decide(world: &Arc<World>, random: &mut Random, row: &RequestRow) {
     let decision = match row.question.kind {
         QuestionKind::Prompt => Decision::Text { text: "that one".to_owned() },
         QuestionKind::Select => Decision::Selected { options: vec!["1".to_owned()] },
+        QuestionKind::Form => random.pick(&[
+            Decision::Filled { fields: r#"{"n":3}"#.to_owned() },
+            Decision::Declined { message: "not now".to_owned() },
+        ]),
+        QuestionKind::Url => random.pick(&[
+            Decision::Visited { done: true },
+            Decision::Visited { done: false },
+            Decision::Declined { message: String::new() },
+        ]),
         QuestionKind::Approve | QuestionKind::InDoubt => random.pick(&[
             Decision::Approve,
             Decision::Approve,

@@ -50,7 +50,7 @@ pub async fn answer(
             return None;
         }
         Kind::InDoubt => Some(about_doubt(manner, dice)),
-        Kind::Prompt | Kind::Select | Kind::Unspecified => None,
+        Kind::Prompt | Kind::Select | Kind::Form | Kind::Url | Kind::Unspecified => None,
     };
     if manner == Manner::Any {
         tokio::time::sleep(dice.up_to(100)).await;

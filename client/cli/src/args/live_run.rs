@@ -108,7 +108,10 @@ Examples:
   agentloop approve REQUEST --edit '{\"to\":\"x@y\"}'    run it with other arguments
   agentloop approve REQUEST --answer 'done by hand'  do not; this is the result
   agentloop approve REQUEST --text blue              the text that was asked for
-  agentloop approve REQUEST --choose a --choose b    the options that were asked for, by their ids")]
+  agentloop approve REQUEST --choose a --choose b    the options that were asked for, by their ids
+  agentloop approve REQUEST --form                   fill in the form that was asked for, field by field
+  agentloop approve REQUEST --done                   you did at the link what was asked
+  agentloop approve REQUEST --decline 'not mine'     a text, choice, form or link is not answered; the asker reads why")]
 pub(crate) struct ApproveArgs {
     /// The question's id
     pub(crate) request: Option<String>,
@@ -120,7 +123,7 @@ pub(crate) struct ApproveArgs {
         long,
         value_name = "HOW LONG",
         requires = "request",
-        conflicts_with_all = ["stop", "edit", "answer", "text", "choose"]
+        conflicts_with_all = ["stop", "edit", "answer", "text", "choose", "form", "done", "not_done", "decline"]
     )]
     pub(crate) remember: Option<Remember>,
     /// Only questions of this session
@@ -164,4 +167,16 @@ pub(crate) struct DecisionArgs {
     /// An option that was asked for, by its id; may be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) choose: Vec<String>,
+    /// The form that was asked for, a JSON object; without JSON, each field is asked for
+    #[arg(long, value_name = "JSON", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) form: Option<String>,
+    /// You did at the link what was asked
+    #[arg(long)]
+    pub(crate) done: bool,
+    /// You did not do at the link what was asked
+    #[arg(long)]
+    pub(crate) not_done: bool,
+    /// The question is not answered; the asker reads MESSAGE. For texts, choices, forms and links
+    #[arg(long, value_name = "MESSAGE", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) decline: Option<String>,
 }

@@ -100,7 +100,7 @@ pub(crate) enum Command {
     Unfollow,
     /// Send a decision on a tool call.
     Decide(Box<SubmitApprovalRequest>),
-    /// Send an answer of kind PROMPT or SELECT.
+    /// Send an answer of kind PROMPT, SELECT, FORM or URL.
     Answer(Box<SubmitInputRequest>),
     /// Abort the run with this id.
     Abort(String),

@@ -3,9 +3,9 @@
 use agentloop_client::{
     Client, Error,
     v1::{
-        AnswerInPlace, Approve, ApproveWithEdits, Deny, DenyAndStop, HumanRequest, ListPendingRequest,
-        RememberScope, Selection, SubmitApprovalRequest, SubmitInputRequest, decision::Decision as Kind,
-        submit_input_request::Input,
+        AnswerInPlace, Approve, ApproveWithEdits, Declined, Deny, DenyAndStop, HumanRequest,
+        HumanRequestKind, ListPendingRequest, RememberScope, Selection, SubmitApprovalRequest,
+        SubmitInputRequest, UrlOutcome, decision::Decision as Kind, submit_input_request::Input,
     },
 };
 
@@ -15,7 +15,9 @@ use crate::{
     exit::{Exit, Failure},
     terminal::answer::decision,
     terminal::commands,
+    terminal::form::FormEntry,
     terminal::format,
+    terminal::input_lines::InputLines,
     terminal::json,
     terminal::print,
     terminal::render::status::{OptionNames, answered as describe, question},
@@ -87,10 +89,13 @@ async fn answer(
     global: &Global,
     client: &Client,
     request_id: String,
-    decided: DecisionArgs,
+    mut decided: DecisionArgs,
     remember: RememberScope,
     decided_by: String,
 ) -> Result<Exit, Failure> {
+    if decided.form.as_ref().is_some_and(String::is_empty) {
+        decided.form = Some(fill_in(client, &request_id).await?);
+    }
     let settled = match input(&decided) {
         Some(input) => {
             let submit = |request_id: String| async {
@@ -124,6 +129,29 @@ async fn answer(
     Ok(Exit::Completed)
 }
 
+/// Asks for the fields of a form, one line of standard input each.
+async fn fill_in(client: &Client, request_id: &str) -> Result<String, Failure> {
+    let waiting = pending(client, ListPendingRequest { page_size: PAGE_SIZE, ..Default::default() }).await?;
+    let asked = waiting.iter().find(|request| {
+        request.kind() == HumanRequestKind::Form && request.request_id.starts_with(request_id)
+    });
+    let asked = asked.ok_or_else(|| Failure::Other(format!("no form waits under the id {request_id}")))?;
+    let style = Style::of(&std::io::stderr());
+    eprintln!("{}", question(style, asked, OptionNames::Ids));
+    let (mut form, mut lines) = (FormEntry::of(&asked.form_schema_json), InputLines::of_stdin());
+    loop {
+        eprint!("  {}: ", form.prompt());
+        let Some(line) = lines.next().await else {
+            return Err(Failure::Other("the form is not whole: standard input ended".into()));
+        };
+        match form.enter(&line) {
+            Ok(Some(form_json)) => return Ok(form_json),
+            Ok(None) => {}
+            Err(why) => eprintln!("  {}", style.strip_unsafe(&why)),
+        }
+    }
+}
+
 fn scope(remember: Remember) -> RememberScope {
     match remember {
         Remember::Run => RememberScope::Run,
@@ -132,10 +160,20 @@ fn scope(remember: Remember) -> RememberScope {
     }
 }
 
-/// The answer to a question of kind PROMPT or SELECT; `None` for a decision on a tool call.
+/// The answer to a question that is not about a tool call; `None` for a decision on one.
 fn input(given: &DecisionArgs) -> Option<Input> {
     if let Some(text) = &given.text {
         return Some(Input::Text(text.clone()));
+    }
+    if let Some(form_json) = &given.form {
+        return Some(Input::FormJson(form_json.clone()));
+    }
+    if let Some(message) = &given.decline {
+        return Some(Input::Declined(Declined { message: message.clone() }));
+    }
+    if given.done || given.not_done {
+        let outcome = if given.done { UrlOutcome::Done } else { UrlOutcome::NotDone };
+        return Some(Input::Url(outcome.into()));
     }
     let option_ids = given.choose.clone();
     (!option_ids.is_empty()).then_some(Input::Selection(Selection { option_ids }))

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use agentloop_client::v1::{
-    AnswerInPlace, Approve, ApproveWithEdits, Decision, Deny, DenyAndStop, HumanRequest, HumanRequestKind,
-    Selection, decision::Decision as Kind, submit_input_request::Input,
+    AnswerInPlace, Approve, ApproveWithEdits, Decision, Declined, Deny, DenyAndStop, HumanRequest,
+    HumanRequestKind, Selection, UrlOutcome, decision::Decision as Kind, submit_input_request::Input,
 };
 use serde_json::Value;
 
-use crate::terminal::format::first_line;
+use crate::terminal::{form::FormEntry, format::first_line};
 
 /// Bound on a mistyped word that is repeated.
 const WORD_CHARS: usize = 40;
@@ -22,6 +22,8 @@ pub(crate) struct Questions {
     waiting: VecDeque<HumanRequest>,
     /// True while the next line is read as new arguments for the first question's call.
     editing: bool,
+    /// The fields of the first question's form that were entered so far.
+    form: Option<FormEntry>,
 }
 
 /// The meaning of an entered line.
@@ -29,16 +31,19 @@ pub(crate) struct Questions {
 pub(crate) enum ParsedLine {
     /// A decision on the first question, which is about a tool call.
     Decision(Box<HumanRequest>, Kind),
-    /// An answer to the first question, which asks for text or a choice.
+    /// An answer to the first question, which is not about a tool call.
     Input(Box<HumanRequest>, Input),
     /// The line begins an answer: ask for the rest with this text.
-    Ask(&'static str),
+    Ask(String),
     /// The line is no answer, for this reason: ask again.
     Unclear(String),
 }
 
 const CHOICES: &str = "  [y]es, [n]o MESSAGE, [e]dit JSON, [a]nswer in its place TEXT, [s]top the run: ";
 const CHOICES_IN_DOUBT: &str = "  [y] run it once more, [n]o: its outcome stays unknown, [a] this was its outcome TEXT, [s]top the run: ";
+/// The word that begins a line which answers nothing and tells the asker so.
+const DECLINE: &str = "/decline";
+const VISITED: &str = "  [y] I did there what is asked, [n] I did not: ";
 const TEXT: &str = "  your answer: ";
 const ONE_OPTION: &str = "  the number of your choice: ";
 const SOME_OPTIONS: &str = "  the numbers of your choice, with commas between them (0: none): ";
@@ -46,19 +51,20 @@ const NEW_ARGUMENTS: &str = "  new arguments, a JSON object: ";
 
 impl Questions {
     /// Adds a question. Returns the text to ask with, if it is the first.
-    pub(crate) fn add(&mut self, request: HumanRequest) -> Option<&'static str> {
+    pub(crate) fn add(&mut self, request: HumanRequest) -> Option<String> {
         self.waiting.push_back(request);
         if self.waiting.len() == 1 { self.choices() } else { None }
     }
 
     /// Removes an answered question. Returns the text for the next one, if the removed one was being asked.
-    pub(crate) fn remove(&mut self, request_id: &str) -> Option<&'static str> {
+    pub(crate) fn remove(&mut self, request_id: &str) -> Option<String> {
         let asked = self.first().is_some_and(|first| first.request_id == request_id);
         self.waiting.retain(|request| request.request_id != request_id);
         if !asked {
             return None;
         }
         self.editing = false;
+        self.form = None;
         self.choices()
     }
 
@@ -72,22 +78,36 @@ impl Questions {
     }
 
     /// The text that asks the first question, with its choices.
-    pub(crate) fn choices(&self) -> Option<&'static str> {
+    pub(crate) fn choices(&self) -> Option<String> {
         let first = self.first()?;
-        Some(match first.kind() {
+        if first.kind() == HumanRequestKind::Form {
+            let first_field = || FormEntry::of(&first.form_schema_json).prompt();
+            return Some(format!("  {}: ", self.form.as_ref().map_or_else(first_field, FormEntry::prompt)));
+        }
+        let choices = match first.kind() {
+            HumanRequestKind::Url => VISITED,
             HumanRequestKind::InDoubt => CHOICES_IN_DOUBT,
             HumanRequestKind::Prompt => TEXT,
             HumanRequestKind::Select if first.multiple => SOME_OPTIONS,
             HumanRequestKind::Select => ONE_OPTION,
             _ => CHOICES,
-        })
+        };
+        Some(choices.to_owned())
     }
 
     /// Parses a line as an answer to the first question; `None` without a question.
     pub(crate) fn parse(&mut self, line: &str) -> Option<ParsedLine> {
         let first = self.first()?;
+        if is_input(first.kind())
+            && let Some(reason) = declined(line)
+        {
+            let declined = Input::Declined(Declined { message: reason.to_owned() });
+            return Some(ParsedLine::Input(Box::new(first.clone()), declined));
+        }
         Some(match first.kind() {
             _ if self.editing => self.edited(line),
+            HumanRequestKind::Form => self.filled(line),
+            HumanRequestKind::Url => visited(first, line),
             HumanRequestKind::Prompt => written(first, line),
             HumanRequestKind::Select => match selection(first, line) {
                 Ok(chosen) => ParsedLine::Input(Box::new(first.clone()), Input::Selection(chosen)),
@@ -95,6 +115,21 @@ impl Questions {
             },
             _ => self.decided(line),
         })
+    }
+
+    /// Parses the line with the next field of the first question's form.
+    fn filled(&mut self, line: &str) -> ParsedLine {
+        let Some(first) = self.waiting.front() else { return ParsedLine::Unclear(String::new()) };
+        let form = self.form.get_or_insert_with(|| FormEntry::of(&first.form_schema_json));
+        match form.enter(line) {
+            Ok(None) => ParsedLine::Ask(format!("  {}: ", form.prompt())),
+            Ok(Some(form_json)) => {
+                // A form that the server refuses is asked for from its first field on.
+                self.form = None;
+                ParsedLine::Input(Box::new(first.clone()), Input::FormJson(form_json))
+            }
+            Err(why) => ParsedLine::Unclear(format!("{why}; {DECLINE} declines the question")),
+        }
     }
 
     /// Parses the line with the new arguments of the first question's call.
@@ -126,7 +161,7 @@ impl Questions {
             "e" | "edit" if can_edit && !text.is_empty() => return with_arguments(first, &text),
             "e" | "edit" if can_edit => {
                 self.editing = true;
-                return ParsedLine::Ask(NEW_ARGUMENTS);
+                return ParsedLine::Ask(NEW_ARGUMENTS.to_owned());
             }
             "e" | "edit" => return ParsedLine::Unclear("a call in doubt cannot be edited".to_owned()),
             "" => return ParsedLine::Unclear("an empty line decides nothing".to_owned()),
@@ -153,12 +188,42 @@ fn with_arguments(request: &HumanRequest, json: &str) -> ParsedLine {
     }
 }
 
+/// True for a question that is not about a tool call.
+pub(crate) fn is_input(kind: HumanRequestKind) -> bool {
+    match kind {
+        HumanRequestKind::Prompt
+        | HumanRequestKind::Select
+        | HumanRequestKind::Form
+        | HumanRequestKind::Url => true,
+        HumanRequestKind::Approve | HumanRequestKind::InDoubt | HumanRequestKind::Unspecified => false,
+    }
+}
+
+/// The reason in a line that declines the question; `None` for any other line.
+fn declined(line: &str) -> Option<&str> {
+    let rest = line.trim().strip_prefix(DECLINE)?;
+    (rest.is_empty() || rest.starts_with(char::is_whitespace)).then(|| rest.trim())
+}
+
+/// The line as the outcome of a visit to a link.
+fn visited(request: &HumanRequest, line: &str) -> ParsedLine {
+    let outcome = match line.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => UrlOutcome::Done,
+        "n" | "no" => UrlOutcome::NotDone,
+        _ => return ParsedLine::Unclear(format!("enter y or n; {DECLINE} declines the question")),
+    };
+    ParsedLine::Input(Box::new(request.clone()), Input::Url(outcome.into()))
+}
+
 /// The line as the text that was asked for.
 fn written(request: &HumanRequest, line: &str) -> ParsedLine {
     if line.trim().is_empty() {
-        return ParsedLine::Unclear(format!("an empty line answers nothing: {EMPTY} sends an empty answer"));
+        let empty =
+            if request.allow_empty { format!("{EMPTY} sends an empty answer, ") } else { String::new() };
+        return ParsedLine::Unclear(format!("an empty line answers nothing: {empty}{DECLINE} declines"));
     }
-    let text = if line.trim() == EMPTY { String::new() } else { line.to_owned() };
+    let is_empty = request.allow_empty && line.trim() == EMPTY;
+    let text = if is_empty { String::new() } else { line.to_owned() };
     ParsedLine::Input(Box::new(request.clone()), Input::Text(text))
 }
 
@@ -212,7 +277,7 @@ mod tests {
 
     fn asked() -> Questions {
         let mut questions = Questions::default();
-        assert_eq!(questions.add(request("q1", HumanRequestKind::Approve)), Some(CHOICES));
+        assert_eq!(questions.add(request("q1", HumanRequestKind::Approve)).as_deref(), Some(CHOICES));
         questions
     }
 
@@ -259,7 +324,7 @@ mod tests {
     #[test]
     fn editing_takes_another_line() {
         let mut questions = asked();
-        assert_eq!(questions.parse("e"), Some(ParsedLine::Ask(NEW_ARGUMENTS)));
+        assert_eq!(questions.parse("e"), Some(ParsedLine::Ask(NEW_ARGUMENTS.to_owned())));
         let edited = Kind::ApproveWithEdits(ApproveWithEdits { arguments_json: r#"{"a":1}"#.into() });
         match questions.parse(r#" {"a":1} "#) {
             Some(ParsedLine::Decision(_, kind)) => assert_eq!(kind, edited),
@@ -281,7 +346,8 @@ mod tests {
     #[test]
     fn a_line_is_the_text_that_was_asked_for() {
         let mut questions = Questions::default();
-        assert_eq!(questions.add(request("q1", HumanRequestKind::Prompt)), Some(TEXT));
+        let allowed = HumanRequest { allow_empty: true, ..request("q1", HumanRequestKind::Prompt) };
+        assert_eq!(questions.add(allowed).as_deref(), Some(TEXT));
         for line in ["yes", "n", " blue "] {
             let Some(ParsedLine::Input(_, input)) = questions.parse(line) else { panic!("{line}") };
             assert_eq!(input, Input::Text(line.into()));
@@ -292,6 +358,53 @@ mod tests {
         }
         let Some(ParsedLine::Input(_, input)) = questions.parse(EMPTY) else { panic!("an empty answer") };
         assert_eq!(input, Input::Text(String::new()));
+        let mut questions = Questions::default();
+        questions.add(request("q1", HumanRequestKind::Prompt));
+        let Some(ParsedLine::Unclear(why)) = questions.parse("") else { panic!("an empty line") };
+        assert!(!why.contains(EMPTY), "an empty answer is not offered where it is none: {why}");
+    }
+
+    #[test]
+    fn a_form_is_asked_for_field_by_field() {
+        let form_schema_json = r#"{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},"required":["name"]}"#;
+        let form = HumanRequest {
+            form_schema_json: form_schema_json.into(),
+            ..request("q1", HumanRequestKind::Form)
+        };
+        let mut questions = Questions::default();
+        assert_eq!(questions.add(form).as_deref(), Some("  1/2 name (text): "));
+        let second = "  2/2 age (a whole number; - leaves it out): ".to_owned();
+        assert_eq!(questions.parse("Ada"), Some(ParsedLine::Ask(second.clone())));
+        assert!(matches!(questions.parse("old"), Some(ParsedLine::Unclear(_))));
+        assert_eq!(questions.choices(), Some(second));
+        let Some(ParsedLine::Input(_, input)) = questions.parse("36") else { panic!("the form is whole") };
+        assert_eq!(input, Input::FormJson(r#"{"age":36,"name":"Ada"}"#.into()));
+        assert_eq!(questions.choices().as_deref(), Some("  1/2 name (text): "), "refused, it is asked again");
+    }
+
+    #[test]
+    fn a_visit_is_confirmed_or_denied_and_any_question_declined() {
+        let asked = |kind| {
+            let mut questions = Questions::default();
+            questions.add(request("q1", kind));
+            questions
+        };
+        for (line, outcome) in [("y", UrlOutcome::Done), ("No", UrlOutcome::NotDone)] {
+            let Some(ParsedLine::Input(_, input)) = asked(HumanRequestKind::Url).parse(line) else {
+                panic!("{line}")
+            };
+            assert_eq!(input, Input::Url(outcome.into()));
+        }
+        assert!(matches!(asked(HumanRequestKind::Url).parse(""), Some(ParsedLine::Unclear(_))));
+        use HumanRequestKind::{Form, Prompt, Select, Url};
+        for kind in [Prompt, Select, Form, Url] {
+            let Some(ParsedLine::Input(_, input)) = asked(kind).parse("/decline not mine ") else {
+                panic!("{kind:?}")
+            };
+            assert_eq!(input, Input::Declined(Declined { message: "not mine".into() }));
+        }
+        let Some(ParsedLine::Input(_, input)) = asked(Prompt).parse("/declined") else { panic!("a text") };
+        assert_eq!(input, Input::Text("/declined".into()));
     }
 
     #[test]
@@ -333,7 +446,7 @@ mod tests {
     fn questions_are_asked_one_after_the_other() {
         let mut questions = asked();
         assert_eq!(questions.add(request("q2", HumanRequestKind::InDoubt)), None);
-        assert_eq!(questions.remove("q1"), Some(CHOICES_IN_DOUBT));
+        assert_eq!(questions.remove("q1").as_deref(), Some(CHOICES_IN_DOUBT));
         assert_eq!(questions.remove("q2"), None);
         assert_eq!(questions.parse("y"), None);
     }

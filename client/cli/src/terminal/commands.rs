@@ -15,6 +15,8 @@ pub(crate) fn answer(request: &HumanRequest) -> String {
             format!("agentloop approve {id} --choose {first}")
         }
         HumanRequestKind::InDoubt => format!("agentloop approve {id} --answer OUTCOME"),
+        HumanRequestKind::Form => format!("agentloop approve {id} --form"),
+        HumanRequestKind::Url => format!("agentloop approve {id} --done"),
         _ => format!("agentloop approve {id}"),
     }
 }
@@ -56,6 +58,8 @@ mod tests {
             (HumanRequestKind::Approve, "agentloop approve r:1.0:0"),
             (HumanRequestKind::InDoubt, "agentloop approve r:1.0:0 --answer OUTCOME"),
             (HumanRequestKind::Prompt, "agentloop approve r:1.0:0 --text TEXT"),
+            (HumanRequestKind::Form, "agentloop approve r:1.0:0 --form"),
+            (HumanRequestKind::Url, "agentloop approve r:1.0:0 --done"),
             (HumanRequestKind::Select, "agentloop approve r:1.0:0 --choose 'red one'"),
         ] {
             assert_eq!(answer(&request(kind)), command);

@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod commands;
 pub(crate) mod follow;
+pub(crate) mod form;
 pub(crate) mod format;
 pub(crate) mod input_lines;
 pub(crate) mod interrupt;

@@ -16,11 +16,42 @@ async fn a_text_is_asked_for_and_given() {
     chat.sees("Which town?").await;
     chat.sees("your answer:").await;
     chat.types("\r");
-    chat.sees("nothing is written: ctrl-E sends an empty answer").await;
+    chat.sees("nothing is written: ctrl-N declines the question").await;
     chat.types("Ulm y\r");
     chat.sees("answered: Ulm y by tester").await;
-    chat.sees("So it is: Ulm y.").await;
+    chat.sees("Answer: Ulm y.").await;
     chat.sees("ready").await;
+}
+
+#[tokio::test]
+async fn a_form_is_filled_in_field_by_field() {
+    let server = Server::start().await;
+    let mut chat = talk(&server, &[]).await;
+    chat.types("which person\r");
+    chat.sees("1/2 Name (text)").await;
+    chat.types("\r");
+    chat.sees("an empty line answers nothing").await;
+    chat.types("Ada\r");
+    chat.sees("2/2 years (a whole number from 18 on; - leaves it out)").await;
+    chat.types("12\r");
+    chat.sees("must be at least 18").await;
+    chat.sees("1/2 Name (text)").await;
+    chat.types("\r");
+    chat.sees("2/2 years").await;
+    chat.types("\x7f\x7f36\r");
+    chat.sees("filled in:").await;
+    chat.sees("So it is").await;
+}
+
+#[tokio::test]
+async fn a_question_is_declined() {
+    let server = Server::start().await;
+    let mut chat = talk(&server, &[]).await;
+    chat.types("which town\r");
+    chat.sees("your answer:").await;
+    chat.types("\x0e");
+    chat.sees("declined by tester").await;
+    chat.sees("the person declined").await;
 }
 
 #[tokio::test]
@@ -37,7 +68,7 @@ async fn one_of_several_options_is_chosen() {
     chat.sees("→  green").await;
     chat.types("\r");
     chat.sees("chosen: green by tester").await;
-    chat.sees("So it is: green.").await;
+    chat.sees("Answer: green.").await;
 }
 
 #[tokio::test]
@@ -53,8 +84,8 @@ async fn several_options_are_chosen() {
     chat.sees("[ ] Tuesday").await;
     chat.sees("[x] Friday").await;
     chat.types("\r");
-    chat.sees("So it is: Monday").await;
-    chat.sees("Friday.").await;
+    chat.sees("- Monday").await;
+    chat.sees("- Friday.").await;
 }
 
 #[tokio::test]

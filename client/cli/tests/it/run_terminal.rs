@@ -14,11 +14,39 @@ async fn a_stray_enter_is_no_text() {
     let mut run = run(&server, "which town");
     run.sees("your answer:").await;
     run.types("\r");
-    run.sees("an empty line answers nothing: \"\" sends an empty answer").await;
+    run.sees("an empty line answers nothing: /decline declines").await;
     run.types("Ulm\r");
     run.sees("answered: Ulm by tester").await;
     let (code, said) = run.ends().await;
-    assert!(code == 0 && said.contains("So it is: Ulm."), "{said}");
+    assert!(code == 0 && said.contains("Answer: Ulm."), "{said}");
+}
+
+#[tokio::test]
+async fn a_form_is_asked_for_field_by_field() {
+    let server = Server::start().await;
+    let mut run = run(&server, "which person");
+    run.sees("1/2 Name (text):").await;
+    run.types("\r");
+    run.sees("an empty line answers nothing; /decline declines the question").await;
+    run.types("Ada\r");
+    run.sees("2/2 years (a whole number from 18 on; - leaves it out):").await;
+    run.types("12\r");
+    run.sees("the server refused it").await;
+    run.sees("1/2 Name (text):").await;
+    run.types("Ada\r36\r");
+    run.sees("filled in: {\"name\":\"Ada\",\"years\":36} by tester").await;
+    assert_eq!(run.ends().await.0, 0);
+}
+
+#[tokio::test]
+async fn a_question_is_declined() {
+    let server = Server::start().await;
+    let mut run = run(&server, "which town");
+    run.sees("your answer:").await;
+    run.types("/decline none of them\r");
+    run.sees("declined: none of them by tester").await;
+    let (code, said) = run.ends().await;
+    assert!(code == 0 && said.contains("the person declined: none of them"), "{said}");
 }
 
 #[tokio::test]

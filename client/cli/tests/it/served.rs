@@ -34,6 +34,10 @@ when = { user_contains = "which town", step = 0 }
 tool_calls = [{ name = "ask_human", arguments = { question = "Which town?" } }]
 
 [[reply]]
+when = { user_contains = "which person", step = 0 }
+tool_calls = [{ name = "ask_human", arguments = { question = "Who is it?", form = { type = "object", properties = { name = { type = "string", title = "Name" }, years = { type = "integer", minimum = 18 } }, required = ["name"] } } }]
+
+[[reply]]
 when = { user_contains = "which colour", step = 0 }
 tool_calls = [{ name = "ask_human", arguments = { question = "Which colour?", options = ["red", "green", "blue"] } }]
 

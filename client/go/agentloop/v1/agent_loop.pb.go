@@ -675,7 +675,7 @@ func (x *SubmitApprovalResponse) GetRequest() *HumanRequest {
 	return nil
 }
 
-// Answers a question of kind PROMPT or SELECT.
+// Answers a question of kind PROMPT, SELECT, FORM or URL.
 type SubmitInputRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the question. Required.
@@ -686,6 +686,9 @@ type SubmitInputRequest struct {
 	//
 	//	*SubmitInputRequest_Text
 	//	*SubmitInputRequest_Selection
+	//	*SubmitInputRequest_FormJson
+	//	*SubmitInputRequest_Url
+	//	*SubmitInputRequest_Declined
 	Input isSubmitInputRequest_Input `protobuf_oneof:"input"`
 	// Name of the person who answers. An authenticated caller's name replaces it.
 	AnsweredBy    string `protobuf:"bytes,4,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
@@ -755,6 +758,33 @@ func (x *SubmitInputRequest) GetSelection() *Selection {
 	return nil
 }
 
+func (x *SubmitInputRequest) GetFormJson() string {
+	if x != nil {
+		if x, ok := x.Input.(*SubmitInputRequest_FormJson); ok {
+			return x.FormJson
+		}
+	}
+	return ""
+}
+
+func (x *SubmitInputRequest) GetUrl() UrlOutcome {
+	if x != nil {
+		if x, ok := x.Input.(*SubmitInputRequest_Url); ok {
+			return x.Url
+		}
+	}
+	return UrlOutcome_URL_OUTCOME_UNSPECIFIED
+}
+
+func (x *SubmitInputRequest) GetDeclined() *Declined {
+	if x != nil {
+		if x, ok := x.Input.(*SubmitInputRequest_Declined); ok {
+			return x.Declined
+		}
+	}
+	return nil
+}
+
 func (x *SubmitInputRequest) GetAnsweredBy() string {
 	if x != nil {
 		return x.AnsweredBy
@@ -767,18 +797,39 @@ type isSubmitInputRequest_Input interface {
 }
 
 type SubmitInputRequest_Text struct {
-	// Text that answers a PROMPT.
+	// Text that answers a PROMPT. Empty only if the question has `allow_empty`.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3,oneof"`
 }
 
 type SubmitInputRequest_Selection struct {
-	// Options that answer a SELECT.
+	// Options that answer a SELECT. Empty only if several may be chosen.
 	Selection *Selection `protobuf:"bytes,3,opt,name=selection,proto3,oneof"`
+}
+
+type SubmitInputRequest_FormJson struct {
+	// Answer to a FORM: a JSON object that follows the question's `form_schema_json`. An error names the field.
+	FormJson string `protobuf:"bytes,5,opt,name=form_json,json=formJson,proto3,oneof"`
+}
+
+type SubmitInputRequest_Url struct {
+	// Answer to a URL.
+	Url UrlOutcome `protobuf:"varint,6,opt,name=url,proto3,enum=agentloop.v1.UrlOutcome,oneof"`
+}
+
+type SubmitInputRequest_Declined struct {
+	// The question is not answered, and the asker is told so. Fits each of these kinds.
+	Declined *Declined `protobuf:"bytes,7,opt,name=declined,proto3,oneof"`
 }
 
 func (*SubmitInputRequest_Text) isSubmitInputRequest_Input() {}
 
 func (*SubmitInputRequest_Selection) isSubmitInputRequest_Input() {}
+
+func (*SubmitInputRequest_FormJson) isSubmitInputRequest_Input() {}
+
+func (*SubmitInputRequest_Url) isSubmitInputRequest_Input() {}
+
+func (*SubmitInputRequest_Declined) isSubmitInputRequest_Input() {}
 
 // Returns the question.
 type SubmitInputResponse struct {
@@ -1719,12 +1770,15 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\bremember\x18\x05 \x01(\x0e2\x1b.agentloop.v1.RememberScopeR\bremember\x12=\n" +
 	"\rremember_rule\x18\x06 \x01(\v2\x18.agentloop.v1.PolicyRuleR\frememberRule\"N\n" +
 	"\x16SubmitApprovalResponse\x124\n" +
-	"\arequest\x18\x01 \x01(\v2\x1a.agentloop.v1.HumanRequestR\arequest\"\xac\x01\n" +
+	"\arequest\x18\x01 \x01(\v2\x1a.agentloop.v1.HumanRequestR\arequest\"\xaf\x02\n" +
 	"\x12SubmitInputRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x14\n" +
 	"\x04text\x18\x02 \x01(\tH\x00R\x04text\x127\n" +
-	"\tselection\x18\x03 \x01(\v2\x17.agentloop.v1.SelectionH\x00R\tselection\x12\x1f\n" +
+	"\tselection\x18\x03 \x01(\v2\x17.agentloop.v1.SelectionH\x00R\tselection\x12\x1d\n" +
+	"\tform_json\x18\x05 \x01(\tH\x00R\bformJson\x12,\n" +
+	"\x03url\x18\x06 \x01(\x0e2\x18.agentloop.v1.UrlOutcomeH\x00R\x03url\x124\n" +
+	"\bdeclined\x18\a \x01(\v2\x16.agentloop.v1.DeclinedH\x00R\bdeclined\x12\x1f\n" +
 	"\vanswered_by\x18\x04 \x01(\tR\n" +
 	"answeredByB\a\n" +
 	"\x05input\"K\n" +
@@ -1866,11 +1920,13 @@ var file_agentloop_v1_agent_loop_proto_goTypes = []any{
 	(*PolicyRule)(nil),             // 32: agentloop.v1.PolicyRule
 	(*HumanRequest)(nil),           // 33: agentloop.v1.HumanRequest
 	(*Selection)(nil),              // 34: agentloop.v1.Selection
-	(*Run)(nil),                    // 35: agentloop.v1.Run
-	(*Instruction)(nil),            // 36: agentloop.v1.Instruction
-	(*RunFilter)(nil),              // 37: agentloop.v1.RunFilter
-	(HumanRequestKind)(0),          // 38: agentloop.v1.HumanRequestKind
-	(*timestamppb.Timestamp)(nil),  // 39: google.protobuf.Timestamp
+	(UrlOutcome)(0),                // 35: agentloop.v1.UrlOutcome
+	(*Declined)(nil),               // 36: agentloop.v1.Declined
+	(*Run)(nil),                    // 37: agentloop.v1.Run
+	(*Instruction)(nil),            // 38: agentloop.v1.Instruction
+	(*RunFilter)(nil),              // 39: agentloop.v1.RunFilter
+	(HumanRequestKind)(0),          // 40: agentloop.v1.HumanRequestKind
+	(*timestamppb.Timestamp)(nil),  // 41: google.protobuf.Timestamp
 }
 var file_agentloop_v1_agent_loop_proto_depIdxs = []int32{
 	27, // 0: agentloop.v1.RunRequest.input:type_name -> agentloop.v1.RunInput
@@ -1884,50 +1940,52 @@ var file_agentloop_v1_agent_loop_proto_depIdxs = []int32{
 	32, // 8: agentloop.v1.SubmitApprovalRequest.remember_rule:type_name -> agentloop.v1.PolicyRule
 	33, // 9: agentloop.v1.SubmitApprovalResponse.request:type_name -> agentloop.v1.HumanRequest
 	34, // 10: agentloop.v1.SubmitInputRequest.selection:type_name -> agentloop.v1.Selection
-	33, // 11: agentloop.v1.SubmitInputResponse.request:type_name -> agentloop.v1.HumanRequest
-	29, // 12: agentloop.v1.StepResponse.events:type_name -> agentloop.v1.RunEvent
-	35, // 13: agentloop.v1.StepResponse.run:type_name -> agentloop.v1.Run
-	36, // 14: agentloop.v1.StepResponse.instruction:type_name -> agentloop.v1.Instruction
-	35, // 15: agentloop.v1.GetRunResponse.run:type_name -> agentloop.v1.Run
-	30, // 16: agentloop.v1.ListRunsRequest.statuses:type_name -> agentloop.v1.RunStatus
-	37, // 17: agentloop.v1.ListRunsRequest.filter:type_name -> agentloop.v1.RunFilter
-	35, // 18: agentloop.v1.ListRunsResponse.runs:type_name -> agentloop.v1.Run
-	20, // 19: agentloop.v1.ListPendingRequest.filter:type_name -> agentloop.v1.PendingFilter
-	38, // 20: agentloop.v1.PendingFilter.kinds:type_name -> agentloop.v1.HumanRequestKind
-	26, // 21: agentloop.v1.PendingFilter.labels:type_name -> agentloop.v1.PendingFilter.LabelsEntry
-	39, // 22: agentloop.v1.PendingFilter.created_after:type_name -> google.protobuf.Timestamp
-	39, // 23: agentloop.v1.PendingFilter.created_before:type_name -> google.protobuf.Timestamp
-	33, // 24: agentloop.v1.ListPendingResponse.requests:type_name -> agentloop.v1.HumanRequest
-	35, // 25: agentloop.v1.ResumeRunResponse.run:type_name -> agentloop.v1.Run
-	1,  // 26: agentloop.v1.AgentLoop.Run:input_type -> agentloop.v1.RunRequest
-	3,  // 27: agentloop.v1.AgentLoop.RunStream:input_type -> agentloop.v1.RunStreamRequest
-	5,  // 28: agentloop.v1.AgentLoop.Subscribe:input_type -> agentloop.v1.SubscribeRequest
-	7,  // 29: agentloop.v1.AgentLoop.Abort:input_type -> agentloop.v1.AbortRequest
-	9,  // 30: agentloop.v1.AgentLoop.SubmitApproval:input_type -> agentloop.v1.SubmitApprovalRequest
-	11, // 31: agentloop.v1.AgentLoop.SubmitInput:input_type -> agentloop.v1.SubmitInputRequest
-	13, // 32: agentloop.v1.AgentLoop.Step:input_type -> agentloop.v1.StepRequest
-	15, // 33: agentloop.v1.AgentLoop.GetRun:input_type -> agentloop.v1.GetRunRequest
-	17, // 34: agentloop.v1.AgentLoop.ListRuns:input_type -> agentloop.v1.ListRunsRequest
-	19, // 35: agentloop.v1.AgentLoop.ListPending:input_type -> agentloop.v1.ListPendingRequest
-	22, // 36: agentloop.v1.AgentLoop.ResumeRun:input_type -> agentloop.v1.ResumeRunRequest
-	24, // 37: agentloop.v1.AgentLoop.ReplayRun:input_type -> agentloop.v1.ReplayRunRequest
-	2,  // 38: agentloop.v1.AgentLoop.Run:output_type -> agentloop.v1.RunResponse
-	4,  // 39: agentloop.v1.AgentLoop.RunStream:output_type -> agentloop.v1.RunStreamResponse
-	6,  // 40: agentloop.v1.AgentLoop.Subscribe:output_type -> agentloop.v1.SubscribeResponse
-	8,  // 41: agentloop.v1.AgentLoop.Abort:output_type -> agentloop.v1.AbortResponse
-	10, // 42: agentloop.v1.AgentLoop.SubmitApproval:output_type -> agentloop.v1.SubmitApprovalResponse
-	12, // 43: agentloop.v1.AgentLoop.SubmitInput:output_type -> agentloop.v1.SubmitInputResponse
-	14, // 44: agentloop.v1.AgentLoop.Step:output_type -> agentloop.v1.StepResponse
-	16, // 45: agentloop.v1.AgentLoop.GetRun:output_type -> agentloop.v1.GetRunResponse
-	18, // 46: agentloop.v1.AgentLoop.ListRuns:output_type -> agentloop.v1.ListRunsResponse
-	21, // 47: agentloop.v1.AgentLoop.ListPending:output_type -> agentloop.v1.ListPendingResponse
-	23, // 48: agentloop.v1.AgentLoop.ResumeRun:output_type -> agentloop.v1.ResumeRunResponse
-	25, // 49: agentloop.v1.AgentLoop.ReplayRun:output_type -> agentloop.v1.ReplayRunResponse
-	38, // [38:50] is the sub-list for method output_type
-	26, // [26:38] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	35, // 11: agentloop.v1.SubmitInputRequest.url:type_name -> agentloop.v1.UrlOutcome
+	36, // 12: agentloop.v1.SubmitInputRequest.declined:type_name -> agentloop.v1.Declined
+	33, // 13: agentloop.v1.SubmitInputResponse.request:type_name -> agentloop.v1.HumanRequest
+	29, // 14: agentloop.v1.StepResponse.events:type_name -> agentloop.v1.RunEvent
+	37, // 15: agentloop.v1.StepResponse.run:type_name -> agentloop.v1.Run
+	38, // 16: agentloop.v1.StepResponse.instruction:type_name -> agentloop.v1.Instruction
+	37, // 17: agentloop.v1.GetRunResponse.run:type_name -> agentloop.v1.Run
+	30, // 18: agentloop.v1.ListRunsRequest.statuses:type_name -> agentloop.v1.RunStatus
+	39, // 19: agentloop.v1.ListRunsRequest.filter:type_name -> agentloop.v1.RunFilter
+	37, // 20: agentloop.v1.ListRunsResponse.runs:type_name -> agentloop.v1.Run
+	20, // 21: agentloop.v1.ListPendingRequest.filter:type_name -> agentloop.v1.PendingFilter
+	40, // 22: agentloop.v1.PendingFilter.kinds:type_name -> agentloop.v1.HumanRequestKind
+	26, // 23: agentloop.v1.PendingFilter.labels:type_name -> agentloop.v1.PendingFilter.LabelsEntry
+	41, // 24: agentloop.v1.PendingFilter.created_after:type_name -> google.protobuf.Timestamp
+	41, // 25: agentloop.v1.PendingFilter.created_before:type_name -> google.protobuf.Timestamp
+	33, // 26: agentloop.v1.ListPendingResponse.requests:type_name -> agentloop.v1.HumanRequest
+	37, // 27: agentloop.v1.ResumeRunResponse.run:type_name -> agentloop.v1.Run
+	1,  // 28: agentloop.v1.AgentLoop.Run:input_type -> agentloop.v1.RunRequest
+	3,  // 29: agentloop.v1.AgentLoop.RunStream:input_type -> agentloop.v1.RunStreamRequest
+	5,  // 30: agentloop.v1.AgentLoop.Subscribe:input_type -> agentloop.v1.SubscribeRequest
+	7,  // 31: agentloop.v1.AgentLoop.Abort:input_type -> agentloop.v1.AbortRequest
+	9,  // 32: agentloop.v1.AgentLoop.SubmitApproval:input_type -> agentloop.v1.SubmitApprovalRequest
+	11, // 33: agentloop.v1.AgentLoop.SubmitInput:input_type -> agentloop.v1.SubmitInputRequest
+	13, // 34: agentloop.v1.AgentLoop.Step:input_type -> agentloop.v1.StepRequest
+	15, // 35: agentloop.v1.AgentLoop.GetRun:input_type -> agentloop.v1.GetRunRequest
+	17, // 36: agentloop.v1.AgentLoop.ListRuns:input_type -> agentloop.v1.ListRunsRequest
+	19, // 37: agentloop.v1.AgentLoop.ListPending:input_type -> agentloop.v1.ListPendingRequest
+	22, // 38: agentloop.v1.AgentLoop.ResumeRun:input_type -> agentloop.v1.ResumeRunRequest
+	24, // 39: agentloop.v1.AgentLoop.ReplayRun:input_type -> agentloop.v1.ReplayRunRequest
+	2,  // 40: agentloop.v1.AgentLoop.Run:output_type -> agentloop.v1.RunResponse
+	4,  // 41: agentloop.v1.AgentLoop.RunStream:output_type -> agentloop.v1.RunStreamResponse
+	6,  // 42: agentloop.v1.AgentLoop.Subscribe:output_type -> agentloop.v1.SubscribeResponse
+	8,  // 43: agentloop.v1.AgentLoop.Abort:output_type -> agentloop.v1.AbortResponse
+	10, // 44: agentloop.v1.AgentLoop.SubmitApproval:output_type -> agentloop.v1.SubmitApprovalResponse
+	12, // 45: agentloop.v1.AgentLoop.SubmitInput:output_type -> agentloop.v1.SubmitInputResponse
+	14, // 46: agentloop.v1.AgentLoop.Step:output_type -> agentloop.v1.StepResponse
+	16, // 47: agentloop.v1.AgentLoop.GetRun:output_type -> agentloop.v1.GetRunResponse
+	18, // 48: agentloop.v1.AgentLoop.ListRuns:output_type -> agentloop.v1.ListRunsResponse
+	21, // 49: agentloop.v1.AgentLoop.ListPending:output_type -> agentloop.v1.ListPendingResponse
+	23, // 50: agentloop.v1.AgentLoop.ResumeRun:output_type -> agentloop.v1.ResumeRunResponse
+	25, // 51: agentloop.v1.AgentLoop.ReplayRun:output_type -> agentloop.v1.ReplayRunResponse
+	40, // [40:52] is the sub-list for method output_type
+	28, // [28:40] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_agent_loop_proto_init() }
@@ -1945,6 +2003,9 @@ func file_agentloop_v1_agent_loop_proto_init() {
 	file_agentloop_v1_agent_loop_proto_msgTypes[10].OneofWrappers = []any{
 		(*SubmitInputRequest_Text)(nil),
 		(*SubmitInputRequest_Selection)(nil),
+		(*SubmitInputRequest_FormJson)(nil),
+		(*SubmitInputRequest_Url)(nil),
+		(*SubmitInputRequest_Declined)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -73,7 +73,8 @@ type AgentLoopClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED, DIGEST_MISMATCH), UNAVAILABLE.
 	SubmitApproval(ctx context.Context, in *SubmitApprovalRequest, opts ...grpc.CallOption) (*SubmitApprovalResponse, error)
-	// Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
+	// Answers a question of kind PROMPT, SELECT, FORM or URL. The first answer counts; the same answer again is
+	// confirmed.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
 	SubmitInput(ctx context.Context, in *SubmitInputRequest, opts ...grpc.CallOption) (*SubmitInputResponse, error)
@@ -293,7 +294,8 @@ type AgentLoopServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED, DIGEST_MISMATCH), UNAVAILABLE.
 	SubmitApproval(context.Context, *SubmitApprovalRequest) (*SubmitApprovalResponse, error)
-	// Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
+	// Answers a question of kind PROMPT, SELECT, FORM or URL. The first answer counts; the same answer again is
+	// confirmed.
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
 	SubmitInput(context.Context, *SubmitInputRequest) (*SubmitInputResponse, error)

@@ -3352,12 +3352,20 @@ type NeedInput struct {
 	InputId string `protobuf:"bytes,3,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
 	// Text of the question.
 	Question string `protobuf:"bytes,4,opt,name=question,proto3" json:"question,omitempty"`
-	// Options to choose from; empty means free text.
+	// Options to choose from. Without options, form and link it asks for text.
 	Options []*SelectOption `protobuf:"bytes,5,rep,name=options,proto3" json:"options,omitempty"`
 	// True allows several options.
 	Multiple bool `protobuf:"varint,6,opt,name=multiple,proto3" json:"multiple,omitempty"`
 	// Time after which the question is given up; absent means the run's `approval_timeout_seconds`.
-	Timeout       *durationpb.Duration `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Ask for a form: see `HumanRequest.form_schema_json`. Not with `options` or `url`. At most 64 KiB.
+	FormSchemaJson string `protobuf:"bytes,8,opt,name=form_schema_json,json=formSchemaJson,proto3" json:"form_schema_json,omitempty"`
+	// Ask for a visit to this link. Not with `options` or `form_schema_json`. At most 8 KiB.
+	Url string `protobuf:"bytes,9,opt,name=url,proto3" json:"url,omitempty"`
+	// A JSON object for user interfaces. At most 16 KiB.
+	MetadataJson string `protobuf:"bytes,10,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
+	// True if an empty text is an answer.
+	AllowEmpty    bool `protobuf:"varint,12,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3439,6 +3447,34 @@ func (x *NeedInput) GetTimeout() *durationpb.Duration {
 		return x.Timeout
 	}
 	return nil
+}
+
+func (x *NeedInput) GetFormSchemaJson() string {
+	if x != nil {
+		return x.FormSchemaJson
+	}
+	return ""
+}
+
+func (x *NeedInput) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *NeedInput) GetMetadataJson() string {
+	if x != nil {
+		return x.MetadataJson
+	}
+	return ""
+}
+
+func (x *NeedInput) GetAllowEmpty() bool {
+	if x != nil {
+		return x.AllowEmpty
+	}
+	return false
 }
 
 // Outcome of a cancel.
@@ -4316,6 +4352,8 @@ type InputResponse struct {
 	//	*InputResponse_Text
 	//	*InputResponse_Selection
 	//	*InputResponse_Refused
+	//	*InputResponse_FormJson
+	//	*InputResponse_Url
 	Response      isInputResponse_Response `protobuf_oneof:"response"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4399,6 +4437,24 @@ func (x *InputResponse) GetRefused() string {
 	return ""
 }
 
+func (x *InputResponse) GetFormJson() string {
+	if x != nil {
+		if x, ok := x.Response.(*InputResponse_FormJson); ok {
+			return x.FormJson
+		}
+	}
+	return ""
+}
+
+func (x *InputResponse) GetUrl() UrlOutcome {
+	if x != nil {
+		if x, ok := x.Response.(*InputResponse_Url); ok {
+			return x.Url
+		}
+	}
+	return UrlOutcome_URL_OUTCOME_UNSPECIFIED
+}
+
 type isInputResponse_Response interface {
 	isInputResponse_Response()
 }
@@ -4418,11 +4474,25 @@ type InputResponse_Refused struct {
 	Refused string `protobuf:"bytes,5,opt,name=refused,proto3,oneof"`
 }
 
+type InputResponse_FormJson struct {
+	// The filled form: a JSON object.
+	FormJson string `protobuf:"bytes,6,opt,name=form_json,json=formJson,proto3,oneof"`
+}
+
+type InputResponse_Url struct {
+	// Outcome of the visit to the link.
+	Url UrlOutcome `protobuf:"varint,7,opt,name=url,proto3,enum=agentloop.v1.UrlOutcome,oneof"`
+}
+
 func (*InputResponse_Text) isInputResponse_Response() {}
 
 func (*InputResponse_Selection) isInputResponse_Response() {}
 
 func (*InputResponse_Refused) isInputResponse_Response() {}
+
+func (*InputResponse_FormJson) isInputResponse_Response() {}
+
+func (*InputResponse_Url) isInputResponse_Response() {}
 
 // The chosen options.
 type InputSelection struct {
@@ -4984,7 +5054,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\tretryable\x18\x05 \x01(\bR\tretryable\x12:\n" +
 	"\vretry_delay\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryDelay\x123\n" +
-	"\x06effect\x18\a \x01(\x0e2\x1b.agentloop.v1.AttemptEffectR\x06effect\"\xfc\x01\n" +
+	"\x06effect\x18\a \x01(\x0e2\x1b.agentloop.v1.AttemptEffectR\x06effect\"\xfe\x02\n" +
 	"\tNeedInput\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x19\n" +
@@ -4992,7 +5062,13 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\bquestion\x18\x04 \x01(\tR\bquestion\x124\n" +
 	"\aoptions\x18\x05 \x03(\v2\x1a.agentloop.v1.SelectOptionR\aoptions\x12\x1a\n" +
 	"\bmultiple\x18\x06 \x01(\bR\bmultiple\x123\n" +
-	"\atimeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\atimeout\"u\n" +
+	"\atimeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12(\n" +
+	"\x10form_schema_json\x18\b \x01(\tR\x0eformSchemaJson\x12\x10\n" +
+	"\x03url\x18\t \x01(\tR\x03url\x12#\n" +
+	"\rmetadata_json\x18\n" +
+	" \x01(\tR\fmetadataJson\x12\x1f\n" +
+	"\vallow_empty\x18\f \x01(\bR\n" +
+	"allowEmpty\"u\n" +
 	"\tCancelAck\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x125\n" +
@@ -5057,13 +5133,15 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\averdict\x18\x03 \x01(\x0e2\x1b.agentloop.v1.ResultVerdictR\averdict\">\n" +
 	"\tLeaseLost\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xbf\x01\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\"\x8c\x02\n" +
 	"\rInputResponse\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x19\n" +
 	"\binput_id\x18\x02 \x01(\tR\ainputId\x12\x14\n" +
 	"\x04text\x18\x03 \x01(\tH\x00R\x04text\x12<\n" +
 	"\tselection\x18\x04 \x01(\v2\x1c.agentloop.v1.InputSelectionH\x00R\tselection\x12\x1a\n" +
-	"\arefused\x18\x05 \x01(\tH\x00R\arefusedB\n" +
+	"\arefused\x18\x05 \x01(\tH\x00R\arefused\x12\x1d\n" +
+	"\tform_json\x18\x06 \x01(\tH\x00R\bformJson\x12,\n" +
+	"\x03url\x18\a \x01(\x0e2\x18.agentloop.v1.UrlOutcomeH\x00R\x03urlB\n" +
 	"\n" +
 	"\bresponse\"/\n" +
 	"\x0eInputSelection\x12\x1d\n" +
@@ -5225,6 +5303,7 @@ var file_agentloop_v1_tool_host_proto_goTypes = []any{
 	(*Image)(nil),                    // 71: agentloop.v1.Image
 	(AttemptEffect)(0),               // 72: agentloop.v1.AttemptEffect
 	(*SelectOption)(nil),             // 73: agentloop.v1.SelectOption
+	(UrlOutcome)(0),                  // 74: agentloop.v1.UrlOutcome
 }
 var file_agentloop_v1_tool_host_proto_depIdxs = []int32{
 	10, // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
@@ -5315,19 +5394,20 @@ var file_agentloop_v1_tool_host_proto_depIdxs = []int32{
 	6,  // 85: agentloop.v1.Cancel.cause:type_name -> agentloop.v1.CancelCause
 	7,  // 86: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
 	53, // 87: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
-	61, // 88: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
-	37, // 89: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
-	38, // 90: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
-	7,  // 91: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
-	8,  // 92: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
-	57, // 93: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
-	9,  // 94: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
-	58, // 95: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
-	94, // [94:96] is the sub-list for method output_type
-	92, // [92:94] is the sub-list for method input_type
-	92, // [92:92] is the sub-list for extension type_name
-	92, // [92:92] is the sub-list for extension extendee
-	0,  // [0:92] is the sub-list for field type_name
+	74, // 88: agentloop.v1.InputResponse.url:type_name -> agentloop.v1.UrlOutcome
+	61, // 89: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
+	37, // 90: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
+	38, // 91: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
+	7,  // 92: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
+	8,  // 93: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
+	57, // 94: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
+	9,  // 95: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
+	58, // 96: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
+	95, // [95:97] is the sub-list for method output_type
+	93, // [93:95] is the sub-list for method input_type
+	93, // [93:93] is the sub-list for extension type_name
+	93, // [93:93] is the sub-list for extension extendee
+	0,  // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_tool_host_proto_init() }
@@ -5397,6 +5477,8 @@ func file_agentloop_v1_tool_host_proto_init() {
 		(*InputResponse_Text)(nil),
 		(*InputResponse_Selection)(nil),
 		(*InputResponse_Refused)(nil),
+		(*InputResponse_FormJson)(nil),
+		(*InputResponse_Url)(nil),
 	}
 	file_agentloop_v1_tool_host_proto_msgTypes[49].OneofWrappers = []any{
 		(*CompleteCallRequest_Result)(nil),

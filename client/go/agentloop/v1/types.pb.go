@@ -945,6 +945,10 @@ const (
 	HumanRequestKind_HUMAN_REQUEST_KIND_PROMPT HumanRequestKind = 3
 	// Asks for one or several options. Answered by `SubmitInput`.
 	HumanRequestKind_HUMAN_REQUEST_KIND_SELECT HumanRequestKind = 4
+	// Asks for a form of flat fields. Answered by `SubmitInput`.
+	HumanRequestKind_HUMAN_REQUEST_KIND_FORM HumanRequestKind = 5
+	// Asks for a visit to a link. Answered by `SubmitInput`.
+	HumanRequestKind_HUMAN_REQUEST_KIND_URL HumanRequestKind = 6
 )
 
 // Enum value maps for HumanRequestKind.
@@ -955,6 +959,8 @@ var (
 		2: "HUMAN_REQUEST_KIND_IN_DOUBT",
 		3: "HUMAN_REQUEST_KIND_PROMPT",
 		4: "HUMAN_REQUEST_KIND_SELECT",
+		5: "HUMAN_REQUEST_KIND_FORM",
+		6: "HUMAN_REQUEST_KIND_URL",
 	}
 	HumanRequestKind_value = map[string]int32{
 		"HUMAN_REQUEST_KIND_UNSPECIFIED": 0,
@@ -962,6 +968,8 @@ var (
 		"HUMAN_REQUEST_KIND_IN_DOUBT":    2,
 		"HUMAN_REQUEST_KIND_PROMPT":      3,
 		"HUMAN_REQUEST_KIND_SELECT":      4,
+		"HUMAN_REQUEST_KIND_FORM":        5,
+		"HUMAN_REQUEST_KIND_URL":         6,
 	}
 )
 
@@ -990,6 +998,59 @@ func (x HumanRequestKind) Number() protoreflect.EnumNumber {
 // Deprecated: Use HumanRequestKind.Descriptor instead.
 func (HumanRequestKind) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{12}
+}
+
+// Outcome of a visit to a link.
+type UrlOutcome int32
+
+const (
+	// Not set; refused.
+	UrlOutcome_URL_OUTCOME_UNSPECIFIED UrlOutcome = 0
+	// The human did there what was asked.
+	UrlOutcome_URL_OUTCOME_DONE UrlOutcome = 1
+	// The human did not.
+	UrlOutcome_URL_OUTCOME_NOT_DONE UrlOutcome = 2
+)
+
+// Enum value maps for UrlOutcome.
+var (
+	UrlOutcome_name = map[int32]string{
+		0: "URL_OUTCOME_UNSPECIFIED",
+		1: "URL_OUTCOME_DONE",
+		2: "URL_OUTCOME_NOT_DONE",
+	}
+	UrlOutcome_value = map[string]int32{
+		"URL_OUTCOME_UNSPECIFIED": 0,
+		"URL_OUTCOME_DONE":        1,
+		"URL_OUTCOME_NOT_DONE":    2,
+	}
+)
+
+func (x UrlOutcome) Enum() *UrlOutcome {
+	p := new(UrlOutcome)
+	*p = x
+	return p
+}
+
+func (x UrlOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (UrlOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_types_proto_enumTypes[13].Descriptor()
+}
+
+func (UrlOutcome) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_types_proto_enumTypes[13]
+}
+
+func (x UrlOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use UrlOutcome.Descriptor instead.
+func (UrlOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 // One message: a role and its parts, in the order in which they were produced.
@@ -1717,7 +1778,7 @@ type ToolPolicy struct {
 	RequireApprovalByDefault *bool `protobuf:"varint,5,opt,name=require_approval_by_default,json=requireApprovalByDefault,proto3,oneof" json:"require_approval_by_default,omitempty"`
 	// Rules about tool calls. They come after the agent's. Absent: the agent's alone.
 	Rules *PolicyRules `protobuf:"bytes,6,opt,name=rules,proto3" json:"rules,omitempty"`
-	// True offers the model the built-in tool `ask_human`, which asks for text or a choice. Default false.
+	// True offers the model the built-in tool `ask_human`, which asks for text, a choice or a form. Default false.
 	AskHuman      *bool `protobuf:"varint,7,opt,name=ask_human,json=askHuman,proto3,oneof" json:"ask_human,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2178,6 +2239,8 @@ type Instruction struct {
 	//	*Instruction_RequestHumanSelect
 	//	*Instruction_Compact
 	//	*Instruction_Finish
+	//	*Instruction_RequestHumanForm
+	//	*Instruction_RequestHumanUrl
 	Instruction   isInstruction_Instruction `protobuf_oneof:"instruction"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2283,6 +2346,24 @@ func (x *Instruction) GetFinish() *FinishInstruction {
 	return nil
 }
 
+func (x *Instruction) GetRequestHumanForm() *RequestFormInstruction {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_RequestHumanForm); ok {
+			return x.RequestHumanForm
+		}
+	}
+	return nil
+}
+
+func (x *Instruction) GetRequestHumanUrl() *RequestUrlInstruction {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_RequestHumanUrl); ok {
+			return x.RequestHumanUrl
+		}
+	}
+	return nil
+}
+
 type isInstruction_Instruction interface {
 	isInstruction_Instruction()
 }
@@ -2322,6 +2403,16 @@ type Instruction_Finish struct {
 	Finish *FinishInstruction `protobuf:"bytes,7,opt,name=finish,proto3,oneof"`
 }
 
+type Instruction_RequestHumanForm struct {
+	// Ask a human to fill in a form.
+	RequestHumanForm *RequestFormInstruction `protobuf:"bytes,8,opt,name=request_human_form,json=requestHumanForm,proto3,oneof"`
+}
+
+type Instruction_RequestHumanUrl struct {
+	// Ask a human to visit a link.
+	RequestHumanUrl *RequestUrlInstruction `protobuf:"bytes,9,opt,name=request_human_url,json=requestHumanUrl,proto3,oneof"`
+}
+
 func (*Instruction_CallModel) isInstruction_Instruction() {}
 
 func (*Instruction_CallTools) isInstruction_Instruction() {}
@@ -2335,6 +2426,10 @@ func (*Instruction_RequestHumanSelect) isInstruction_Instruction() {}
 func (*Instruction_Compact) isInstruction_Instruction() {}
 
 func (*Instruction_Finish) isInstruction_Instruction() {}
+
+func (*Instruction_RequestHumanForm) isInstruction_Instruction() {}
+
+func (*Instruction_RequestHumanUrl) isInstruction_Instruction() {}
 
 // Ask the model for its next message.
 type CallModelInstruction struct {
@@ -2557,6 +2652,116 @@ func (x *RequestSelectInstruction) GetMultiple() bool {
 	return false
 }
 
+// Asks a human to fill in a form. The question and the answer enter the session as a user message.
+type RequestFormInstruction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Question for the human. At most 4 KiB.
+	Question string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	// As `HumanRequest.form_schema_json`. At most 64 KiB.
+	FormSchemaJson string `protobuf:"bytes,2,opt,name=form_schema_json,json=formSchemaJson,proto3" json:"form_schema_json,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RequestFormInstruction) Reset() {
+	*x = RequestFormInstruction{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestFormInstruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestFormInstruction) ProtoMessage() {}
+
+func (x *RequestFormInstruction) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestFormInstruction.ProtoReflect.Descriptor instead.
+func (*RequestFormInstruction) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RequestFormInstruction) GetQuestion() string {
+	if x != nil {
+		return x.Question
+	}
+	return ""
+}
+
+func (x *RequestFormInstruction) GetFormSchemaJson() string {
+	if x != nil {
+		return x.FormSchemaJson
+	}
+	return ""
+}
+
+// Asks a human to visit a link. The outcome enters the session as a user message, with the question.
+type RequestUrlInstruction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Question for the human. At most 4 KiB.
+	Question string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	// The link, `https:` or `http:`. At most 8 KiB.
+	Url           string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestUrlInstruction) Reset() {
+	*x = RequestUrlInstruction{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestUrlInstruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestUrlInstruction) ProtoMessage() {}
+
+func (x *RequestUrlInstruction) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestUrlInstruction.ProtoReflect.Descriptor instead.
+func (*RequestUrlInstruction) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RequestUrlInstruction) GetQuestion() string {
+	if x != nil {
+		return x.Question
+	}
+	return ""
+}
+
+func (x *RequestUrlInstruction) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
 // Make the context smaller.
 type CompactInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2568,7 +2773,7 @@ type CompactInstruction struct {
 
 func (x *CompactInstruction) Reset() {
 	*x = CompactInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[22]
+	mi := &file_agentloop_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2785,7 @@ func (x *CompactInstruction) String() string {
 func (*CompactInstruction) ProtoMessage() {}
 
 func (x *CompactInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[22]
+	mi := &file_agentloop_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2798,7 @@ func (x *CompactInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactInstruction.ProtoReflect.Descriptor instead.
 func (*CompactInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CompactInstruction) GetStrategy() string {
@@ -2614,7 +2819,7 @@ type FinishInstruction struct {
 
 func (x *FinishInstruction) Reset() {
 	*x = FinishInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[23]
+	mi := &file_agentloop_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2831,7 @@ func (x *FinishInstruction) String() string {
 func (*FinishInstruction) ProtoMessage() {}
 
 func (x *FinishInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[23]
+	mi := &file_agentloop_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2844,7 @@ func (x *FinishInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishInstruction.ProtoReflect.Descriptor instead.
 func (*FinishInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FinishInstruction) GetFailure() string {
@@ -2660,7 +2865,7 @@ type ToolNames struct {
 
 func (x *ToolNames) Reset() {
 	*x = ToolNames{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[24]
+	mi := &file_agentloop_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2672,7 +2877,7 @@ func (x *ToolNames) String() string {
 func (*ToolNames) ProtoMessage() {}
 
 func (x *ToolNames) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[24]
+	mi := &file_agentloop_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2685,7 +2890,7 @@ func (x *ToolNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolNames.ProtoReflect.Descriptor instead.
 func (*ToolNames) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ToolNames) GetNames() []string {
@@ -2719,7 +2924,7 @@ type LoopLimits struct {
 
 func (x *LoopLimits) Reset() {
 	*x = LoopLimits{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[25]
+	mi := &file_agentloop_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2936,7 @@ func (x *LoopLimits) String() string {
 func (*LoopLimits) ProtoMessage() {}
 
 func (x *LoopLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[25]
+	mi := &file_agentloop_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2949,7 @@ func (x *LoopLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoopLimits.ProtoReflect.Descriptor instead.
 func (*LoopLimits) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LoopLimits) GetMaxIterations() uint32 {
@@ -2814,7 +3019,7 @@ type RetryPolicy struct {
 
 func (x *RetryPolicy) Reset() {
 	*x = RetryPolicy{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[26]
+	mi := &file_agentloop_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +3031,7 @@ func (x *RetryPolicy) String() string {
 func (*RetryPolicy) ProtoMessage() {}
 
 func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[26]
+	mi := &file_agentloop_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +3044,7 @@ func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
 func (*RetryPolicy) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RetryPolicy) GetMaxRetries() uint32 {
@@ -2899,7 +3104,7 @@ type ModelOptions struct {
 
 func (x *ModelOptions) Reset() {
 	*x = ModelOptions{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[27]
+	mi := &file_agentloop_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2911,7 +3116,7 @@ func (x *ModelOptions) String() string {
 func (*ModelOptions) ProtoMessage() {}
 
 func (x *ModelOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[27]
+	mi := &file_agentloop_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2924,7 +3129,7 @@ func (x *ModelOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelOptions.ProtoReflect.Descriptor instead.
 func (*ModelOptions) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ModelOptions) GetTemperature() float64 {
@@ -2999,7 +3204,7 @@ type ToolChoice struct {
 
 func (x *ToolChoice) Reset() {
 	*x = ToolChoice{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[28]
+	mi := &file_agentloop_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3216,7 @@ func (x *ToolChoice) String() string {
 func (*ToolChoice) ProtoMessage() {}
 
 func (x *ToolChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[28]
+	mi := &file_agentloop_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3229,7 @@ func (x *ToolChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolChoice.ProtoReflect.Descriptor instead.
 func (*ToolChoice) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ToolChoice) GetChoice() isToolChoice_Choice {
@@ -3085,7 +3290,7 @@ type ResponseSchema struct {
 
 func (x *ResponseSchema) Reset() {
 	*x = ResponseSchema{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[29]
+	mi := &file_agentloop_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3097,7 +3302,7 @@ func (x *ResponseSchema) String() string {
 func (*ResponseSchema) ProtoMessage() {}
 
 func (x *ResponseSchema) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[29]
+	mi := &file_agentloop_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3315,7 @@ func (x *ResponseSchema) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseSchema.ProtoReflect.Descriptor instead.
 func (*ResponseSchema) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResponseSchema) GetName() string {
@@ -3167,7 +3372,7 @@ type ToolDeclaration struct {
 
 func (x *ToolDeclaration) Reset() {
 	*x = ToolDeclaration{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[30]
+	mi := &file_agentloop_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3384,7 @@ func (x *ToolDeclaration) String() string {
 func (*ToolDeclaration) ProtoMessage() {}
 
 func (x *ToolDeclaration) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[30]
+	mi := &file_agentloop_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3397,7 @@ func (x *ToolDeclaration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolDeclaration.ProtoReflect.Descriptor instead.
 func (*ToolDeclaration) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ToolDeclaration) GetName() string {
@@ -3309,6 +3514,16 @@ type HumanRequest struct {
 	SuggestedRule *PolicyRule `protobuf:"bytes,15,opt,name=suggested_rule,json=suggestedRule,proto3" json:"suggested_rule,omitempty"`
 	// The host's name for the question, if a running call asks.
 	InputId string `protobuf:"bytes,16,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
+	// JSON schema of the answer, for FORM: an object of flat fields. A field is a string (`minLength`, `maxLength`, `format`
+	// email, uri, date or date-time), a number or integer (`minimum`, `maximum`), a boolean, or a string with an `enum`
+	// (`enumNames`). Each may have `title`, `description` and `default`. Any other keyword is refused.
+	FormSchemaJson string `protobuf:"bytes,17,opt,name=form_schema_json,json=formSchemaJson,proto3" json:"form_schema_json,omitempty"`
+	// The link, for URL: `https:` or `http:`. It is shown to people; the server never fetches it.
+	Url string `protobuf:"bytes,18,opt,name=url,proto3" json:"url,omitempty"`
+	// True if an empty text is an answer to a PROMPT.
+	AllowEmpty bool `protobuf:"varint,19,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`
+	// A JSON object of the asker, for user interfaces; empty if there is none. At most 16 KiB.
+	MetadataJson string `protobuf:"bytes,20,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call.
 	TermsDigest   string `protobuf:"bytes,21,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3317,7 +3532,7 @@ type HumanRequest struct {
 
 func (x *HumanRequest) Reset() {
 	*x = HumanRequest{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[31]
+	mi := &file_agentloop_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3329,7 +3544,7 @@ func (x *HumanRequest) String() string {
 func (*HumanRequest) ProtoMessage() {}
 
 func (x *HumanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[31]
+	mi := &file_agentloop_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3342,7 +3557,7 @@ func (x *HumanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanRequest.ProtoReflect.Descriptor instead.
 func (*HumanRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HumanRequest) GetRequestId() string {
@@ -3457,6 +3672,34 @@ func (x *HumanRequest) GetInputId() string {
 	return ""
 }
 
+func (x *HumanRequest) GetFormSchemaJson() string {
+	if x != nil {
+		return x.FormSchemaJson
+	}
+	return ""
+}
+
+func (x *HumanRequest) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *HumanRequest) GetAllowEmpty() bool {
+	if x != nil {
+		return x.AllowEmpty
+	}
+	return false
+}
+
+func (x *HumanRequest) GetMetadataJson() string {
+	if x != nil {
+		return x.MetadataJson
+	}
+	return ""
+}
+
 func (x *HumanRequest) GetTermsDigest() string {
 	if x != nil {
 		return x.TermsDigest
@@ -3477,7 +3720,7 @@ type SelectOption struct {
 
 func (x *SelectOption) Reset() {
 	*x = SelectOption{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[32]
+	mi := &file_agentloop_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3732,7 @@ func (x *SelectOption) String() string {
 func (*SelectOption) ProtoMessage() {}
 
 func (x *SelectOption) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[32]
+	mi := &file_agentloop_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3745,7 @@ func (x *SelectOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectOption.ProtoReflect.Descriptor instead.
 func (*SelectOption) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SelectOption) GetId() string {
@@ -3528,7 +3771,7 @@ type HumanAnswer struct {
 	DecidedBy string `protobuf:"bytes,2,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
 	// Time of the answer.
 	DecidedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
-	// Answer to a PROMPT or SELECT.
+	// Answer to a question that is not about a tool call.
 	Input *HumanInput `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
 	// Rule that was remembered with the answer.
 	RememberedRule *PolicyRule `protobuf:"bytes,5,opt,name=remembered_rule,json=rememberedRule,proto3" json:"remembered_rule,omitempty"`
@@ -3540,7 +3783,7 @@ type HumanAnswer struct {
 
 func (x *HumanAnswer) Reset() {
 	*x = HumanAnswer{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[33]
+	mi := &file_agentloop_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3795,7 @@ func (x *HumanAnswer) String() string {
 func (*HumanAnswer) ProtoMessage() {}
 
 func (x *HumanAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[33]
+	mi := &file_agentloop_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3808,7 @@ func (x *HumanAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanAnswer.ProtoReflect.Descriptor instead.
 func (*HumanAnswer) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HumanAnswer) GetDecision() *Decision {
@@ -3610,7 +3853,7 @@ func (x *HumanAnswer) GetAppliedRule() *PolicyRule {
 	return nil
 }
 
-// The answer to a PROMPT or SELECT.
+// The answer to a PROMPT, SELECT, FORM or URL.
 type HumanInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set.
@@ -3619,6 +3862,9 @@ type HumanInput struct {
 	//
 	//	*HumanInput_Text
 	//	*HumanInput_Selection
+	//	*HumanInput_FormJson
+	//	*HumanInput_Url
+	//	*HumanInput_Declined
 	Input         isHumanInput_Input `protobuf_oneof:"input"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3626,7 +3872,7 @@ type HumanInput struct {
 
 func (x *HumanInput) Reset() {
 	*x = HumanInput{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[34]
+	mi := &file_agentloop_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3884,7 @@ func (x *HumanInput) String() string {
 func (*HumanInput) ProtoMessage() {}
 
 func (x *HumanInput) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[34]
+	mi := &file_agentloop_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3897,7 @@ func (x *HumanInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanInput.ProtoReflect.Descriptor instead.
 func (*HumanInput) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HumanInput) GetInput() isHumanInput_Input {
@@ -3679,6 +3925,33 @@ func (x *HumanInput) GetSelection() *Selection {
 	return nil
 }
 
+func (x *HumanInput) GetFormJson() string {
+	if x != nil {
+		if x, ok := x.Input.(*HumanInput_FormJson); ok {
+			return x.FormJson
+		}
+	}
+	return ""
+}
+
+func (x *HumanInput) GetUrl() UrlOutcome {
+	if x != nil {
+		if x, ok := x.Input.(*HumanInput_Url); ok {
+			return x.Url
+		}
+	}
+	return UrlOutcome_URL_OUTCOME_UNSPECIFIED
+}
+
+func (x *HumanInput) GetDeclined() *Declined {
+	if x != nil {
+		if x, ok := x.Input.(*HumanInput_Declined); ok {
+			return x.Declined
+		}
+	}
+	return nil
+}
+
 type isHumanInput_Input interface {
 	isHumanInput_Input()
 }
@@ -3693,9 +3966,76 @@ type HumanInput_Selection struct {
 	Selection *Selection `protobuf:"bytes,2,opt,name=selection,proto3,oneof"`
 }
 
+type HumanInput_FormJson struct {
+	// Answer to a FORM: a JSON object.
+	FormJson string `protobuf:"bytes,3,opt,name=form_json,json=formJson,proto3,oneof"`
+}
+
+type HumanInput_Url struct {
+	// Answer to a URL.
+	Url UrlOutcome `protobuf:"varint,4,opt,name=url,proto3,enum=agentloop.v1.UrlOutcome,oneof"`
+}
+
+type HumanInput_Declined struct {
+	// The question was not answered.
+	Declined *Declined `protobuf:"bytes,5,opt,name=declined,proto3,oneof"`
+}
+
 func (*HumanInput_Text) isHumanInput_Input() {}
 
 func (*HumanInput_Selection) isHumanInput_Input() {}
+
+func (*HumanInput_FormJson) isHumanInput_Input() {}
+
+func (*HumanInput_Url) isHumanInput_Input() {}
+
+func (*HumanInput_Declined) isHumanInput_Input() {}
+
+// The question is not answered.
+type Declined struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Reason for the asker. May be empty. At most 4 KiB.
+	Message       string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Declined) Reset() {
+	*x = Declined{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Declined) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Declined) ProtoMessage() {}
+
+func (x *Declined) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Declined.ProtoReflect.Descriptor instead.
+func (*Declined) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Declined) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
 
 // The chosen options.
 type Selection struct {
@@ -3708,7 +4048,7 @@ type Selection struct {
 
 func (x *Selection) Reset() {
 	*x = Selection{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[35]
+	mi := &file_agentloop_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3720,7 +4060,7 @@ func (x *Selection) String() string {
 func (*Selection) ProtoMessage() {}
 
 func (x *Selection) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[35]
+	mi := &file_agentloop_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3733,7 +4073,7 @@ func (x *Selection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Selection.ProtoReflect.Descriptor instead.
 func (*Selection) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Selection) GetOptionIds() []string {
@@ -3764,7 +4104,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[36]
+	mi := &file_agentloop_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3776,7 +4116,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[36]
+	mi := &file_agentloop_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3789,7 +4129,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Decision) GetDecision() isDecision_Decision {
@@ -3924,7 +4264,7 @@ type Approve struct {
 
 func (x *Approve) Reset() {
 	*x = Approve{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[37]
+	mi := &file_agentloop_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +4276,7 @@ func (x *Approve) String() string {
 func (*Approve) ProtoMessage() {}
 
 func (x *Approve) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[37]
+	mi := &file_agentloop_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4289,7 @@ func (x *Approve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Approve.ProtoReflect.Descriptor instead.
 func (*Approve) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 // Run the call with other arguments.
@@ -3963,7 +4303,7 @@ type ApproveWithEdits struct {
 
 func (x *ApproveWithEdits) Reset() {
 	*x = ApproveWithEdits{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[38]
+	mi := &file_agentloop_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4315,7 @@ func (x *ApproveWithEdits) String() string {
 func (*ApproveWithEdits) ProtoMessage() {}
 
 func (x *ApproveWithEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[38]
+	mi := &file_agentloop_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4328,7 @@ func (x *ApproveWithEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveWithEdits.ProtoReflect.Descriptor instead.
 func (*ApproveWithEdits) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ApproveWithEdits) GetArgumentsJson() string {
@@ -4009,7 +4349,7 @@ type Deny struct {
 
 func (x *Deny) Reset() {
 	*x = Deny{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[39]
+	mi := &file_agentloop_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4361,7 @@ func (x *Deny) String() string {
 func (*Deny) ProtoMessage() {}
 
 func (x *Deny) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[39]
+	mi := &file_agentloop_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4034,7 +4374,7 @@ func (x *Deny) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deny.ProtoReflect.Descriptor instead.
 func (*Deny) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Deny) GetMessage() string {
@@ -4055,7 +4395,7 @@ type DenyAndStop struct {
 
 func (x *DenyAndStop) Reset() {
 	*x = DenyAndStop{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[40]
+	mi := &file_agentloop_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4067,7 +4407,7 @@ func (x *DenyAndStop) String() string {
 func (*DenyAndStop) ProtoMessage() {}
 
 func (x *DenyAndStop) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[40]
+	mi := &file_agentloop_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4080,7 +4420,7 @@ func (x *DenyAndStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenyAndStop.ProtoReflect.Descriptor instead.
 func (*DenyAndStop) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DenyAndStop) GetMessage() string {
@@ -4101,7 +4441,7 @@ type AnswerInPlace struct {
 
 func (x *AnswerInPlace) Reset() {
 	*x = AnswerInPlace{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[41]
+	mi := &file_agentloop_v1_types_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4113,7 +4453,7 @@ func (x *AnswerInPlace) String() string {
 func (*AnswerInPlace) ProtoMessage() {}
 
 func (x *AnswerInPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[41]
+	mi := &file_agentloop_v1_types_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4126,7 +4466,7 @@ func (x *AnswerInPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerInPlace.ProtoReflect.Descriptor instead.
 func (*AnswerInPlace) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AnswerInPlace) GetOutput() string {
@@ -4145,7 +4485,7 @@ type Expired struct {
 
 func (x *Expired) Reset() {
 	*x = Expired{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[42]
+	mi := &file_agentloop_v1_types_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4497,7 @@ func (x *Expired) String() string {
 func (*Expired) ProtoMessage() {}
 
 func (x *Expired) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[42]
+	mi := &file_agentloop_v1_types_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4170,7 +4510,7 @@ func (x *Expired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expired.ProtoReflect.Descriptor instead.
 func (*Expired) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{45}
 }
 
 // The question was withdrawn before anybody answered: the run or the call ended.
@@ -4182,7 +4522,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[43]
+	mi := &file_agentloop_v1_types_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4194,7 +4534,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[43]
+	mi := &file_agentloop_v1_types_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4207,7 +4547,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{43}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{46}
 }
 
 // On whose behalf something is done.
@@ -4225,7 +4565,7 @@ type Caller struct {
 
 func (x *Caller) Reset() {
 	*x = Caller{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[44]
+	mi := &file_agentloop_v1_types_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4237,7 +4577,7 @@ func (x *Caller) String() string {
 func (*Caller) ProtoMessage() {}
 
 func (x *Caller) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[44]
+	mi := &file_agentloop_v1_types_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4250,7 +4590,7 @@ func (x *Caller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Caller.ProtoReflect.Descriptor instead.
 func (*Caller) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{44}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Caller) GetName() string {
@@ -4373,7 +4713,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\"\x1d\n" +
 	"\x05Names\x12\x14\n" +
-	"\x05names\x18\x01 \x03(\tR\x05names\"\xb7\x04\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"\xe0\x05\n" +
 	"\vInstruction\x12C\n" +
 	"\n" +
 	"call_model\x18\x01 \x01(\v2\".agentloop.v1.CallModelInstructionH\x00R\tcallModel\x12C\n" +
@@ -4383,7 +4723,9 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x14request_human_prompt\x18\x04 \x01(\v2&.agentloop.v1.RequestPromptInstructionH\x00R\x12requestHumanPrompt\x12Z\n" +
 	"\x14request_human_select\x18\x05 \x01(\v2&.agentloop.v1.RequestSelectInstructionH\x00R\x12requestHumanSelect\x12<\n" +
 	"\acompact\x18\x06 \x01(\v2 .agentloop.v1.CompactInstructionH\x00R\acompact\x129\n" +
-	"\x06finish\x18\a \x01(\v2\x1f.agentloop.v1.FinishInstructionH\x00R\x06finishB\r\n" +
+	"\x06finish\x18\a \x01(\v2\x1f.agentloop.v1.FinishInstructionH\x00R\x06finish\x12T\n" +
+	"\x12request_human_form\x18\b \x01(\v2$.agentloop.v1.RequestFormInstructionH\x00R\x10requestHumanForm\x12Q\n" +
+	"\x11request_human_url\x18\t \x01(\v2#.agentloop.v1.RequestUrlInstructionH\x00R\x0frequestHumanUrlB\r\n" +
 	"\vinstruction\"\x16\n" +
 	"\x14CallModelInstruction\"\x16\n" +
 	"\x14CallToolsInstruction\"\x1c\n" +
@@ -4393,7 +4735,13 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x18RequestSelectInstruction\x12\x1a\n" +
 	"\bquestion\x18\x01 \x01(\tR\bquestion\x124\n" +
 	"\aoptions\x18\x02 \x03(\v2\x1a.agentloop.v1.SelectOptionR\aoptions\x12\x1a\n" +
-	"\bmultiple\x18\x03 \x01(\bR\bmultiple\"0\n" +
+	"\bmultiple\x18\x03 \x01(\bR\bmultiple\"^\n" +
+	"\x16RequestFormInstruction\x12\x1a\n" +
+	"\bquestion\x18\x01 \x01(\tR\bquestion\x12(\n" +
+	"\x10form_schema_json\x18\x02 \x01(\tR\x0eformSchemaJson\"E\n" +
+	"\x15RequestUrlInstruction\x12\x1a\n" +
+	"\bquestion\x18\x01 \x01(\tR\bquestion\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\"0\n" +
 	"\x12CompactInstruction\x12\x1a\n" +
 	"\bstrategy\x18\x01 \x01(\tR\bstrategy\"-\n" +
 	"\x11FinishInstruction\x12\x18\n" +
@@ -4462,7 +4810,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x05title\x18\n" +
 	" \x01(\tR\x05title\x12.\n" +
 	"\x13deadline_is_outcome\x18\f \x01(\bR\x11deadlineIsOutcomeB\x12\n" +
-	"\x10_max_concurrency\"\x99\x05\n" +
+	"\x10_max_concurrency\"\x9b\x06\n" +
 	"\fHumanRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x122\n" +
@@ -4484,7 +4832,12 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"expires_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x121\n" +
 	"\x06answer\x18\x0e \x01(\v2\x19.agentloop.v1.HumanAnswerR\x06answer\x12?\n" +
 	"\x0esuggested_rule\x18\x0f \x01(\v2\x18.agentloop.v1.PolicyRuleR\rsuggestedRule\x12\x19\n" +
-	"\binput_id\x18\x10 \x01(\tR\ainputId\x12!\n" +
+	"\binput_id\x18\x10 \x01(\tR\ainputId\x12(\n" +
+	"\x10form_schema_json\x18\x11 \x01(\tR\x0eformSchemaJson\x12\x10\n" +
+	"\x03url\x18\x12 \x01(\tR\x03url\x12\x1f\n" +
+	"\vallow_empty\x18\x13 \x01(\bR\n" +
+	"allowEmpty\x12#\n" +
+	"\rmetadata_json\x18\x14 \x01(\tR\fmetadataJson\x12!\n" +
 	"\fterms_digest\x18\x15 \x01(\tR\vtermsDigest\"4\n" +
 	"\fSelectOption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -4497,12 +4850,17 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"decided_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tdecidedAt\x12.\n" +
 	"\x05input\x18\x04 \x01(\v2\x18.agentloop.v1.HumanInputR\x05input\x12A\n" +
 	"\x0fremembered_rule\x18\x05 \x01(\v2\x18.agentloop.v1.PolicyRuleR\x0erememberedRule\x12;\n" +
-	"\fapplied_rule\x18\x06 \x01(\v2\x18.agentloop.v1.PolicyRuleR\vappliedRule\"d\n" +
+	"\fapplied_rule\x18\x06 \x01(\v2\x18.agentloop.v1.PolicyRuleR\vappliedRule\"\xe7\x01\n" +
 	"\n" +
 	"HumanInput\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x127\n" +
-	"\tselection\x18\x02 \x01(\v2\x17.agentloop.v1.SelectionH\x00R\tselectionB\a\n" +
-	"\x05input\"*\n" +
+	"\tselection\x18\x02 \x01(\v2\x17.agentloop.v1.SelectionH\x00R\tselection\x12\x1d\n" +
+	"\tform_json\x18\x03 \x01(\tH\x00R\bformJson\x12,\n" +
+	"\x03url\x18\x04 \x01(\x0e2\x18.agentloop.v1.UrlOutcomeH\x00R\x03url\x124\n" +
+	"\bdeclined\x18\x05 \x01(\v2\x16.agentloop.v1.DeclinedH\x00R\bdeclinedB\a\n" +
+	"\x05input\"$\n" +
+	"\bDeclined\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"*\n" +
 	"\tSelection\x12\x1d\n" +
 	"\n" +
 	"option_ids\x18\x01 \x03(\tR\toptionIds\"\xb7\x03\n" +
@@ -4648,13 +5006,20 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x16EFFECT_CLASS_READ_ONLY\x10\x01\x12\x1b\n" +
 	"\x17EFFECT_CLASS_IDEMPOTENT\x10\x02\x12\x16\n" +
 	"\x12EFFECT_CLASS_KEYED\x10\x03\x12\x17\n" +
-	"\x13EFFECT_CLASS_UNSAFE\x10\x04*\xb5\x01\n" +
+	"\x13EFFECT_CLASS_UNSAFE\x10\x04*\xee\x01\n" +
 	"\x10HumanRequestKind\x12\"\n" +
 	"\x1eHUMAN_REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aHUMAN_REQUEST_KIND_APPROVE\x10\x01\x12\x1f\n" +
 	"\x1bHUMAN_REQUEST_KIND_IN_DOUBT\x10\x02\x12\x1d\n" +
 	"\x19HUMAN_REQUEST_KIND_PROMPT\x10\x03\x12\x1d\n" +
-	"\x19HUMAN_REQUEST_KIND_SELECT\x10\x04b\x06proto3"
+	"\x19HUMAN_REQUEST_KIND_SELECT\x10\x04\x12\x1b\n" +
+	"\x17HUMAN_REQUEST_KIND_FORM\x10\x05\x12\x1a\n" +
+	"\x16HUMAN_REQUEST_KIND_URL\x10\x06*Y\n" +
+	"\n" +
+	"UrlOutcome\x12\x1b\n" +
+	"\x17URL_OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10URL_OUTCOME_DONE\x10\x01\x12\x18\n" +
+	"\x14URL_OUTCOME_NOT_DONE\x10\x02b\x06proto3"
 
 var (
 	file_agentloop_v1_types_proto_rawDescOnce sync.Once
@@ -4668,8 +5033,8 @@ func file_agentloop_v1_types_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_types_proto_rawDescData
 }
 
-var file_agentloop_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_agentloop_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
+var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_agentloop_v1_types_proto_goTypes = []any{
 	(Role)(0),                          // 0: agentloop.v1.Role
 	(ToolStatus)(0),                    // 1: agentloop.v1.ToolStatus
@@ -4684,113 +5049,121 @@ var file_agentloop_v1_types_proto_goTypes = []any{
 	(ReasoningEffort)(0),               // 10: agentloop.v1.ReasoningEffort
 	(EffectClass)(0),                   // 11: agentloop.v1.EffectClass
 	(HumanRequestKind)(0),              // 12: agentloop.v1.HumanRequestKind
-	(*Message)(nil),                    // 13: agentloop.v1.Message
-	(*Part)(nil),                       // 14: agentloop.v1.Part
-	(*Reasoning)(nil),                  // 15: agentloop.v1.Reasoning
-	(*Image)(nil),                      // 16: agentloop.v1.Image
-	(*ToolCall)(nil),                   // 17: agentloop.v1.ToolCall
-	(*ToolResult)(nil),                 // 18: agentloop.v1.ToolResult
-	(*Usage)(nil),                      // 19: agentloop.v1.Usage
-	(*RunDurations)(nil),               // 20: agentloop.v1.RunDurations
-	(*RunError)(nil),                   // 21: agentloop.v1.RunError
-	(*ToolPolicy)(nil),                 // 22: agentloop.v1.ToolPolicy
-	(*PolicyRules)(nil),                // 23: agentloop.v1.PolicyRules
-	(*PolicyRule)(nil),                 // 24: agentloop.v1.PolicyRule
-	(*ArgumentPattern)(nil),            // 25: agentloop.v1.ArgumentPattern
-	(*ContextPolicy)(nil),              // 26: agentloop.v1.ContextPolicy
-	(*InstructionFile)(nil),            // 27: agentloop.v1.InstructionFile
-	(*Names)(nil),                      // 28: agentloop.v1.Names
-	(*Instruction)(nil),                // 29: agentloop.v1.Instruction
-	(*CallModelInstruction)(nil),       // 30: agentloop.v1.CallModelInstruction
-	(*CallToolsInstruction)(nil),       // 31: agentloop.v1.CallToolsInstruction
-	(*RequestApprovalInstruction)(nil), // 32: agentloop.v1.RequestApprovalInstruction
-	(*RequestPromptInstruction)(nil),   // 33: agentloop.v1.RequestPromptInstruction
-	(*RequestSelectInstruction)(nil),   // 34: agentloop.v1.RequestSelectInstruction
-	(*CompactInstruction)(nil),         // 35: agentloop.v1.CompactInstruction
-	(*FinishInstruction)(nil),          // 36: agentloop.v1.FinishInstruction
-	(*ToolNames)(nil),                  // 37: agentloop.v1.ToolNames
-	(*LoopLimits)(nil),                 // 38: agentloop.v1.LoopLimits
-	(*RetryPolicy)(nil),                // 39: agentloop.v1.RetryPolicy
-	(*ModelOptions)(nil),               // 40: agentloop.v1.ModelOptions
-	(*ToolChoice)(nil),                 // 41: agentloop.v1.ToolChoice
-	(*ResponseSchema)(nil),             // 42: agentloop.v1.ResponseSchema
-	(*ToolDeclaration)(nil),            // 43: agentloop.v1.ToolDeclaration
-	(*HumanRequest)(nil),               // 44: agentloop.v1.HumanRequest
-	(*SelectOption)(nil),               // 45: agentloop.v1.SelectOption
-	(*HumanAnswer)(nil),                // 46: agentloop.v1.HumanAnswer
-	(*HumanInput)(nil),                 // 47: agentloop.v1.HumanInput
-	(*Selection)(nil),                  // 48: agentloop.v1.Selection
-	(*Decision)(nil),                   // 49: agentloop.v1.Decision
-	(*Approve)(nil),                    // 50: agentloop.v1.Approve
-	(*ApproveWithEdits)(nil),           // 51: agentloop.v1.ApproveWithEdits
-	(*Deny)(nil),                       // 52: agentloop.v1.Deny
-	(*DenyAndStop)(nil),                // 53: agentloop.v1.DenyAndStop
-	(*AnswerInPlace)(nil),              // 54: agentloop.v1.AnswerInPlace
-	(*Expired)(nil),                    // 55: agentloop.v1.Expired
-	(*Withdrawn)(nil),                  // 56: agentloop.v1.Withdrawn
-	(*Caller)(nil),                     // 57: agentloop.v1.Caller
-	(*durationpb.Duration)(nil),        // 58: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 59: google.protobuf.Timestamp
+	(UrlOutcome)(0),                    // 13: agentloop.v1.UrlOutcome
+	(*Message)(nil),                    // 14: agentloop.v1.Message
+	(*Part)(nil),                       // 15: agentloop.v1.Part
+	(*Reasoning)(nil),                  // 16: agentloop.v1.Reasoning
+	(*Image)(nil),                      // 17: agentloop.v1.Image
+	(*ToolCall)(nil),                   // 18: agentloop.v1.ToolCall
+	(*ToolResult)(nil),                 // 19: agentloop.v1.ToolResult
+	(*Usage)(nil),                      // 20: agentloop.v1.Usage
+	(*RunDurations)(nil),               // 21: agentloop.v1.RunDurations
+	(*RunError)(nil),                   // 22: agentloop.v1.RunError
+	(*ToolPolicy)(nil),                 // 23: agentloop.v1.ToolPolicy
+	(*PolicyRules)(nil),                // 24: agentloop.v1.PolicyRules
+	(*PolicyRule)(nil),                 // 25: agentloop.v1.PolicyRule
+	(*ArgumentPattern)(nil),            // 26: agentloop.v1.ArgumentPattern
+	(*ContextPolicy)(nil),              // 27: agentloop.v1.ContextPolicy
+	(*InstructionFile)(nil),            // 28: agentloop.v1.InstructionFile
+	(*Names)(nil),                      // 29: agentloop.v1.Names
+	(*Instruction)(nil),                // 30: agentloop.v1.Instruction
+	(*CallModelInstruction)(nil),       // 31: agentloop.v1.CallModelInstruction
+	(*CallToolsInstruction)(nil),       // 32: agentloop.v1.CallToolsInstruction
+	(*RequestApprovalInstruction)(nil), // 33: agentloop.v1.RequestApprovalInstruction
+	(*RequestPromptInstruction)(nil),   // 34: agentloop.v1.RequestPromptInstruction
+	(*RequestSelectInstruction)(nil),   // 35: agentloop.v1.RequestSelectInstruction
+	(*RequestFormInstruction)(nil),     // 36: agentloop.v1.RequestFormInstruction
+	(*RequestUrlInstruction)(nil),      // 37: agentloop.v1.RequestUrlInstruction
+	(*CompactInstruction)(nil),         // 38: agentloop.v1.CompactInstruction
+	(*FinishInstruction)(nil),          // 39: agentloop.v1.FinishInstruction
+	(*ToolNames)(nil),                  // 40: agentloop.v1.ToolNames
+	(*LoopLimits)(nil),                 // 41: agentloop.v1.LoopLimits
+	(*RetryPolicy)(nil),                // 42: agentloop.v1.RetryPolicy
+	(*ModelOptions)(nil),               // 43: agentloop.v1.ModelOptions
+	(*ToolChoice)(nil),                 // 44: agentloop.v1.ToolChoice
+	(*ResponseSchema)(nil),             // 45: agentloop.v1.ResponseSchema
+	(*ToolDeclaration)(nil),            // 46: agentloop.v1.ToolDeclaration
+	(*HumanRequest)(nil),               // 47: agentloop.v1.HumanRequest
+	(*SelectOption)(nil),               // 48: agentloop.v1.SelectOption
+	(*HumanAnswer)(nil),                // 49: agentloop.v1.HumanAnswer
+	(*HumanInput)(nil),                 // 50: agentloop.v1.HumanInput
+	(*Declined)(nil),                   // 51: agentloop.v1.Declined
+	(*Selection)(nil),                  // 52: agentloop.v1.Selection
+	(*Decision)(nil),                   // 53: agentloop.v1.Decision
+	(*Approve)(nil),                    // 54: agentloop.v1.Approve
+	(*ApproveWithEdits)(nil),           // 55: agentloop.v1.ApproveWithEdits
+	(*Deny)(nil),                       // 56: agentloop.v1.Deny
+	(*DenyAndStop)(nil),                // 57: agentloop.v1.DenyAndStop
+	(*AnswerInPlace)(nil),              // 58: agentloop.v1.AnswerInPlace
+	(*Expired)(nil),                    // 59: agentloop.v1.Expired
+	(*Withdrawn)(nil),                  // 60: agentloop.v1.Withdrawn
+	(*Caller)(nil),                     // 61: agentloop.v1.Caller
+	(*durationpb.Duration)(nil),        // 62: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 63: google.protobuf.Timestamp
 }
 var file_agentloop_v1_types_proto_depIdxs = []int32{
 	0,  // 0: agentloop.v1.Message.role:type_name -> agentloop.v1.Role
-	14, // 1: agentloop.v1.Message.parts:type_name -> agentloop.v1.Part
-	15, // 2: agentloop.v1.Part.reasoning:type_name -> agentloop.v1.Reasoning
-	16, // 3: agentloop.v1.Part.image:type_name -> agentloop.v1.Image
-	17, // 4: agentloop.v1.Part.tool_call:type_name -> agentloop.v1.ToolCall
-	18, // 5: agentloop.v1.Part.tool_result:type_name -> agentloop.v1.ToolResult
+	15, // 1: agentloop.v1.Message.parts:type_name -> agentloop.v1.Part
+	16, // 2: agentloop.v1.Part.reasoning:type_name -> agentloop.v1.Reasoning
+	17, // 3: agentloop.v1.Part.image:type_name -> agentloop.v1.Image
+	18, // 4: agentloop.v1.Part.tool_call:type_name -> agentloop.v1.ToolCall
+	19, // 5: agentloop.v1.Part.tool_result:type_name -> agentloop.v1.ToolResult
 	1,  // 6: agentloop.v1.ToolResult.status:type_name -> agentloop.v1.ToolStatus
-	16, // 7: agentloop.v1.ToolResult.images:type_name -> agentloop.v1.Image
-	58, // 8: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
-	58, // 9: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
-	58, // 10: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
+	17, // 7: agentloop.v1.ToolResult.images:type_name -> agentloop.v1.Image
+	62, // 8: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
+	62, // 9: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
+	62, // 10: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
 	7,  // 11: agentloop.v1.RunError.code:type_name -> agentloop.v1.RunErrorCode
-	37, // 12: agentloop.v1.ToolPolicy.allow_list:type_name -> agentloop.v1.ToolNames
-	23, // 13: agentloop.v1.ToolPolicy.rules:type_name -> agentloop.v1.PolicyRules
-	24, // 14: agentloop.v1.PolicyRules.rules:type_name -> agentloop.v1.PolicyRule
+	40, // 12: agentloop.v1.ToolPolicy.allow_list:type_name -> agentloop.v1.ToolNames
+	24, // 13: agentloop.v1.ToolPolicy.rules:type_name -> agentloop.v1.PolicyRules
+	25, // 14: agentloop.v1.PolicyRules.rules:type_name -> agentloop.v1.PolicyRule
 	8,  // 15: agentloop.v1.PolicyRule.action:type_name -> agentloop.v1.PolicyAction
-	25, // 16: agentloop.v1.PolicyRule.arguments:type_name -> agentloop.v1.ArgumentPattern
-	30, // 17: agentloop.v1.Instruction.call_model:type_name -> agentloop.v1.CallModelInstruction
-	31, // 18: agentloop.v1.Instruction.call_tools:type_name -> agentloop.v1.CallToolsInstruction
-	32, // 19: agentloop.v1.Instruction.request_human_approve:type_name -> agentloop.v1.RequestApprovalInstruction
-	33, // 20: agentloop.v1.Instruction.request_human_prompt:type_name -> agentloop.v1.RequestPromptInstruction
-	34, // 21: agentloop.v1.Instruction.request_human_select:type_name -> agentloop.v1.RequestSelectInstruction
-	35, // 22: agentloop.v1.Instruction.compact:type_name -> agentloop.v1.CompactInstruction
-	36, // 23: agentloop.v1.Instruction.finish:type_name -> agentloop.v1.FinishInstruction
-	45, // 24: agentloop.v1.RequestSelectInstruction.options:type_name -> agentloop.v1.SelectOption
-	58, // 25: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
-	58, // 26: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	58, // 27: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
-	41, // 28: agentloop.v1.ModelOptions.tool_choice:type_name -> agentloop.v1.ToolChoice
-	10, // 29: agentloop.v1.ModelOptions.reasoning_effort:type_name -> agentloop.v1.ReasoningEffort
-	42, // 30: agentloop.v1.ModelOptions.response_schema:type_name -> agentloop.v1.ResponseSchema
-	9,  // 31: agentloop.v1.ToolChoice.mode:type_name -> agentloop.v1.ToolChoiceMode
-	11, // 32: agentloop.v1.ToolDeclaration.effect:type_name -> agentloop.v1.EffectClass
-	58, // 33: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
-	12, // 34: agentloop.v1.HumanRequest.kind:type_name -> agentloop.v1.HumanRequestKind
-	45, // 35: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
-	59, // 36: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
-	59, // 37: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
-	46, // 38: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
-	24, // 39: agentloop.v1.HumanRequest.suggested_rule:type_name -> agentloop.v1.PolicyRule
-	49, // 40: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
-	59, // 41: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
-	47, // 42: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
-	24, // 43: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
-	24, // 44: agentloop.v1.HumanAnswer.applied_rule:type_name -> agentloop.v1.PolicyRule
-	48, // 45: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
-	50, // 46: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
-	51, // 47: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
-	52, // 48: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
-	53, // 49: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
-	54, // 50: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
-	55, // 51: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
-	56, // 52: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	26, // 16: agentloop.v1.PolicyRule.arguments:type_name -> agentloop.v1.ArgumentPattern
+	31, // 17: agentloop.v1.Instruction.call_model:type_name -> agentloop.v1.CallModelInstruction
+	32, // 18: agentloop.v1.Instruction.call_tools:type_name -> agentloop.v1.CallToolsInstruction
+	33, // 19: agentloop.v1.Instruction.request_human_approve:type_name -> agentloop.v1.RequestApprovalInstruction
+	34, // 20: agentloop.v1.Instruction.request_human_prompt:type_name -> agentloop.v1.RequestPromptInstruction
+	35, // 21: agentloop.v1.Instruction.request_human_select:type_name -> agentloop.v1.RequestSelectInstruction
+	38, // 22: agentloop.v1.Instruction.compact:type_name -> agentloop.v1.CompactInstruction
+	39, // 23: agentloop.v1.Instruction.finish:type_name -> agentloop.v1.FinishInstruction
+	36, // 24: agentloop.v1.Instruction.request_human_form:type_name -> agentloop.v1.RequestFormInstruction
+	37, // 25: agentloop.v1.Instruction.request_human_url:type_name -> agentloop.v1.RequestUrlInstruction
+	48, // 26: agentloop.v1.RequestSelectInstruction.options:type_name -> agentloop.v1.SelectOption
+	62, // 27: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
+	62, // 28: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	62, // 29: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	44, // 30: agentloop.v1.ModelOptions.tool_choice:type_name -> agentloop.v1.ToolChoice
+	10, // 31: agentloop.v1.ModelOptions.reasoning_effort:type_name -> agentloop.v1.ReasoningEffort
+	45, // 32: agentloop.v1.ModelOptions.response_schema:type_name -> agentloop.v1.ResponseSchema
+	9,  // 33: agentloop.v1.ToolChoice.mode:type_name -> agentloop.v1.ToolChoiceMode
+	11, // 34: agentloop.v1.ToolDeclaration.effect:type_name -> agentloop.v1.EffectClass
+	62, // 35: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
+	12, // 36: agentloop.v1.HumanRequest.kind:type_name -> agentloop.v1.HumanRequestKind
+	48, // 37: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
+	63, // 38: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
+	63, // 39: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
+	49, // 40: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
+	25, // 41: agentloop.v1.HumanRequest.suggested_rule:type_name -> agentloop.v1.PolicyRule
+	53, // 42: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
+	63, // 43: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
+	50, // 44: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
+	25, // 45: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
+	25, // 46: agentloop.v1.HumanAnswer.applied_rule:type_name -> agentloop.v1.PolicyRule
+	52, // 47: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
+	13, // 48: agentloop.v1.HumanInput.url:type_name -> agentloop.v1.UrlOutcome
+	51, // 49: agentloop.v1.HumanInput.declined:type_name -> agentloop.v1.Declined
+	54, // 50: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
+	55, // 51: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
+	56, // 52: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
+	57, // 53: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
+	58, // 54: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
+	59, // 55: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
+	60, // 56: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
+	57, // [57:57] is the sub-list for method output_type
+	57, // [57:57] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_types_proto_init() }
@@ -4819,20 +5192,25 @@ func file_agentloop_v1_types_proto_init() {
 		(*Instruction_RequestHumanSelect)(nil),
 		(*Instruction_Compact)(nil),
 		(*Instruction_Finish)(nil),
+		(*Instruction_RequestHumanForm)(nil),
+		(*Instruction_RequestHumanUrl)(nil),
 	}
-	file_agentloop_v1_types_proto_msgTypes[25].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[26].OneofWrappers = []any{}
 	file_agentloop_v1_types_proto_msgTypes[27].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[28].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[28].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[29].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[30].OneofWrappers = []any{
 		(*ToolChoice_Mode)(nil),
 		(*ToolChoice_Name)(nil),
 	}
-	file_agentloop_v1_types_proto_msgTypes[30].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[34].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[32].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[36].OneofWrappers = []any{
 		(*HumanInput_Text)(nil),
 		(*HumanInput_Selection)(nil),
+		(*HumanInput_FormJson)(nil),
+		(*HumanInput_Url)(nil),
+		(*HumanInput_Declined)(nil),
 	}
-	file_agentloop_v1_types_proto_msgTypes[36].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[39].OneofWrappers = []any{
 		(*Decision_Approve)(nil),
 		(*Decision_ApproveWithEdits)(nil),
 		(*Decision_Deny)(nil),
@@ -4846,8 +5224,8 @@ func file_agentloop_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_types_proto_rawDesc), len(file_agentloop_v1_types_proto_rawDesc)),
-			NumEnums:      13,
-			NumMessages:   45,
+			NumEnums:      14,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

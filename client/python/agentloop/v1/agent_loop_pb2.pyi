@@ -109,16 +109,22 @@ class SubmitApprovalResponse(_message.Message):
     def __init__(self, request: _Optional[_Union[_types_pb2.HumanRequest, _Mapping]] = ...) -> None: ...
 
 class SubmitInputRequest(_message.Message):
-    __slots__ = ("request_id", "text", "selection", "answered_by")
+    __slots__ = ("request_id", "text", "selection", "form_json", "url", "declined", "answered_by")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     SELECTION_FIELD_NUMBER: _ClassVar[int]
+    FORM_JSON_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    DECLINED_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     selection: _types_pb2.Selection
+    form_json: str
+    url: _types_pb2.UrlOutcome
+    declined: _types_pb2.Declined
     answered_by: str
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., selection: _Optional[_Union[_types_pb2.Selection, _Mapping]] = ..., answered_by: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., selection: _Optional[_Union[_types_pb2.Selection, _Mapping]] = ..., form_json: _Optional[str] = ..., url: _Optional[_Union[_types_pb2.UrlOutcome, str]] = ..., declined: _Optional[_Union[_types_pb2.Declined, _Mapping]] = ..., answered_by: _Optional[str] = ...) -> None: ...
 
 class SubmitInputResponse(_message.Message):
     __slots__ = ("request",)

@@ -166,7 +166,8 @@ class AgentLoopServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SubmitInput(self, request, context):
-        """Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
+        """Answers a question of kind PROMPT, SELECT, FORM or URL. The first answer counts; the same answer again is
+        confirmed.
 
         INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
         """

@@ -526,7 +526,7 @@ class CallFailed(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., retry_delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., effect: _Optional[_Union[_events_pb2.AttemptEffect, str]] = ...) -> None: ...
 
 class NeedInput(_message.Message):
-    __slots__ = ("call_id", "attempt", "input_id", "question", "options", "multiple", "timeout")
+    __slots__ = ("call_id", "attempt", "input_id", "question", "options", "multiple", "timeout", "form_schema_json", "url", "metadata_json", "allow_empty")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     INPUT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -534,6 +534,10 @@ class NeedInput(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     MULTIPLE_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    FORM_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     attempt: int
     input_id: str
@@ -541,7 +545,11 @@ class NeedInput(_message.Message):
     options: _containers.RepeatedCompositeFieldContainer[_types_pb2.SelectOption]
     multiple: bool
     timeout: _duration_pb2.Duration
-    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., input_id: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[_types_pb2.SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    form_schema_json: str
+    url: str
+    metadata_json: str
+    allow_empty: bool
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., input_id: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[_types_pb2.SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., form_schema_json: _Optional[str] = ..., url: _Optional[str] = ..., metadata_json: _Optional[str] = ..., allow_empty: _Optional[bool] = ...) -> None: ...
 
 class CancelAck(_message.Message):
     __slots__ = ("call_id", "attempt", "outcome")
@@ -684,18 +692,22 @@ class LeaseLost(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class InputResponse(_message.Message):
-    __slots__ = ("call_id", "input_id", "text", "selection", "refused")
+    __slots__ = ("call_id", "input_id", "text", "selection", "refused", "form_json", "url")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUT_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     SELECTION_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FORM_JSON_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     input_id: str
     text: str
     selection: InputSelection
     refused: str
-    def __init__(self, call_id: _Optional[str] = ..., input_id: _Optional[str] = ..., text: _Optional[str] = ..., selection: _Optional[_Union[InputSelection, _Mapping]] = ..., refused: _Optional[str] = ...) -> None: ...
+    form_json: str
+    url: _types_pb2.UrlOutcome
+    def __init__(self, call_id: _Optional[str] = ..., input_id: _Optional[str] = ..., text: _Optional[str] = ..., selection: _Optional[_Union[InputSelection, _Mapping]] = ..., refused: _Optional[str] = ..., form_json: _Optional[str] = ..., url: _Optional[_Union[_types_pb2.UrlOutcome, str]] = ...) -> None: ...
 
 class InputSelection(_message.Message):
     __slots__ = ("option_ids",)

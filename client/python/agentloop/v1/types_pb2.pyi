@@ -157,6 +157,14 @@ class HumanRequestKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     HUMAN_REQUEST_KIND_IN_DOUBT: _ClassVar[HumanRequestKind]
     HUMAN_REQUEST_KIND_PROMPT: _ClassVar[HumanRequestKind]
     HUMAN_REQUEST_KIND_SELECT: _ClassVar[HumanRequestKind]
+    HUMAN_REQUEST_KIND_FORM: _ClassVar[HumanRequestKind]
+    HUMAN_REQUEST_KIND_URL: _ClassVar[HumanRequestKind]
+
+class UrlOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    URL_OUTCOME_UNSPECIFIED: _ClassVar[UrlOutcome]
+    URL_OUTCOME_DONE: _ClassVar[UrlOutcome]
+    URL_OUTCOME_NOT_DONE: _ClassVar[UrlOutcome]
 ROLE_UNSPECIFIED: Role
 ROLE_SYSTEM: Role
 ROLE_USER: Role
@@ -265,6 +273,11 @@ HUMAN_REQUEST_KIND_APPROVE: HumanRequestKind
 HUMAN_REQUEST_KIND_IN_DOUBT: HumanRequestKind
 HUMAN_REQUEST_KIND_PROMPT: HumanRequestKind
 HUMAN_REQUEST_KIND_SELECT: HumanRequestKind
+HUMAN_REQUEST_KIND_FORM: HumanRequestKind
+HUMAN_REQUEST_KIND_URL: HumanRequestKind
+URL_OUTCOME_UNSPECIFIED: UrlOutcome
+URL_OUTCOME_DONE: UrlOutcome
+URL_OUTCOME_NOT_DONE: UrlOutcome
 
 class Message(_message.Message):
     __slots__ = ("role", "parts")
@@ -439,7 +452,7 @@ class Names(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Instruction(_message.Message):
-    __slots__ = ("call_model", "call_tools", "request_human_approve", "request_human_prompt", "request_human_select", "compact", "finish")
+    __slots__ = ("call_model", "call_tools", "request_human_approve", "request_human_prompt", "request_human_select", "compact", "finish", "request_human_form", "request_human_url")
     CALL_MODEL_FIELD_NUMBER: _ClassVar[int]
     CALL_TOOLS_FIELD_NUMBER: _ClassVar[int]
     REQUEST_HUMAN_APPROVE_FIELD_NUMBER: _ClassVar[int]
@@ -447,6 +460,8 @@ class Instruction(_message.Message):
     REQUEST_HUMAN_SELECT_FIELD_NUMBER: _ClassVar[int]
     COMPACT_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_HUMAN_FORM_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_HUMAN_URL_FIELD_NUMBER: _ClassVar[int]
     call_model: CallModelInstruction
     call_tools: CallToolsInstruction
     request_human_approve: RequestApprovalInstruction
@@ -454,7 +469,9 @@ class Instruction(_message.Message):
     request_human_select: RequestSelectInstruction
     compact: CompactInstruction
     finish: FinishInstruction
-    def __init__(self, call_model: _Optional[_Union[CallModelInstruction, _Mapping]] = ..., call_tools: _Optional[_Union[CallToolsInstruction, _Mapping]] = ..., request_human_approve: _Optional[_Union[RequestApprovalInstruction, _Mapping]] = ..., request_human_prompt: _Optional[_Union[RequestPromptInstruction, _Mapping]] = ..., request_human_select: _Optional[_Union[RequestSelectInstruction, _Mapping]] = ..., compact: _Optional[_Union[CompactInstruction, _Mapping]] = ..., finish: _Optional[_Union[FinishInstruction, _Mapping]] = ...) -> None: ...
+    request_human_form: RequestFormInstruction
+    request_human_url: RequestUrlInstruction
+    def __init__(self, call_model: _Optional[_Union[CallModelInstruction, _Mapping]] = ..., call_tools: _Optional[_Union[CallToolsInstruction, _Mapping]] = ..., request_human_approve: _Optional[_Union[RequestApprovalInstruction, _Mapping]] = ..., request_human_prompt: _Optional[_Union[RequestPromptInstruction, _Mapping]] = ..., request_human_select: _Optional[_Union[RequestSelectInstruction, _Mapping]] = ..., compact: _Optional[_Union[CompactInstruction, _Mapping]] = ..., finish: _Optional[_Union[FinishInstruction, _Mapping]] = ..., request_human_form: _Optional[_Union[RequestFormInstruction, _Mapping]] = ..., request_human_url: _Optional[_Union[RequestUrlInstruction, _Mapping]] = ...) -> None: ...
 
 class CallModelInstruction(_message.Message):
     __slots__ = ()
@@ -483,6 +500,22 @@ class RequestSelectInstruction(_message.Message):
     options: _containers.RepeatedCompositeFieldContainer[SelectOption]
     multiple: bool
     def __init__(self, question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ...) -> None: ...
+
+class RequestFormInstruction(_message.Message):
+    __slots__ = ("question", "form_schema_json")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    FORM_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
+    question: str
+    form_schema_json: str
+    def __init__(self, question: _Optional[str] = ..., form_schema_json: _Optional[str] = ...) -> None: ...
+
+class RequestUrlInstruction(_message.Message):
+    __slots__ = ("question", "url")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    question: str
+    url: str
+    def __init__(self, question: _Optional[str] = ..., url: _Optional[str] = ...) -> None: ...
 
 class CompactInstruction(_message.Message):
     __slots__ = ("strategy",)
@@ -597,7 +630,7 @@ class ToolDeclaration(_message.Message):
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., input_schema_json: _Optional[str] = ..., effect: _Optional[_Union[EffectClass, str]] = ..., requires_approval: _Optional[bool] = ..., requires_runtime: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_concurrency: _Optional[int] = ..., streams_output: _Optional[bool] = ..., title: _Optional[str] = ..., deadline_is_outcome: _Optional[bool] = ...) -> None: ...
 
 class HumanRequest(_message.Message):
-    __slots__ = ("request_id", "kind", "run_id", "session_id", "call_id", "tool", "arguments_json", "digest", "question", "options", "multiple", "created_at", "expires_at", "answer", "suggested_rule", "input_id", "terms_digest")
+    __slots__ = ("request_id", "kind", "run_id", "session_id", "call_id", "tool", "arguments_json", "digest", "question", "options", "multiple", "created_at", "expires_at", "answer", "suggested_rule", "input_id", "form_schema_json", "url", "allow_empty", "metadata_json", "terms_digest")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -614,6 +647,10 @@ class HumanRequest(_message.Message):
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     SUGGESTED_RULE_FIELD_NUMBER: _ClassVar[int]
     INPUT_ID_FIELD_NUMBER: _ClassVar[int]
+    FORM_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     TERMS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     kind: HumanRequestKind
@@ -631,8 +668,12 @@ class HumanRequest(_message.Message):
     answer: HumanAnswer
     suggested_rule: PolicyRule
     input_id: str
+    form_schema_json: str
+    url: str
+    allow_empty: bool
+    metadata_json: str
     terms_digest: str
-    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[_Union[HumanRequestKind, str]] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., call_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., digest: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answer: _Optional[_Union[HumanAnswer, _Mapping]] = ..., suggested_rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., input_id: _Optional[str] = ..., terms_digest: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[_Union[HumanRequestKind, str]] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., call_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., digest: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answer: _Optional[_Union[HumanAnswer, _Mapping]] = ..., suggested_rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., input_id: _Optional[str] = ..., form_schema_json: _Optional[str] = ..., url: _Optional[str] = ..., allow_empty: _Optional[bool] = ..., metadata_json: _Optional[str] = ..., terms_digest: _Optional[str] = ...) -> None: ...
 
 class SelectOption(_message.Message):
     __slots__ = ("id", "label")
@@ -659,12 +700,24 @@ class HumanAnswer(_message.Message):
     def __init__(self, decision: _Optional[_Union[Decision, _Mapping]] = ..., decided_by: _Optional[str] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[_Union[HumanInput, _Mapping]] = ..., remembered_rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., applied_rule: _Optional[_Union[PolicyRule, _Mapping]] = ...) -> None: ...
 
 class HumanInput(_message.Message):
-    __slots__ = ("text", "selection")
+    __slots__ = ("text", "selection", "form_json", "url", "declined")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     SELECTION_FIELD_NUMBER: _ClassVar[int]
+    FORM_JSON_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    DECLINED_FIELD_NUMBER: _ClassVar[int]
     text: str
     selection: Selection
-    def __init__(self, text: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ...) -> None: ...
+    form_json: str
+    url: UrlOutcome
+    declined: Declined
+    def __init__(self, text: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., form_json: _Optional[str] = ..., url: _Optional[_Union[UrlOutcome, str]] = ..., declined: _Optional[_Union[Declined, _Mapping]] = ...) -> None: ...
+
+class Declined(_message.Message):
+    __slots__ = ("message",)
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    message: str
+    def __init__(self, message: _Optional[str] = ...) -> None: ...
 
 class Selection(_message.Message):
     __slots__ = ("option_ids",)

@@ -19,12 +19,15 @@ pub struct Question {
     text: String,
     name: Option<String>,
     timeout: Option<Duration>,
+    allow_empty: bool,
+    metadata_json: String,
 }
 
 impl Question {
     /// A question with this text of at most 4 KiB.
     pub fn new(text: impl Into<String>) -> Self {
-        Question { text: text.into(), name: None, timeout: None }
+        let (name, timeout) = (None, None);
+        Question { text: text.into(), name, timeout, allow_empty: false, metadata_json: String::new() }
     }
 
     /// Sets the question's name within its call, of 1 to 128 bytes. A later attempt that asks the same question under
@@ -40,15 +43,28 @@ impl Question {
         self
     }
 
+    /// Takes an empty text as an answer. By default the server refuses it.
+    pub fn allow_empty(mut self) -> Self {
+        self.allow_empty = true;
+        self
+    }
+
+    /// Adds a JSON object of at most 16 KiB for user interfaces.
+    pub fn metadata_json(mut self, json: impl Into<String>) -> Self {
+        self.metadata_json = json.into();
+        self
+    }
+
     /// The frame of this question. `number` counts the questions of the call from 1.
-    pub(crate) fn frame(
-        self,
-        call: &CallKey,
-        number: u32,
-        choice: Option<Choice>,
-    ) -> Result<NeedInput, AskError> {
-        let nothing_to_choose = choice.as_ref().is_some_and(|choice| choice.options.is_empty());
-        let choice = choice.unwrap_or_default();
+    pub(crate) fn frame(self, call: &CallKey, number: u32, wanted: Wanted) -> Result<NeedInput, AskError> {
+        let nothing_to_choose = matches!(&wanted, Wanted::Choice(choice) if choice.options.is_empty());
+        let (mut choice, mut form_schema_json, mut url) = (Choice::default(), String::new(), String::new());
+        match wanted {
+            Wanted::Text => {}
+            Wanted::Choice(wanted) => choice = wanted,
+            Wanted::Form(schema) => form_schema_json = schema,
+            Wanted::Visit(link) => url = link,
+        }
         let frame = NeedInput {
             call_id: call.call_id.clone(),
             attempt: call.attempt,
@@ -57,6 +73,10 @@ impl Question {
             options: choice.options,
             multiple: choice.multiple,
             timeout: self.timeout.and_then(|timeout| prost_types::Duration::try_from(timeout).ok()),
+            form_schema_json,
+            url,
+            metadata_json: self.metadata_json,
+            allow_empty: self.allow_empty,
         };
         let refused = |why: String| Err(AskError::Refused(why));
         if number > QUESTIONS_MAX {
@@ -69,7 +89,8 @@ impl Question {
             return refused("there is nothing to choose from".to_owned());
         }
         let options = frame.options.iter().map(|option| option.id.len() + option.label.len());
-        if frame.question.len() + options.sum::<usize>() > QUESTION_BYTES_MAX {
+        let extras = frame.form_schema_json.len() + frame.url.len() + frame.metadata_json.len();
+        if frame.question.len() + options.sum::<usize>() + extras > QUESTION_BYTES_MAX {
             return refused(format!("the question has more than {QUESTION_BYTES_MAX} bytes"));
         }
         Ok(frame)
@@ -86,6 +107,17 @@ impl From<String> for Question {
     fn from(text: String) -> Self {
         Question::new(text)
     }
+}
+
+/// What a question asks for.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    Text,
+    Choice(Choice),
+    /// The JSON schema of a form.
+    Form(String),
+    /// A link to visit.
+    Visit(String),
 }
 
 /// The options of a question, and if several may be chosen.
@@ -110,7 +142,7 @@ impl Choice {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// There will be no answer: nobody answered in time, or the question is invalid. Holds the reason.
+    /// There will be no answer: a human declined, nobody answered in time, or the question is invalid. Holds the reason.
     #[error("no answer: {0}")]
     Refused(String),
     /// The call must stop, or nobody waits for it any more: see [`crate::host::CallContext::cancelled`].

@@ -1,6 +1,7 @@
 // Questions that a running call asks a human.
 
 import { type InputResponse, NeedInput } from "../gen/agentloop/v1/tool_host.js";
+import { UrlOutcome } from "../gen/agentloop/v1/types.js";
 import { ToolFailed } from "./failure.js";
 import type { FrameBound } from "./frame.js";
 
@@ -20,11 +21,13 @@ export interface QuestionOptions {
   name?: string;
   /** Time to wait for an answer. The default is the run's `approval_timeout_seconds`. */
   timeoutMs?: number;
+  /** True takes an empty text as an answer. */
+  allowEmpty?: boolean;
 }
 
 /**
- * Thrown when there will be no answer: nobody answered in time, or the question is invalid. A tool that does not catch
- * it fails with its message.
+ * Thrown when there will be no answer: a human declined, nobody answered in time, or the question is invalid. A tool that
+ * does not catch it fails with its message.
  */
 export class NoAnswer extends ToolFailed {}
 
@@ -65,6 +68,19 @@ export class Questions {
     return response.value.optionIds;
   }
 
+  async form(text: string, schema: object, options: QuestionOptions): Promise<Record<string, unknown>> {
+    const formSchemaJson = JSON.stringify(schema);
+    const { response } = await this.#ask({ ...this.#of, question: text, formSchemaJson }, options);
+    if (response?.$case !== "formJson") throw new NoAnswer("the answer does not fit the question");
+    return JSON.parse(response.value) as Record<string, unknown>;
+  }
+
+  async visit(text: string, url: string, options: QuestionOptions): Promise<boolean> {
+    const { response } = await this.#ask({ ...this.#of, question: text, url }, options);
+    if (response?.$case !== "url") throw new NoAnswer("the answer does not fit the question");
+    return response.value === UrlOutcome.DONE;
+  }
+
   /** Repeats the unanswered questions, after a reconnect. */
   repeat(): void {
     for (const { question } of this.#open.values()) this.#sendQuestion(question);
@@ -76,12 +92,13 @@ export class Questions {
     this.#open.delete(response.inputId);
   }
 
-  async #ask(fields: Partial<NeedInput>, { name, timeoutMs }: QuestionOptions): Promise<InputResponse> {
+  async #ask(fields: Partial<NeedInput>, options: QuestionOptions): Promise<InputResponse> {
+    const { name, timeoutMs, allowEmpty } = options;
     this.#signal.throwIfAborted();
     this.#asked += 1;
     const inputId = name ?? `question-${this.#asked}`;
     const timeout = timeoutMs === undefined ? undefined : duration(timeoutMs);
-    const question = NeedInput.fromPartial({ ...fields, inputId, timeout });
+    const question = NeedInput.fromPartial({ ...fields, inputId, timeout, allowEmpty });
     this.#check(question);
     const response = await this.#wait(question);
     if (response.response?.$case === "refused") throw new NoAnswer(`no answer: ${response.response.value}`);

@@ -123,6 +123,19 @@ export class Call {
   chooseSeveral(text: string, from: readonly Option[], options: QuestionOptions = {}): Promise<string[]> {
     return this.questions.choice(text, from, true, options);
   }
+
+  /**
+   * Asks a human to fill in a form, and resolves to its fields, which the server has checked. The schema is a JSON schema
+   * of an object with flat fields: strings, numbers, integers, booleans, or one of several strings. Otherwise as `ask`.
+   */
+  fillIn(text: string, schema: object, options: QuestionOptions = {}): Promise<Record<string, unknown>> {
+    return this.questions.form(text, schema, options);
+  }
+
+  /** Asks a human to visit a link; true if the human did there what was asked. Otherwise as `ask`. */
+  visit(text: string, url: string, options: QuestionOptions = {}): Promise<boolean> {
+    return this.questions.visit(text, url, options);
+  }
 }
 
 /** The result of a tool that returns images beside its text. */

@@ -1,6 +1,7 @@
-//! The built-in tool by which a model asks people for text or a choice. No host runs it: the answer is its result.
+//! The built-in tool by which a model asks people for text, a choice or a form. No host runs it: the answer is its result.
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
 use crate::run::human::{QuestionContent, SelectOption};
@@ -15,8 +16,8 @@ pub fn declaration() -> ToolDeclaration {
     ToolDeclaration {
         name: ASK_HUMAN.to_owned(),
         description:
-            "Asks the person you work for a question and waits for the answer: text, or a choice where you \
-                      give options. Use it only for what you cannot find out or decide yourself."
+            "Asks the person you work for a question and waits for the answer: text, a choice where you \
+                      give options, or several fields where you give a form. Use it only for what you cannot find out or decide yourself."
                 .to_owned(),
         input_schema: schema(),
         effect: EffectClass::ReadOnly,
@@ -37,7 +38,7 @@ fn schema() -> String {
     let question = text("What the person is asked.", SHORT_TEXT_BYTES_MAX);
     let option = text("A choice, as the person reads it.", OPTION_BYTES_MAX);
     format!(
-        r#"{{"type":"object","properties":{{"question":{question},"options":{{"type":"array","description":"The choices; leave them out to ask for text.","items":{option},"maxItems":{OPTIONS_MAX}}},"multiple":{{"type":"boolean","description":"Whether several of the choices may be chosen."}}}},"required":["question"],"additionalProperties":false}}"#
+        r#"{{"type":"object","properties":{{"question":{question},"options":{{"type":"array","description":"The choices; leave them out to ask for text.","items":{option},"maxItems":{OPTIONS_MAX}}},"multiple":{{"type":"boolean","description":"Whether several of the choices may be chosen."}},"form":{{"type":"object","description":"Instead of options: a JSON schema of an object with flat properties (string, number, integer, boolean, or an enum of strings), for an answer of several fields."}}}},"required":["question"],"additionalProperties":false}}"#
     )
 }
 
@@ -49,6 +50,8 @@ struct Arguments {
     options: Vec<String>,
     #[serde(default)]
     multiple: bool,
+    #[serde(default)]
+    form: Option<Box<RawValue>>,
 }
 
 /// The question in the arguments of a call. Its options get the ids 1, 2, 3 …
@@ -56,11 +59,18 @@ struct Arguments {
 /// # Errors
 /// The fault in the arguments, for the model.
 pub fn question(arguments: &str) -> Result<QuestionContent, String> {
-    let Arguments { question, options, multiple } =
+    let Arguments { question, options, multiple, form } =
         serde_json::from_str(arguments).map_err(|error| format!("the arguments are wrong: {error}"))?;
     let options =
         (1..).zip(options).map(|(number, label): (u32, _)| SelectOption { id: number.to_string(), label });
-    let content = QuestionContent { text: question, options: options.collect(), multiple, input: None };
+    let form = form.map(|form| form.get().to_owned());
+    let content = QuestionContent {
+        text: question,
+        options: options.collect(),
+        multiple,
+        form,
+        ..QuestionContent::default()
+    };
     content.check().map_err(|problem| problem.to_string())?;
     Ok(content)
 }
@@ -84,6 +94,15 @@ mod tests {
         let settled = Decision::Selected { options: vec!["1".to_owned(), "2".to_owned()] };
         assert_eq!(content.checked_answer(chosen), Ok(settled), "in the order of the options");
         assert_eq!(content.labels(&["2".to_owned()]), ["blue"]);
+    }
+
+    #[test]
+    fn a_form_keeps_the_order_of_its_fields() {
+        let form = r#"{"type":"object","properties":{"b":{"type":"string"},"a":{"type":"integer"}}}"#;
+        let content = question(&format!(r#"{{"question":"Who?","form":{form}}}"#)).unwrap();
+        assert_eq!((content.kind(), content.form.as_deref()), (QuestionKind::Form, Some(form)));
+        assert!(question(&format!(r#"{{"question":"Who?","options":["x"],"form":{form}}}"#)).is_err());
+        assert!(question(r#"{"question":"Who?","form":{"type":"array"}}"#).is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::form::Form;
 use crate::id::{CallSlot, RequestId, RunId};
 use crate::limits::POLICY_RULES_MAX;
 use crate::policy::{BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening};
@@ -21,6 +22,10 @@ pub enum QuestionKind {
     Prompt,
     /// A question for a choice of one or several options.
     Select,
+    /// A form of flat fields.
+    Form,
+    /// A link to visit.
+    Url,
 }
 
 impl QuestionKind {
@@ -29,7 +34,7 @@ impl QuestionKind {
     pub fn is_about_a_call(self) -> bool {
         match self {
             Self::Approve | Self::InDoubt => true,
-            Self::Prompt | Self::Select => false,
+            Self::Prompt | Self::Select | Self::Form | Self::Url => false,
         }
     }
 }
@@ -47,16 +52,16 @@ pub struct Question {
     /// Name of the call's tool; empty if the planner asks.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool: String,
-    /// Arguments to approve, as JSON text; empty for a prompt or a choice.
+    /// Arguments to approve, as JSON text; empty for a question that has a content of its own.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arguments: String,
-    /// Digest of the content that people are shown: tool and arguments, or the prompt or choice.
+    /// Digest of the content that people are shown: tool and arguments, or the content.
     pub digest: Digest,
     /// Digest of the tool's terms that an approval covers. Absent in older journals, where it covers any terms, and for
     /// questions that are not about a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<Digest>,
-    /// Content of a prompt or a choice; absent for an approval or a call in doubt.
+    /// Content of a prompt, a choice, a form or a link; absent for an approval or a call in doubt.
     #[serde(rename = "ask", default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Box<QuestionContent>>,
     /// The reason of the doubt, of a call in doubt; empty in journals of earlier versions.
@@ -70,10 +75,15 @@ pub struct Question {
 }
 
 impl QuestionContent {
-    /// Kind of the question: a choice if there are options.
+    /// Kind of the question.
     #[must_use]
     pub fn kind(&self) -> QuestionKind {
-        if self.options.is_empty() { QuestionKind::Prompt } else { QuestionKind::Select }
+        match self {
+            Self { form: Some(_), .. } => QuestionKind::Form,
+            Self { url: Some(_), .. } => QuestionKind::Url,
+            Self { options, .. } if options.is_empty() => QuestionKind::Prompt,
+            Self { .. } => QuestionKind::Select,
+        }
     }
 
     /// Digest of the content that people are shown.
@@ -84,20 +94,38 @@ impl QuestionContent {
         for option in &self.options {
             shown.extend([option.id.as_bytes(), option.label.as_bytes()]);
         }
+        // Each has a name, so that a question of before has the digest of before.
+        let named = [("form", &self.form), ("url", &self.url)];
+        shown.extend(
+            named
+                .iter()
+                .filter_map(|(name, value)| Some([name.as_bytes(), value.as_ref()?.as_bytes()]))
+                .flatten(),
+        );
+        if self.allow_empty {
+            shown.push(b"allow_empty");
+        }
         Digest::of(&shown)
     }
 
-    /// Checks an answer, and puts chosen options into the order of the question, so that equal choices are equal
-    /// answers.
+    /// Checks an answer, and puts chosen options and filled fields into one order, so that equal answers are equal
+    /// decisions.
     ///
     /// # Errors
-    /// The reason why the answer does not fit: its kind, an unknown option, or too many options.
+    /// The reason why the answer does not fit: its kind, an unknown option, too many options, or a field of a form.
     pub fn checked_answer(&self, decision: Decision) -> Result<Decision, BadAnswer> {
         match decision {
-            Decision::Text { .. } if self.options.is_empty() => Ok(decision),
-            Decision::Selected { options } if !self.options.is_empty() => self.select(&options),
-            Decision::Text { .. } => Err(BadAnswer::SelectionWanted),
-            Decision::Selected { .. } => Err(BadAnswer::TextWanted),
+            Decision::Declined { .. } => Ok(decision),
+            Decision::Text { ref text } if self.kind() == QuestionKind::Prompt => {
+                if text.is_empty() && !self.allow_empty { Err(BadAnswer::EmptyText) } else { Ok(decision) }
+            }
+            Decision::Selected { options } if self.kind() == QuestionKind::Select => self.select(&options),
+            Decision::Filled { fields } if self.kind() == QuestionKind::Form => self.fill(&fields),
+            Decision::Visited { .. } if self.kind() == QuestionKind::Url => Ok(decision),
+            Decision::Text { .. }
+            | Decision::Selected { .. }
+            | Decision::Filled { .. }
+            | Decision::Visited { .. } => Err(self.wanted()),
             Decision::Approve
             | Decision::ApproveWithEdits { .. }
             | Decision::Deny { .. }
@@ -106,6 +134,24 @@ impl QuestionContent {
             | Decision::Expired
             | Decision::Withdrawn => Err(BadAnswer::InputWanted),
         }
+    }
+
+    /// The fault of an answer that is of another kind than the question.
+    fn wanted(&self) -> BadAnswer {
+        match self {
+            Self { form: Some(_), .. } => BadAnswer::FormWanted,
+            Self { url: Some(_), .. } => BadAnswer::VisitWanted,
+            Self { options, .. } if options.is_empty() => BadAnswer::TextWanted,
+            Self { .. } => BadAnswer::SelectionWanted,
+        }
+    }
+
+    fn fill(&self, fields: &str) -> Result<Decision, BadAnswer> {
+        let form =
+            Form::parse(self.form.as_deref().unwrap_or_default()).map_err(BadAnswer::UnreadableForm)?;
+        let fields =
+            form.check(fields).map_err(|bad| BadAnswer::Field { field: bad.field, problem: bad.problem })?;
+        Ok(Decision::Filled { fields })
     }
 
     fn select(&self, chosen: &[String]) -> Result<Decision, BadAnswer> {
@@ -135,8 +181,8 @@ pub enum BadAnswer {
     /// The question is an approval or about a call in doubt.
     #[error("the question is about a tool call: it takes a decision by SubmitApproval")]
     DecisionWanted,
-    /// The question asks for text or a choice.
-    #[error("the question asks for text or a choice: it takes an answer by SubmitInput")]
+    /// The question asks for an answer of its own, not for a decision about a call.
+    #[error("the question asks for text, a choice, a form or a visit: it takes an answer by SubmitInput")]
     InputWanted,
     /// The question asks for text.
     #[error("the question asks for text")]
@@ -150,6 +196,26 @@ pub enum BadAnswer {
     /// The question takes exactly one option.
     #[error("exactly one option is to be chosen")]
     OneWanted,
+    /// The question takes no empty text.
+    #[error("the question takes no empty text")]
+    EmptyText,
+    /// The question asks for a form.
+    #[error("the question asks for a form")]
+    FormWanted,
+    /// The question asks for a visit to a link.
+    #[error("the question asks for a visit to a link")]
+    VisitWanted,
+    /// A field of the form has a fault; the name is empty if the fault is in the form as a whole.
+    #[error("{problem}")]
+    Field {
+        /// Name of the field.
+        field: String,
+        /// The fault.
+        problem: String,
+    },
+    /// The form itself cannot be read, because an earlier version took it.
+    #[error("the form cannot be read by this server: {0}; decline it")]
+    UnreadableForm(String),
 }
 
 /// An answer to a question, or the reason why it needs none any more.
@@ -188,6 +254,22 @@ pub enum Decision {
         /// Ids of the chosen options, in the order of the question.
         options: Vec<String>,
     },
+    /// The answer to a form.
+    Filled {
+        /// The fields, as a JSON object.
+        fields: String,
+    },
+    /// The answer to a link.
+    Visited {
+        /// True if the person did there what was asked.
+        done: bool,
+    },
+    /// No answer to a question that is not about a call; the asker is told.
+    Declined {
+        /// The reason, for the asker. May be empty.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        message: String,
+    },
     /// The machine's own: nobody answered in time.
     Expired,
     /// The machine's own: the call or the run ended first.
@@ -195,10 +277,17 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// True for an answer to a prompt or a choice.
+    /// True for an answer to a question that is not about a call.
     #[must_use]
     pub fn is_input(&self) -> bool {
-        matches!(self, Self::Text { .. } | Self::Selected { .. })
+        matches!(
+            self,
+            Self::Text { .. }
+                | Self::Selected { .. }
+                | Self::Filled { .. }
+                | Self::Visited { .. }
+                | Self::Declined { .. }
+        )
     }
 
     /// Name of the decision in errors and logs.
@@ -212,6 +301,9 @@ impl Decision {
             Self::AnswerInPlace { .. } => "answer_in_place",
             Self::Text { .. } => "text",
             Self::Selected { .. } => "selected",
+            Self::Filled { .. } => "filled",
+            Self::Visited { .. } => "visited",
+            Self::Declined { .. } => "declined",
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
         }
@@ -232,7 +324,7 @@ impl Question {
         Self::with_content(run.planned_question(decision), content, asked_at, timeout)
     }
 
-    /// A prompt or a choice that names no tool call.
+    /// A question with a content of its own that names no tool call.
     pub(in crate::run) fn with_content(
         request: RequestId,
         content: QuestionContent,
@@ -272,20 +364,36 @@ impl Question {
         }
     }
 
-    /// The answer to a prompt or a choice, for the model: the text, or the labels of the chosen options, one a line.
+    /// The question with its answer, for the model: a bare "yes" tells nobody what it is about. `None` for a question
+    /// about a call, and for a decision that tells nothing.
     #[must_use]
     pub fn words(&self, decision: &Decision) -> Option<String> {
-        match decision {
-            Decision::Text { text } => Some(text.clone()),
-            Decision::Selected { options } => Some(self.content.as_ref()?.labels(options).join("\n")),
+        let content = self.content.as_ref()?;
+        let answer = match decision {
+            Decision::Text { text } if text.is_empty() => "Answer: (empty)".to_owned(),
+            Decision::Text { text } => format!("Answer: {text}"),
+            Decision::Selected { options } => match &content.labels(options)[..] {
+                [] => "Answer: none of the options".to_owned(),
+                [one] => format!("Answer: {one}"),
+                labels => format!("Answers:\n- {}", labels.join("\n- ")),
+            },
+            Decision::Filled { fields } => format!("Answer: {fields}"),
+            Decision::Visited { done: true } => "Answer: done".to_owned(),
+            Decision::Visited { done: false } => "Answer: not done".to_owned(),
+            Decision::Declined { message } if message.is_empty() => {
+                "Not answered: the person declined".to_owned()
+            }
+            Decision::Declined { message } => format!("Not answered: the person declined: {message}"),
+            Decision::Expired => "Not answered: nobody answered in time".to_owned(),
             Decision::Approve
             | Decision::ApproveWithEdits { .. }
             | Decision::Deny { .. }
             | Decision::DenyAndStop { .. }
             | Decision::AnswerInPlace { .. }
-            | Decision::Expired
-            | Decision::Withdrawn => None,
-        }
+            | Decision::Withdrawn => return None,
+        };
+        let link = content.url.as_ref().map(|url| format!(" ({url})")).unwrap_or_default();
+        Some(format!("Question: {}{link}\n{answer}", content.text))
     }
 }
 
@@ -422,7 +530,11 @@ impl Question {
     pub fn suggested_rule(&self) -> Option<PolicyRule> {
         match self.kind {
             QuestionKind::Approve => self.rule_for_call(PolicyAction::Allow, RuleOrigin::Candidate),
-            QuestionKind::InDoubt | QuestionKind::Prompt | QuestionKind::Select => None,
+            QuestionKind::InDoubt
+            | QuestionKind::Prompt
+            | QuestionKind::Select
+            | QuestionKind::Form
+            | QuestionKind::Url => None,
         }
     }
 

@@ -3,12 +3,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::form::Form;
 use crate::limits::SHORT_TEXT_BYTES_MAX;
 use crate::message::FinishReason;
+use crate::question::is_link;
 pub use crate::run::human::SelectOption;
 
 /// Most options of a planner's question.
 pub const OPTIONS_MAX: usize = 64;
+
+const BAD_LINK: &str = "is an http: or https: address of at most 8 KiB";
 
 /// Reasons why a run needs an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +59,20 @@ pub enum Instruction {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         multiple: bool,
     },
+    /// Ask people to fill in a form.
+    RequestForm {
+        /// The question, for people.
+        question: String,
+        /// JSON schema of the form.
+        form: String,
+    },
+    /// Ask people to visit a link.
+    RequestUrl {
+        /// The question, for people.
+        question: String,
+        /// The link.
+        url: String,
+    },
     /// Compact the context before the next model call.
     Compact {
         /// Name of the strategy; empty means the run's own.
@@ -79,6 +97,8 @@ impl Instruction {
             Self::RequestApproval => "request_human_approve",
             Self::RequestPrompt { .. } => "request_human_prompt",
             Self::RequestSelect { .. } => "request_human_select",
+            Self::RequestForm { .. } => "request_human_form",
+            Self::RequestUrl { .. } => "request_human_url",
             Self::Compact { .. } => "compact",
             Self::Finish { .. } => "finish",
         }
@@ -97,6 +117,14 @@ impl Instruction {
             Self::RequestSelect { question, options, .. } => {
                 check_text("a question", question)?;
                 check_options(options)
+            }
+            Self::RequestForm { question, form } => {
+                check_text("a question", question)?;
+                Form::parse(form).map(drop).map_err(|problem| format!("a form's schema: {problem}"))
+            }
+            Self::RequestUrl { question, url } => {
+                check_text("a question", question)?;
+                if is_link(url) { Ok(()) } else { Err(format!("a link {BAD_LINK}")) }
             }
             Self::Compact { strategy } => check_length("a strategy", strategy),
             Self::Finish { failure: Some(failure) } => check_length("a failure", failure),
@@ -177,6 +205,8 @@ mod tests {
             select("which?", vec![option("")]),
             select("", vec![option("a")]),
             select("which?", (0..=OPTIONS_MAX).map(|at| option(&at.to_string())).collect()),
+            Instruction::RequestForm { question: "x?".to_owned(), form: "{}".to_owned() },
+            Instruction::RequestUrl { question: "x?".to_owned(), url: "file:///etc/passwd".to_owned() },
             Instruction::Compact { strategy: long.clone() },
             Instruction::Finish { failure: Some(long) },
         ] {

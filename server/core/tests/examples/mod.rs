@@ -219,6 +219,17 @@ fn decisions() -> Vec<(&'static str, Event)> {
         ("planned.approve", plain(Instruction::RequestApproval)),
         ("planned.prompt", plain(Instruction::RequestPrompt { question: "When?".to_owned() })),
         ("planned.select", plain(select)),
+        (
+            "planned.form",
+            plain(Instruction::RequestForm { question: "Who?".to_owned(), form: FORM.to_owned() }),
+        ),
+        (
+            "planned.url",
+            plain(Instruction::RequestUrl {
+                question: "Pay?".to_owned(),
+                url: "https://pay.example".to_owned(),
+            }),
+        ),
         ("planned.compact", plain(Instruction::Compact { strategy: "extract".to_owned() })),
         ("planned.finish", plain(Instruction::Finish { failure: None })),
         ("planned.failure", plain(Instruction::Finish { failure: Some("no way on".to_owned()) })),
@@ -343,6 +354,9 @@ fn questions() -> Vec<(&'static str, Event)> {
         ("human_requested.again", asked_again()),
         ("human_requested.prompt", prompted()),
         ("human_requested.select", selected()),
+        ("human_requested.form", form_asked()),
+        ("human_requested.url", visit_asked()),
+        ("human_requested.allow_empty", maybe_empty()),
     ]
 }
 
@@ -391,6 +405,32 @@ fn prompted() -> Event {
     Event::HumanRequested { question: Question::planned(&run, 3, ask, Timestamp(1_790_000_003_000), None) }
 }
 
+const FORM: &str = r#"{"type":"object","properties":{"name":{"type":"string"}}}"#;
+
+/// Any question with a content of its own, by the planner.
+fn planned_question(content: QuestionContent) -> Event {
+    let run = RunId::parse("r-1").expect("an id");
+    Event::HumanRequested {
+        question: Question::planned(&run, 3, content, Timestamp(1_790_000_003_000), None),
+    }
+}
+
+fn form_asked() -> Event {
+    let metadata = Some(r#"{"icon":"id"}"#.to_owned());
+    let (text, form) = ("Who?".to_owned(), Some(FORM.to_owned()));
+    planned_question(QuestionContent { text, form, metadata, ..QuestionContent::default() })
+}
+
+fn visit_asked() -> Event {
+    let (text, url) = ("Pay?".to_owned(), Some("https://pay.example".to_owned()));
+    planned_question(QuestionContent { text, url, ..QuestionContent::default() })
+}
+
+fn maybe_empty() -> Event {
+    let text = "Anything else?".to_owned();
+    planned_question(QuestionContent { text, allow_empty: true, ..QuestionContent::default() })
+}
+
 /// By a call that a host has.
 fn selected() -> Event {
     let option = |id: &str, label: &str| SelectOption { id: id.to_owned(), label: label.to_owned() };
@@ -399,6 +439,7 @@ fn selected() -> Event {
         options: vec![option("c", "Celsius"), option("f", "Fahrenheit")],
         multiple: true,
         input: Some("unit".to_owned()),
+        ..QuestionContent::default()
     };
     let call = CallId { run: RunId::parse("r-1").expect("an id"), slot: SLOT };
     Event::HumanRequested {
@@ -435,6 +476,12 @@ fn answers() -> Vec<(&'static str, Event)> {
         ("human_resolved.stop", resolved(Decision::DenyAndStop { message: message() }, "ada")),
         ("human_resolved.answer", resolved(Decision::AnswerInPlace { output: "22".to_owned() }, "ada")),
         ("human_resolved.selected", resolved(Decision::Selected { options: vec!["c".to_owned()] }, "ada")),
+        (
+            "human_resolved.filled",
+            resolved(Decision::Filled { fields: r#"{"name":"Ada"}"#.to_owned() }, "ada"),
+        ),
+        ("human_resolved.visited", resolved(Decision::Visited { done: true }, "ada")),
+        ("human_resolved.declined", resolved(Decision::Declined { message: message() }, "ada")),
         ("human_resolved.text", planned_answer()),
         ("human_resolved.remembered", remembered()),
         ("human_resolved.followed", followed()),

@@ -45,7 +45,8 @@ fn a_question_waits_and_its_answer_is_the_result() {
     assert_eq!((waiting.kind, waiting.what.as_str()), (WaitKind::Human, "run-1:1.0:0.1 (ask_human)"));
     let step = script.decides(A, text("Ulm"));
     assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
-    assert_eq!(script.result(A), (ToolStatus::Answered, "Ulm".to_owned()));
+    let told = "Question: which city?\nAnswer: Ulm".to_owned();
+    assert_eq!(script.result(A), (ToolStatus::Answered, told), "an answer alone tells the model nothing");
 }
 
 #[test]
@@ -53,10 +54,76 @@ fn a_choice_is_told_by_its_labels() {
     let mut script = given_round(spec(), [choice(false)]);
     assert_eq!(script.question(A).map(|asked| asked.kind), Some(QuestionKind::Select));
     script.decides(A, selected(&["2"]));
-    assert_eq!(script.result(A), (ToolStatus::Answered, "blue".to_owned()));
+    assert_eq!(script.result(A), (ToolStatus::Answered, "Question: which?\nAnswer: blue".to_owned()));
     let mut script = given_round(spec(), [choice(true)]);
     script.decides(A, selected(&["3", "1"]));
-    assert_eq!(script.result(A), (ToolStatus::Answered, "red\ngreen".to_owned()));
+    let told = "Question: which?\nAnswers:\n- red\n- green".to_owned();
+    assert_eq!(script.result(A), (ToolStatus::Answered, told));
+    let mut script = given_round(spec(), [choice(true)]);
+    script.decides(A, selected(&[]));
+    let told = "Question: which?\nAnswer: none of the options".to_owned();
+    assert_eq!(script.result(A), (ToolStatus::Answered, told));
+}
+
+/// A form of a name and an age.
+fn form() -> Tool {
+    let schema = r#"{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":18}},"required":["name"]}"#;
+    question("").with(&format!(r#"{{"question":"who?","form":{schema}}}"#))
+}
+
+fn filled(fields: &str) -> Decision {
+    Decision::Filled { fields: fields.to_owned() }
+}
+
+#[test]
+fn a_form_is_checked_before_its_answer_counts() {
+    let mut script = given_round(spec(), [form()]);
+    assert_eq!(script.question(A).map(|asked| asked.kind), Some(QuestionKind::Form));
+    for (answer, at) in [
+        (r#"{"age":20}"#, "name"),
+        (r#"{"name":"Zoe","age":17}"#, "age"),
+        (r#"{"name":"Zoe","pin":1}"#, "pin"),
+        ("yes", ""),
+    ] {
+        let refusal = script.clone().refuses(script.decision(A, filled(answer)));
+        let Refusal::BadAnswer(BadAnswer::Field { field, .. }) = refusal else { panic!("{refusal:?}") };
+        assert_eq!(field, at, "{answer}");
+    }
+    assert_eq!(
+        script.clone().refuses(script.decision(A, text("Zoe"))),
+        Refusal::BadAnswer(BadAnswer::FormWanted)
+    );
+    let again = script.decision(A, filled(r#"{ "age": 18, "name": "Zoe" }"#));
+    script.decides(A, filled(r#"{"name":"Zoe","age":18}"#));
+    let told = r#"{"age":18,"name":"Zoe"}"#;
+    assert_eq!(script.result(A), (ToolStatus::Answered, format!("Question: who?\nAnswer: {told}")));
+    check(&script, again, Ok(""));
+}
+
+#[test]
+fn a_form_that_is_none_is_told_to_the_model() {
+    let mut script = given(spec());
+    let nested = r#"{"question":"who?","form":{"type":"object","properties":{"a":{"type":"object"}}}}"#;
+    script.asks([question("").with(nested)]);
+    let (status, told) = script.result(A);
+    assert_eq!(status, ToolStatus::Rejected);
+    assert!(told.starts_with("form_schema_json: properties.a:"), "{told}");
+}
+
+#[test]
+fn every_question_that_is_not_about_a_call_may_be_declined() {
+    for tool in [question("x?"), choice(false), choice(true), form()] {
+        let mut script = given_round(spec(), [tool]);
+        script.decides(A, Decision::Declined { message: "ask Ada".to_owned() });
+        let (status, told) = script.result(A);
+        assert_eq!(status, ToolStatus::Denied);
+        assert!(told.ends_with("?\nNot answered: the person declined: ask Ada"), "{told}");
+        assert_eq!(script.status(), RunStatus::ModelRunning);
+    }
+    let script = given_round(spec(), [tool("pay").approval()]);
+    let declined = Decision::Declined { message: String::new() };
+    let refusal = script.clone().refuses(script.decision(A, declined));
+    assert_eq!(refusal, Refusal::BadAnswer(BadAnswer::DecisionWanted));
 }
 
 #[test]
@@ -70,7 +137,12 @@ fn an_answer_has_to_fit() {
     };
     refusals(
         question("x?"),
-        &[(selected(&["1"]), BadAnswer::TextWanted), (Decision::Approve, BadAnswer::InputWanted)],
+        &[
+            (selected(&["1"]), BadAnswer::TextWanted),
+            (Decision::Approve, BadAnswer::InputWanted),
+            (text(""), BadAnswer::EmptyText),
+            (filled("{}"), BadAnswer::TextWanted),
+        ],
     );
     let unknown = || BadAnswer::UnknownOption("9".to_owned());
     refusals(
@@ -106,7 +178,8 @@ fn nobody_answers_in_time() {
     let mut script = given_round(patient, [question("x?")]);
     script.later(Millis::secs(30));
     script.wakes();
-    assert_eq!(script.result(A), (ToolStatus::Denied, "nobody answered in time".to_owned()));
+    let told = "Question: x?\nNot answered: nobody answered in time".to_owned();
+    assert_eq!(script.result(A), (ToolStatus::Denied, told));
     assert_eq!(script.status(), RunStatus::ModelRunning);
 }
 

@@ -2,10 +2,10 @@
 
 use agentloop_core::limits::INPUTS_PER_CALL_MAX;
 use agentloop_core::message::ToolStatus;
-use agentloop_core::question::InputAnswer;
+use agentloop_core::question::{InputAnswer, QuestionContent};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
-use agentloop_core::run::human::Decision;
+use agentloop_core::run::human::{BadAnswer, Decision};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Transition;
 use agentloop_core::run::refusal::Refusal;
@@ -57,6 +57,44 @@ fn the_answer_goes_to_the_host_and_the_call_goes_on() {
     assert_eq!(script.status(), RunStatus::ToolRunning);
     script.finishes(A, "done");
     assert_eq!(script.result(A), (ToolStatus::Succeeded, "done".to_owned()));
+}
+
+#[test]
+fn an_empty_text_is_an_answer_only_where_the_question_allows_it() {
+    let mut script = asking();
+    let refusal = script.clone().refuses(script.decision(A, text("")));
+    assert_eq!(refusal, Refusal::BadAnswer(BadAnswer::EmptyText));
+    script.decides(A, text("that"));
+    let Input::InputNeeded { slot, attempt, question, timeout } = needs(A, 1, "p") else { unreachable!() };
+    let question = QuestionContent { allow_empty: true, ..question };
+    script.does(Input::InputNeeded { slot, attempt, question, timeout });
+    let step = script.decides(A, text(""));
+    assert_eq!(heard(&step), [("p", said(""))]);
+}
+
+#[test]
+fn a_host_reads_what_was_filled_in_visited_or_declined() {
+    let asks = |change: &dyn Fn(&mut QuestionContent)| {
+        let mut script = running();
+        let Input::InputNeeded { slot, attempt, mut question, timeout } = needs(A, 1, "q") else {
+            unreachable!()
+        };
+        change(&mut question);
+        script.does(Input::InputNeeded { slot, attempt, question, timeout });
+        script
+    };
+    let form = r#"{"type":"object","properties":{"seat":{"type":"string"}}}"#;
+    let mut script = asks(&|question| question.form = Some(form.to_owned()));
+    let fields = r#"{"seat":"12A"}"#.to_owned();
+    let step = script.decides(A, Decision::Filled { fields: fields.clone() });
+    assert_eq!(heard(&step), [("q", InputAnswer::Filled(fields))]);
+    let mut script = asks(&|question| question.url = Some("https://pay.example".to_owned()));
+    let step = script.decides(A, Decision::Visited { done: true });
+    assert_eq!(heard(&step), [("q", InputAnswer::Visited(true))]);
+    let mut script = asking();
+    let step = script.decides(A, Decision::Declined { message: "no".to_owned() });
+    assert_eq!(heard(&step), [("q", InputAnswer::Refused("declined: no".to_owned()))]);
+    assert_eq!(script.status(), RunStatus::ToolRunning);
 }
 
 #[test]

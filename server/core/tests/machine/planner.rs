@@ -254,7 +254,7 @@ fn a_human_answers_its_question_and_the_session_has_it() {
     let answered = script.does(says(&script, text("tomorrow")));
     assert_eq!(kinds(&answered.records), "human_resolved input_added");
     assert_eq!(answered.effects, [Effect::Plan { decision: 2, situation: Situation::HumanAnswered }]);
-    assert_eq!(last_words(&script), "tomorrow");
+    assert_eq!(last_words(&script), "Question: when?\nAnswer: tomorrow");
     assert_eq!(script.plans(Instruction::CallModel), "planned model_call_started");
     assert_eq!(script.state().instruction_result(), None);
 }
@@ -264,12 +264,40 @@ fn what_was_chosen_is_said_by_its_labels() {
     let mut script = given(directed());
     script.plans(select(true));
     script.does(says(&script, selected(&["o", "r"])));
-    assert_eq!(last_words(&script), "Rome\nOslo");
+    assert_eq!(last_words(&script), "Question: where?\nAnswers:\n- Rome\n- Oslo");
     let mut script = given(directed());
     script.plans(select(false));
     check(&script, says(&script, selected(&["r", "o"])), Err(Refusal::BadAnswer(BadAnswer::OneWanted)));
     check(&script, says(&script, Decision::Approve), Err(Refusal::BadAnswer(BadAnswer::InputWanted)));
     check(&script, says(&script, selected(&["r"])), Ok("human_resolved input_added"));
+}
+
+#[test]
+fn a_form_and_a_visit_are_asked_for_and_told() {
+    let form =
+        r#"{"type":"object","properties":{"day":{"type":"string","format":"date"}},"required":["day"]}"#;
+    let mut script = given(directed());
+    script.plans(Instruction::RequestForm { question: "when?".to_owned(), form: form.to_owned() });
+    assert_eq!(script.state().planned_question().map(|asked| asked.kind), Some(QuestionKind::Form));
+    let wrong =
+        script.clone().refuses(says(&script, Decision::Filled { fields: r#"{"day":"soon"}"#.to_owned() }));
+    assert!(matches!(wrong, Refusal::BadAnswer(BadAnswer::Field { .. })), "{wrong:?}");
+    script.does(says(&script, Decision::Filled { fields: r#"{"day":"2027-01-31"}"#.to_owned() }));
+    assert_eq!(last_words(&script), "Question: when?\nAnswer: {\"day\":\"2027-01-31\"}");
+
+    let visit =
+        || Instruction::RequestUrl { question: "pay".to_owned(), url: "https://pay.example".to_owned() };
+    for (decision, told) in [
+        (Decision::Visited { done: true }, "Answer: done"),
+        (Decision::Visited { done: false }, "Answer: not done"),
+        (Decision::Declined { message: String::new() }, "Not answered: the person declined"),
+    ] {
+        let mut script = given(directed());
+        script.plans(visit());
+        check(&script, says(&script, text("done")), Err(Refusal::BadAnswer(BadAnswer::VisitWanted)));
+        script.does(says(&script, decision));
+        assert_eq!(last_words(&script), format!("Question: pay (https://pay.example)\n{told}"));
+    }
 }
 
 #[test]
@@ -290,7 +318,7 @@ fn an_answer_waits_until_no_call_is_open() {
     assert_eq!(script.plans(Instruction::CallTools), "planned");
     script.runs(A, "paid");
     assert_eq!(script.plans(Instruction::CallModel), "planned input_entered model_call_started");
-    assert_eq!(last_words(&script), "go ahead");
+    assert_eq!(last_words(&script), "Question: when?\nAnswer: go ahead");
     let mut script = asked([tool("pay")]);
     script.plans(prompt());
     script.does(says(&script, text("never")));

@@ -316,12 +316,17 @@ fn need_input(frame: v1::NeedInput) -> Parsed<HostFrame> {
     }
     let timeout = frame.timeout.map(millis).transpose();
     let timeout = about(&call, timeout.or_else(|problem| malformed("need_input.timeout", problem)))?;
+    let given = |text: String| Some(text).filter(|text| !text.is_empty());
     let option = |option: v1::SelectOption| SelectOption { id: option.id, label: option.label };
     let question = QuestionContent {
         text: frame.question,
         options: frame.options.into_iter().map(option).collect(),
         multiple: frame.multiple,
         input: Some(frame.input_id),
+        form: given(frame.form_schema_json),
+        url: given(frame.url),
+        allow_empty: frame.allow_empty,
+        metadata: given(frame.metadata_json),
     };
     Ok(HostFrame::NeedInput { call, question: Box::new(question), timeout })
 }

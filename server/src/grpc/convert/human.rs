@@ -44,6 +44,10 @@ pub fn request(
         answer: answered.map(answer),
         suggested_rule: question.suggested_rule().as_ref().map(policy::rule),
         input_id: content.and_then(|content| content.input.clone()).unwrap_or_default(),
+        form_schema_json: content.and_then(|content| content.form.clone()).unwrap_or_default(),
+        url: content.and_then(|content| content.url.clone()).unwrap_or_default(),
+        allow_empty: content.is_some_and(|content| content.allow_empty),
+        metadata_json: content.and_then(|content| content.metadata.clone()).unwrap_or_default(),
     }
 }
 
@@ -53,6 +57,8 @@ fn kind(kind: QuestionKind) -> wire::HumanRequestKind {
         QuestionKind::InDoubt => wire::HumanRequestKind::InDoubt,
         QuestionKind::Prompt => wire::HumanRequestKind::Prompt,
         QuestionKind::Select => wire::HumanRequestKind::Select,
+        QuestionKind::Form => wire::HumanRequestKind::Form,
+        QuestionKind::Url => wire::HumanRequestKind::Url,
     }
 }
 
@@ -65,6 +71,8 @@ pub fn kind_of(wire: i32) -> Option<QuestionKind> {
         wire::HumanRequestKind::InDoubt => Some(QuestionKind::InDoubt),
         wire::HumanRequestKind::Prompt => Some(QuestionKind::Prompt),
         wire::HumanRequestKind::Select => Some(QuestionKind::Select),
+        wire::HumanRequestKind::Form => Some(QuestionKind::Form),
+        wire::HumanRequestKind::Url => Some(QuestionKind::Url),
     }
 }
 
@@ -78,7 +86,7 @@ fn text(question: &Question) -> String {
                 question.tool
             )
         }
-        QuestionKind::Prompt | QuestionKind::Select => {
+        QuestionKind::Prompt | QuestionKind::Select | QuestionKind::Form | QuestionKind::Url => {
             question.content.as_ref().map(|content| content.text.clone()).unwrap_or_default()
         }
     }
@@ -105,6 +113,9 @@ fn input(decision: &Decision) -> Option<Input> {
     match decision.clone() {
         Decision::Text { text } => Some(Input::Text(text)),
         Decision::Selected { options } => Some(Input::Selection(wire::Selection { option_ids: options })),
+        Decision::Filled { fields } => Some(Input::FormJson(fields)),
+        Decision::Visited { done } => Some(Input::Url(url_outcome(done).into())),
+        Decision::Declined { message } => Some(Input::Declined(wire::Declined { message })),
         Decision::Approve
         | Decision::ApproveWithEdits { .. }
         | Decision::Deny { .. }
@@ -113,6 +124,11 @@ fn input(decision: &Decision) -> Option<Input> {
         | Decision::Expired
         | Decision::Withdrawn => None,
     }
+}
+
+/// Converts the outcome of a visit to a link.
+pub(crate) fn url_outcome(done: bool) -> wire::UrlOutcome {
+    if done { wire::UrlOutcome::Done } else { wire::UrlOutcome::NotDone }
 }
 
 fn wire_decision(decision: &Decision) -> Option<Wire> {
@@ -126,7 +142,11 @@ fn wire_decision(decision: &Decision) -> Option<Wire> {
         Decision::AnswerInPlace { output } => Wire::AnswerInPlace(wire::AnswerInPlace { output }),
         Decision::Expired => Wire::Expired(wire::Expired {}),
         Decision::Withdrawn => Wire::Withdrawn(wire::Withdrawn {}),
-        Decision::Text { .. } | Decision::Selected { .. } => return None,
+        Decision::Text { .. }
+        | Decision::Selected { .. }
+        | Decision::Filled { .. }
+        | Decision::Visited { .. }
+        | Decision::Declined { .. } => return None,
     })
 }
 
@@ -151,7 +171,12 @@ pub(crate) fn input_resolution(message: wire::SubmitInputRequest) -> Result<Reso
     use wire::submit_input_request::Input;
     let by = short(message.answered_by).map_err(|problem| Violations::single("answered_by", problem))?;
     let decision = match message.input {
-        None => return Err(Violations::single("input", "text or selection is required")),
+        None => {
+            return Err(Violations::single(
+                "input",
+                "one of text, selection, form_json, url and declined is required",
+            ));
+        }
         Some(Input::Text(text)) if text.len() > ANSWER_BYTES_MAX => {
             return Err(Violations::single("text", format!("must be at most {ANSWER_BYTES_MAX} bytes")));
         }
@@ -160,6 +185,19 @@ pub(crate) fn input_resolution(message: wire::SubmitInputRequest) -> Result<Reso
             return Err(Violations::single("selection.option_ids", format!("must be at most {OPTIONS_MAX}")));
         }
         Some(Input::Selection(selection)) => Decision::Selected { options: selection.option_ids },
+        Some(Input::FormJson(fields)) => Decision::Filled { fields },
+        Some(Input::Url(outcome)) => match wire::UrlOutcome::try_from(outcome) {
+            Ok(wire::UrlOutcome::Done) => Decision::Visited { done: true },
+            Ok(wire::UrlOutcome::NotDone) => Decision::Visited { done: false },
+            Ok(wire::UrlOutcome::Unspecified) | Err(_) => {
+                return Err(Violations::single("url", "must be URL_OUTCOME_DONE or URL_OUTCOME_NOT_DONE"));
+            }
+        },
+        Some(Input::Declined(declined)) => {
+            let message = short(declined.message);
+            let message = message.map_err(|problem| Violations::single("declined.message", problem))?;
+            Decision::Declined { message }
+        }
     };
     Ok(Resolution { decision, digest: None, by, remember: None })
 }

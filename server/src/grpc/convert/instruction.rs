@@ -25,6 +25,14 @@ pub fn to_wire(instruction: &Instruction) -> wire::Instruction {
                 multiple: *multiple,
             })
         }
+        Instruction::RequestForm { question, form } => Wire::RequestHumanForm(wire::RequestFormInstruction {
+            question: question.clone(),
+            form_schema_json: form.clone(),
+        }),
+        Instruction::RequestUrl { question, url } => Wire::RequestHumanUrl(wire::RequestUrlInstruction {
+            question: question.clone(),
+            url: url.clone(),
+        }),
         Instruction::Compact { strategy } => {
             Wire::Compact(wire::CompactInstruction { strategy: strategy.clone() })
         }
@@ -54,6 +62,10 @@ pub fn from_wire(instruction: wire::Instruction) -> Result<Instruction, String> 
                 .collect(),
             multiple: select.multiple,
         },
+        Wire::RequestHumanForm(form) => {
+            Instruction::RequestForm { question: form.question, form: form.form_schema_json }
+        }
+        Wire::RequestHumanUrl(visit) => Instruction::RequestUrl { question: visit.question, url: visit.url },
         Wire::Compact(compact) => Instruction::Compact { strategy: compact.strategy },
         Wire::Finish(finish) => {
             Instruction::Finish { failure: Some(finish.failure).filter(|failure| !failure.is_empty()) }
@@ -79,6 +91,11 @@ mod tests {
                 options: vec![option],
                 multiple: true,
             },
+            Instruction::RequestForm {
+                question: "Who?".to_owned(),
+                form: r#"{"type":"object","properties":{"name":{"type":"string"}}}"#.to_owned(),
+            },
+            Instruction::RequestUrl { question: "Pay".to_owned(), url: "https://example.org".to_owned() },
             Instruction::Compact { strategy: "extract".to_owned() },
             Instruction::Finish { failure: None },
             Instruction::Finish { failure: Some("no way on".to_owned()) },

@@ -6,7 +6,7 @@ use agentloop_core::host::frame::{
 };
 use agentloop_proto::v1::{self, connect_response::Frame, input_response};
 
-use super::{duration, extension, timestamp};
+use super::{duration, extension, human, timestamp};
 use crate::extension::remote::ExtensionRequest;
 
 /// Converts a frame to a host.
@@ -70,6 +70,8 @@ fn input_answer(answer: InputAnswer) -> input_response::Response {
         InputAnswer::Selected(option_ids) => {
             input_response::Response::Selection(v1::InputSelection { option_ids })
         }
+        InputAnswer::Filled(fields) => input_response::Response::FormJson(fields),
+        InputAnswer::Visited(done) => input_response::Response::Url(human::url_outcome(done).into()),
         InputAnswer::Refused(reason) => input_response::Response::Refused(reason),
     }
 }

@@ -20,9 +20,10 @@ use crate::model::Models;
 
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 9] = [
+const FEATURES: [&str; 10] = [
     "cancel_outcome",
     "damaged_entries",
+    "forms",
     "host_instances",
     "memory_bounds",
     "run_filters",

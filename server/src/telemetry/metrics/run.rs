@@ -162,5 +162,7 @@ fn kind(kind: QuestionKind) -> &'static str {
         QuestionKind::InDoubt => "in_doubt",
         QuestionKind::Prompt => "prompt",
         QuestionKind::Select => "select",
+        QuestionKind::Form => "form",
+        QuestionKind::Url => "url",
     }
 }

@@ -119,9 +119,8 @@ pub(super) fn start(
 pub(super) fn question() -> Box<QuestionContent> {
     Box::new(QuestionContent {
         text: "go on?".to_owned(),
-        options: Vec::new(),
-        multiple: false,
         input: Some("q".to_owned()),
+        ..QuestionContent::default()
     })
 }
 

@@ -77,14 +77,20 @@ fn decision(random: &mut Random, view: &PlanView) -> Instruction {
         options: vec![option("1"), option("2")],
         multiple: false,
     };
+    let form = || Instruction::RequestForm {
+        question: "how many?".to_owned(),
+        form: r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#.to_owned(),
+    };
+    let visit =
+        || Instruction::RequestUrl { question: "sign".to_owned(), url: "https://sign.example".to_owned() };
     let compact = || Instruction::Compact { strategy: String::new() };
     let finish = || Instruction::Finish { failure: None };
     if view.decision > DECISIONS_MAX {
         return finish();
     }
     match (&view.situation, random.below(20)) {
-        (_, 0) => prompt(),
-        (_, 1) => select(),
+        (_, 0) => random.pick(&[prompt(), form()]),
+        (_, 1) => random.pick(&[select(), visit()]),
         (_, 2) => compact(),
         (_, 3) => finish(),
         (Situation::Answered { .. }, 4) => Instruction::Finish { failure: Some("enough".to_owned()) },

@@ -5,16 +5,17 @@ mod remember;
 use std::collections::BTreeSet;
 
 use agentloop_client::v1::{
-    AnswerInPlace, Approve, ApproveWithEdits, CheckPolicyRequest, Deny, DenyAndStop, HumanRequest,
-    HumanRequestKind, Selection, SubmitApprovalRequest, SubmitInputRequest, decision::Decision as Kind,
-    submit_input_request::Input,
+    AnswerInPlace, Approve, ApproveWithEdits, CheckPolicyRequest, Declined, Deny, DenyAndStop, HumanRequest,
+    HumanRequestKind, Selection, SubmitApprovalRequest, SubmitInputRequest, UrlOutcome,
+    decision::Decision as Kind, submit_input_request::Input,
 };
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 pub(crate) use self::remember::{RuleDraft, SCOPES};
 use super::editor::Editor;
 use crate::terminal::{
-    answer::{decision, json_object},
+    answer::{decision, is_input, json_object},
+    form::FormEntry,
     text::escape_hidden,
 };
 
@@ -41,6 +42,10 @@ pub(crate) enum Stage {
     RuleDraft(Box<RuleDraft>),
     /// The person picks options. Of a choice of one, none is picked at first, so that a stray Enter answers nothing.
     Selecting { at: Option<usize>, chosen: BTreeSet<usize> },
+    /// The person fills in a form, one field after the other.
+    Filling { form: FormEntry, editor: Box<Editor> },
+    /// The person says what became of a visit to a link. Nothing is picked at first.
+    Visiting { picked: Option<UrlOutcome> },
 }
 
 /// A choice for a decision on a tool call.
@@ -66,7 +71,7 @@ pub(crate) enum CardOutcome {
     PutAside,
     /// Send this decision on the tool call.
     Decided(Box<SubmitApprovalRequest>),
-    /// Send this answer to a PROMPT or SELECT.
+    /// Send this answer to a question that is not about a tool call.
     Answered(Box<SubmitInputRequest>),
     /// Ask the server which questions a rule would match.
     Check(Box<CheckPolicyRequest>),
@@ -92,6 +97,11 @@ impl Card {
             HumanRequestKind::Select => {
                 Stage::Selecting { at: request.multiple.then_some(0), chosen: BTreeSet::new() }
             }
+            HumanRequestKind::Form => Stage::Filling {
+                form: FormEntry::of(&request.form_schema_json),
+                editor: Box::new(Editor::new("the value of this field")),
+            },
+            HumanRequestKind::Url => Stage::Visiting { picked: None },
             _ => Stage::Choosing { picked: None, typed: 0 },
         };
         Card { request, stage, error: None, sent: false }
@@ -109,8 +119,13 @@ impl Card {
     pub(crate) fn refused(&mut self, why: &str) {
         self.sent = false;
         self.error = Some(why.to_owned());
-        if let Stage::Choosing { typed, .. } = &mut self.stage {
-            *typed = 0;
+        match &mut self.stage {
+            Stage::Choosing { typed, .. } => *typed = 0,
+            Stage::Filling { form, editor } => {
+                form.restart();
+                editor.set(form.entered_before());
+            }
+            _ => {}
         }
     }
 
@@ -123,18 +138,29 @@ impl Card {
             return CardOutcome::None;
         }
         self.error = None;
+        if is_input(self.request.kind()) && is_decline(key) {
+            return self.answered(Input::Declined(Declined::default()), by);
+        }
         match &mut self.stage {
+            Stage::Filling { .. } => self.fill(key, by),
+            Stage::Visiting { .. } => self.visit(key, by),
             Stage::Choosing { .. } => self.choose(key, by),
             Stage::Writing { of, editor } => {
                 let answers = matches!(of, None | Some(Choice::Answer));
                 if key.code == KeyCode::Enter && key.modifiers == KeyModifiers::NONE {
                     if answers && editor.text().trim().is_empty() {
-                        self.error = Some("nothing is written: ctrl-E sends an empty answer".to_owned());
+                        let how = if of.is_some() || self.request.allow_empty {
+                            "ctrl-E sends an empty answer"
+                        } else {
+                            "ctrl-N declines the question"
+                        };
+                        self.error = Some(format!("nothing is written: {how}"));
                         return CardOutcome::None;
                     }
                     return self.written(by);
                 }
-                if answers && is_empty_answer(key) && editor.text().trim().is_empty() {
+                let takes_empty = answers && (of.is_some() || self.request.allow_empty);
+                if takes_empty && is_empty_answer(key) && editor.text().trim().is_empty() {
                     return self.written(by);
                 }
                 editor.key(key);
@@ -152,7 +178,7 @@ impl Card {
     /// Pastes a text into the field that is open.
     pub(crate) fn paste(&mut self, text: &str) -> CardOutcome {
         match &mut self.stage {
-            Stage::Writing { editor, .. } if !self.sent => editor.paste(text),
+            Stage::Writing { editor, .. } | Stage::Filling { editor, .. } if !self.sent => editor.paste(text),
             Stage::RuleDraft(draft) if !self.sent => {
                 draft.editor.paste(text);
                 return self.check();
@@ -244,6 +270,37 @@ impl Card {
             Some(Choice::Answer) => Kind::AnswerInPlace(AnswerInPlace { output: text }),
         };
         self.decided(kind, by)
+    }
+
+    /// A key for the field of a form. Enter takes the value, and sends the form after the last one.
+    fn fill(&mut self, key: KeyEvent, by: &str) -> CardOutcome {
+        let Stage::Filling { form, editor } = &mut self.stage else { return CardOutcome::None };
+        if key.code != KeyCode::Enter || key.modifiers != KeyModifiers::NONE {
+            editor.key(key);
+            return CardOutcome::None;
+        }
+        match form.enter(&editor.text()) {
+            Ok(Some(form_json)) => return self.answered(Input::FormJson(form_json), by),
+            Ok(None) => editor.set(form.entered_before()),
+            Err(why) => self.error = Some(why),
+        }
+        CardOutcome::None
+    }
+
+    fn visit(&mut self, key: KeyEvent, by: &str) -> CardOutcome {
+        let Stage::Visiting { picked } = &mut self.stage else { return CardOutcome::None };
+        match key.code {
+            KeyCode::Char('y') => *picked = Some(UrlOutcome::Done),
+            KeyCode::Char('n') => *picked = Some(UrlOutcome::NotDone),
+            KeyCode::Enter => {
+                if let Some(outcome) = *picked {
+                    return self.answered(Input::Url(outcome.into()), by);
+                }
+                self.error = Some("nothing is picked: y or n picks, then Enter answers".to_owned());
+            }
+            _ => *picked = None,
+        }
+        CardOutcome::None
     }
 
     fn select(&mut self, key: KeyEvent, by: &str) -> CardOutcome {
@@ -342,6 +399,11 @@ impl Choice {
             Choice::Stop => "stop the run",
         }
     }
+}
+
+/// True for the key that declines a question.
+fn is_decline(key: KeyEvent) -> bool {
+    key.code == KeyCode::Char('n') && key.modifiers == KeyModifiers::CONTROL
 }
 
 /// True for the key that sends an empty answer, which Enter does not.

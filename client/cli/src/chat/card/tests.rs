@@ -12,6 +12,8 @@ fn request(kind: HumanRequestKind) -> HumanRequest {
         digest: "d".into(),
         arguments_json: r#"{"a":1}"#.into(),
         options: vec![option("x"), option("y"), option("z")],
+        form_schema_json: r#"{"type":"object","properties":{"n":{"type":"string"},"age":{"type":"integer"}},"required":["n"]}"#
+            .into(),
         ..HumanRequest::default()
     }
 }
@@ -20,7 +22,7 @@ fn card(kind: HumanRequestKind) -> Card {
     Card::new(request(kind))
 }
 
-/// Presses keys: one per character, with `⏎`, `⎋`, `↓`, `↑` and `⌫` for the special ones, and `ⓔ` for ctrl-E.
+/// Presses keys: one per character, with `⏎`, `⎋`, `↓`, `↑` and `⌫` for the special ones, `ⓔ` for ctrl-E, `ⓝ` for ctrl-N.
 fn press(card: &mut Card, keys: &str) -> CardOutcome {
     let mut outcome = CardOutcome::None;
     for key in keys.chars() {
@@ -32,9 +34,10 @@ fn press(card: &mut Card, keys: &str) -> CardOutcome {
             '⌫' => KeyCode::Backspace,
             '⇥' => KeyCode::Tab,
             'ⓔ' => KeyCode::Char('e'),
+            'ⓝ' => KeyCode::Char('n'),
             c => KeyCode::Char(c),
         };
-        let modifiers = if key == 'ⓔ' { KeyModifiers::CONTROL } else { KeyModifiers::NONE };
+        let modifiers = if "ⓔⓝ".contains(key) { KeyModifiers::CONTROL } else { KeyModifiers::NONE };
         outcome = card.key(KeyEvent::new(code, modifiers), "me");
     }
     outcome
@@ -165,8 +168,12 @@ fn several_options_are_selected() {
 fn a_stray_enter_answers_nothing() {
     let multiple = HumanRequest { multiple: true, ..request(HumanRequestKind::Select) };
     let cases = [
-        (request(HumanRequestKind::Prompt), "⏎", "ctrl-E"),
-        (request(HumanRequestKind::Prompt), "  ⏎", "ctrl-E"),
+        (request(HumanRequestKind::Prompt), "⏎", "ctrl-N"),
+        (HumanRequest { allow_empty: true, ..request(HumanRequestKind::Prompt) }, "  ⏎", "ctrl-E"),
+        (request(HumanRequestKind::Form), "⏎", "an empty line"),
+        (request(HumanRequestKind::Form), "Ada⏎⏎", "an empty line"),
+        (request(HumanRequestKind::Url), "⏎", "y or n"),
+        (request(HumanRequestKind::Url), "yx⏎", "y or n"),
         (request(HumanRequestKind::Select), "⏎", "↑↓"),
         (request(HumanRequestKind::Select), " ⓔ⏎", "↑↓"),
         (multiple.clone(), "⏎", "Space"),
@@ -186,9 +193,34 @@ fn a_stray_enter_answers_nothing() {
 
 #[test]
 fn an_empty_text_has_a_key_of_its_own() {
-    answers(&mut card(HumanRequestKind::Prompt), "ⓔ", Input::Text(String::new()));
-    let mut written = card(HumanRequestKind::Prompt);
+    let allowed = || HumanRequest { allow_empty: true, ..request(HumanRequestKind::Prompt) };
+    answers(&mut Card::new(allowed()), "ⓔ", Input::Text(String::new()));
+    assert_eq!(press(&mut card(HumanRequestKind::Prompt), "ⓔ"), CardOutcome::None, "it is no answer here");
+    let mut written = Card::new(allowed());
     assert_eq!(press(&mut written, "redⓔ"), CardOutcome::None, "it sends nothing else");
+}
+
+#[test]
+fn a_form_is_filled_in_field_by_field() {
+    let whole = || Input::FormJson(r#"{"age":36,"n":"Ada"}"#.into());
+    let mut form = card(HumanRequestKind::Form);
+    assert_eq!(press(&mut form, "Ada⏎old⏎"), CardOutcome::None);
+    assert_eq!(form.error.as_deref(), Some("enter a whole number"));
+    answers(&mut form, "⌫⌫⌫36⏎", whole());
+    form.refused("age: must be at most 30");
+    answers(&mut form, "⏎⏎", whole());
+    answers(&mut card(HumanRequestKind::Form), "Ada⏎-⏎", Input::FormJson(r#"{"n":"Ada"}"#.into()));
+}
+
+#[test]
+fn a_visit_is_confirmed_and_any_question_declined() {
+    answers(&mut card(HumanRequestKind::Url), "y⏎", Input::Url(UrlOutcome::Done.into()));
+    answers(&mut card(HumanRequestKind::Url), "yn⏎", Input::Url(UrlOutcome::NotDone.into()));
+    use HumanRequestKind::{Form, Prompt, Select, Url};
+    for kind in [Prompt, Select, Form, Url] {
+        answers(&mut card(kind), "ⓝ", Input::Declined(Declined::default()));
+    }
+    assert_eq!(press(&mut card(HumanRequestKind::Approve), "ⓝ"), CardOutcome::None);
 }
 
 #[test]

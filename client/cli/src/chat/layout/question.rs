@@ -21,6 +21,9 @@ const ARGUMENTS_BYTES_MAX: usize = 64 * 1024;
 /// Rows of the hint below the answer.
 pub(crate) const HINT_ROWS: usize = 1;
 
+/// Rows of the two outcomes of a visit.
+const VISIT_ROWS: usize = 2;
+
 /// Rows of a card at a width, with its border.
 pub(crate) fn rows(card: &Card, width: u16) -> usize {
     let inner = width.saturating_sub(BORDER);
@@ -43,6 +46,9 @@ pub(crate) fn about(card: &Card, width: u16) -> Vec<Line<'static>> {
     }
     if !request.arguments_json.is_empty() {
         add(&arguments(&request.arguments_json), Style::new());
+    }
+    if !request.url.is_empty() {
+        add(&escape_hidden(&request.url), Style::new());
     }
     if request.expires_at.is_some() {
         add(&format!("denied by itself at {} UTC", format::time(request.expires_at.as_ref())), DIM);
@@ -67,5 +73,10 @@ pub(crate) fn answer_rows(card: &Card, width: u16) -> usize {
             Stage::Writing { editor, .. } => editor.rows(width).clamp(1, CARD_EDITOR_ROWS_MAX) + 1,
             Stage::RuleDraft(draft) => rule_draft::rows(draft, width),
             Stage::Selecting { .. } => card.request.options.len(),
+            Stage::Filling { form, editor } => {
+                let prompt = wrap(&form.prompt(), usize::from(width)).len();
+                prompt + editor.rows(width).clamp(1, CARD_EDITOR_ROWS_MAX)
+            }
+            Stage::Visiting { .. } => VISIT_ROWS,
         }
 }

@@ -129,6 +129,8 @@ pub(crate) fn answer_to(kind: HumanRequestKind) -> &'static str {
         HumanRequestKind::Approve => "approval",
         HumanRequestKind::Select => "choice",
         HumanRequestKind::InDoubt => "word on what became of a call",
+        HumanRequestKind::Form => "form",
+        HumanRequestKind::Url => "visit to a link",
         HumanRequestKind::Prompt | HumanRequestKind::Unspecified => "answer",
     }
 }

@@ -1,6 +1,6 @@
 //! Draws a question above the editor.
 
-use agentloop_client::v1::HumanRequestKind;
+use agentloop_client::v1::{HumanRequestKind, UrlOutcome};
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Layout, Rect},
@@ -106,6 +106,23 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
             let mut below = rule_draft::foot(draft, area.width);
             below.push(hint(card, rule_draft::KEYS));
             draw_editor(lines, &draft.editor, below, has_keys, area, buf);
+        }
+        Stage::Filling { form, editor } => {
+            let prompt = wrap(&form.prompt(), usize::from(area.width));
+            lines.extend(prompt.into_iter().map(|line| Line::styled(line, DIM)));
+            let below = vec![hint(card, "Enter takes the value, ctrl-N declines, Esc puts it aside")];
+            draw_editor(lines, editor, below, has_keys, area, buf);
+        }
+        Stage::Visiting { picked } => {
+            let outcomes = [
+                (UrlOutcome::Done, " y  I did there what is asked "),
+                (UrlOutcome::NotDone, " n  I did not "),
+            ];
+            lines.extend(outcomes.map(|(outcome, text)| {
+                if Some(outcome) == *picked { Line::styled(text, PICKED) } else { Line::raw(text) }
+            }));
+            lines.push(hint(card, "y or n picks, Enter answers, ctrl-N declines, Esc puts it aside"));
+            Paragraph::new(lines).render(area, buf);
         }
         Stage::Writing { of, editor } => {
             let head = of.map_or("your answer:", |choice| choice.label(card.request.kind()));

@@ -138,7 +138,7 @@ impl RunFollower {
             return Ok(());
         }
         if let Some(choices) = self.questions.add(request) {
-            self.follow.view.prompt(choices)?;
+            self.follow.view.prompt(&choices)?;
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl RunFollower {
     fn question_resolved(&mut self, request_id: &str) -> Result<(), Failure> {
         self.unanswered.remove(request_id);
         if let Some(choices) = self.questions.remove(request_id) {
-            self.ask_again(choices)?;
+            self.ask_again(&choices)?;
         }
         Ok(())
     }
@@ -170,11 +170,11 @@ impl RunFollower {
         match self.questions.parse(&line) {
             Some(ParsedLine::Decision(request, kind)) => self.submit(&request, kind).await?,
             Some(ParsedLine::Input(request, input)) => self.submit_input(&request, input).await?,
-            Some(ParsedLine::Ask(text)) => self.follow.view.prompt(text)?,
+            Some(ParsedLine::Ask(text)) => self.follow.view.prompt(&text)?,
             Some(ParsedLine::Unclear(why)) => {
                 self.follow.view.note(&format!("  {}", self.follow.view.style().strip_unsafe(&why)))?;
                 if let Some(choices) = self.questions.choices() {
-                    self.follow.view.prompt(choices)?;
+                    self.follow.view.prompt(&choices)?;
                 }
             }
             None => {}
@@ -217,7 +217,7 @@ impl RunFollower {
             Err(error) => {
                 self.follow.view.note(&format!("  the server refused it: {error}"))?;
                 match self.questions.choices() {
-                    Some(choices) => self.ask_again(choices),
+                    Some(choices) => self.ask_again(&choices),
                     None => Ok(()),
                 }
             }

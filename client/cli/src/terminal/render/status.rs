@@ -9,7 +9,7 @@ use agentloop_client::v1::{
     AssistantMessage, ContextCompacted, Decision, HumanAnswer, HumanRequest, HumanRequestKind, HumanResolved,
     ModelCallFailed, RunError, RunFinished, RunStarted, RunStatus, SelectOption, ToolCallAccepted,
     ToolCallAttemptFailed, ToolCallOutput, ToolCallProgress, ToolCallProposed, ToolCallResult, ToolCallState,
-    ToolStatus, decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
+    ToolStatus, UrlOutcome, decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
 };
 
 use prost_types::Timestamp;
@@ -219,6 +219,9 @@ pub(crate) fn question(style: Style, request: &HumanRequest, names: OptionNames)
             OptionNames::Ids => format!("  --choose {}  {label}", quoted(&style.strip_unsafe(&option.id))),
         }
     }));
+    if !request.url.is_empty() {
+        lines.push(format!("  {}", escape_hidden(&request.url)));
+    }
     lines.push(format!("  question {}", request.request_id));
     lines.join("\n")
 }
@@ -247,6 +250,13 @@ fn given(answer: &HumanAnswer, options: &[SelectOption]) -> String {
             let labels: Vec<String> = chosen.option_ids.iter().map(label).collect();
             format!("chosen: {}", labels.join(", "))
         }
+        (_, Some(Input::FormJson(form_json))) => format!("filled in: {form_json}"),
+        (_, Some(Input::Url(outcome))) => match UrlOutcome::try_from(*outcome) {
+            Ok(UrlOutcome::Done) => "done at the link".to_owned(),
+            _ => "not done at the link".to_owned(),
+        },
+        (_, Some(Input::Declined(declined))) if declined.message.is_empty() => "declined".to_owned(),
+        (_, Some(Input::Declined(declined))) => format!("declined: {}", declined.message),
         (Some(decided), None) => decision(decided),
         (None, None) => "decided".to_owned(),
     }

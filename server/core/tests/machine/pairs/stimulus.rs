@@ -129,6 +129,9 @@ table! {
     AnswerX             "!rq !rq !rq !rq !rq !rq !rq !rq Mod !ba !rq !rq !rq !rq Mod !rq !ba"
     TextX               "!rq !rq !rq !rq !rq !rq !rq !rq !ba Mod !rq !rq !rq !rq !ba !rq Acc"
     SelectX             "!rq !rq !rq !rq !rq !rq !rq !rq !ba !ba !rq !rq !rq !rq !ba !rq !ba"
+    FillX               "!rq !rq !rq !rq !rq !rq !rq !rq !ba !ba !rq !rq !rq !rq !ba !rq !ba"
+    VisitX              "!rq !rq !rq !rq !rq !rq !rq !rq !ba !ba !rq !rq !rq !rq !ba !rq !ba"
+    DeclineX            "!rq !rq !rq !rq !rq !rq !rq !rq !ba Mod !rq !rq !rq !rq !ba !rq Acc"
     ExpireX             "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
     WithdrawX           "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
     ApproveXAsShown     "!rq !rq !rq !rq !rq !rq !rq !rq Rdy !ba !rq !rq !rq !rq Rdy !rq !ba"
@@ -288,6 +291,9 @@ impl Stimulus {
             Self::AnswerX => decides(answer()),
             Self::TextX => decides(Decision::Text { text: "Ulm".to_owned() }),
             Self::SelectX => decides(Decision::Selected { options: vec!["ulm".to_owned()] }),
+            Self::FillX => decides(Decision::Filled { fields: "{}".to_owned() }),
+            Self::VisitX => decides(Decision::Visited { done: true }),
+            Self::DeclineX => decides(Decision::Declined { message: String::new() }),
             Self::ExpireX => decides(Decision::Expired),
             Self::WithdrawX => decides(Decision::Withdrawn),
             Self::ApproveXAsShown => shown(X, Digest::of(&[b"weather", b"{}"])),
@@ -396,6 +402,9 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
             Decision::AnswerInPlace { .. } => &[AnswerX],
             Decision::Text { .. } => &[TextX],
             Decision::Selected { .. } => &[SelectX],
+            Decision::Filled { .. } => &[FillX],
+            Decision::Visited { .. } => &[VisitX],
+            Decision::Declined { .. } => &[DeclineX],
             Decision::Expired => &[ExpireX],
             Decision::Withdrawn => &[WithdrawX],
         },

@@ -23,7 +23,17 @@ import {
 import { Timestamp } from "../../google/protobuf/timestamp.js";
 import { RunEvent } from "./events.js";
 import { Run, RunFilter, RunInput, RunResult } from "./runs.js";
-import { Decision, HumanRequest, HumanRequestKind, Instruction, PolicyRule, RunStatus, Selection } from "./types.js";
+import {
+  Decision,
+  Declined,
+  HumanRequest,
+  HumanRequestKind,
+  Instruction,
+  PolicyRule,
+  RunStatus,
+  Selection,
+  UrlOutcome,
+} from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
 
@@ -137,18 +147,27 @@ export interface SubmitApprovalResponse {
   request?: HumanRequest | undefined;
 }
 
-/** Answers a question of kind PROMPT or SELECT. */
+/** Answers a question of kind PROMPT, SELECT, FORM or URL. */
 export interface SubmitInputRequest {
   /** Id of the question. Required. */
   requestId: string;
   /** The answer. Exactly one is required, and it must fit the kind. */
   input?:
     | //
-    /** Text that answers a PROMPT. */
+    /** Text that answers a PROMPT. Empty only if the question has `allow_empty`. */
     { $case: "text"; value: string }
     | //
-    /** Options that answer a SELECT. */
+    /** Options that answer a SELECT. Empty only if several may be chosen. */
     { $case: "selection"; value: Selection }
+    | //
+    /** Answer to a FORM: a JSON object that follows the question's `form_schema_json`. An error names the field. */
+    { $case: "formJson"; value: string }
+    | //
+    /** Answer to a URL. */
+    { $case: "url"; value: UrlOutcome }
+    | //
+    /** The question is not answered, and the asker is told so. Fits each of these kinds. */
+    { $case: "declined"; value: Declined }
     | undefined;
   /** Name of the person who answers. An authenticated caller's name replaces it. */
   answeredBy: string;
@@ -1048,6 +1067,15 @@ export const SubmitInputRequest: MessageFns<SubmitInputRequest> = {
       case "selection":
         Selection.encode(message.input.value, writer.uint32(26).fork()).join();
         break;
+      case "formJson":
+        writer.uint32(42).string(message.input.value);
+        break;
+      case "url":
+        writer.uint32(48).int32(message.input.value);
+        break;
+      case "declined":
+        Declined.encode(message.input.value, writer.uint32(58).fork()).join();
+        break;
     }
     if (message.answeredBy !== "") {
       writer.uint32(34).string(message.answeredBy);
@@ -1092,6 +1120,30 @@ export const SubmitInputRequest: MessageFns<SubmitInputRequest> = {
             message.input = { $case: "selection", value: Selection.decode(reader, reader.uint32()) };
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.input = { $case: "formJson", value: reader.string() };
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.input = { $case: "url", value: reader.int32() as any };
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.input = { $case: "declined", value: Declined.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 4: {
             if (tag !== 34) {
               break;
@@ -1128,6 +1180,24 @@ export const SubmitInputRequest: MessageFns<SubmitInputRequest> = {
       case "selection": {
         if (object.input?.value !== undefined && object.input?.value !== null) {
           message.input = { $case: "selection", value: Selection.fromPartial(object.input.value) };
+        }
+        break;
+      }
+      case "formJson": {
+        if (object.input?.value !== undefined && object.input?.value !== null) {
+          message.input = { $case: "formJson", value: object.input.value };
+        }
+        break;
+      }
+      case "url": {
+        if (object.input?.value !== undefined && object.input?.value !== null) {
+          message.input = { $case: "url", value: object.input.value };
+        }
+        break;
+      }
+      case "declined": {
+        if (object.input?.value !== undefined && object.input?.value !== null) {
+          message.input = { $case: "declined", value: Declined.fromPartial(object.input.value) };
         }
         break;
       }
@@ -2466,7 +2536,8 @@ export const AgentLoopService = {
     responseDeserialize: (value: Buffer): SubmitApprovalResponse => SubmitApprovalResponse.decode(value),
   },
   /**
-   * Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
+   * Answers a question of kind PROMPT, SELECT, FORM or URL. The first answer counts; the same answer again is
+   * confirmed.
    *
    * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
    */
@@ -2610,7 +2681,8 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
    */
   submitApproval: handleUnaryCall<SubmitApprovalRequest, SubmitApprovalResponse>;
   /**
-   * Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
+   * Answers a question of kind PROMPT, SELECT, FORM or URL. The first answer counts; the same answer again is
+   * confirmed.
    *
    * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
    */
@@ -2747,7 +2819,8 @@ export interface AgentLoopClient extends Client {
     callback: (error: ServiceError | null, response: SubmitApprovalResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
+   * Answers a question of kind PROMPT, SELECT, FORM or URL. The first answer counts; the same answer again is
+   * confirmed.
    *
    * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
    */

@@ -33,6 +33,7 @@ import {
   ToolCall,
   ToolDeclaration,
   ToolResult,
+  UrlOutcome,
 } from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
@@ -715,12 +716,22 @@ export interface NeedInput {
   inputId: string;
   /** Text of the question. */
   question: string;
-  /** Options to choose from; empty means free text. */
+  /** Options to choose from. Without options, form and link it asks for text. */
   options: SelectOption[];
   /** True allows several options. */
   multiple: boolean;
   /** Time after which the question is given up; absent means the run's `approval_timeout_seconds`. */
-  timeout?: Duration | undefined;
+  timeout?:
+    | Duration
+    | undefined;
+  /** Ask for a form: see `HumanRequest.form_schema_json`. Not with `options` or `url`. At most 64 KiB. */
+  formSchemaJson: string;
+  /** Ask for a visit to this link. Not with `options` or `form_schema_json`. At most 8 KiB. */
+  url: string;
+  /** A JSON object for user interfaces. At most 16 KiB. */
+  metadataJson: string;
+  /** True if an empty text is an answer. */
+  allowEmpty: boolean;
 }
 
 /** Outcome of a cancel. */
@@ -901,6 +912,12 @@ export interface InputResponse {
     | //
     /** Reason why there is no answer and will be none. */
     { $case: "refused"; value: string }
+    | //
+    /** The filled form: a JSON object. */
+    { $case: "formJson"; value: string }
+    | //
+    /** Outcome of the visit to the link. */
+    { $case: "url"; value: UrlOutcome }
     | undefined;
 }
 
@@ -4317,7 +4334,19 @@ export const CallFailed: MessageFns<CallFailed> = {
 };
 
 function createBaseNeedInput(): NeedInput {
-  return { callId: "", attempt: 0, inputId: "", question: "", options: [], multiple: false, timeout: undefined };
+  return {
+    callId: "",
+    attempt: 0,
+    inputId: "",
+    question: "",
+    options: [],
+    multiple: false,
+    timeout: undefined,
+    formSchemaJson: "",
+    url: "",
+    metadataJson: "",
+    allowEmpty: false,
+  };
 }
 
 export const NeedInput: MessageFns<NeedInput> = {
@@ -4342,6 +4371,18 @@ export const NeedInput: MessageFns<NeedInput> = {
     }
     if (message.timeout !== undefined) {
       Duration.encode(message.timeout, writer.uint32(58).fork()).join();
+    }
+    if (message.formSchemaJson !== "") {
+      writer.uint32(66).string(message.formSchemaJson);
+    }
+    if (message.url !== "") {
+      writer.uint32(74).string(message.url);
+    }
+    if (message.metadataJson !== "") {
+      writer.uint32(82).string(message.metadataJson);
+    }
+    if (message.allowEmpty !== false) {
+      writer.uint32(96).bool(message.allowEmpty);
     }
     return writer;
   },
@@ -4415,6 +4456,38 @@ export const NeedInput: MessageFns<NeedInput> = {
             message.timeout = Duration.decode(reader, reader.uint32());
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.formSchemaJson = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.url = reader.string();
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.metadataJson = reader.string();
+            continue;
+          }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.allowEmpty = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4441,6 +4514,10 @@ export const NeedInput: MessageFns<NeedInput> = {
     message.timeout = (object.timeout !== undefined && object.timeout !== null)
       ? Duration.fromPartial(object.timeout)
       : undefined;
+    message.formSchemaJson = object.formSchemaJson ?? "";
+    message.url = object.url ?? "";
+    message.metadataJson = object.metadataJson ?? "";
+    message.allowEmpty = object.allowEmpty ?? false;
     return message;
   },
 };
@@ -5577,6 +5654,12 @@ export const InputResponse: MessageFns<InputResponse> = {
       case "refused":
         writer.uint32(42).string(message.response.value);
         break;
+      case "formJson":
+        writer.uint32(50).string(message.response.value);
+        break;
+      case "url":
+        writer.uint32(56).int32(message.response.value);
+        break;
     }
     return writer;
   },
@@ -5634,6 +5717,22 @@ export const InputResponse: MessageFns<InputResponse> = {
             message.response = { $case: "refused", value: reader.string() };
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.response = { $case: "formJson", value: reader.string() };
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.response = { $case: "url", value: reader.int32() as any };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5669,6 +5768,18 @@ export const InputResponse: MessageFns<InputResponse> = {
       case "refused": {
         if (object.response?.value !== undefined && object.response?.value !== null) {
           message.response = { $case: "refused", value: object.response.value };
+        }
+        break;
+      }
+      case "formJson": {
+        if (object.response?.value !== undefined && object.response?.value !== null) {
+          message.response = { $case: "formJson", value: object.response.value };
+        }
+        break;
+      }
+      case "url": {
+        if (object.response?.value !== undefined && object.response?.value !== null) {
+          message.response = { $case: "url", value: object.response.value };
         }
         break;
       }

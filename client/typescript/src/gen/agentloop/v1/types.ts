@@ -289,6 +289,20 @@ export enum HumanRequestKind {
   PROMPT = 3,
   /** SELECT - Asks for one or several options. Answered by `SubmitInput`. */
   SELECT = 4,
+  /** FORM - Asks for a form of flat fields. Answered by `SubmitInput`. */
+  FORM = 5,
+  /** URL - Asks for a visit to a link. Answered by `SubmitInput`. */
+  URL = 6,
+}
+
+/** Outcome of a visit to a link. */
+export enum UrlOutcome {
+  /** UNSPECIFIED - Not set; refused. */
+  UNSPECIFIED = 0,
+  /** DONE - The human did there what was asked. */
+  DONE = 1,
+  /** NOT_DONE - The human did not. */
+  NOT_DONE = 2,
 }
 
 /** One message: a role and its parts, in the order in which they were produced. */
@@ -437,7 +451,7 @@ export interface ToolPolicy {
   rules?:
     | PolicyRules
     | undefined;
-  /** True offers the model the built-in tool `ask_human`, which asks for text or a choice. Default false. */
+  /** True offers the model the built-in tool `ask_human`, which asks for text, a choice or a form. Default false. */
   askHuman?: boolean | undefined;
 }
 
@@ -541,6 +555,12 @@ export interface Instruction {
     | //
     /** End the run. */
     { $case: "finish"; value: FinishInstruction }
+    | //
+    /** Ask a human to fill in a form. */
+    { $case: "requestHumanForm"; value: RequestFormInstruction }
+    | //
+    /** Ask a human to visit a link. */
+    { $case: "requestHumanUrl"; value: RequestUrlInstruction }
     | undefined;
 }
 
@@ -570,6 +590,22 @@ export interface RequestSelectInstruction {
   options: SelectOption[];
   /** True allows several options. */
   multiple: boolean;
+}
+
+/** Asks a human to fill in a form. The question and the answer enter the session as a user message. */
+export interface RequestFormInstruction {
+  /** Question for the human. At most 4 KiB. */
+  question: string;
+  /** As `HumanRequest.form_schema_json`. At most 64 KiB. */
+  formSchemaJson: string;
+}
+
+/** Asks a human to visit a link. The outcome enters the session as a user message, with the question. */
+export interface RequestUrlInstruction {
+  /** Question for the human. At most 4 KiB. */
+  question: string;
+  /** The link, `https:` or `http:`. At most 8 KiB. */
+  url: string;
 }
 
 /** Make the context smaller. */
@@ -789,6 +825,18 @@ export interface HumanRequest {
     | undefined;
   /** The host's name for the question, if a running call asks. */
   inputId: string;
+  /**
+   * JSON schema of the answer, for FORM: an object of flat fields. A field is a string (`minLength`, `maxLength`, `format`
+   * email, uri, date or date-time), a number or integer (`minimum`, `maximum`), a boolean, or a string with an `enum`
+   * (`enumNames`). Each may have `title`, `description` and `default`. Any other keyword is refused.
+   */
+  formSchemaJson: string;
+  /** The link, for URL: `https:` or `http:`. It is shown to people; the server never fetches it. */
+  url: string;
+  /** True if an empty text is an answer to a PROMPT. */
+  allowEmpty: boolean;
+  /** A JSON object of the asker, for user interfaces; empty if there is none. At most 16 KiB. */
+  metadataJson: string;
   /** Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call. */
   termsDigest: string;
 }
@@ -813,7 +861,7 @@ export interface HumanAnswer {
   decidedAt?:
     | Date
     | undefined;
-  /** Answer to a PROMPT or SELECT. */
+  /** Answer to a question that is not about a tool call. */
   input?:
     | HumanInput
     | undefined;
@@ -825,7 +873,7 @@ export interface HumanAnswer {
   appliedRule?: PolicyRule | undefined;
 }
 
-/** The answer to a PROMPT or SELECT. */
+/** The answer to a PROMPT, SELECT, FORM or URL. */
 export interface HumanInput {
   /** Exactly one is set. */
   input?:
@@ -835,7 +883,22 @@ export interface HumanInput {
     | //
     /** Answer to a SELECT. */
     { $case: "selection"; value: Selection }
+    | //
+    /** Answer to a FORM: a JSON object. */
+    { $case: "formJson"; value: string }
+    | //
+    /** Answer to a URL. */
+    { $case: "url"; value: UrlOutcome }
+    | //
+    /** The question was not answered. */
+    { $case: "declined"; value: Declined }
     | undefined;
+}
+
+/** The question is not answered. */
+export interface Declined {
+  /** Reason for the asker. May be empty. At most 4 KiB. */
+  message: string;
 }
 
 /** The chosen options. */
@@ -2391,6 +2454,12 @@ export const Instruction: MessageFns<Instruction> = {
       case "finish":
         FinishInstruction.encode(message.instruction.value, writer.uint32(58).fork()).join();
         break;
+      case "requestHumanForm":
+        RequestFormInstruction.encode(message.instruction.value, writer.uint32(66).fork()).join();
+        break;
+      case "requestHumanUrl":
+        RequestUrlInstruction.encode(message.instruction.value, writer.uint32(74).fork()).join();
+        break;
     }
     return writer;
   },
@@ -2473,6 +2542,28 @@ export const Instruction: MessageFns<Instruction> = {
             message.instruction = { $case: "finish", value: FinishInstruction.decode(reader, reader.uint32()) };
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.instruction = {
+              $case: "requestHumanForm",
+              value: RequestFormInstruction.decode(reader, reader.uint32()),
+            };
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.instruction = {
+              $case: "requestHumanUrl",
+              value: RequestUrlInstruction.decode(reader, reader.uint32()),
+            };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2545,6 +2636,24 @@ export const Instruction: MessageFns<Instruction> = {
       case "finish": {
         if (object.instruction?.value !== undefined && object.instruction?.value !== null) {
           message.instruction = { $case: "finish", value: FinishInstruction.fromPartial(object.instruction.value) };
+        }
+        break;
+      }
+      case "requestHumanForm": {
+        if (object.instruction?.value !== undefined && object.instruction?.value !== null) {
+          message.instruction = {
+            $case: "requestHumanForm",
+            value: RequestFormInstruction.fromPartial(object.instruction.value),
+          };
+        }
+        break;
+      }
+      case "requestHumanUrl": {
+        if (object.instruction?.value !== undefined && object.instruction?.value !== null) {
+          message.instruction = {
+            $case: "requestHumanUrl",
+            value: RequestUrlInstruction.fromPartial(object.instruction.value),
+          };
         }
         break;
       }
@@ -2812,6 +2921,140 @@ export const RequestSelectInstruction: MessageFns<RequestSelectInstruction> = {
     message.question = object.question ?? "";
     message.options = object.options?.map((e) => SelectOption.fromPartial(e)) || [];
     message.multiple = object.multiple ?? false;
+    return message;
+  },
+};
+
+function createBaseRequestFormInstruction(): RequestFormInstruction {
+  return { question: "", formSchemaJson: "" };
+}
+
+export const RequestFormInstruction: MessageFns<RequestFormInstruction> = {
+  encode(message: RequestFormInstruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.question !== "") {
+      writer.uint32(10).string(message.question);
+    }
+    if (message.formSchemaJson !== "") {
+      writer.uint32(18).string(message.formSchemaJson);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RequestFormInstruction {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRequestFormInstruction();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.question = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.formSchemaJson = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RequestFormInstruction>): RequestFormInstruction {
+    return RequestFormInstruction.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RequestFormInstruction>): RequestFormInstruction {
+    const message = createBaseRequestFormInstruction();
+    message.question = object.question ?? "";
+    message.formSchemaJson = object.formSchemaJson ?? "";
+    return message;
+  },
+};
+
+function createBaseRequestUrlInstruction(): RequestUrlInstruction {
+  return { question: "", url: "" };
+}
+
+export const RequestUrlInstruction: MessageFns<RequestUrlInstruction> = {
+  encode(message: RequestUrlInstruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.question !== "") {
+      writer.uint32(10).string(message.question);
+    }
+    if (message.url !== "") {
+      writer.uint32(18).string(message.url);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RequestUrlInstruction {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRequestUrlInstruction();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.question = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.url = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RequestUrlInstruction>): RequestUrlInstruction {
+    return RequestUrlInstruction.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RequestUrlInstruction>): RequestUrlInstruction {
+    const message = createBaseRequestUrlInstruction();
+    message.question = object.question ?? "";
+    message.url = object.url ?? "";
     return message;
   },
 };
@@ -3742,6 +3985,10 @@ function createBaseHumanRequest(): HumanRequest {
     answer: undefined,
     suggestedRule: undefined,
     inputId: "",
+    formSchemaJson: "",
+    url: "",
+    allowEmpty: false,
+    metadataJson: "",
     termsDigest: "",
   };
 }
@@ -3795,6 +4042,18 @@ export const HumanRequest: MessageFns<HumanRequest> = {
     }
     if (message.inputId !== "") {
       writer.uint32(130).string(message.inputId);
+    }
+    if (message.formSchemaJson !== "") {
+      writer.uint32(138).string(message.formSchemaJson);
+    }
+    if (message.url !== "") {
+      writer.uint32(146).string(message.url);
+    }
+    if (message.allowEmpty !== false) {
+      writer.uint32(152).bool(message.allowEmpty);
+    }
+    if (message.metadataJson !== "") {
+      writer.uint32(162).string(message.metadataJson);
     }
     if (message.termsDigest !== "") {
       writer.uint32(170).string(message.termsDigest);
@@ -3943,6 +4202,38 @@ export const HumanRequest: MessageFns<HumanRequest> = {
             message.inputId = reader.string();
             continue;
           }
+          case 17: {
+            if (tag !== 138) {
+              break;
+            }
+
+            message.formSchemaJson = reader.string();
+            continue;
+          }
+          case 18: {
+            if (tag !== 146) {
+              break;
+            }
+
+            message.url = reader.string();
+            continue;
+          }
+          case 19: {
+            if (tag !== 152) {
+              break;
+            }
+
+            message.allowEmpty = reader.bool();
+            continue;
+          }
+          case 20: {
+            if (tag !== 162) {
+              break;
+            }
+
+            message.metadataJson = reader.string();
+            continue;
+          }
           case 21: {
             if (tag !== 170) {
               break;
@@ -3988,6 +4279,10 @@ export const HumanRequest: MessageFns<HumanRequest> = {
       ? PolicyRule.fromPartial(object.suggestedRule)
       : undefined;
     message.inputId = object.inputId ?? "";
+    message.formSchemaJson = object.formSchemaJson ?? "";
+    message.url = object.url ?? "";
+    message.allowEmpty = object.allowEmpty ?? false;
+    message.metadataJson = object.metadataJson ?? "";
     message.termsDigest = object.termsDigest ?? "";
     return message;
   },
@@ -4203,6 +4498,15 @@ export const HumanInput: MessageFns<HumanInput> = {
       case "selection":
         Selection.encode(message.input.value, writer.uint32(18).fork()).join();
         break;
+      case "formJson":
+        writer.uint32(26).string(message.input.value);
+        break;
+      case "url":
+        writer.uint32(32).int32(message.input.value);
+        break;
+      case "declined":
+        Declined.encode(message.input.value, writer.uint32(42).fork()).join();
+        break;
     }
     return writer;
   },
@@ -4236,6 +4540,30 @@ export const HumanInput: MessageFns<HumanInput> = {
             message.input = { $case: "selection", value: Selection.decode(reader, reader.uint32()) };
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.input = { $case: "formJson", value: reader.string() };
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.input = { $case: "url", value: reader.int32() as any };
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.input = { $case: "declined", value: Declined.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4266,7 +4594,80 @@ export const HumanInput: MessageFns<HumanInput> = {
         }
         break;
       }
+      case "formJson": {
+        if (object.input?.value !== undefined && object.input?.value !== null) {
+          message.input = { $case: "formJson", value: object.input.value };
+        }
+        break;
+      }
+      case "url": {
+        if (object.input?.value !== undefined && object.input?.value !== null) {
+          message.input = { $case: "url", value: object.input.value };
+        }
+        break;
+      }
+      case "declined": {
+        if (object.input?.value !== undefined && object.input?.value !== null) {
+          message.input = { $case: "declined", value: Declined.fromPartial(object.input.value) };
+        }
+        break;
+      }
     }
+    return message;
+  },
+};
+
+function createBaseDeclined(): Declined {
+  return { message: "" };
+}
+
+export const Declined: MessageFns<Declined> = {
+  encode(message: Declined, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.message !== "") {
+      writer.uint32(10).string(message.message);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Declined {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDeclined();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.message = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Declined>): Declined {
+    return Declined.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Declined>): Declined {
+    const message = createBaseDeclined();
+    message.message = object.message ?? "";
     return message;
   },
 };

@@ -40,7 +40,7 @@ impl RunState {
                     call.state = CallState::InDoubt { request, since, due, why };
                 }
             }
-            QuestionKind::Prompt | QuestionKind::Select => {
+            QuestionKind::Prompt | QuestionKind::Select | QuestionKind::Form | QuestionKind::Url => {
                 call.state = CallState::AwaitingInput { request };
             }
         }
@@ -88,6 +88,9 @@ impl RunState {
             | Decision::AnswerInPlace { .. }
             | Decision::Text { .. }
             | Decision::Selected { .. }
+            | Decision::Filled { .. }
+            | Decision::Visited { .. }
+            | Decision::Declined { .. }
             | Decision::Expired
             | Decision::Withdrawn => {}
         }
@@ -104,7 +107,7 @@ impl RoundCall {
                 self.doubtful_attempts.clear();
                 self.approved_terms.extend(question.terms.clone().map(Some));
             }
-            QuestionKind::Prompt | QuestionKind::Select => {}
+            QuestionKind::Prompt | QuestionKind::Select | QuestionKind::Form | QuestionKind::Url => {}
         }
     }
 

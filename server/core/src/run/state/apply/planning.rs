@@ -66,6 +66,8 @@ fn begins(instruction: &Instruction, event: &Event) -> bool {
         Instruction::CallModel
         | Instruction::RequestPrompt { .. }
         | Instruction::RequestSelect { .. }
+        | Instruction::RequestForm { .. }
+        | Instruction::RequestUrl { .. }
         | Instruction::Compact { .. }
         | Instruction::Finish { .. } => matches!(
             event,

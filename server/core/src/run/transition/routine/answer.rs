@@ -42,7 +42,8 @@ pub(in crate::run::transition) fn expire(builder: &mut TransitionBuilder<'_>, qu
 
 /// The answer to the planner's question enters the session as a message, once no tool call is open.
 fn tell_session(builder: &mut TransitionBuilder<'_>, question: &Question, decision: &Decision) {
-    let Some(words) = question.words(decision) else { return };
+    // A planner learns of the time from its situation.
+    let Some(words) = question.words(decision).filter(|_| *decision != Decision::Expired) else { return };
     let messages = vec![Arc::new(Message::text(Role::User, words))];
     if builder.state().round().iter().all(RoundCall::is_settled) {
         waiting::add(builder, messages);
@@ -64,6 +65,12 @@ pub(in crate::run::transition) fn input_answer(decision: &Decision) -> Option<In
     match decision {
         Decision::Text { text } => Some(InputAnswer::Text(text.clone())),
         Decision::Selected { options } => Some(InputAnswer::Selected(options.clone())),
+        Decision::Filled { fields } => Some(InputAnswer::Filled(fields.clone())),
+        Decision::Visited { done } => Some(InputAnswer::Visited(*done)),
+        Decision::Declined { message } if message.is_empty() => {
+            Some(InputAnswer::Refused("declined".to_owned()))
+        }
+        Decision::Declined { message } => Some(InputAnswer::Refused(format!("declined: {message}"))),
         Decision::Expired => Some(InputAnswer::Refused("nobody answered in time".to_owned())),
         Decision::Approve
         | Decision::ApproveWithEdits { .. }
@@ -84,7 +91,9 @@ fn move_call(builder: &mut TransitionBuilder<'_>, slot: CallSlot, question: &Que
     let result = match question.kind {
         QuestionKind::Approve => result_of_approval(decision),
         QuestionKind::InDoubt => result_of_doubt(&question.why, decision),
-        QuestionKind::Prompt | QuestionKind::Select => result_of_input(question, &decision),
+        QuestionKind::Prompt | QuestionKind::Select | QuestionKind::Form | QuestionKind::Url => {
+            result_of_input(question, &decision)
+        }
     };
     if let Some((status, output)) = result {
         calls::settle(builder, slot, status, output);
@@ -105,16 +114,18 @@ fn result_of_approval(decision: Decision) -> Option<(ToolStatus, String)> {
         | Decision::DenyAndStop { .. }
         | Decision::Text { .. }
         | Decision::Selected { .. }
+        | Decision::Filled { .. }
+        | Decision::Visited { .. }
+        | Decision::Declined { .. }
         | Decision::Withdrawn => None,
     }
 }
 
 /// The result of a call that waited for the answer itself.
 fn result_of_input(question: &Question, decision: &Decision) -> Option<(ToolStatus, String)> {
-    if *decision == Decision::Expired {
-        return Some((ToolStatus::Denied, "nobody answered in time".to_owned()));
-    }
-    question.words(decision).map(|words| (ToolStatus::Answered, words))
+    let is_unanswered = matches!(decision, Decision::Expired | Decision::Declined { .. });
+    let status = if is_unanswered { ToolStatus::Denied } else { ToolStatus::Answered };
+    question.words(decision).map(|words| (status, words))
 }
 
 /// The result of a call in doubt; `None` if the call runs once more.
@@ -131,6 +142,9 @@ fn result_of_doubt(why: &str, decision: Decision) -> Option<(ToolStatus, String)
         | Decision::DenyAndStop { .. }
         | Decision::Text { .. }
         | Decision::Selected { .. }
+        | Decision::Filled { .. }
+        | Decision::Visited { .. }
+        | Decision::Declined { .. }
         | Decision::Withdrawn => None,
     }
 }

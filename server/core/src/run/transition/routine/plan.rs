@@ -53,6 +53,14 @@ fn carry_out(builder: &mut TransitionBuilder<'_>, situation: &Situation, instruc
                 QuestionContent { text: question, options, multiple, ..QuestionContent::default() },
             );
         }
+        Instruction::RequestForm { question, form } => {
+            let content = QuestionContent { text: question, form: Some(form), ..QuestionContent::default() };
+            question::ask_planned(builder, content);
+        }
+        Instruction::RequestUrl { question, url } => {
+            let content = QuestionContent { text: question, url: Some(url), ..QuestionContent::default() };
+            question::ask_planned(builder, content);
+        }
         Instruction::Compact { strategy } => compact(builder, situation, strategy),
         Instruction::Finish { failure: None } => complete(builder),
         Instruction::Finish { failure: Some(failure) } => fail(builder, failure),
