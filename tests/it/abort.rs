@@ -91,17 +91,89 @@ async fn while_the_model_speaks_hangs_up_on_it() {
     let server = TestServer::start(&model).await;
     let mut speech = model.speaks();
     let mut events = server.stream(in_session("s1", "r1", "hi")).await;
-    speech.say("I was about to");
+    speech.say("I was about to \n");
     events.wait_for_speech().await;
     assert_eq!(server.abort("r1").await.status(), RunStatus::Aborted);
     speech.hung_up().await;
     let events = events.rest().await;
+    let kept = events.iter().find_map(|event| match &event.event {
+        Some(Event::AssistantMessage(message)) => Some(message.clone()),
+        _ => None,
+    });
+    assert_eq!(kept.expect("the answer so far").finish_reason(), wire::FinishReason::CutOff);
     let Some(Event::RunFinished(finished)) = &events[events.len() - 1].event else { panic!("{events:?}") };
     let error = finished.error.as_ref().expect("why");
     assert_eq!(error.code(), RunErrorCode::AbortedByCaller);
     assert!(error.message.contains("enough"), "{}", error.message);
+    assert_goes_on_after(&model, &server, "I was about to", "the run was aborted").await;
+    assert!(server.replay("r1").await.faithful);
+}
+
+/// Checks that the session has the answer as far as it came, and that the model reads it with a note before the next
+/// message.
+async fn assert_goes_on_after(model: &Model, server: &TestServer, answer: &str, why: &str) {
+    let entries = server.entries("s1").await;
+    let said: Vec<String> =
+        entries.iter().map(|entry| text(entry.message.as_ref().expect("a message"))).collect();
+    let note = format!("[The answer above was cut off before its end: {why}]");
+    assert_eq!(said, ["hi", answer, note.as_str()]);
     model.says("back");
     assert_eq!(server.run(in_session("s1", "r2", "again")).await.status(), RunStatus::Completed);
+    let sent = model.last_request();
+    let sent = sent["messages"].as_array().expect("messages");
+    let sent: Vec<_> = sent.iter().map(|message| (&message["role"], &message["content"])).collect();
+    let pair = |role: &str, text: &str| (json!(role), json!(text));
+    let expected =
+        [pair("user", "hi"), pair("assistant", answer), pair("user", &note), pair("user", "again")];
+    let expected: Vec<_> = expected.iter().map(|(role, text)| (role, text)).collect();
+    assert!(sent.ends_with(&expected), "{sent:?}");
+}
+
+fn text(message: &wire::Message) -> String {
+    let texts = message.parts.iter().filter_map(|part| match &part.content {
+        Some(wire::part::Content::Text(text)) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+#[tokio::test]
+async fn what_an_interrupt_cuts_off_is_kept() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut speech = model.speaks();
+    let mut events = server.stream(in_session("s1", "r1", "hi")).await;
+    speech.think("let me see");
+    speech.say("Once upon");
+    events.wait_for_speech().await;
+    model.says("so be it");
+    let interrupts = wire::BusySessionPolicy::Interrupt.into();
+    let input = wire::RunInput { on_busy_session: interrupts, ..in_session("s1", "r2", "shorter") };
+    assert_eq!(server.run(input).await.status(), RunStatus::Completed);
+    speech.hung_up().await;
+    let entries = server.entries("s1").await;
+    let said: Vec<String> =
+        entries.iter().map(|entry| text(entry.message.as_ref().expect("a message"))).collect();
+    assert_eq!(said[..2], ["hi", "Once upon"]);
+    assert!(said[2].starts_with("[The answer above was cut off"), "{said:?}");
+    assert_eq!(said[3..], ["shorter", "so be it"]);
+}
+
+#[tokio::test]
+async fn what_a_limit_on_duration_cuts_off_is_kept() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut speech = model.speaks();
+    let second = prost_types::Duration { seconds: 1, nanos: 0 };
+    let limits = wire::LoopLimits { max_run_duration: Some(second), ..Default::default() };
+    let mut events =
+        server.stream(wire::RunInput { loop_limits: Some(limits), ..in_session("s1", "r1", "hi") }).await;
+    speech.say("Once upon");
+    events.wait_for_speech().await;
+    let events = events.rest().await;
+    assert_eq!(events.last().map(wire::RunEvent::status), Some(RunStatus::Failed));
+    speech.hung_up().await;
+    assert_goes_on_after(&model, &server, "Once upon", "ran for longer than 1 s").await;
 }
 
 #[tokio::test]
@@ -207,8 +279,7 @@ async fn a_client_that_goes_away_takes_its_run_with_it_if_it_said_so() {
     events.wait_for_speech().await;
     drop(events);
     assert_cancelled(&server, &mut speech).await;
-    model.says("back");
-    assert_eq!(server.run(in_session("s1", "r2", "again")).await.status(), RunStatus::Completed);
+    assert_goes_on_after(&model, &server, "hello", "the run was aborted").await;
 }
 
 #[tokio::test]

@@ -278,6 +278,8 @@ pub enum FinishReason {
     ContentFilter,
     /// The model declined to respond.
     Refusal,
+    /// The run ended before the response was complete. Its text until then was kept, as [`Message::cut_off`] says.
+    CutOff,
     /// Any other reason, in the provider's own word.
     Other(String),
 }
@@ -378,6 +380,36 @@ impl ToolResult {
 pub type SharedMessage = Arc<Message>;
 
 impl Message {
+    /// What is kept of a response that was cut off: its text. `None` if there is none yet.
+    ///
+    /// Tool calls have no results, and providers refuse reasoning and state of theirs without the parts that would have
+    /// followed. They also refuse empty text, and text that ends in white space.
+    #[must_use]
+    pub fn cut_off(&self) -> Option<Message> {
+        let mut texts: Vec<&str> = Vec::new();
+        for part in &self.parts {
+            match part {
+                Part::Text { text, .. } if !text.is_empty() => texts.push(text),
+                Part::Text { .. }
+                | Part::Reasoning(_)
+                | Part::Opaque(_)
+                | Part::Image { .. }
+                | Part::ToolCall(_)
+                | Part::ToolResult(_) => {}
+            }
+        }
+        while let Some(last) = texts.pop() {
+            let trimmed = last.trim_end();
+            if !trimmed.is_empty() {
+                texts.push(trimmed);
+                break;
+            }
+        }
+        let parts: Vec<Part> =
+            texts.into_iter().map(|text| Part::Text { text: text.to_owned(), state: None }).collect();
+        (!parts.is_empty()).then_some(Message { role: self.role, parts })
+    }
+
     /// A message of one text part.
     #[must_use]
     pub fn text(role: Role, text: impl Into<String>) -> Self {

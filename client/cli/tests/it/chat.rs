@@ -64,11 +64,13 @@ async fn a_call_is_denied_and_the_model_goes_on() {
 async fn ctrl_c_aborts_the_run_and_the_chat_goes_on() {
     let server = Server::start().await;
     let mut chat = talk(&server, &[]).await;
-    chat.types("an endless story\r");
-    chat.sees("model running").await;
+    chat.types("a saga\r");
+    chat.sees("once upon").await;
     chat.types("\x03");
     chat.sees("aborted: ").await;
     chat.sees("ready").await;
+    let text = chat.text();
+    assert!(text.contains("once upon") && text.contains("[The answer above was cut off"), "{text}");
 
     chat.types("still there?\r");
     chat.sees("You said: still there?").await;

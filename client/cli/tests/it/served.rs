@@ -59,6 +59,11 @@ text = "one two three four five six seven eight nine ten eleven twelve and out"
 delay_ms = 100
 
 [[reply]]
+when = { user_contains = "saga" }
+text = "once upon a time there was a king who had a son who had a horse that had a saddle of gold and so on"
+delay_ms = 500
+
+[[reply]]
 when = { user_contains = "endless" }
 text = "begun and then nothing"
 delay_ms = 20000

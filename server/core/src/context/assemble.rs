@@ -106,6 +106,12 @@ impl Assembler {
         Message { role: Role::Assistant, parts: self.parts.clone() }
     }
 
+    /// Tokens, as the provider last reported them.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
     /// Ends the response and returns its message. Empty arguments of tool calls become `{}`.
     ///
     /// # Errors

@@ -278,6 +278,25 @@ pub struct ModelFinished {
     pub full: Option<CompactionReason>,
 }
 
+/// The response of a model call that is under way, as far as it has come.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnswerSoFar {
+    /// Number of the model call in its run, counted from 1.
+    pub model_call: u32,
+    /// Attempt number, counted from 1.
+    pub attempt: u32,
+    /// Everything that has come. Tool calls and reasoning may be incomplete.
+    pub message: SharedMessage,
+    /// Tokens and cost, as far as the provider has said them.
+    pub usage: Usage,
+    /// Time from the request to the first delta.
+    pub first_token: Millis,
+    /// Time from the request until now.
+    pub duration: Millis,
+    /// Digest of the tools that the model was offered.
+    pub tools: Digest,
+}
+
 /// Changes of hooks to a tool call before it runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HookedCall {

@@ -6,7 +6,7 @@ use crate::id::{CallSlot, RunId, RuntimeId};
 use crate::message::ToolStatus;
 use crate::run::effect::{CancelCause, Effect, Offer};
 use crate::run::event::{AfterAttempt, Event, Outcome, Record};
-use crate::run::input::Input;
+use crate::run::input::{AnswerSoFar, Input};
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, Phase, PlacedRuntime, RoundCall, RunState};
 use crate::run::transition::builder::{DEADLINE_PASSED, PendingStep, TransitionBuilder};
@@ -118,11 +118,26 @@ impl Machine {
     /// # Errors
     /// A [`Refusal`] when the input does not fit the state; then nothing has changed.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Result<Transition, Refusal> {
+        self.handle_during_answer(input, now, None)
+    }
+
+    /// [`Machine::handle`] with what has come of the response of the model call under way. If the input ends the run, the
+    /// text of the response is kept. The driver need not give it: then the text is lost.
+    ///
+    /// # Errors
+    /// As [`Machine::handle`].
+    pub fn handle_during_answer(
+        &mut self,
+        input: Input,
+        now: Timestamp,
+        answer: Option<AnswerSoFar>,
+    ) -> Result<Transition, Refusal> {
         let (now, ahead) = self.own_time(now);
         let recovered = input == Input::Recovered;
         let recovered_at = if recovered { Some(now) } else { self.recovered_at };
         let runtime_before = self.state.runtime().filter(|_| self.state.is_live()).cloned();
-        let mut builder = TransitionBuilder::new(&mut self.state, &mut self.pending_step, now, recovered_at);
+        let mut builder =
+            TransitionBuilder::new(&mut self.state, &mut self.pending_step, now, recovered_at, answer);
         decide(&mut builder, input, self.seen)?;
         let (records, answers) = builder.finish();
         (self.seen, self.ahead) = (now, ahead);

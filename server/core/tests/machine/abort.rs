@@ -1,22 +1,25 @@
 //! A run can be ended at any instant, and its session takes the next message.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::context::build::messages;
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{CallSlot, EntryNo};
-use agentloop_core::message::{Role, SharedMessage, ToolStatus};
+use agentloop_core::message::{
+    FinishReason, Message, Part, Reasoning, Role, SharedMessage, ToolCall, ToolStatus, Usage,
+};
 use agentloop_core::run::effect::{CancelCause, Effect};
 use agentloop_core::run::event::{Event, Outcome, Ran, Record};
 use agentloop_core::run::human::Decision;
-use agentloop_core::run::input::{AbortCause, Input};
+use agentloop_core::run::input::{AbortCause, AnswerSoFar, Input};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::Phase;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::Millis;
-use agentloop_core::tool::EffectClass;
+use agentloop_core::tool::{Digest, EffectClass};
 
 use crate::support::*;
 
@@ -120,6 +123,81 @@ fn after_each_event_a_run_can_be_aborted() {
             assert_eq!(Machine::replay(run_id(), &journal).state(), machine.state());
         }
     }
+}
+
+/// What has come of the answer when it is cut off: reasoning, text and half a call.
+fn half_an_answer() -> AnswerSoFar {
+    let text = |text: &str| Part::Text { text: text.to_owned(), state: None };
+    let call = ToolCall {
+        slot: A,
+        provider_id: "p".to_owned(),
+        name: "lookup".to_owned(),
+        arguments: "{\"ci".to_owned(),
+        state: None,
+    };
+    let reasoning = Part::Reasoning(Reasoning { text: "hm".to_owned(), ..Reasoning::default() });
+    let parts = vec![reasoning, text(""), text("It is \n"), text("sun \n"), text(" "), Part::ToolCall(call)];
+    AnswerSoFar {
+        model_call: 1,
+        attempt: 1,
+        message: Arc::new(Message { role: Role::Assistant, parts }),
+        usage: Usage { input_tokens: 7, ..Usage::default() },
+        first_token: Millis(1),
+        duration: Millis(2),
+        tools: Digest::of(&[]),
+    }
+}
+
+fn duration_limited() -> RunSpec {
+    limited(|limits| limits.max_run_duration = Some(Millis::secs(10)))
+}
+
+#[test]
+fn an_answer_is_kept_as_far_as_it_has_come_whatever_ends_the_run() {
+    let aborts = [AbortCause::Caller, AbortCause::Disconnect, AbortCause::Memory].map(abort);
+    for (input, why) in aborts.into_iter().map(|input| (input, "")).chain([(Input::DeadlinePassed, "10 s")]) {
+        let mut script = given(duration_limited());
+        script.does(steer("st-1", "and tomorrow?"));
+        let at = script.now.after(Millis::secs(11));
+        let machine = &mut script.machine;
+        let step = machine.handle_during_answer(input, at, Some(half_an_answer())).expect("it ends");
+        script.journal.extend(step.records.iter().cloned());
+        let said: Vec<String> = history(&script.journal).iter().map(|message| message.plain_text()).collect();
+        let [.., answer, note, waiting] = &said[..] else { panic!("{said:?}") };
+        assert_eq!(answer, "It is \nsun");
+        assert!(note.contains("was cut off") && note.contains(why), "{note}");
+        assert_eq!(waiting, "and tomorrow?", "what waited comes after it");
+        assert_eq!(kinds(&step.records), "assistant_message context_added input_entered finished");
+        assert!(matches!(
+            &step.records[0].event,
+            Event::AssistantMessage { finish: FinishReason::CutOff, .. }
+        ));
+        let Event::Finished { totals, .. } = &step.records[3].event else { panic!("{step:?}") };
+        assert_eq!(totals.usage.input_tokens, 7);
+        assert_eq!(Machine::replay(run_id(), &script.journal).state(), script.machine.state());
+        assert_next_run_starts(history(&script.journal));
+    }
+}
+
+#[test]
+fn without_text_of_this_attempt_nothing_is_kept() {
+    let text = |text: &str| Message::text(Role::Assistant, text);
+    let half = half_an_answer();
+    let no_text = Message { role: Role::Assistant, parts: half.message.parts[..2].to_vec() };
+    let of_another = AnswerSoFar { attempt: 2, ..half.clone() };
+    let blank = AnswerSoFar { message: Arc::new(text(" \n")), ..half.clone() };
+    for answer in [AnswerSoFar { message: Arc::new(no_text), ..half }, of_another, blank] {
+        let mut script = given(spec());
+        let step = script.machine.handle_during_answer(abort(AbortCause::Caller), script.now, Some(answer));
+        assert_eq!(kinds(&step.expect("it ends").records), "finished");
+    }
+    // An answer that another input comes during goes on.
+    let mut script = given(spec());
+    let now = script.now;
+    let step = script.machine.handle_during_answer(steer("st-1", "more"), now, Some(half_an_answer()));
+    assert_eq!(kinds(&step.expect("it waits").records), "input_held");
+    let whole = script.machine.handle(model_says(1, 1, "whole"), now).expect("it is complete");
+    assert!(kinds(&whole.records).starts_with("assistant_message"), "{whole:?}");
 }
 
 /// Between steps, a new owner first takes over what was under way, and then stops all of it.

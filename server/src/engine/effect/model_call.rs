@@ -61,7 +61,7 @@ impl ModelCall {
                 Ok(finished) => Input::ModelFinished(Box::new(finished)),
                 Err(error) => {
                     // The partial answer must be gone before the failure is durable and the next attempt begins.
-                    drop(self.feed.end_answer());
+                    self.feed.drop_answer();
                     Input::ModelFailed { model_call, attempt, failure: failure_of(error) }
                 }
             }
@@ -101,7 +101,8 @@ impl ModelCall {
         let mut deltas = DeltaCoalescer::new(deltas);
         let began = self.now();
         let mut first = None;
-        self.feed.begin_answer(ModelAttempt { model_call: self.model_call, attempt: self.attempt });
+        let this = ModelAttempt { model_call: self.model_call, attempt: self.attempt };
+        self.feed.begin_answer(this, offered.digest.clone(), began);
         while let Some(delta) = deltas.next().await {
             first.get_or_insert_with(|| self.now());
             let delta = delta?;
@@ -110,24 +111,23 @@ impl ModelCall {
             self.feed.push_delta(self.now(), delta)?;
         }
         let ended = self.now();
-        let assembler = self.feed.end_answer().expect("only this call ends the answer that it began");
-        let done = assembler.finish()?;
-        let calls: Vec<&ToolCall> = done.message.tool_calls().collect();
+        let (message, finish, usage) = self.feed.complete_answer()?;
+        let calls: Vec<&ToolCall> = message.tool_calls().collect();
         let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
         let (facts, hooked) = match &self.extensions {
             Some(extensions) => before_tools(extensions, &calls, facts).await,
             None => (facts, Vec::new()),
         };
-        let cost_micros = cost(&*self.deps.models, &self.spec.model, &done.usage);
-        let usage = Usage { cost_micros, ..done.usage };
+        let cost_micros = cost(&*self.deps.models, &self.spec.model, &usage);
+        let usage = Usage { cost_micros, ..usage };
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
         // The next request also has this message and a result for each of its calls.
         let full = compact::too_large(&self.deps, &self.spec, count + 1 + calls.len(), tokens);
         Ok(ModelFinished {
             model_call: self.model_call,
             attempt: self.attempt,
-            message: Arc::new(done.message),
-            finish: done.finish_reason,
+            message,
+            finish,
             usage,
             first_token: first.unwrap_or(ended).since(began),
             duration: ended.since(began),

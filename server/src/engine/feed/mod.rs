@@ -14,8 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use agentloop_core::context::assemble::{AssembleError, Assembler};
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::message::{FinishReason, SharedMessage, Usage};
 use agentloop_core::run::event::{Event, Record};
+use agentloop_core::run::input::AnswerSoFar;
 use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
 
 use crate::engine::feed::ring::Ring;
 
@@ -29,6 +32,9 @@ const RECENT_BYTES_MAX: usize = 256 * 1024;
 
 /// The most bytes in a run's ring. A subscriber that loses durable events there finds them in the journal.
 const RING_BYTES_MAX: usize = 1024 * 1024;
+
+/// The answer that a piece or an end is for is not under way.
+const ENDED: AssembleError = AssembleError::Malformed("the answer was ended before");
 
 /// Entries of feeds that are gone are swept out of the table when it has this many entries, or twice as many as the last
 /// sweep left.
@@ -61,8 +67,20 @@ struct Inner {
 /// The answer of the model call under way, as far as it has come.
 struct PartialAnswer {
     call: ModelAttempt,
+    /// Digest of the tools that the model was offered.
+    tools: Digest,
+    began: Timestamp,
+    /// When the first piece came.
+    first: Option<Timestamp>,
     delta_seq: u64,
-    assembler: Assembler,
+    content: AnswerContent,
+}
+
+enum AnswerContent {
+    /// It grows by each piece.
+    Growing(Box<Assembler>),
+    /// It is complete, and its event is not published yet.
+    Complete(SharedMessage, Usage),
 }
 
 /// The last events that were published, without a gap between them.
@@ -231,10 +249,10 @@ impl Feed {
         }
     }
 
-    /// Begins the answer of an attempt of a model call.
-    pub fn begin_answer(&self, call: ModelAttempt) {
-        *self.partial() =
-            Some(PartialAnswer { call, delta_seq: 0, assembler: Assembler::new(call.model_call) });
+    /// Begins the answer of an attempt of a model call, with the digest of the tools that the model is offered.
+    pub fn begin_answer(&self, call: ModelAttempt, tools: Digest, began: Timestamp) {
+        let content = AnswerContent::Growing(Box::new(Assembler::new(call.model_call)));
+        *self.partial() = Some(PartialAnswer { call, tools, began, first: None, delta_seq: 0, content });
     }
 
     /// Adds a piece to the answer and shows it to subscribers. Later ones get the answer so far as a snapshot.
@@ -245,27 +263,70 @@ impl Feed {
         let (call, delta_seq) = {
             let mut partial = self.partial();
             let Some(partial) = partial.as_mut() else { return Ok(()) };
+            let AnswerContent::Growing(assembler) = &mut partial.content else { return Ok(()) };
             partial.delta_seq += 1;
-            partial.assembler.consume(partial.delta_seq, &delta)?;
+            partial.first.get_or_insert(at);
+            assembler.consume(partial.delta_seq, &delta)?;
             (partial.call, partial.delta_seq)
         };
         self.publish_progress(at, Progress::Delta { call, delta_seq, delta });
         Ok(())
     }
 
-    /// Ends the answer and returns what was assembled of it.
-    pub fn end_answer(&self) -> Option<Assembler> {
-        self.partial().take().map(|partial| partial.assembler)
+    /// Completes the answer. It stays at hand until its event is published, for a run that ends before that.
+    ///
+    /// # Errors
+    /// [`AssembleError`] if no piece ended the answer, or if there is none.
+    pub(in crate::engine) fn complete_answer(
+        &self,
+    ) -> Result<(SharedMessage, FinishReason, Usage), AssembleError> {
+        let mut partial = self.partial();
+        let content = partial.as_mut().map(|partial| (partial.call.model_call, &mut partial.content));
+        let Some((model_call, content)) = content else { return Err(ENDED) };
+        let done = match content {
+            AnswerContent::Growing(assembler) => {
+                std::mem::replace(&mut **assembler, Assembler::new(model_call)).finish()?
+            }
+            AnswerContent::Complete(..) => return Err(ENDED),
+        };
+        let message = Arc::new(done.message);
+        *content = AnswerContent::Complete(message.clone(), done.usage);
+        Ok((message, done.finish_reason, done.usage))
+    }
+
+    /// Forgets the answer, because its attempt failed.
+    pub fn drop_answer(&self) {
+        *self.partial() = None;
+    }
+
+    /// The answer so far, as the machine reads it. Its usage has no cost. `None` if there is none under way.
+    pub(in crate::engine) fn answer_so_far(&self, now: Timestamp) -> Option<AnswerSoFar> {
+        let partial = self.partial();
+        let partial = partial.as_ref()?;
+        let (message, usage) = match &partial.content {
+            AnswerContent::Growing(assembler) => (Arc::new(assembler.partial()), assembler.usage()),
+            AnswerContent::Complete(message, usage) => (message.clone(), *usage),
+        };
+        Some(AnswerSoFar {
+            model_call: partial.call.model_call,
+            attempt: partial.call.attempt,
+            message,
+            usage,
+            first_token: partial.first.unwrap_or(now).since(partial.began),
+            duration: now.since(partial.began),
+            tools: partial.tools.clone(),
+        })
     }
 
     /// A snapshot of the answer so far, if it has any pieces.
     fn snapshot(&self, at: Timestamp) -> Option<Transient> {
         let partial = self.partial();
         let partial = partial.as_ref().filter(|partial| partial.delta_seq > 0)?;
+        let AnswerContent::Growing(assembler) = &partial.content else { return None };
         let what = Progress::Partial {
             call: partial.call,
             delta_seq: partial.delta_seq,
-            message: partial.assembler.partial(),
+            message: assembler.partial(),
         };
         Some(Transient { at, what })
     }

@@ -258,17 +258,17 @@ async fn pieces_of_an_answer_are_not_shown_after_its_end() {
         let (call, at) = (ModelAttempt { model_call: 1, attempt: 1 }, Timestamp(1));
         let mut joined = Box::pin(fixture.items(0));
         assert!(matches!(joined.next().await, Some(Ok(FeedItem::Durable(_)))), "it follows the feed");
-        fixture.feed.begin_answer(call);
+        fixture.feed.begin_answer(call, Digest::of(&[]), at);
         // More than the ring keeps, so that this subscriber reads the end of the call from the journal first.
         for _ in 0..20 {
             fixture.feed.push_delta(at, Delta::Text { text: "piece ".to_owned() }).unwrap();
         }
-        fixture.feed.end_answer();
+        fixture.feed.drop_answer();
         let entry = fixture.owner.entry.0 + 1;
         fixture.write(model_call_ends(fails, entry)).await;
-        fixture.feed.begin_answer(ModelAttempt { attempt: 2, ..call });
+        fixture.feed.begin_answer(ModelAttempt { attempt: 2, ..call }, Digest::of(&[]), at);
         fixture.feed.push_delta(at, Delta::Text { text: "anew".to_owned() }).unwrap();
-        fixture.feed.end_answer();
+        fixture.feed.drop_answer();
         fixture.write(finished()).await;
         let mut is_over = false;
         while let Some(item) = joined.next().await {

@@ -106,6 +106,7 @@ pub fn finish_reason(reason: &FinishReason) -> wire::FinishReason {
         FinishReason::Length | FinishReason::ContextWindow => wire::FinishReason::Length,
         FinishReason::ContentFilter => wire::FinishReason::ContentFilter,
         FinishReason::Refusal => wire::FinishReason::Refusal,
+        FinishReason::CutOff => wire::FinishReason::CutOff,
         FinishReason::Other(_) => wire::FinishReason::Other,
     }
 }

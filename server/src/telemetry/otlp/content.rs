@@ -43,6 +43,6 @@ pub(super) fn finish_reason(reason: &FinishReason) -> &str {
         FinishReason::ToolCalls => "tool_call",
         FinishReason::Length | FinishReason::ContextWindow => "length",
         FinishReason::ContentFilter | FinishReason::Refusal => "content_filter",
-        FinishReason::Other(_) => "other",
+        FinishReason::CutOff | FinishReason::Other(_) => "other",
     }
 }

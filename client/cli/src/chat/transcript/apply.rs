@@ -47,6 +47,11 @@ impl Transcript {
     /// Applies an event about context, compaction, extensions or tools.
     fn other_event(&mut self, event: &Event, now: Elapsed) {
         match event {
+            Event::ContextAdded(added) if added.source == "cut_off" => {
+                if let Some(message) = &added.message {
+                    self.message(message);
+                }
+            }
             Event::ContextAdded(added) => {
                 self.note(Tone::Quiet, &format!("{} added to the context", added.source));
             }

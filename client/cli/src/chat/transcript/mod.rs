@@ -18,6 +18,9 @@ use crate::terminal::{
     text::{sanitize, truncate},
 };
 
+/// Beginning of the note that the server adds for the model after an answer that was cut off.
+pub(crate) const CUT_OFF_NOTE: &str = "[The answer above was cut off";
+
 /// Bound on blocks. Older ones are dropped; the session has them.
 const BLOCKS_MAX: usize = 4000;
 /// Bound on one text. A longer one is cut.
@@ -141,6 +144,7 @@ impl Transcript {
         }
         match role {
             Role::Assistant => self.push(Block::Text(TextBlock::finished(text))),
+            Role::User if text.starts_with(CUT_OFF_NOTE) => self.note(Tone::Quiet, text),
             Role::User => self.user(text),
             _ => self.note(Tone::Quiet, text),
         }

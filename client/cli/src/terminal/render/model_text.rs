@@ -74,8 +74,11 @@ impl ModelText {
 
     /// The missing rest of a text; all of it, if a different text was shown.
     fn rest(&mut self, mut update: TextUpdate, text: &str, reasoning: &str) -> TextUpdate {
-        match text.strip_prefix(self.text.as_str()) {
+        let shown = self.text.as_str();
+        match text.strip_prefix(shown) {
             Some(rest) => update.text.push_str(rest),
+            // An answer that was cut off is stored without the white space at its end.
+            None if shown.trim_end() == text => {}
             None => {
                 update.replaces = true;
                 update.text.push_str(text);

@@ -95,9 +95,9 @@ pub enum Event {
         /// Number of the [`Event::InputHeld`] that has the message.
         held: Seq,
     },
-    /// A context source's text entered the session.
+    /// A text that no user wrote entered the session: of a context source, or the note after an answer that was cut off.
     ContextAdded {
-        /// Name of the context source.
+        /// Name of the context source; `cut_off` for the note.
         source: String,
         /// Entry of the message.
         entry: EntryNo,

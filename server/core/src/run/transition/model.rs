@@ -165,6 +165,7 @@ fn refused(finish: &FinishReason) -> Option<RunError> {
         | FinishReason::ToolCalls
         | FinishReason::Length
         | FinishReason::ContextWindow
+        | FinishReason::CutOff
         | FinishReason::Other(_) => None,
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use agentloop_core::id::{CallId, CallSlot, Epoch, SessionId, TenantId};
 use agentloop_core::run::event::Record;
-use agentloop_core::run::input::Input;
+use agentloop_core::run::input::{AnswerSoFar, Input};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::{CallState, Phase, RoundCall};
@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use crate::alarm::Alarm;
 use crate::engine::deps::Deps;
+use crate::engine::effect::complete::cost;
 use crate::engine::effect::extensions::RunExtensions;
 use crate::engine::effect::tool_hooks::{HookedResult, RunningHooks, after_tool};
 use crate::engine::feed::Feed;
@@ -278,6 +279,17 @@ impl RunTask {
         RunExtensions { extensions, tools, clock, run }
     }
 
+    /// The answer of the model call under way, for an input that may end the run.
+    fn answer_so_far(&self, input: &Input, now: Timestamp) -> Option<AnswerSoFar> {
+        if !matches!(input, Input::Abort { .. } | Input::DeadlinePassed) {
+            return None;
+        }
+        let mut answer = self.feed.answer_so_far(now)?;
+        let model = &self.machine.state().spec().model;
+        answer.usage.cost_micros = cost(&*self.deps.models, model, &answer.usage);
+        Some(answer)
+    }
+
     /// Handles one input: handle, append, publish, perform. Replies once the result, or the refusal, rests on durable
     /// state. Events that may be written late are not appended yet if nobody waits for a reply.
     pub(in crate::engine) async fn handle_input(
@@ -291,7 +303,8 @@ impl RunTask {
             Input::Step { request, .. } => Some(request.clone()),
             _ => None,
         };
-        let mut step = match self.machine.handle(input, now) {
+        let answer = self.answer_so_far(&input, now);
+        let mut step = match self.machine.handle_during_answer(input, now, answer) {
             Ok(step) => step,
             Err(refusal) => {
                 if let Some(slot) = granted {

@@ -1,7 +1,9 @@
 //! Ends a run. Everything open is closed first, so that the session can take the next run.
 
-use crate::message::ToolStatus;
-use crate::run::event::{Event, Outcome, Totals};
+use std::sync::Arc;
+
+use crate::message::{FinishReason, Message, Role, ToolStatus};
+use crate::run::event::{Event, Observation, Outcome, Totals};
 use crate::run::state::Phase;
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
@@ -45,9 +47,13 @@ fn finish(builder: &mut TransitionBuilder<'_>, outcome: Outcome, error: Option<R
     builder.emit(Event::Finished { outcome, error, totals });
 }
 
-/// Withdraws every question, settles every open call, and lets waiting messages enter, so that none is lost. Messages
-/// of a queued run stay out, and so do messages that hooks have not passed.
+/// Name of the source of the note that the model reads after an answer that was cut off.
+pub(in crate::run) const CUT_OFF_SOURCE: &str = "cut_off";
+
+/// Keeps the answer under way, withdraws every question, settles every open call, and lets waiting messages enter, so that
+/// none is lost. Messages of a queued run stay out, and so do messages that hooks have not passed.
 fn close(builder: &mut TransitionBuilder<'_>, why: &str) {
+    keep_answer(builder, why);
     question::withdraw_planned(builder);
     let open: Vec<_> = builder.state().open_calls().map(|call| (call.slot, calls::doubt(call))).collect();
     for (slot, doubt) in open {
@@ -58,4 +64,35 @@ fn close(builder: &mut TransitionBuilder<'_>, why: &str) {
     if *builder.state().phase() != Phase::Queued && !builder.state().is_unprepared() {
         waiting::enter_all(builder);
     }
+}
+
+/// The text of the model call under way enters the session, with a note for the model that it was cut off.
+fn keep_answer(builder: &mut TransitionBuilder<'_>, why: &str) {
+    let Phase::ModelRunning(call) = *builder.state().phase() else { return };
+    let answer = builder.answer_so_far.take();
+    let Some(answer) =
+        answer.filter(|answer| (answer.model_call, answer.attempt) == (call.number, call.attempt))
+    else {
+        return;
+    };
+    let Some(kept) = answer.message.cut_off() else { return };
+    builder.emit(Event::AssistantMessage {
+        model_call: answer.model_call,
+        attempt: answer.attempt,
+        entry: builder.state().last_entry().next(),
+        message: Arc::new(kept),
+        finish: FinishReason::CutOff,
+        usage: answer.usage,
+        first_token: answer.first_token,
+        duration: answer.duration,
+        tools: answer.tools,
+        decision: Observation::Stop,
+        full: None,
+    });
+    let note = format!("[The answer above was cut off before its end: {why}]");
+    builder.emit(Event::ContextAdded {
+        source: CUT_OFF_SOURCE.to_owned(),
+        entry: builder.state().last_entry().next(),
+        message: Arc::new(Message::text(Role::User, note)),
+    });
 }
