@@ -8,11 +8,24 @@ use crate::terminal::text::{sanitize, wrap};
 
 /// Bound on the text. It is below the server's bound on a prompt.
 const BYTES_MAX: usize = 1024 * 1024;
+/// A pasted text with more lines or bytes than this is shown as a mark.
+const SHOWN_LINES_MAX: usize = 8;
+const SHOWN_BYTES_MAX: usize = 1_000;
 
 /// A text field. It refuses unsafe characters.
 #[derive(Debug)]
 pub(crate) struct Editor {
     area: TextArea<'static>,
+    /// Long pasted texts. The field shows a mark in place of each.
+    folded: Vec<FoldedPaste>,
+}
+
+/// A long pasted text.
+#[derive(Debug)]
+struct FoldedPaste {
+    /// What the field shows in its place.
+    mark: String,
+    text: String,
 }
 
 impl Editor {
@@ -29,11 +42,16 @@ impl Editor {
         area.set_wrap_mode(WrapMode::WordOrGlyph);
         area.move_cursor(CursorMove::Bottom);
         area.move_cursor(CursorMove::End);
-        Editor { area }
+        Editor { area, folded: Vec::new() }
     }
 
+    /// The whole text, with what was pasted.
     pub(crate) fn text(&self) -> String {
-        self.area.lines().join("\n")
+        let mut text = self.area.lines().join("\n");
+        for FoldedPaste { mark, text: pasted } in &self.folded {
+            text = text.replacen(mark.as_str(), pasted, 1);
+        }
+        text
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -62,6 +80,7 @@ impl Editor {
             KeyCode::Char('u') if ctrl => {
                 self.area.delete_line_by_head();
             }
+            KeyCode::Backspace if key.modifiers.is_empty() && self.delete_mark() => {}
             KeyCode::Char(c) if !ctrl && crate::terminal::style::is_unsafe(c) => {}
             _ if self.text_bytes() >= BYTES_MAX && matches!(key.code, KeyCode::Char(_)) => {}
             _ => {
@@ -75,6 +94,37 @@ impl Editor {
         let room = BYTES_MAX.saturating_sub(self.text_bytes());
         let text = sanitize(&text.replace("\r\n", "\n").replace('\r', "\n"));
         self.area.insert_str(&text[..text.floor_char_boundary(room)]);
+    }
+
+    /// Inserts a pasted text; a long one is shown as a mark.
+    pub(crate) fn paste_folded(&mut self, text: &str) {
+        let text = sanitize(&text.replace("\r\n", "\n").replace('\r', "\n"));
+        let lines = text.lines().count();
+        if lines <= SHOWN_LINES_MAX && text.len() <= SHOWN_BYTES_MAX {
+            return self.paste(&text);
+        }
+        let room = BYTES_MAX.saturating_sub(self.text_bytes());
+        let text = text[..text.floor_char_boundary(room)].to_owned();
+        let number = self.folded.len() + 1;
+        let mark = format!("[pasted text {number}: {lines} lines, {} characters]", text.chars().count());
+        self.area.insert_str(&mark);
+        self.folded.push(FoldedPaste { mark, text });
+    }
+
+    /// Deletes the mark that ends at the cursor, as one character. False if there is none.
+    fn delete_mark(&mut self) -> bool {
+        let (row, column) = (self.area.cursor().0, self.area.cursor().1);
+        let before: String =
+            self.area.lines().get(row).map(|line| line.chars().take(column).collect()).unwrap_or_default();
+        let Some(at) = self.folded.iter().position(|folded| before.ends_with(&folded.mark)) else {
+            return false;
+        };
+        // The others keep their numbers: a mark is a name.
+        self.folded[at].text.clear();
+        for _ in self.folded[at].mark.chars() {
+            self.area.delete_char();
+        }
+        true
     }
 
     /// True if the cursor is in the first line.
@@ -99,7 +149,8 @@ impl Editor {
     }
 
     fn text_bytes(&self) -> usize {
-        self.area.lines().iter().map(|line| line.len() + 1).sum()
+        let folded: usize = self.folded.iter().map(|folded| folded.text.len()).sum();
+        self.area.lines().iter().map(|line| line.len() + 1).sum::<usize>() + folded
     }
 }
 
@@ -142,6 +193,27 @@ mod tests {
         let mut editor = Editor::new("");
         editor.paste("a\r\nb\x1b[2J\rc\u{202e}");
         assert_eq!(editor.text(), "a\nb\nc");
+    }
+
+    #[test]
+    fn a_long_pasted_text_is_folded_until_it_is_sent() {
+        let (long, lines) = ("x".repeat(SHOWN_BYTES_MAX + 1), "line\n".repeat(20));
+        let mut editor = Editor::new("");
+        write(&mut editor, "see ");
+        editor.paste_folded(&lines);
+        write(&mut editor, " and ");
+        editor.paste_folded(&long);
+        let shown = editor.widget().lines().join("\n");
+        assert_eq!(
+            shown,
+            "see [pasted text 1: 20 lines, 100 characters] and [pasted text 2: 1 lines, 1001 characters]"
+        );
+        assert_eq!(editor.text(), format!("see {lines} and {long}"));
+        press(&mut editor, KeyCode::Backspace, KeyModifiers::NONE);
+        assert_eq!(editor.text(), format!("see {lines} and "), "a mark is deleted as one character");
+        editor.paste_folded("short");
+        assert_eq!(editor.take(), format!("see {lines} and short"));
+        assert_eq!((editor.text(), editor.is_empty()), (String::new(), true));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) const HELP: [(&str, &str); 18] = [
     ("ctrl-O", "sessions"),
     ("ctrl-N", "new session"),
     ("ctrl-G", "let a paused run go on"),
-    ("ctrl-C", "abort the run; twice: leave"),
+    ("ctrl-C", "abort the run; twice: leave; with a queue it asks"),
     ("ctrl-D, /quit", "leave; a run goes on without you"),
     ("ctrl-E", "in a question: answer with an empty text, or none"),
     ("F1", "this help"),
@@ -38,6 +38,9 @@ impl App {
             return self.interrupted();
         }
         self.interrupted_once = false;
+        if self.asks_about_queue {
+            return self.abort_choice_key(key);
+        }
         match (&self.overlay, key.code) {
             (_, KeyCode::Char('d')) if ctrl && self.editor.is_empty() => {
                 vec![Command::Quit(Exit::Completed)]
@@ -60,7 +63,7 @@ impl App {
                 let outcome = card.paste(text);
                 return self.handle_card(outcome);
             }
-            (None, ..) => self.editor.paste(text),
+            (None, ..) => self.editor.paste_folded(text),
         }
         Vec::new()
     }
@@ -73,6 +76,10 @@ impl App {
         }
         self.overlay = None;
         if self.live.as_ref().is_some_and(|live| !live.aborting) {
+            if !self.queue.is_empty() {
+                self.ask_about_queue();
+                return Vec::new();
+            }
             self.hint = Some("aborting the run; ctrl-C again leaves at once".into());
             return self.abort();
         }

@@ -86,6 +86,10 @@ pub(crate) struct App {
     pub(crate) usage: Usage,
     /// True after a first ctrl-C: the next one quits.
     pub(crate) interrupted_once: bool,
+    /// True while ctrl-C asks what becomes of the queue.
+    pub(crate) asks_about_queue: bool,
+    /// True if the live run is aborted once the runs that are being removed have left the queue.
+    pub(crate) aborts_after_removal: bool,
 }
 
 /// The session on the screen.
@@ -174,6 +178,8 @@ impl App {
             hint: None,
             usage: Usage::default(),
             interrupted_once: false,
+            asks_about_queue: false,
+            aborts_after_removal: false,
         };
         app.add_notes();
         let commands = session.map_or_else(Vec::new, |id| app.open(&id));

@@ -32,12 +32,20 @@ pub(crate) struct QueueItem {
     pub(crate) accepted: bool,
     /// True while it is being removed.
     pub(crate) removing: bool,
+    /// True if its text goes back to the editor once it is removed.
+    pub(crate) taken_back: bool,
 }
 
 impl QueueItem {
     fn of(unsent: &UnsentPrompt) -> QueueItem {
         let run_id = unsent.run_id().to_owned();
-        QueueItem { run_id, text: sanitize(&unsent.text), accepted: false, removing: false }
+        QueueItem {
+            run_id,
+            text: sanitize(&unsent.text),
+            accepted: false,
+            removing: false,
+            taken_back: false,
+        }
     }
 }
 
@@ -133,13 +141,15 @@ impl App {
                 return Vec::new();
             }
         };
-        let leaves =
-            |run_id: &str| self.queue.iter().any(|queued| queued.run_id == run_id && queued.removing);
+        let known = |run_id: &str| self.queue.iter().find(|queued| queued.run_id == run_id);
+        let leaves = |run_id: &str| known(run_id).is_some_and(|queued| queued.removing);
+        let comes_back = |run_id: &str| known(run_id).is_some_and(|queued| queued.taken_back);
         let mut queue: Vec<QueueItem> = listed
             .into_iter()
             .filter(|waiting| !self.left_queue.contains(&waiting.run.run_id))
             .map(|QueuedRun { run, text }| QueueItem {
                 removing: leaves(&run.run_id),
+                taken_back: comes_back(&run.run_id),
                 run_id: run.run_id,
                 text: sanitize(&text),
                 accepted: true,
@@ -163,17 +173,69 @@ impl App {
         match answer {
             Ok(()) => {
                 self.left_queue.insert(run_id.to_owned());
-                self.queue.retain(|queued| queued.run_id != run_id);
+                let at = self.queue.iter().position(|queued| queued.run_id == run_id);
+                if let Some(removed) =
+                    at.and_then(|at| self.queue.remove(at)).filter(|removed| removed.taken_back)
+                {
+                    self.back_to_editor(&removed.text);
+                }
             }
             Err(why) => {
                 if let Some(queued) = self.queue.iter_mut().find(|queued| queued.run_id == run_id) {
-                    queued.removing = false;
+                    (queued.removing, queued.taken_back) = (false, false);
                 }
                 self.transcript.note(Tone::Bad, &why);
             }
         }
         self.clamp_queue_selection();
-        Vec::new()
+        let is_removed = !self.queue.iter().any(|queued| queued.removing);
+        if is_removed && std::mem::take(&mut self.aborts_after_removal) { self.abort() } else { Vec::new() }
+    }
+
+    /// Puts a text below what the editor has.
+    fn back_to_editor(&mut self, text: &str) {
+        let typed = self.editor.text();
+        let texts = [typed.as_str(), text];
+        self.editor.set(&texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n"));
+    }
+
+    /// Asks what becomes of the queue, before ctrl-C aborts the live run.
+    pub(super) fn ask_about_queue(&mut self) {
+        self.asks_about_queue = true;
+        let count = self.queue.len();
+        self.hint = Some(format!(
+            "queued: {count}. n: abort, the next one starts  t: take them back, then abort  Esc: go on  ctrl-C: leave"
+        ));
+    }
+
+    /// Handles the answer to that. Another key is none.
+    pub(super) fn abort_choice_key(&mut self, key: KeyEvent) -> Vec<Command> {
+        match key.code {
+            KeyCode::Char('n') => {
+                self.asks_about_queue = false;
+                self.hint = Some("aborting the run; ctrl-C again leaves at once".into());
+                self.interrupted_once = true;
+                self.abort()
+            }
+            KeyCode::Char('t') => {
+                self.asks_about_queue = false;
+                let removals: Vec<Command> =
+                    (0..self.queue.len()).flat_map(|at| self.remove_at(at, true)).collect();
+                if removals.is_empty() {
+                    return self.abort();
+                }
+                self.aborts_after_removal = true;
+                removals
+            }
+            KeyCode::Esc => {
+                self.asks_about_queue = false;
+                Vec::new()
+            }
+            _ => {
+                self.ask_about_queue();
+                Vec::new()
+            }
+        }
     }
 
     pub(super) fn queue_key(&mut self, key: KeyEvent) -> Vec<Command> {
@@ -185,17 +247,26 @@ impl App {
             KeyCode::Esc | KeyCode::Char('q') => self.overlay = None,
             KeyCode::Char('d') | KeyCode::Delete | KeyCode::Backspace => {
                 let at = *at;
-                return self.remove_at(at);
+                return self.remove_at(at, false);
+            }
+            KeyCode::Char('e') | KeyCode::Enter => {
+                let at = *at;
+                let removal = self.remove_at(at, true);
+                if !removal.is_empty() {
+                    self.overlay = None;
+                }
+                return removal;
             }
             _ => {}
         }
         Vec::new()
     }
 
-    fn remove_at(&mut self, at: usize) -> Vec<Command> {
+    /// Removes a queued run. Its text goes back to the editor if it is taken back.
+    fn remove_at(&mut self, at: usize, taken_back: bool) -> Vec<Command> {
         match (self.queue.get_mut(at), &self.session.id) {
             (Some(queued), Some(session_id)) if queued.accepted && !queued.removing => {
-                queued.removing = true;
+                (queued.removing, queued.taken_back) = (true, taken_back);
                 vec![Command::Remove { session_id: session_id.clone(), run_id: queued.run_id.clone() }]
             }
             _ => Vec::new(),

@@ -221,6 +221,8 @@ impl App {
         self.cards.clear();
         self.focus = Focus::Editor;
         self.interrupted_once = false;
+        self.asks_about_queue = false;
+        self.aborts_after_removal = false;
         // A hint about the run is void with its end.
         self.hint = None;
     }

@@ -1,15 +1,18 @@
 //! Sessions: creates, lists, opens and switches them.
 
+use std::collections::BTreeSet;
+
+use agentloop_client::v1::{Entry, Role};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{App, Command, CurrentSession, Overlay};
 use crate::{
     chat::{
         event::OpenedSession,
-        transcript::{Tone, Transcript},
+        transcript::{CUT_OFF_NOTE, Tone, Transcript},
     },
     command::overview::SessionOverview,
-    terminal::{style::is_unsafe, text::sanitize},
+    terminal::{format, style::is_unsafe, text::sanitize},
 };
 
 /// Bound on the typed words of a filter.
@@ -60,6 +63,8 @@ impl App {
         self.queue.clear();
         self.left_queue.clear();
         self.in_flight.clear();
+        self.asks_about_queue = false;
+        self.aborts_after_removal = false;
         self.cards.clear();
         self.focus = super::Focus::Editor;
         self.overlay = None;
@@ -83,6 +88,7 @@ impl App {
             self.transcript.entry(entry);
         }
         self.transcript.end_open_calls();
+        self.remember_prompts(entries);
         let mut commands = Vec::new();
         if !session.live_run_id.is_empty() {
             commands = self.join(&session.live_run_id);
@@ -90,6 +96,18 @@ impl App {
         }
         commands.extend(self.send_early());
         commands
+    }
+
+    /// Makes the session's earlier prompts available to Up, so that they are there after a restart, too.
+    fn remember_prompts(&mut self, entries: &[Entry]) {
+        let messages = entries.iter().filter_map(|entry| entry.message.as_ref());
+        let users = messages.filter(|message| message.role() == Role::User);
+        let texts =
+            users.map(format::text).filter(|text| !text.is_empty() && !text.starts_with(CUT_OFF_NOTE));
+        let known: BTreeSet<&String> = self.prompts.iter().collect();
+        let earlier: Vec<String> = texts.filter(|text| !known.contains(text)).collect();
+        self.prompts.splice(..0, earlier);
+        self.recalled = None;
     }
 
     /// Sends the prompts that were entered before the session was read. The editor keeps its text.

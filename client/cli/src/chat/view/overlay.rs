@@ -41,7 +41,7 @@ pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
         }
         Overlay::Queue(at) => {
             let lines = around(*at, room, queue::lines(app, *at));
-            window(" queue: d removes, Esc closes ", lines, 100, area, buf);
+            window(" queue: d removes, e takes back to edit, Esc closes ", lines, 100, area, buf);
         }
         Overlay::Rules(list) => {
             let lines = around(list.at, room, rules(list));

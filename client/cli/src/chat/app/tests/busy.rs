@@ -55,6 +55,59 @@ fn what_is_taken_after_the_end_of_the_run_is_followed_then() {
     assert_eq!(waits(&app), [("two", false)]);
 }
 
+/// A chat with a live run, behind which a prompt is queued.
+fn with_a_queue() -> App {
+    let mut app = running_counted();
+    send_to_busy(&mut app, "then this", ENTER);
+    app.handle(Event::MessageAccepted { sent_as: "1".into(), by: "1".into() });
+    app
+}
+
+const CTRL_C: KeyEvent = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+
+fn removes(run_id: &str) -> Command {
+    Command::Remove { session_id: "s".into(), run_id: run_id.into() }
+}
+
+#[test]
+fn ctrl_c_asks_before_the_next_in_the_queue_goes_out() {
+    let mut app = with_a_queue();
+    let live = app.live.as_ref().expect("a run").run_id.clone();
+    assert_eq!(app.handle(Event::Key(CTRL_C)), []);
+    assert!(app.hint.as_ref().is_some_and(|hint| hint.contains("queued: 1")), "{:?}", app.hint);
+    assert_eq!(press(&mut app, KeyCode::Char('x')), [], "another key is no answer");
+    assert!(app.hint.is_some() && app.editor.is_empty());
+    assert_eq!(press(&mut app, KeyCode::Char('n')), [Command::Abort(live)]);
+
+    let mut app = with_a_queue();
+    app.handle(Event::Key(CTRL_C));
+    assert_eq!(press(&mut app, KeyCode::Esc), []);
+    write(&mut app, "n");
+    assert_eq!(app.editor.text(), "n", "the run goes on, and so does the chat");
+}
+
+#[test]
+fn ctrl_c_can_take_the_queue_back_first() {
+    let mut app = with_a_queue();
+    let live = app.live.as_ref().expect("a run").run_id.clone();
+    app.handle(Event::Key(CTRL_C));
+    assert_eq!(press(&mut app, KeyCode::Char('t')), [removes("1")]);
+    let removed = app.handle(Event::RunRemoved { run_id: "1".into(), answer: Ok(()) });
+    assert_eq!(removed, [Command::Abort(live)], "not before: the next one would have started");
+    assert_eq!((app.editor.text(), waits(&app)), ("then this".to_owned(), vec![]));
+}
+
+#[test]
+fn an_item_that_is_taken_from_the_queue_comes_back_to_the_editor() {
+    let mut app = with_a_queue();
+    write(&mut app, "draft");
+    app.show_queue();
+    assert_eq!(press(&mut app, KeyCode::Char('e')), [removes("1")]);
+    assert!(app.overlay.is_none());
+    assert_eq!(app.handle(Event::RunRemoved { run_id: "1".into(), answer: Ok(()) }), []);
+    assert_eq!(app.editor.text(), "draft\nthen this");
+}
+
 #[test]
 fn a_run_is_told_what_is_meant_for_it() {
     let mut app = running_counted();
