@@ -38,6 +38,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     let exit = match command {
         // The server has exit codes of its own.
         Command::Serve(args) => return command::serve::serve(args).await,
+        Command::Init(args) => Box::pin(command::init::init(args)).await,
         Command::Demo(args) => Box::pin(demo::demo(args)).await,
         Command::Run(args) => Box::pin(command::run::run(&global, args)).await,
         Command::Chat(args) => Box::pin(chat::chat(&global, args)).await,
@@ -57,6 +58,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Agents(_) => command::info::agents(&global).await,
         Command::Info(_) => command::info::info(&global).await,
         Command::Health(args) => command::health::health(&global, &args).await,
+        Command::Doctor(args) => Box::pin(command::doctor::doctor(&global, args)).await,
         Command::Completions(args) => command::completions::completions(&args),
     };
     exit.map(ExitCode::from)

@@ -2,6 +2,7 @@
 
 mod live_run;
 mod policy;
+mod setup;
 mod tools;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -15,6 +16,7 @@ use clap::{
 pub(crate) use self::{
     live_run::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
+    setup::{DoctorArgs, InitArgs, ProviderChoice},
     tools::{ToolsArgs, ToolsCommand},
 };
 
@@ -23,6 +25,7 @@ use crate::terminal::commands::quoted;
 const EXAMPLES: &str = "\
 Examples:
   agentloop demo                                    see all of it work, without a key
+  agentloop init                                    write a configuration, and try it
   agentloop serve --config agentloop.toml           run the server
   agentloop run 'What is the weather in Beijing?'   ask, and watch the answer come
   agentloop run --session trip 'And in Bergen?'     go on with a conversation
@@ -39,7 +42,7 @@ Exit codes:
   0 completed, 1 failed, 2 wrong usage, 3 aborted, 4 waits for a human, 5 server unreachable,
   130 left by ctrl-C";
 
-const DEFAULT_SERVER: &str = "http://127.0.0.1:50051";
+pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:50051";
 
 const GLOBAL: &str = "Options of every command that talks to a server";
 
@@ -54,7 +57,7 @@ pub(crate) struct Cli {
 }
 
 /// Commands that talk to no server: the options of [`Global`] mean nothing to them.
-const ALONE: [&str; 3] = ["serve", "demo", "completions"];
+const ALONE: [&str; 4] = ["init", "serve", "demo", "completions"];
 
 /// The options of [`Global`], by id.
 const GLOBALS: [&str; 4] = ["server", "token", "output", "as_json"];
@@ -174,6 +177,7 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Init(InitArgs),
     Serve(ServeArgs),
     Demo(DemoArgs),
     Run(Box<RunArgs>),
@@ -194,6 +198,7 @@ pub(crate) enum Command {
     Agents(AgentsArgs),
     Info(InfoArgs),
     Health(HealthArgs),
+    Doctor(DoctorArgs),
     Completions(CompletionsArgs),
 }
 
@@ -477,7 +482,7 @@ mod tests {
             assert!(!shown.contains("--token") && !shown.contains("--server"), "{command}: {shown}");
             assert!(!shown.contains(GLOBAL), "{command}: {shown}");
         }
-        for command in ["run", "runs", "host", "health"] {
+        for command in ["run", "runs", "host", "health", "doctor"] {
             assert!(help(command).contains("--token"), "{command}");
         }
         for args in

@@ -1,4 +1,6 @@
-//! The server inside this process. No other file uses the server's library.
+//! The server inside this process. No other folder uses the server's library.
+
+mod configured;
 
 use std::{
     error::Error,
@@ -13,6 +15,8 @@ use agentloop_server::{
     lifecycle::Signals,
     telemetry,
 };
+
+pub(crate) use self::configured::{ConfiguredServer, DatabasePlace};
 
 use crate::{database, exit::Failure};
 
@@ -59,8 +63,7 @@ fn place_database(store: &mut StoreOptions) -> Result<String, Failure> {
 /// The URL of the server that the environment configures, as seen from this machine.
 pub(crate) fn configured_url() -> Result<String, Failure> {
     let file = std::env::var_os("AGENTLOOP_CONFIG").filter(|path| !path.is_empty());
-    let config = Config::load(file.as_deref().map(Path::new)).map_err(failed)?;
-    Ok(format!("http://{}", from_here(config.server.listen)))
+    Ok(ConfiguredServer::load(file.as_deref().map(Path::new))?.url())
 }
 
 /// The address at which this machine reaches a server that listens on `listen`.

@@ -28,4 +28,6 @@ mod run_terminal;
 mod served;
 #[cfg(unix)]
 mod sessions;
+#[cfg(unix)]
+mod setup;
 mod usage;

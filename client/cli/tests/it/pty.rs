@@ -45,12 +45,16 @@ impl Pty {
 
     /// The same with these environment variables.
     pub(crate) fn start_with(url: &str, args: &[&str], directory: &Path, variables: &[(&str, &str)]) -> Pty {
+        Pty::start_local(&[args, &["--server", url]].concat(), directory, variables)
+    }
+
+    /// The same for a command that talks to no server.
+    pub(crate) fn start_local(args: &[&str], directory: &Path, variables: &[(&str, &str)]) -> Pty {
         let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).expect("there are pseudo-terminals");
         let before = settings(pair.master.as_ref());
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_agentloop"));
         command.args(args);
-        command.args(["--server", url]);
         command.cwd(directory);
         command.env("TERM", "xterm-256color");
         command.env("USER", "tester");

@@ -1,0 +1,100 @@
+//! `agentloop init`: asks for a provider, writes a configuration, and tries it.
+
+mod ask;
+mod provider;
+mod template;
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Write as _},
+    path::Path,
+};
+
+use self::{
+    ask::Answers,
+    provider::{KeyPlace, Setup},
+};
+use super::trial::{Trial, Unanswered};
+use crate::{
+    args::InitArgs,
+    embedded::ConfiguredServer,
+    exit::{Exit, Failure},
+    terminal::{commands::quoted, print},
+};
+
+pub(crate) async fn init(args: InitArgs) -> Result<Exit, Failure> {
+    refuse_existing(&args.config)?;
+    let setup = Setup::choose(&args, &mut Answers::of_stdin(), &|name| std::env::var(name).ok()).await?;
+    // The configuration comes first: it fails if somebody else made one meanwhile, and then no key is left about.
+    write_new(&args.config, &template::configuration(&setup, &args.config), false)?;
+    print::line(&format!("wrote {}", args.config.display()))?;
+    for (file, text) in setup.files() {
+        let path = beside(&args.config, file);
+        write_new(&path, &text, true)?;
+        print::line(&format!("wrote {}, which only you can read; do not commit it", path.display()))?;
+    }
+    let called = match &setup.key {
+        KeyPlace::Missing(variable) => {
+            print::line(&format!("not tried: set {variable} to your key first"))?;
+            Exit::Completed
+        }
+        _ if args.no_call => Exit::Completed,
+        _ => call(&args.config, &setup.model()).await?,
+    };
+    let config = quoted(&args.config.display().to_string());
+    print::line(&format!(
+        "\nnext:\n  agentloop serve --config {config}\n  agentloop run 'What can you do?'\n  \
+         agentloop doctor --config {config}     if something does not work"
+    ))?;
+    Ok(called)
+}
+
+/// Asks the configured model for one word.
+async fn call(config: &Path, model: &str) -> Result<Exit, Failure> {
+    print::line(&format!("asking {model} for one word …"))?;
+    let trial = Trial::start(&ConfiguredServer::load(Some(config))?).await?;
+    let answer = trial.ask("default").await;
+    trial.end().await;
+    match answer? {
+        Ok(answered) => {
+            print::line(&format!("{model} {}", answered.0))?;
+            Ok(Exit::Completed)
+        }
+        Err(Unanswered { reason, advice }) => {
+            print::line(&format!("{model} did not answer: {reason}\n  → {advice}"))?;
+            Ok(Exit::Failed)
+        }
+    }
+}
+
+fn refuse_existing(file: &Path) -> Result<(), Failure> {
+    if !file.exists() {
+        return Ok(());
+    }
+    let file = file.display();
+    Err(Failure::Usage(format!(
+        "{file} exists, and is left as it is; `agentloop doctor --config {file}` checks it, and --config names another"
+    )))
+}
+
+/// Writes a file that does not exist yet. A private one can be read by its owner alone.
+fn write_new(file: &Path, text: &str, private: bool) -> Result<(), Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    if private {
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    }
+    let written = options.open(file).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::AlreadyExists => "it exists, and is left as it is".to_owned(),
+            _ => error.to_string(),
+        };
+        Failure::Other(format!("cannot write {}: {why}", file.display()))
+    })
+}
+
+fn beside(config: &Path, file: &str) -> std::path::PathBuf {
+    config.parent().unwrap_or(Path::new("")).join(file)
+}

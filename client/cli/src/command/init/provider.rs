@@ -1,0 +1,224 @@
+//! The provider, key and model that are configured, from options and answers.
+
+use super::ask::Answers;
+use crate::{
+    args::{InitArgs, ProviderChoice},
+    exit::Failure,
+};
+
+const SCRIPT: &str = include_str!("../../demo-model.toml");
+
+/// A vendor, as its section of the configuration says it.
+#[derive(Debug)]
+pub(super) struct Vendor {
+    /// The section's name.
+    pub(super) name: &'static str,
+    pub(super) kind: &'static str,
+    /// The variable that holds the key.
+    pub(super) variable: &'static str,
+    /// The model that is proposed. `None` if there is none for all.
+    pub(super) model: Option<&'static str>,
+}
+
+const OPENAI: Vendor = Vendor {
+    name: "openai",
+    kind: "openai-responses",
+    variable: "OPENAI_API_KEY",
+    model: Some("gpt-6.1-sol"),
+};
+const ANTHROPIC: Vendor = Vendor {
+    name: "anthropic",
+    kind: "anthropic",
+    variable: "ANTHROPIC_API_KEY",
+    model: Some("claude-sonnet-5-5"),
+};
+const GEMINI: Vendor =
+    Vendor { name: "gemini", kind: "gemini", variable: "GEMINI_API_KEY", model: Some("gemini-3.8-flash") };
+const COMPATIBLE: Vendor = Vendor { name: "local", kind: "openai", variable: "LOCAL_API_KEY", model: None };
+const SCRIPTED: Vendor = Vendor { name: "demo", kind: "scripted", variable: "", model: Some("scripted") };
+
+impl ProviderChoice {
+    pub(super) fn vendor(self) -> &'static Vendor {
+        match self {
+            ProviderChoice::Openai => &OPENAI,
+            ProviderChoice::Anthropic => &ANTHROPIC,
+            ProviderChoice::Gemini => &GEMINI,
+            ProviderChoice::Compatible => &COMPATIBLE,
+            ProviderChoice::Script => &SCRIPTED,
+        }
+    }
+}
+
+/// The place of the API key.
+#[derive(Debug, PartialEq)]
+pub(super) enum KeyPlace {
+    /// The server asks for none.
+    None,
+    /// This environment variable, which is set.
+    Variable(&'static str),
+    /// This environment variable, which is not set yet.
+    Missing(&'static str),
+    /// A file beside the configuration.
+    File { name: String, key: String },
+}
+
+/// Everything that the configuration says about its provider.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) vendor: &'static Vendor,
+    pub(super) key: KeyPlace,
+    pub(super) base_url: Option<String>,
+    /// The model by the provider's name for it.
+    pub(super) model_name: String,
+}
+
+impl Setup {
+    /// Takes the options, and asks for the rest.
+    pub(super) async fn choose(
+        args: &InitArgs,
+        answers: &mut Answers,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Setup, Failure> {
+        let choice = match args.provider {
+            Some(choice) => choice,
+            None => ask_provider(answers).await?,
+        };
+        let vendor = choice.vendor();
+        if choice == ProviderChoice::Script && args.base_url.is_some() {
+            return Err(Failure::Usage("--base-url is for a provider, and a script has none".to_owned()));
+        }
+        let base_url = match (&args.base_url, choice) {
+            (Some(url), _) => Some(url.clone()),
+            (None, ProviderChoice::Compatible) => {
+                Some(answers.ask("Address of the server", Some("http://127.0.0.1:8000/v1")).await?)
+            }
+            (None, _) => None,
+        };
+        let key = match choice {
+            ProviderChoice::Script => KeyPlace::None,
+            _ => ask_key(vendor, choice == ProviderChoice::Compatible, args, answers, variable).await?,
+        };
+        let model_name = match (&args.model, choice) {
+            (Some(model), _) => model.clone(),
+            (None, ProviderChoice::Script) => "scripted".to_owned(),
+            (None, _) => answers.ask("Model", vendor.model).await?,
+        };
+        Ok(Setup { vendor, key, base_url, model_name })
+    }
+
+    /// The model as `provider/model`.
+    pub(super) fn model(&self) -> String {
+        format!("{}/{}", self.vendor.name, self.model_name)
+    }
+
+    /// The name of the script's file. `None` for a provider that is none.
+    pub(super) fn script(&self) -> Option<&'static str> {
+        (self.vendor.kind == "scripted").then_some("agentloop-script.toml")
+    }
+
+    /// The files beside the configuration: name and content.
+    pub(super) fn files(&self) -> Vec<(&str, String)> {
+        let key = match &self.key {
+            KeyPlace::File { name, key } => Some((name.as_str(), format!("{key}\n"))),
+            _ => None,
+        };
+        key.into_iter().chain(self.script().map(|name| (name, SCRIPT.to_owned()))).collect()
+    }
+}
+
+async fn ask_provider(answers: &mut Answers) -> Result<ProviderChoice, Failure> {
+    let all = [
+        (ProviderChoice::Openai, "OpenAI"),
+        (ProviderChoice::Anthropic, "Anthropic"),
+        (ProviderChoice::Gemini, "Google Gemini"),
+        (ProviderChoice::Compatible, "another server with Chat Completions (vLLM, Ollama, OpenRouter, ...)"),
+        (ProviderChoice::Script, "a script in place of a model: no key, no network"),
+    ];
+    eprintln!("Which provider of models?");
+    for (number, (_, title)) in (1..).zip(&all) {
+        eprintln!("  {number}  {title}");
+    }
+    loop {
+        let answer = answers.ask("Number", None).await?;
+        let number = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        match number.and_then(|index| all.get(index)) {
+            Some((choice, _)) => return Ok(*choice),
+            None => eprintln!("expected a number from 1 to {}", all.len()),
+        }
+    }
+}
+
+async fn ask_key(
+    vendor: &'static Vendor,
+    optional: bool,
+    args: &InitArgs,
+    answers: &mut Answers,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<KeyPlace, Failure> {
+    if variable(vendor.variable).is_some_and(|key| !key.trim().is_empty()) {
+        eprintln!("The key is in {}.", vendor.variable);
+        return Ok(KeyPlace::Variable(vendor.variable));
+    }
+    // Whoever gives everything as options is asked nothing.
+    let asks_nothing = args.provider.is_some() && args.model.is_some();
+    let key = if asks_nothing {
+        String::new()
+    } else {
+        let without = if optional { "the server needs none" } else { "it will be in the environment" };
+        answers.ask_secret(&format!("API key (not shown; empty if {without})")).await?
+    };
+    Ok(match (key, optional) {
+        (key, _) if !key.is_empty() => KeyPlace::File { name: format!("{}.key", vendor.name), key },
+        (_, true) => KeyPlace::None,
+        (_, false) => KeyPlace::Missing(vendor.variable),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn args(provider: Option<ProviderChoice>, model: Option<&str>) -> InitArgs {
+        InitArgs {
+            config: PathBuf::from("agentloop.toml"),
+            provider,
+            model: model.map(str::to_owned),
+            base_url: None,
+            no_call: true,
+        }
+    }
+
+    async fn chosen(args: &InitArgs, lines: &[&str], variables: &[&str]) -> Setup {
+        let mut answers = Answers::Given(lines.iter().map(|line| (*line).to_owned()).collect());
+        let set = |name: &str| variables.contains(&name).then(|| "secret".to_owned());
+        let setup = Setup::choose(args, &mut answers, &set).await.expect("everything is answered");
+        let Answers::Given(left) = answers else { unreachable!("it was given") };
+        assert!(left.is_empty(), "not asked: {left:?}");
+        setup
+    }
+
+    #[tokio::test]
+    async fn each_question_is_asked_once_and_options_are_not_asked() {
+        let asked = chosen(&args(None, None), &["9", "x", "", "2", "k-1", ""], &[]).await;
+        assert_eq!(asked.model(), "anthropic/claude-sonnet-5-5");
+        assert_eq!(asked.key, KeyPlace::File { name: "anthropic.key".to_owned(), key: "k-1".to_owned() });
+        assert_eq!(asked.files(), [("anthropic.key", "k-1\n".to_owned())]);
+
+        let in_variable = chosen(&args(None, None), &["1", "gpt-9"], &["OPENAI_API_KEY"]).await;
+        assert_eq!(in_variable.model(), "openai/gpt-9");
+        assert_eq!(in_variable.key, KeyPlace::Variable("OPENAI_API_KEY"));
+
+        let options = chosen(&args(Some(ProviderChoice::Gemini), Some("g")), &[], &[]).await;
+        assert_eq!(options.key, KeyPlace::Missing("GEMINI_API_KEY"));
+
+        let local = chosen(&args(Some(ProviderChoice::Compatible), None), &["", "", "qwen3"], &[]).await;
+        assert_eq!(local.base_url.as_deref(), Some("http://127.0.0.1:8000/v1"));
+        assert_eq!(local.key, KeyPlace::None);
+        assert_eq!(local.model(), "local/qwen3");
+
+        let script = chosen(&args(Some(ProviderChoice::Script), None), &[], &[]).await;
+        assert_eq!(script.files()[0].0, "agentloop-script.toml");
+    }
+}

@@ -1,0 +1,100 @@
+//! The configuration of a server that may run or not: for commands that check it or try it.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use agentloop_server::{
+    app::Server,
+    config::{Config, StoreLocation},
+};
+
+use super::{EmbeddedServer, failed, from_here};
+use crate::{
+    database::{self, DefaultPlace},
+    exit::Failure,
+};
+
+/// A configuration that was read and checked.
+pub(crate) struct ConfiguredServer(Config);
+
+/// The place of the configured database.
+#[derive(Debug)]
+pub(crate) enum DatabasePlace {
+    /// In memory: it ends with the process.
+    Memory,
+    /// The file that the configuration names.
+    Configured(PathBuf),
+    /// The file that `agentloop serve` chooses, because none is configured.
+    Chosen(DefaultPlace),
+}
+
+impl ConfiguredServer {
+    /// Reads the file, if there is one, and the environment of this process.
+    ///
+    /// # Errors
+    /// All problems of the configuration, each on a line.
+    pub(crate) fn load(file: Option<&Path>) -> Result<ConfiguredServer, Failure> {
+        Config::load(file).map(ConfiguredServer).map_err(failed)
+    }
+
+    /// The address that the server listens on.
+    pub(crate) fn listen(&self) -> SocketAddr {
+        self.0.server.listen
+    }
+
+    /// The URL of the server as seen from this machine.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", from_here(self.0.server.listen))
+    }
+
+    /// The place of the database.
+    ///
+    /// # Errors
+    /// When no place is configured and the user has no home folder.
+    pub(crate) fn database(&self) -> Result<DatabasePlace, String> {
+        match &self.0.store.location {
+            StoreLocation::Memory => Ok(DatabasePlace::Memory),
+            StoreLocation::File(path) if self.0.store.is_set => Ok(DatabasePlace::Configured(path.clone())),
+            StoreLocation::File(_) => database::default_place().map(DatabasePlace::Chosen),
+        }
+    }
+
+    /// True if there is a provider of models.
+    pub(crate) fn has_providers(&self) -> bool {
+        !self.0.providers.is_empty()
+    }
+
+    /// The agents by their model. Agents that name no model are under the empty text.
+    pub(crate) fn agents_by_model(&self) -> BTreeMap<String, Vec<String>> {
+        let mut by_model: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (name, agent) in &self.0.agents {
+            by_model.entry(agent.model.clone()).or_default().push(name.clone());
+        }
+        by_model
+    }
+
+    /// Starts a server with these providers and agents on a free loopback port. It keeps nothing: its database is in
+    /// memory, and it records no calls. Its agents need no tool host.
+    ///
+    /// # Errors
+    /// When it cannot start.
+    pub(crate) async fn start_trial(&self) -> Result<EmbeddedServer, Failure> {
+        let mut config = self.0.clone();
+        config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        config.store.location = StoreLocation::Memory;
+        config.metrics.listen = None;
+        config.telemetry.otlp_endpoint = None;
+        for provider in config.providers.values_mut() {
+            provider.record = None;
+        }
+        for agent in config.agents.values_mut() {
+            agent.planner = None;
+            agent.hooks.clear();
+            agent.context_sources.clear();
+        }
+        Ok(EmbeddedServer(Box::pin(Server::start(config)).await.map_err(failed)?))
+    }
+}

@@ -1,0 +1,187 @@
+//! `agentloop init` and `agentloop doctor`: from an empty folder to a server that answers.
+
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path, process::Stdio};
+
+use agentloop_client_testing::timeout::soon;
+use serde_json::Value;
+use tokio::{io::AsyncWriteExt as _, process::Command};
+
+use crate::{process::Running, pty::Pty};
+
+const VARIABLES: [&str; 8] = [
+    "AGENTLOOP_CONFIG",
+    "AGENTLOOP_STORE_PATH",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "LOCAL_API_KEY",
+    "OPENAI_API_KEY",
+    "XDG_DATA_HOME",
+];
+
+/// The command in this folder, which is also the user's home.
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agentloop"));
+    command.args(args).current_dir(folder).env("HOME", folder).kill_on_drop(true);
+    command.env("AGENTLOOP_SERVER_LISTEN", free_address()).env_remove("AGENTLOOP_SERVER");
+    for name in VARIABLES {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn free_address() -> String {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
+    free.local_addr().expect("a bound socket has an address").to_string()
+}
+
+/// Runs the command with this input. Returns exit code, standard output and standard error.
+async fn ended(mut command: Command, input: &str) -> (i32, String, String) {
+    let mut child = command.spawn().expect("the command was built");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    // The command may end without reading all of it.
+    let _ = stdin.write_all(input.as_bytes()).await;
+    drop(stdin);
+    let output = soon(child.wait_with_output()).await.expect("it ran");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code().expect("no signal ended it"), text(output.stdout), text(output.stderr))
+}
+
+/// The checks of `agentloop doctor --json`: name, result and the whole line.
+async fn checks(mut command: Command) -> (i32, Vec<(String, String, Value)>) {
+    command.arg("--json");
+    let (code, out, err) = ended(command, "").await;
+    let checks = out.lines().map(|line| {
+        let check: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("JSON: {line}\n{err}"));
+        let text = |key: &str| check[key].as_str().expect("a text").to_owned();
+        (text("check"), text("result"), check.clone())
+    });
+    (code, checks.collect())
+}
+
+#[track_caller]
+fn find<'a>(checks: &'a [(String, String, Value)], name: &str) -> (&'a str, String) {
+    let (_, result, line) = checks.iter().find(|(check, ..)| check == name).expect("the check is made");
+    (result, line.to_string())
+}
+
+#[tokio::test]
+async fn a_script_answers_and_the_server_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (code, out, err) = ended(command(folder.path(), &["init", "--provider", "script"]), "").await;
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("demo/scripted answers"), "{out}");
+    assert!(out.contains("agentloop serve --config agentloop.toml"), "{out}");
+
+    let doctor = ["doctor", "--config", "agentloop.toml"];
+    let (code, before) = checks(command(folder.path(), &doctor)).await;
+    assert_eq!(code, 0, "{before:?}");
+    assert_eq!(find(&before, "models").0, "ok");
+    assert_eq!(find(&before, "database").0, "ok");
+    assert!(find(&before, "database").1.contains("will be created"), "{before:?}");
+    assert!(find(&before, "server").1.contains("does not run"), "{before:?}");
+    assert!(["disk", "clock"].iter().all(|name| find(&before, name).0 == "ok"), "{before:?}");
+
+    // The same address for both, as a configuration would have it.
+    let listen = free_address();
+    let mut serve = command(folder.path(), &["serve", "--config", "agentloop.toml"]);
+    serve.env("AGENTLOOP_SERVER_LISTEN", &listen).stdin(Stdio::null());
+    let server = Running::start_and_wait_for(serve, "listens on").await;
+    let mut doctor = command(folder.path(), &doctor);
+    doctor.env("AGENTLOOP_SERVER_LISTEN", &listen);
+    let (code, during) = checks(doctor).await;
+    assert_eq!(code, 0, "{during:?}");
+    assert!(find(&during, "server").1.contains("is ready"), "{during:?}");
+    assert_eq!(find(&during, "hosts").0, "warning", "no tool host is connected");
+    assert!(find(&during, "database").1.contains("agentloop/agentloop.db"), "{during:?}");
+    server.signal("TERM").await;
+    server.gone().await;
+}
+
+#[tokio::test]
+async fn an_existing_configuration_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("agentloop.toml");
+    fs::write(&file, "# mine").expect("written");
+    let (code, _, err) = ended(command(folder.path(), &["init", "--provider", "script"]), "").await;
+    assert_eq!(code, 2);
+    assert!(err.contains("agentloop.toml exists"), "{err}");
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), "# mine");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing else was made");
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_be_reached_is_told_with_advice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let answers = "4\nhttp://127.0.0.1:1/v1\n\nqwen3\n";
+    let (code, out, err) = ended(command(folder.path(), &["init"]), answers).await;
+    assert_eq!(code, 1, "{out}{err}");
+    assert!(out.contains("wrote agentloop.toml"), "{out}");
+    assert!(out.contains("local/qwen3 did not answer: model_connection"), "{out}");
+    assert!(out.contains("→ check the network"), "{out}");
+
+    let (code, checks) = checks(command(folder.path(), &["doctor", "--config", "agentloop.toml"])).await;
+    assert_eq!(code, 1);
+    assert_eq!(find(&checks, "models").0, "failed");
+
+    let (code, _, err) = ended(command(folder.path(), &["init", "--config", "other.toml"]), "1\n").await;
+    assert_eq!(code, 2);
+    assert!(err.contains("the input ended"), "{err}");
+    assert!(!folder.path().join("other.toml").exists());
+}
+
+#[tokio::test]
+async fn each_fault_has_its_advice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let doctor = |args: &[&str]| command(folder.path(), &[&["doctor"], args].concat());
+
+    let (code, found) = checks(doctor(&[])).await;
+    assert_eq!((code, find(&found, "models").0), (1, "failed"), "{found:?}");
+    assert!(find(&found, "models").1.contains("agentloop init"), "{found:?}");
+
+    fs::write(folder.path().join("bad.toml"), "[server]\nlissten = 1\n").expect("written");
+    let (code, found) = checks(doctor(&["--config", "bad.toml"])).await;
+    assert_eq!((code, found.len()), (1, 1), "{found:?}");
+    assert!(find(&found, "configuration").1.contains("lissten"), "{found:?}");
+
+    // Something else has the port, and the database is in the way of itself.
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut taken = doctor(&["--no-call"]);
+    taken.env("AGENTLOOP_SERVER_LISTEN", other.local_addr().expect("bound").to_string());
+    taken.env("AGENTLOOP_STORE_PATH", folder.path());
+    let (code, found) = checks(taken).await;
+    assert_eq!((code, find(&found, "server").0), (1, "failed"), "{found:?}");
+    assert!(find(&found, "database").1.contains("is no file"), "{found:?}");
+    assert_eq!(find(&found, "models").0, "warning");
+
+    let open = folder.path().join("open.db");
+    fs::write(&open, "").expect("written");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).expect("mine");
+    let mut readable = doctor(&["--no-call"]);
+    readable.env("AGENTLOOP_STORE_PATH", &open);
+    let (_, found) = checks(readable).await;
+    assert!(find(&found, "database").1.contains("chmod"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_key_is_typed_unseen_and_kept_private() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let variables = VARIABLES.map(|name| (name, ""));
+    let init = ["init", "--no-call"];
+    let mut terminal = Pty::start_local(&init, folder.path(), &variables);
+    terminal.sees("Number:").await;
+    terminal.types("2\r");
+    terminal.sees("API key").await;
+    terminal.types("sk-secret\r");
+    terminal.sees("Model [claude-sonnet-5-5]:").await;
+    terminal.types("\r");
+    let (code, screen) = terminal.ends().await;
+    assert_eq!(code, 0, "{screen}");
+    assert!(!screen.contains("sk-secret"), "{screen}");
+    let key = folder.path().join("anthropic.key");
+    assert_eq!(fs::read_to_string(&key).expect("it is there"), "sk-secret\n");
+    assert_eq!(fs::metadata(&key).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let config = fs::read_to_string(folder.path().join("agentloop.toml")).expect("it is there");
+    assert!(config.contains("api_key_file = \"anthropic.key\""), "{config}");
+}
