@@ -2183,10 +2183,11 @@ func (x *InstructionPlanned) GetStepRequestId() string {
 	return ""
 }
 
-// A context source's text entered the session.
+// A text that no user wrote entered the session: of a context source, or the note after an answer that was cut off,
+// which begins with `[The answer above was cut off`.
 type ContextAdded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the source.
+	// Name of the source; `cut_off` for the note.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	// Number of the entry in the session.
 	EntryNo uint64 `protobuf:"varint,2,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`

@@ -257,6 +257,8 @@ const (
 	FinishReason_FINISH_REASON_REFUSAL FinishReason = 5
 	// Any other reason.
 	FinishReason_FINISH_REASON_OTHER FinishReason = 6
+	// The answer was cut off by an abort, an interrupt, a disconnect or a limit on duration. Its text so far was kept.
+	FinishReason_FINISH_REASON_CUT_OFF FinishReason = 7
 )
 
 // Enum value maps for FinishReason.
@@ -269,6 +271,7 @@ var (
 		4: "FINISH_REASON_CONTENT_FILTER",
 		5: "FINISH_REASON_REFUSAL",
 		6: "FINISH_REASON_OTHER",
+		7: "FINISH_REASON_CUT_OFF",
 	}
 	FinishReason_value = map[string]int32{
 		"FINISH_REASON_UNSPECIFIED":    0,
@@ -278,6 +281,7 @@ var (
 		"FINISH_REASON_CONTENT_FILTER": 4,
 		"FINISH_REASON_REFUSAL":        5,
 		"FINISH_REASON_OTHER":          6,
+		"FINISH_REASON_CUT_OFF":        7,
 	}
 )
 
@@ -4915,7 +4919,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x18TOOL_CALL_STATE_ACCEPTED\x10\x04\x12\x1c\n" +
 	"\x18TOOL_CALL_STATE_IN_DOUBT\x10\x05\x12\x1b\n" +
 	"\x17TOOL_CALL_STATE_SETTLED\x10\x06\x12\"\n" +
-	"\x1eTOOL_CALL_STATE_AWAITING_INPUT\x10\a*\xd3\x01\n" +
+	"\x1eTOOL_CALL_STATE_AWAITING_INPUT\x10\a*\xee\x01\n" +
 	"\fFinishReason\x12\x1d\n" +
 	"\x19FINISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FINISH_REASON_STOP\x10\x01\x12\x1c\n" +
@@ -4923,7 +4927,8 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x14FINISH_REASON_LENGTH\x10\x03\x12 \n" +
 	"\x1cFINISH_REASON_CONTENT_FILTER\x10\x04\x12\x19\n" +
 	"\x15FINISH_REASON_REFUSAL\x10\x05\x12\x17\n" +
-	"\x13FINISH_REASON_OTHER\x10\x06*\xc9\x02\n" +
+	"\x13FINISH_REASON_OTHER\x10\x06\x12\x19\n" +
+	"\x15FINISH_REASON_CUT_OFF\x10\a*\xc9\x02\n" +
 	"\tRunStatus\x12\x1a\n" +
 	"\x16RUN_STATUS_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11RUN_STATUS_QUEUED\x10\x01\x12\x18\n" +

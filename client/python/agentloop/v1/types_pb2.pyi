@@ -52,6 +52,7 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_CONTENT_FILTER: _ClassVar[FinishReason]
     FINISH_REASON_REFUSAL: _ClassVar[FinishReason]
     FINISH_REASON_OTHER: _ClassVar[FinishReason]
+    FINISH_REASON_CUT_OFF: _ClassVar[FinishReason]
 
 class RunStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -195,6 +196,7 @@ FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_CONTENT_FILTER: FinishReason
 FINISH_REASON_REFUSAL: FinishReason
 FINISH_REASON_OTHER: FinishReason
+FINISH_REASON_CUT_OFF: FinishReason
 RUN_STATUS_UNSPECIFIED: RunStatus
 RUN_STATUS_QUEUED: RunStatus
 RUN_STATUS_PREPARING: RunStatus

@@ -436,9 +436,12 @@ export interface InstructionPlanned {
   stepRequestId: string;
 }
 
-/** A context source's text entered the session. */
+/**
+ * A text that no user wrote entered the session: of a context source, or the note after an answer that was cut off,
+ * which begins with `[The answer above was cut off`.
+ */
 export interface ContextAdded {
-  /** Name of the source. */
+  /** Name of the source; `cut_off` for the note. */
   source: string;
   /** Number of the entry in the session. */
   entryNo: bigint;

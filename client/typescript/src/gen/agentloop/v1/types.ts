@@ -90,6 +90,8 @@ export enum FinishReason {
   REFUSAL = 5,
   /** OTHER - Any other reason. */
   OTHER = 6,
+  /** CUT_OFF - The answer was cut off by an abort, an interrupt, a disconnect or a limit on duration. Its text so far was kept. */
+  CUT_OFF = 7,
 }
 
 /** Status of a run. */
