@@ -21,6 +21,8 @@ async fn words_wait_for_their_turn_and_can_be_taken_back() {
     chat.sees_no("queue: d removes").await;
 
     chat.types("\x03");
+    chat.sees("n: abort, the next one starts").await;
+    chat.types("n");
     chat.sees("You said: first").await;
     chat.sees("You said: third").await;
     chat.sees("ready").await;
@@ -42,7 +44,13 @@ async fn what_waits_outlives_the_chat() {
     again.sees("model running").await;
     again.sees("queued: later").await;
     again.types("\x03");
-    again.sees("You said: later").await;
+    again.sees("t: take them back").await;
+    again.types("t");
+    again.sees("aborted: ").await;
+    again.sees("ready").await;
+    again.sees_no("queued: later").await;
+    again.types("!\r");
+    again.sees("You said: later!").await;
 }
 
 #[tokio::test]

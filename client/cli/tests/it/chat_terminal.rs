@@ -35,7 +35,7 @@ async fn a_paste_of_many_lines_is_not_sent_line_by_line() {
     let mut chat = talk(&server, &[]).await;
     let lines: Vec<String> = (1..=40).map(|n| format!("line {n}.")).collect();
     chat.pastes(&lines.join("\r"));
-    chat.sees("line 40.").await;
+    chat.sees("[pasted text 1: 40 lines, 350 characters]").await;
     chat.sees("a new session: ask something").await;
     chat.types("\r");
     chat.sees("ready").await;

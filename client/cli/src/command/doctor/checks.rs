@@ -23,6 +23,8 @@ use crate::{
 const FREE_LOW: u64 = 1 << 30;
 /// Free bytes below which writes fail soon.
 const FREE_MIN: u64 = 64 << 20;
+/// Time for an answer of the server.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Seconds from 1970 to the beginning of 2026, when this check was written. No right clock shows less.
 const EARLIEST: Duration = Duration::from_secs(1_767_225_600);
 /// Time by which a file may seem to come from the future: coarse clocks of file systems.
@@ -30,7 +32,18 @@ const CLOCK_SLACK: Duration = Duration::from_secs(60);
 
 /// Checks the server, or that its port is free. True if it runs.
 pub(super) async fn server(client: &Client, listen: SocketAddr) -> (Check, bool) {
-    match client.is_ready().await {
+    let Ok(ready) = tokio::time::timeout(ANSWER_MAX, client.is_ready()).await else {
+        let advice = "if it is another program, stop it, or set server.listen to another port";
+        return (
+            Check::failed(
+                "server",
+                format!("something on {listen} takes connections and does not answer"),
+                advice,
+            ),
+            false,
+        );
+    };
+    match ready {
         Ok(true) => (Check::ok("server", format!("runs on {listen} and is ready")), true),
         Ok(false) => {
             let advice = "see its log: it starts, stops, or cannot write its database";

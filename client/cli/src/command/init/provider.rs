@@ -103,6 +103,18 @@ impl Setup {
             (None, ProviderChoice::Script) => "scripted".to_owned(),
             (None, _) => answers.ask("Model", vendor.model).await?,
         };
+        if model_name.is_empty() || model_name.contains(char::is_whitespace) {
+            return Err(Failure::Usage(format!(
+                "expected a model's name without white space, found {model_name:?}"
+            )));
+        }
+        if let Some(url) =
+            base_url.as_ref().filter(|url| !url.starts_with("http://") && !url.starts_with("https://"))
+        {
+            return Err(Failure::Usage(format!(
+                "expected a URL that begins with http:// or https://, found {url:?}"
+            )));
+        }
         Ok(Setup { vendor, key, base_url, model_name })
     }
 
@@ -220,5 +232,17 @@ mod tests {
 
         let script = chosen(&args(Some(ProviderChoice::Script), None), &[], &[]).await;
         assert_eq!(script.files()[0].0, "agentloop-script.toml");
+    }
+
+    #[tokio::test]
+    async fn what_the_server_would_refuse_is_refused_before_anything_is_written() {
+        let bad_model = args(Some(ProviderChoice::Gemini), Some("a b"));
+        let base_url = Some("localhost:8000".to_owned());
+        let bad_url = InitArgs { base_url, ..args(Some(ProviderChoice::Compatible), Some("m")) };
+        for (args, why) in [(bad_model, "white space"), (bad_url, "begins with http")] {
+            let refused = Setup::choose(&args, &mut Answers::Given(Default::default()), &|_| None).await;
+            let message = refused.expect_err("it is wrong").to_string();
+            assert!(message.contains(why), "{message}");
+        }
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn configuration(setup: &Setup, file: &Path) -> String {
          # What the model reads before everything else.\n\
          system_prompt = \"You are a helpful assistant.\"\n\n\
          # Limits of one run.\n\
-         #[agents.default.loop_limits]\n#max_iterations = 20\n#max_run_duration = \"10m\"\n\n\
+         #[agents.default.limits]\n#max_iterations = 20\n#max_run_duration = \"10m\"\n\n\
          # Let the model ask people, by a tool of the server's own.\n\
          #[agents.default.tool_policy]\n#ask_human = true\n\n\
          # The address and port that callers and tool hosts connect to.\n\
@@ -74,20 +74,28 @@ mod tests {
     use super::*;
     use crate::args::ProviderChoice;
 
-    const FILE: &str = "/nowhere/agentloop.toml";
+    /// A folder with the file that a configuration may name.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("agentloop-script.toml"), "").expect("written");
+        folder
+    }
 
     fn setup(choice: ProviderChoice, key: KeyPlace) -> Setup {
         let base_url = (choice == ProviderChoice::Compatible).then(|| "http://127.0.0.1:8000/v1".to_owned());
-        Setup { vendor: choice.vendor(), key, base_url, model_name: "a \"model\".1".to_owned() }
+        Setup { vendor: choice.vendor(), key, base_url, model_name: "a\"model\".1".to_owned() }
     }
 
     /// Each setting must be valid as it is written, and also once its comment sign is removed.
     #[test]
     fn what_is_written_is_valid_with_and_without_comment_signs() {
+        let folder = folder();
+        let file = folder.path().join("agentloop.toml");
+        let name = file.to_str().expect("text");
         let none = || KeyPlace::None;
         for setup in [setup(ProviderChoice::Compatible, none()), setup(ProviderChoice::Script, none())] {
-            let text = configuration(&setup, Path::new(FILE));
-            let config = Config::parse(&text, FILE).unwrap_or_else(|error| panic!("{error:?}\n{text}"));
+            let text = configuration(&setup, &file);
+            let config = Config::parse(&text, name).unwrap_or_else(|error| panic!("{error:?}\n{text}"));
             assert_eq!(config.agents["default"].model, setup.model());
             let uncommented: String = text
                 .lines()
@@ -97,7 +105,7 @@ mod tests {
                 .map(|line| format!("{line}\n"))
                 .collect();
             let config =
-                Config::parse(&uncommented, FILE).unwrap_or_else(|error| panic!("{error:?}\n{uncommented}"));
+                Config::parse(&uncommented, name).unwrap_or_else(|error| panic!("{error:?}\n{uncommented}"));
             assert_eq!(config.agents["default"].limits.max_iterations, 20);
             assert!(config.agents["default"].tool_policy.ask_human);
         }
@@ -106,11 +114,11 @@ mod tests {
     #[test]
     fn a_key_stands_in_no_configuration() {
         let file = KeyPlace::File { name: "openai.key".to_owned(), key: "sk-secret".to_owned() };
-        let text = configuration(&setup(ProviderChoice::Openai, file), Path::new(FILE));
+        let text = configuration(&setup(ProviderChoice::Openai, file), Path::new("agentloop.toml"));
         assert!(text.contains("api_key_file = \"openai.key\"") && !text.contains("sk-secret"), "{text}");
         let text = configuration(
             &setup(ProviderChoice::Gemini, KeyPlace::Missing("GEMINI_API_KEY")),
-            Path::new(FILE),
+            Path::new("agentloop.toml"),
         );
         assert!(text.contains("api_key_env = \"GEMINI_API_KEY\""), "{text}");
     }
