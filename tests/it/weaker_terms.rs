@@ -8,6 +8,7 @@ use agentloop_tests::raw_host::{RawHost, declared, hello, result_of};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::json;
+use sqlx::{ConnectOptions as _, Connection as _};
 use tonic::{Code, Status};
 use wire::connect_request::Frame;
 use wire::connect_response::Frame as ServerFrame;
@@ -114,6 +115,30 @@ async fn a_weaker_declaration_is_accepted_by_an_operator() {
     assert!(forget(&server, "pay").await.expect("nobody serves it"));
     let (_other, verdict) = join(&server, "other", weak()).await;
     assert!(verdict.accepted, "nothing is known of the name: {verdict:?}");
+}
+
+/// The terms of a tool are unreadable after a restart: a name that nobody knows must not be free for all.
+#[tokio::test]
+async fn a_name_whose_terms_are_damaged_has_the_strictest() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let (real, _) = join(&server, "real", strong()).await;
+    real.close().await.expect("it leaves");
+    server.stop().await;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.database());
+    let mut shell = options.connect().await.expect("a database");
+    let sql = "UPDATE tools SET declaration = replace(declaration, 'unsafe', 'read_only') WHERE name = 'pay'";
+    let changed = sqlx::query(sql).execute(&mut shell).await.expect("changed");
+    assert_eq!(changed.rows_affected(), 1);
+    shell.close().await.expect("closed");
+    server.restart().await;
+
+    let (_other, verdict) = join(&server, "other", weak()).await;
+    assert_eq!(verdict.refusal(), CapabilityRefusal::Weaker, "{verdict:?}");
+    let (_real, verdict) = join(&server, "real", strong()).await;
+    assert!(verdict.accepted, "{verdict:?}");
+    let tool = tool(&server, "pay").await;
+    assert_eq!(tool.declaration.expect("it is known").effect(), EffectClass::Unsafe);
 }
 
 #[tokio::test]

@@ -45,14 +45,16 @@ pub(super) async fn remembered_tools(
     now: Timestamp,
     own: OwnTools,
 ) -> Result<Arc<RemoteTools>, StoreError> {
-    let rows = store.tools().await?;
-    let remembered = rows.into_iter().map(|(tenant, row)| RememberedTool {
+    let stored = store.tools().await?;
+    let remembered = stored.tools.into_iter().map(|(tenant, row)| RememberedTool {
         tenant,
         declaration: row.declaration,
         last_seen: row.last_seen,
         terms: row.terms,
     });
-    Ok(RemoteTools::with_own(options, now, own, remembered.collect()))
+    let tools = RemoteTools::with_own(options, now, own, remembered.collect());
+    tools.lose_terms(stored.damaged);
+    Ok(tools)
 }
 
 /// The task that saves newly declared tools to the store.

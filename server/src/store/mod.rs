@@ -35,7 +35,7 @@ pub use self::queue::{Interrupted, QueueStore};
 pub use self::request::{RequestRow, RequestStore, RuleRow};
 pub use self::search::{SearchFilter, SearchHit, SearchStore};
 pub use self::session::{EntryRow, EntryStretch, ListedEntries, ListedEntry, SessionRow, SessionStore};
-pub use self::tools::{ToolRow, ToolStore};
+pub use self::tools::{StoredTools, ToolRow, ToolStore};
 
 /// A refusal or failure of the store. Nothing was written, except that after [`StoreError::Unavailable`] nobody knows.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -1,5 +1,7 @@
 //! The port for tools that hosts have declared.
 
+use std::collections::BTreeSet;
+
 use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::{ToolDeclaration, ToolTerms};
@@ -18,6 +20,16 @@ pub struct ToolRow {
     pub terms: Option<ToolTerms>,
 }
 
+/// The stored declarations of all tenants.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoredTools {
+    /// Declarations that are as they were written.
+    pub tools: Vec<(TenantId, ToolRow)>,
+    /// Names of tools whose declaration is damaged. Nobody knows their terms any more. Not with their tenants, because
+    /// the tenant may be the part that changed.
+    pub damaged: BTreeSet<String>,
+}
+
 /// Declarations of tools, kept across restarts.
 #[async_trait]
 pub trait ToolStore: Send + Sync + 'static {
@@ -28,6 +40,6 @@ pub trait ToolStore: Send + Sync + 'static {
     /// Forgets a tool. `false` if there was none of this name.
     async fn forget_tool(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError>;
 
-    /// Every stored declaration, of every tenant. A damaged one is left out, and the log names it.
-    async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError>;
+    /// Every stored declaration, of every tenant. The log names those that are damaged, too.
+    async fn tools(&self) -> Result<StoredTools, StoreError>;
 }

@@ -10,7 +10,7 @@ use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
     Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
     QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
-    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, ToolRow, ToolStore,
+    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore,
 };
 use async_trait::async_trait;
 
@@ -263,7 +263,7 @@ impl<I: Intercept> ToolStore for Intercepted<I> {
         self.intercept.write(self.inner.forget_tool(tenant, name)).await
     }
 
-    async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
+    async fn tools(&self) -> Result<StoredTools, StoreError> {
         self.intercept.read("tools", self.inner.tools()).await
     }
 }

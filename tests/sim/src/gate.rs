@@ -15,7 +15,7 @@ use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{
     Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
     QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
-    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, ToolRow, ToolStore,
+    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore,
 };
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, oneshot};
@@ -441,7 +441,7 @@ impl ToolStore for Gate {
         self.read(self.0.store.forget_tool(tenant, name)).await
     }
 
-    async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
+    async fn tools(&self) -> Result<StoredTools, StoreError> {
         self.read(self.0.store.tools()).await
     }
 }

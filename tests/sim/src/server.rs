@@ -38,7 +38,7 @@ impl Server {
         world.processes.fetch_add(1, Ordering::Relaxed);
         world.trace.line("server", &format!("{number} starts"));
         let rows = store.tools().await.expect("the truth does not fail");
-        let remembered = rows.into_iter().map(|(tenant, row)| RememberedTool {
+        let remembered = rows.tools.into_iter().map(|(tenant, row)| RememberedTool {
             tenant,
             declaration: row.declaration,
             last_seen: world.clock.now(),

@@ -7,7 +7,9 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::tool::{EffectClass, ToolDeclaration, ToolTerms};
 
 use super::fixture::*;
-use crate::store::{PageRequest, RequestFilter, RunFilter, Store, StoreError, TimeRange, ToolRow};
+use crate::store::{
+    PageRequest, RequestFilter, RunFilter, Store, StoreError, StoredTools, TimeRange, ToolRow,
+};
 
 fn first(size: u32) -> PageRequest {
     PageRequest { size, after: None }
@@ -182,11 +184,11 @@ pub async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
     };
     let other = TenantId::parse("other").unwrap();
     store.save_tools(&tenant(), &[]).await.unwrap();
-    assert_eq!(store.tools().await.unwrap(), []);
+    assert_eq!(store.tools().await.unwrap(), StoredTools::default());
     store.save_tools(&tenant(), &[tool("b", "old", 1), tool("a", "\"a\" \u{0}", 1)]).await.unwrap();
     store.save_tools(&other, &[tool("b", "theirs", 1)]).await.unwrap();
     store.save_tools(&tenant(), &[tool("b", "new", 2)]).await.unwrap();
-    let mut found = store.tools().await.unwrap();
+    let mut found = store.tools().await.unwrap().tools;
     found.sort_by(|a, b| (&a.0, &a.1.declaration.name).cmp(&(&b.0, &b.1.declaration.name)));
     assert_eq!(
         found,
@@ -201,7 +203,7 @@ pub async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
     store.save_tools(&tenant(), std::slice::from_ref(&accepted)).await.unwrap();
     assert!(store.forget_tool(&tenant(), "b").await.unwrap());
     assert!(!store.forget_tool(&tenant(), "b").await.unwrap(), "it is forgotten already");
-    let mut found = store.tools().await.unwrap();
+    let mut found = store.tools().await.unwrap().tools;
     found.sort_by(|a, b| (&a.0, &a.1.declaration.name).cmp(&(&b.0, &b.1.declaration.name)));
     assert_eq!(found, [(tenant(), accepted), (other, tool("b", "theirs", 1))]);
 }

@@ -48,7 +48,7 @@ use crate::store::{
     Append, Claimed, EntryRow, EntryStretch, Interrupted, Job, JobId, JobStore, JournalStore, ListedEntries,
     ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
     RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError,
-    Stretch, StretchMax, ToolRow, ToolStore,
+    StoredTools, Stretch, StretchMax, ToolRow, ToolStore,
 };
 
 /// Options of an opened store.
@@ -576,7 +576,7 @@ impl ToolStore for SqliteStore {
         }
     }
 
-    async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
+    async fn tools(&self) -> Result<StoredTools, StoreError> {
         read::tools(&self.readers).await
     }
 }

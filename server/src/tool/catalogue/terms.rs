@@ -4,7 +4,7 @@
 //! the time for which an unserved tool is offered, and restarts. A weaker declaration has a lower effect class, or does
 //! not ask for the approval that the terms ask for. It is refused until an operator accepts it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agentloop_core::host::ConnectionId;
@@ -66,6 +66,8 @@ pub enum TermsError {
 pub(in crate::tool) struct TermsBook {
     options: TermsOptions,
     by_tenant: BTreeMap<TenantId, BTreeMap<String, KnownTerms>>,
+    /// Names whose terms were lost, for tenants that know no others.
+    lost: BTreeSet<String>,
     /// Weaker declarations that were refused since the start.
     refused_count: u64,
 }
@@ -89,7 +91,12 @@ pub(in crate::tool) struct Declarer {
 
 impl TermsBook {
     pub(in crate::tool) fn new(options: TermsOptions) -> Self {
-        Self { options, by_tenant: BTreeMap::new(), refused_count: 0 }
+        Self { options, by_tenant: BTreeMap::new(), lost: BTreeSet::new(), refused_count: 0 }
+    }
+
+    /// Notes names whose terms were lost. They are the strictest ones for every tenant that knows no others.
+    pub(in crate::tool) fn lose(&mut self, names: BTreeSet<String>) {
+        self.lost.extend(names);
     }
 
     /// Notes the terms of an admitted declaration.
@@ -102,7 +109,7 @@ impl TermsBook {
                 known.terms = terms;
             }
             None => {
-                names.insert(name.to_owned(), KnownTerms { terms, accepted: false, refused: Vec::new() });
+                names.insert(name.to_owned(), KnownTerms::new(terms));
             }
         }
     }
@@ -131,6 +138,9 @@ impl TermsBook {
             );
             return Err(RefusalKind::Weaker
                 .because(format!("{part}, and the server's configuration sets the terms of {name:?}")));
+        }
+        if self.lost.contains(name) {
+            names.entry(name.clone()).or_insert_with(|| KnownTerms::strictest(name));
         }
         let Some(known) = names.get_mut(name) else {
             return if names.len() < TOOL_TERMS_PER_TENANT_MAX {
@@ -233,11 +243,25 @@ impl TermsBook {
 
     /// Forgets the terms of a name. `false` if there were none.
     pub(in crate::tool) fn forget(&mut self, tenant: &TenantId, name: &str) -> bool {
-        self.by_tenant.get_mut(tenant).is_some_and(|names| names.remove(name).is_some())
+        let was_lost = self.lost.remove(name);
+        self.by_tenant.get_mut(tenant).is_some_and(|names| names.remove(name).is_some()) || was_lost
     }
 }
 
 impl KnownTerms {
+    fn new(terms: Arc<ToolTerms>) -> Self {
+        Self { terms, accepted: false, refused: Vec::new() }
+    }
+
+    /// Terms than which no declaration is stricter. Their digest is that of none.
+    fn strictest(name: &str) -> Self {
+        Self::new(Arc::new(ToolTerms {
+            effect: EffectClass::Unsafe,
+            requires_approval: true,
+            digest: Digest::of(&[b"lost terms", name.as_bytes()]),
+        }))
+    }
+
     fn refuse(&mut self, tool: &CheckedTool, by: &Declarer, reason: String, now: Timestamp) {
         self.refused.retain(|refused| refused.terms != tool.terms.digest);
         if self.refused.len() >= REFUSED_PER_NAME_MAX {
@@ -390,6 +414,37 @@ mod tests {
         assert!(book.forget(&local(), "pay"));
         assert!(!book.forget(&local(), "pay"));
         declare(&mut book, &tool(EffectClass::ReadOnly, false, "a")).expect("nothing is known of it");
+    }
+
+    #[test]
+    fn lost_terms_are_the_strictest_until_others_are_declared_or_accepted() {
+        let lost = || {
+            let mut book = TermsBook::default();
+            book.lose(BTreeSet::from(["pay".to_owned()]));
+            book
+        };
+        let mut book = lost();
+        for weak in [tool(EffectClass::Unsafe, false, "a"), tool(EffectClass::Keyed, true, "a")] {
+            assert_eq!(kind(declare(&mut book, &weak)), RefusalKind::Weaker);
+        }
+        declare(&mut book, &tool(EffectClass::Unsafe, true, "a")).expect("nothing is stricter");
+        declare(&mut book, &tool(EffectClass::Unsafe, true, "b")).expect("its terms are known again");
+
+        let mut book = lost();
+        let weak = tool(EffectClass::ReadOnly, false, "a");
+        declare(&mut book, &weak).expect_err("nobody knows what it was");
+        let refused = book.refused(&local(), "pay", "").expect("one was refused").expect("not accepted");
+        let terms = Arc::new(refused.declaration.terms());
+        book.accept(&local(), "pay", terms);
+        declare(&mut book, &weak).expect("it was accepted");
+
+        let mut book = lost();
+        assert!(book.forget(&local(), "pay"), "an operator says that they do not matter");
+        declare(&mut book, &weak).expect("it is the first one");
+
+        let mut book = lost();
+        book.admit(&local(), "pay", weak.terms.clone());
+        declare(&mut book, &weak).expect("another row has its terms");
     }
 
     #[test]

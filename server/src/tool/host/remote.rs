@@ -3,7 +3,7 @@
 //! One lock guards the fleet, the catalogue and the send queues. Nothing awaits under it. Frames and news are queued
 //! while it is held, so they leave in the order in which they were decided.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -111,6 +111,13 @@ impl RemoteTools {
             sink: OnceLock::new(),
             extensions,
         })
+    }
+
+    /// Says that the terms of these names were lost. Call it before hosts connect. Unless a name's terms are known all the
+    /// same, they count as the strictest that there are, UNSAFE with approval, until a host declares such or an operator
+    /// accepts weaker ones.
+    pub fn lose_terms(&self, names: BTreeSet<String>) {
+        self.lock().terms.lose(names);
     }
 
     /// The hooks, planners and context sources that hosts offer.

@@ -16,7 +16,7 @@ use agentloop_core::tool::Digest;
 use agentloop_server::store::{
     Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
     QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
-    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, ToolRow, ToolStore,
+    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore,
 };
 use async_trait::async_trait;
 
@@ -259,8 +259,8 @@ impl ToolStore for MemoryStore {
         Ok(self.tables().forget_tool(tenant, name))
     }
 
-    async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
-        Ok(self.tables().tools())
+    async fn tools(&self) -> Result<StoredTools, StoreError> {
+        Ok(StoredTools { tools: self.tables().tools(), ..StoredTools::default() })
     }
 }
 

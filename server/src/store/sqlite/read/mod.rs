@@ -35,37 +35,44 @@ use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use crate::store::page::Cursor;
 use crate::store::sqlite::rows;
-use crate::store::{StoreError, ToolRow, checksum};
+use crate::store::{StoreError, StoredTools, ToolRow, checksum};
 
-/// Every stored declaration of a tool that is not damaged, with its tenant.
-pub(super) async fn tools(db: &SqlitePool) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
+/// Every stored declaration of a tool.
+pub(super) async fn tools(db: &SqlitePool) -> Result<StoredTools, StoreError> {
     let query = sqlx::query("SELECT * FROM tools ORDER BY tenant, name");
-    let found = all(db, query, whole_tool).await.map_err(|error| rows::failure("tools", &error))?;
-    Ok(found.into_iter().flatten().collect())
+    let mut stored = StoredTools::default();
+    for read in all(db, query, whole_tool).await.map_err(|error| rows::failure("tools", &error))? {
+        match read {
+            Ok(tool) => stored.tools.push(tool),
+            Err(names) => stored.damaged.extend(names),
+        }
+    }
+    Ok(stored)
 }
 
-/// A declaration. `None` for a damaged one: a host declares it again when it connects.
-fn whole_tool(row: &SqliteRow) -> Result<Option<(TenantId, ToolRow)>, Error> {
-    let damaged = |why: &dyn std::fmt::Display| {
-        let name: &str = row.try_get("name").unwrap_or_default();
-        tracing::error!(tool = name, %why, "a stored declaration is damaged; the tool is unknown until a host declares it");
-    };
-    let (tenant, tool) = match tool(row) {
-        Ok(tool) => tool,
-        Err(error) => {
-            damaged(&error);
-            return Ok(None);
+/// A declaration. Of a damaged one, the name of its row and that of its content: either may be the one that changed.
+fn whole_tool(row: &SqliteRow) -> Result<Result<(TenantId, ToolRow), Vec<String>>, Error> {
+    let name: String = row.try_get("name").unwrap_or_default();
+    let read = tool(row);
+    let (why, content) = match &read {
+        Ok((tenant, tool)) => {
+            let declaration = row.try_get("declaration")?;
+            let checksum: Option<i64> = row.try_get("checksum")?;
+            let sum = || checksum::of_tool(tenant, tool, declaration);
+            if name == tool.declaration.name && checksum.is_none_or(|checksum| checksum == sum()) {
+                return read.map(Ok);
+            }
+            ("it does not fit its checksum".to_owned(), Some(tool.declaration.name.clone()))
         }
+        Err(error) => (error.to_string(), None),
     };
-    let declaration = row.try_get("declaration")?;
-    let checksum: Option<i64> = row.try_get("checksum")?;
-    if row.try_get::<&str, _>("name")? != tool.declaration.name
-        || checksum.is_some_and(|checksum| checksum != checksum::of_tool(&tenant, &tool, declaration))
-    {
-        damaged(&"it does not fit its checksum");
-        return Ok(None);
-    }
-    Ok(Some((tenant, tool)))
+    tracing::error!(
+        tool = name,
+        why,
+        "a stored declaration is damaged; the tool is unknown until a host declares it, and less than UNSAFE with approval \
+         needs `agentloop tools accept`"
+    );
+    Ok(Err(content.into_iter().chain([name]).collect()))
 }
 
 fn tool(row: &SqliteRow) -> Result<(TenantId, ToolRow), Error> {

@@ -219,7 +219,7 @@ async fn a_changed_rule_is_named_until_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_changed_declaration_of_a_tool_is_left_out() {
+async fn a_changed_declaration_of_a_tool_is_left_out_and_named() {
     let tool = |name: &str| ToolRow {
         declaration: ToolDeclaration {
             name: name.to_owned(),
@@ -238,12 +238,17 @@ async fn a_changed_declaration_of_a_tool_is_left_out() {
         terms: None,
     };
     let changes = [
-        "UPDATE tools SET declaration = json_set(declaration, '$.description', 'Free of charge.') WHERE name = 'pay'",
-        "UPDATE tools SET declaration = 'nonsense' WHERE name = 'pay'",
-        "UPDATE tools SET name = 'pray' WHERE name = 'pay'",
-        "UPDATE tools SET last_seen = 9 WHERE name = 'pay'",
+        (
+            "UPDATE tools SET declaration = json_set(declaration, '$.description', 'Free.') WHERE name = 'pay'",
+            &["pay"][..],
+        ),
+        ("UPDATE tools SET declaration = 'nonsense' WHERE name = 'pay'", &["pay"]),
+        ("UPDATE tools SET terms = 'nonsense' WHERE name = 'pay'", &["pay"]),
+        ("UPDATE tools SET name = 'pray' WHERE name = 'pay'", &["pay", "pray"]),
+        ("UPDATE tools SET tenant = 'lokal' WHERE name = 'pay'", &["pay"]),
+        ("UPDATE tools SET last_seen = 9 WHERE name = 'pay'", &["pay"]),
     ];
-    for change in changes {
+    for (change, damaged) in changes {
         let (store, directory) = fresh().await;
         store.save_tools(&tenant(), &[tool("pay"), tool("look")]).await.unwrap();
         store.close().await;
@@ -251,9 +256,12 @@ async fn a_changed_declaration_of_a_tool_is_left_out() {
         assert_eq!(sqlx::query(change).execute(&mut shell).await.unwrap().rows_affected(), 1);
         sqlx::Connection::close(shell).await.unwrap();
         let store = reopened(&directory).await;
-        assert_eq!(store.tools().await.unwrap(), [(tenant(), tool("look"))], "{change}");
+        let stored = store.tools().await.unwrap();
+        assert_eq!(stored.tools, [(tenant(), tool("look"))], "{change}");
+        assert_eq!(stored.damaged.iter().collect::<Vec<_>>(), damaged, "{change}");
         store.save_tools(&tenant(), &[tool("pay")]).await.unwrap();
-        assert!(store.tools().await.unwrap().contains(&(tenant(), tool("pay"))), "{change}: declared again");
+        let stored = store.tools().await.unwrap();
+        assert!(stored.tools.contains(&(tenant(), tool("pay"))), "{change}: declared again");
     }
 }
 
