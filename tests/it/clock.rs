@@ -17,12 +17,12 @@ use wire::connect_request::Frame;
 use wire::connect_response::Frame as ServerFrame;
 use wire::{EffectClass, RunErrorCode, RunStatus, ToolStatus};
 
-const HOUR: u64 = 60 * 60 * 1_000;
+pub(crate) const HOUR: u64 = 60 * 60 * 1_000;
 
 /// The system's clock, ahead by this many milliseconds. The store reads the system's own clock when it is opened, so a
 /// test sets a clock back by ending its lead.
 #[derive(Clone, Default)]
-struct SetClock(Arc<AtomicU64>);
+pub(crate) struct SetClock(Arc<AtomicU64>);
 
 impl SetClock {
     fn ahead(millis: u64) -> Self {
@@ -31,7 +31,7 @@ impl SetClock {
         clock
     }
 
-    fn set_ahead(&self, millis: u64) {
+    pub(crate) fn set_ahead(&self, millis: u64) {
         self.0.store(millis, Ordering::SeqCst);
     }
 }
@@ -42,7 +42,7 @@ impl Clock for SetClock {
     }
 }
 
-async fn server_by(clock: &SetClock, model: &Model) -> TestServer {
+pub(crate) async fn server_by(clock: &SetClock, model: &Model) -> TestServer {
     let clock = clock.clone();
     TestServer::built(model, "", move |builder| builder.clock(Arc::new(clock.clone()))).await
 }

@@ -13,6 +13,8 @@ use tonic::Code;
 use wire::RunStatus;
 use wire::decision::Decision;
 
+use crate::clock::{HOUR, SetClock, server_by};
+
 async fn session(server: &TestServer, session: &str) -> wire::Session {
     let request = wire::GetSessionRequest { session_id: session.to_owned() };
     soon(server.sessions().get_session(request))
@@ -103,4 +105,75 @@ async fn a_decision_on_a_run_that_waited_says_how_to_go_on() {
     model.says("It costs 1000.");
     let result = server.run(in_session("again", "r-3", "And?")).await;
     assert_eq!(result.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn a_run_that_waits_in_a_damaged_session_is_aborted_and_the_session_deleted() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.says("It costs 1000.");
+    server.run(in_session("s", "r-1", "What does it cost?")).await;
+    model.asks("mail", json!({ "to": "bob" }));
+    let waits = Box::pin(server.run(in_session("s", "r-2", "Tell bob."))).await;
+    assert_eq!(waits.status(), RunStatus::AwaitingHuman);
+    change_a_digit(&mut server, "r-1").await;
+
+    let delete = || wire::DeleteSessionRequest { session_id: "s".to_owned() };
+    let refused = soon(server.sessions().delete_session(delete())).await;
+    assert_refused(refused, Code::FailedPrecondition, "SESSION_BUSY");
+    server.abort("r-2").await;
+    assert_eq!(server.run(in_session("s", "r-2", "Tell bob.")).await.status(), RunStatus::Aborted);
+    let deleted = soon(server.sessions().delete_session(delete())).await.expect("nothing is live in it");
+    assert!(deleted.into_inner().existed);
+    model.says("It costs 1000.");
+    let again = server.run(in_session("s", "r-2", "And now?")).await;
+    assert_eq!(again.status(), RunStatus::Completed, "both ids are free");
+}
+
+#[tokio::test]
+async fn a_session_whose_waiting_run_is_itself_damaged_is_deleted() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "bob" }));
+    let waits = Box::pin(server.run(in_session("s", "r-1", "Tell bob: 1000."))).await;
+    assert_eq!(waits.status(), RunStatus::AwaitingHuman);
+    change_a_digit(&mut server, "r-1").await;
+
+    let abort = wire::AbortRequest {
+        target: Some(wire::abort_request::Target::RunId("r-1".to_owned())),
+        ..wire::AbortRequest::default()
+    };
+    assert_refused(soon(server.agent_loop().abort(abort)).await, Code::DataLoss, "JOURNAL_CORRUPT");
+    let delete = wire::DeleteSessionRequest { session_id: "s".to_owned() };
+    soon(server.sessions().delete_session(delete)).await.expect("nothing else ends its run");
+    model.says("It costs 1000.");
+    let again = server.run(in_session("s", "r-1", "And now?")).await;
+    assert_eq!(again.status(), RunStatus::Completed, "both ids are free");
+}
+
+/// Nobody is there to be told of the damage when the time for an answer is over.
+#[tokio::test]
+async fn a_question_that_expires_in_a_damaged_session_ends_its_run() {
+    let model = Model::start().await;
+    let clock = SetClock::default();
+    let mut server = server_by(&clock, &model).await;
+    let _host = Host::start(&server).await;
+    model.says("It costs 1000.");
+    server.run(in_session("s", "r-1", "What does it cost?")).await;
+    model.asks("mail", json!({ "to": "bob" }));
+    let asks =
+        wire::RunInput { approval_timeout_seconds: Some(1_800), ..in_session("s", "r-2", "Tell bob.") };
+    let waits = Box::pin(server.run(asks)).await;
+    assert_eq!(waits.status(), RunStatus::AwaitingHuman);
+    clock.set_ahead(HOUR);
+    change_a_digit(&mut server, "r-1").await;
+
+    server.subscribe("r-2", 0).await.rest().await;
+    let run = server.get_run("r-2").await;
+    assert_eq!(run.status(), RunStatus::Failed);
+    let error = run.last_error.expect("it says why");
+    assert!(error.message.contains("entry 2 of session s is damaged"), "{error:?}");
+    assert!(error.message.contains("`agentloop fork s --at 1`"), "{error:?}");
 }

@@ -46,7 +46,7 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::{Feed, FeedItem, RunHead, SubscriptionDeps};
 use crate::engine::fold::fold;
 use crate::engine::memory::journal_bytes;
-use crate::engine::run::recover::RETRY_WAIT;
+use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
 use crate::engine::session::locks::SessionLocks;
@@ -252,7 +252,12 @@ impl Engine {
                     None => continue,
                 }
             }
-            self.ensure_live(key).await?;
+            match input() {
+                // A run ends whatever became of its session.
+                Input::Abort { .. } => self.ensure_live(key).await?,
+                // Nothing is begun for a run that cannot go on afterwards.
+                _ => self.ensure_live_from(key, HistoryNeed::Now).await?,
+            }
         }
         Err(EngineError::Store(StoreError::Unavailable {
             what: "the run's task ends again and again; see the log".to_owned(),
@@ -289,13 +294,18 @@ impl Engine {
         Ok(records)
     }
 
-    /// Makes a run live: starts its task from the journal, unless it has one.
+    /// Makes a run live: starts its task from the journal, unless it has one. If its session is damaged, it fails as
+    /// soon as it needs the history.
     async fn ensure_live(&self, key: &RunKey) -> Result<(), EngineError> {
+        self.ensure_live_from(key, HistoryNeed::Later).await
+    }
+
+    async fn ensure_live_from(&self, key: &RunKey, need: HistoryNeed) -> Result<(), EngineError> {
         match self.0.live_runs.find(key).await {
             Lookup::Live => Ok(()),
             Lookup::NotLive(permit) => {
                 let engine = self.clone();
-                self.run_detached("open", async move { engine.resume_from_journal(permit).await }).await
+                self.run_detached("open", async move { engine.resume_from_journal(permit, need).await }).await
             }
         }
     }

@@ -213,4 +213,18 @@ pub trait SessionStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::SessionBusy`] with its live run, or the first in its queue.
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError>;
+
+    /// As [`Self::delete_session`], also while this run is live: its journal is damaged, so nothing else ends it. A store
+    /// without checksums has no such runs.
+    ///
+    /// # Errors
+    /// [`StoreError::SessionBusy`] with another live run, or the first in the queue.
+    async fn delete_damaged_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        _damaged: &RunId,
+    ) -> Result<bool, StoreError> {
+        self.delete_session(tenant, session).await
+    }
 }

@@ -82,6 +82,11 @@ impl HistoryCache {
         Ok(history)
     }
 
+    /// The history of a session whose entries nobody has read.
+    pub(in crate::engine) fn unloaded(&self, upto: EntryNo) -> History {
+        History::unloaded(&self.memory, upto)
+    }
+
     /// Drops histories until this many bytes are free, or none is left.
     pub(in crate::engine) fn make_room(&self, bytes: usize) {
         while self.memory.ledger().free() < bytes {

@@ -31,6 +31,15 @@ pub(in crate::engine) const RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait between two retries.
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(300);
 
+/// The time at which a task needs its session's history. Only a damaged session makes a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum HistoryNeed {
+    /// Without its history the run does not start.
+    Now,
+    /// The run starts. It fails if something that it does needs the history.
+    Later,
+}
+
 /// The work that the last process left behind.
 struct Unfinished {
     /// Runs to start: those under way, and the first of each queue whose session is free.
@@ -128,16 +137,17 @@ impl Engine {
     pub(in crate::engine) async fn resume_from_journal(
         &self,
         permit: StartPermit,
+        need: HistoryNeed,
     ) -> Result<(), EngineError> {
         let key = permit.key().clone();
-        let resumed = self.claim_and_launch(permit).await;
+        let resumed = self.claim_and_launch(permit, need).await;
         if resumed.as_ref().is_err_and(EngineError::is_transient) {
             self.retry_later(key);
         }
         resumed
     }
 
-    async fn claim_and_launch(&self, permit: StartPermit) -> Result<(), EngineError> {
+    async fn claim_and_launch(&self, permit: StartPermit, need: HistoryNeed) -> Result<(), EngineError> {
         self.check_running()?;
         let RunKey { tenant, run } = permit.key().clone();
         let _entered = self.deps().journal_gate.enter().await;
@@ -157,7 +167,7 @@ impl Engine {
         if *machine.state().phase() == Phase::Queued {
             return self.enter_session(permit, &machine, &claimed).await;
         }
-        let (mut task, mailbox) = self.task_from_claim(permit, machine, &claimed).await?;
+        let (mut task, mailbox) = self.task_from_claim(permit, machine, &claimed, need).await?;
         // The mailbox must be open before hosts are sought: the grant of a host is reported only once, and may come
         // before the step is durable.
         task.permit.set_live(mailbox);
@@ -167,17 +177,22 @@ impl Engine {
         Ok(())
     }
 
-    /// A task for a run that was claimed, with the session's history loaded from the store.
+    /// A task for a run that was claimed, with the session's history from the store.
     pub(in crate::engine) async fn task_from_claim(
         &self,
         permit: StartPermit,
         machine: Machine,
         claimed: &Claimed,
+        need: HistoryNeed,
     ) -> Result<(RunTask, Mailbox), EngineError> {
         let deps = self.deps();
         let session = claimed.row.session.clone();
         let last = machine.state().last_entry();
-        let mut history = deps.histories.take(&*deps.store, &permit.key().tenant, &session, last).await?;
+        let taken = deps.histories.take(&*deps.store, &permit.key().tenant, &session, last).await;
+        let mut history = match (taken, need) {
+            (Err(error), HistoryNeed::Later) if error.is_damage() => deps.histories.unloaded(last),
+            (taken, _) => taken?,
+        };
         history.set_held(machine.state().waiting_messages());
         let (mut task, mailbox) =
             self.new_task(permit, machine, claimed.epoch, session, history, &claimed.records);

@@ -18,6 +18,7 @@ use crate::engine::fold::fold;
 use crate::engine::history::History;
 use crate::engine::memory::RUN_BYTES;
 use crate::engine::ports::Observer;
+use crate::engine::run::recover::HistoryNeed;
 use crate::engine::run::table::{Lookup, Mailbox, StartPermit};
 use crate::engine::run::task::human::PendingAnswers;
 use crate::engine::run::task::{RunTask, TaskEnd};
@@ -126,7 +127,8 @@ impl Engine {
         let Lookup::NotLive(permit) = self.0.live_runs.find(key).await else { return Ok(()) };
         let Some(claimed) = self.store().claim(&key.tenant, &key.run).await? else { return Ok(()) };
         let machine = fold(&key.run, &claimed.records)?;
-        let (mut task, _mailbox) = self.task_from_claim(permit, machine, &claimed).await?;
+        let (mut task, _mailbox) =
+            self.task_from_claim(permit, machine, &claimed, HistoryNeed::Later).await?;
         let reason = "a fault of the server; its log has the details".to_owned();
         task.handle_input(Input::Abort { cause: AbortCause::Fault, reason }, None).await?;
         self.advance_queue_later(&key.tenant, &claimed.row.session);

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::history::History;
-use crate::engine::run::recover::RETRY_WAIT;
+use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{Lookup, StartPermit};
 use crate::engine::run::task::TaskEnd;
 use crate::engine::session::start::{START_TRIES, StartRequest, create_run, start_input};
@@ -149,7 +149,8 @@ impl Engine {
         if *machine.state().phase() != Phase::Queued {
             return Ok(None);
         }
-        let (mut task, _mailbox) = self.task_from_claim(permit, machine, &claimed).await?;
+        let (mut task, _mailbox) =
+            self.task_from_claim(permit, machine, &claimed, HistoryNeed::Later).await?;
         let (reply, verdict) = oneshot::channel();
         let end = task.handle_input(input, Some(reply)).await?;
         drop(task);

@@ -416,8 +416,29 @@ impl SessionStore for SqliteStore {
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
+        self.delete(tenant, session, None).await
+    }
+
+    async fn delete_damaged_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        damaged: &RunId,
+    ) -> Result<bool, StoreError> {
+        self.delete(tenant, session, Some(damaged.clone())).await
+    }
+}
+
+impl SqliteStore {
+    async fn delete(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        damaged: Option<RunId>,
+    ) -> Result<bool, StoreError> {
         let indexed = self.index.is_some();
-        let op = WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), indexed };
+        let op =
+            WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), damaged, indexed };
         let existed = self.existed(op).await?;
         self.damaged.forget(tenant, session);
         // This also deletes the documents of an earlier deletion that failed here.

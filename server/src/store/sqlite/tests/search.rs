@@ -209,7 +209,7 @@ async fn what_a_kill_left_in_the_index_is_gone_after_the_next_start() {
     assert_eq!(found(&store, "secret public").await.unwrap(), 2);
     let before = documents(&directory).await;
     // As far as a deletion gets that is killed before the index has heard of it.
-    let op = WriteOp::DeleteSession { tenant: tenant(), session: session("s"), indexed: true };
+    let op = WriteOp::DeleteSession { tenant: tenant(), session: session("s"), damaged: None, indexed: true };
     assert!(store.existed(op).await.unwrap());
     assert_eq!(documents(&directory).await, before);
     says_in(&store, "t", "q2", "next").await;

@@ -206,16 +206,18 @@ async fn is_this_fork(db: &mut SqliteConnection, new: &NewFork) -> Result<bool, 
     query.fetch_one(db).await?.try_get("same")
 }
 
-/// Deletes a session that has neither a live run nor a queue. Foreign keys delete everything that belongs to it. With an
+/// Deletes a session that has neither a live run, other than the damaged one, nor a queue. Foreign keys delete everything that belongs to it. With an
 /// index, the numbers of the documents that it has to delete are kept for it.
 pub(in crate::store::sqlite) async fn delete(
     db: &mut SqliteConnection,
     tenant: &TenantId,
     session: &SessionId,
+    damaged: Option<&RunId>,
     indexed: bool,
 ) -> Result<Result<bool, StoreError>, Error> {
     let Some((no, row)) = found(db, tenant, session).await? else { return Ok(Ok(false)) };
-    if let Some(run) = row.live_run.or(first_queued(db, no).await?) {
+    let live = row.live_run.filter(|run| Some(run) != damaged);
+    if let Some(run) = live.or(first_queued(db, no).await?) {
         return Ok(Err(StoreError::SessionBusy { run }));
     }
     keep_what_is_shared(db, no).await?;

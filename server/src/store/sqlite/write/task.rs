@@ -45,6 +45,8 @@ pub(in crate::store::sqlite) enum WriteOp {
     DeleteSession {
         tenant: TenantId,
         session: SessionId,
+        /// A live run that does not keep the session, because its journal is damaged.
+        damaged: Option<RunId>,
         /// True if there is a search index, which has to drop its documents too.
         indexed: bool,
     },
@@ -413,8 +415,9 @@ async fn write_alone(
             sessions::create(db, new).await?.map(|row| WriteResult::Session(Box::new(row)))
         }
         WriteOp::Fork(new) => sessions::fork(db, new).await?.map(|row| WriteResult::Session(Box::new(row))),
-        WriteOp::DeleteSession { tenant, session, indexed } => {
-            sessions::delete(db, tenant, session, *indexed).await?.map(WriteResult::Existed)
+        WriteOp::DeleteSession { tenant, session, damaged, indexed } => {
+            let deleted = sessions::delete(db, tenant, session, damaged.as_ref(), *indexed).await?;
+            deleted.map(WriteResult::Existed)
         }
         WriteOp::SetNotes(new) => Ok(WriteResult::Existed(sessions::set_notes(db, new).await?)),
         WriteOp::RetryJob { job, due_at, error } => {
