@@ -3,7 +3,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "agentloop/v1/agent_loop.proto",
     "agentloop/v1/errors.proto",
     "agentloop/v1/events.proto",
@@ -13,6 +13,7 @@ const FILES: [&str; 9] = [
     "agentloop/v1/tool_host.proto",
     "agentloop/v1/tools.proto",
     "agentloop/v1/types.proto",
+    "agentloop/v1/watch.proto",
 ];
 
 /// Answers that are one event each. A server has the event as bytes, for all whom it sends it to.

@@ -9,10 +9,10 @@ use agentloop_proto::v1::{
     HumanRequest, ListAgentsRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest,
     ListPendingRequest, ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse,
     ListSessionsRequest, ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest,
-    ReplayRunResponse, ResumeRunRequest, Run, RunInput, RunRequest, RunResult, SearchEntriesRequest, Session,
-    SubmitApprovalRequest, SubmitInputRequest, Tool, abort_request, agent_loop_client::AgentLoopClient,
-    server_client::ServerClient, sessions_client::SessionsClient, tool_host_client::ToolHostClient,
-    tools_client::ToolsClient,
+    ReplayRunResponse, ResumeRunRequest, Run, RunFilter, RunInput, RunRequest, RunResult,
+    SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, SubscribeSessionRequest, Tool,
+    abort_request, agent_loop_client::AgentLoopClient, server_client::ServerClient,
+    sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient,
 };
 use tonic::{Response, Status};
 use tonic_health::pb::{
@@ -20,7 +20,7 @@ use tonic_health::pb::{
 };
 
 use crate::{
-    ClientBuilder, Error, EventStream, Service,
+    ClientBuilder, Error, EventStream, RunWatch, Service, SessionStream,
     connect::MESSAGE_BYTES_MAX,
     ids,
     retry::{Backoff, Retries},
@@ -124,6 +124,17 @@ impl Client {
     /// Lists runs, newest first.
     pub async fn list_runs(&self, request: ListRunsRequest) -> Result<ListRunsResponse, Error> {
         self.unary(request, |c, r| async move { c.agent_loop().list_runs(r).await }).await
+    }
+
+    /// Watches a list of runs, which stays live: a snapshot first, then each run whose row changes.
+    pub async fn watch_runs(&self, filter: RunFilter) -> Result<RunWatch, Error> {
+        RunWatch::open(self.clone(), filter).await
+    }
+
+    /// Follows everything that happens in a session. `resume_token` is that of an earlier subscription, or empty: then it
+    /// begins with the events of the runs that are open.
+    pub async fn subscribe_session(&self, request: SubscribeSessionRequest) -> Result<SessionStream, Error> {
+        SessionStream::open(self.clone(), request).await
     }
 
     /// Lists the open human requests, oldest first.

@@ -27,6 +27,7 @@ mod events;
 pub mod host;
 mod ids;
 mod retry;
+mod watch;
 
 pub use client::Client;
 pub use connect::{Bearer, ClientBuilder, Service};
@@ -34,3 +35,4 @@ pub use error::{Error, FieldViolation, StatusError};
 pub use events::{EventStream, StreamUpdate};
 pub use ids::fresh as fresh_id;
 pub use retry::Backoff;
+pub use watch::{RunWatch, SessionStream, WatchUpdate};

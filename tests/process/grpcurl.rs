@@ -89,6 +89,43 @@ async fn a_whole_conversation_by_hand() {
     host.ended().await;
 }
 
+#[tokio::test]
+async fn a_list_and_a_session_are_watched_by_hand() {
+    let Some(Place { server: _server, grpcurl, _script }) = place().await else { return };
+    let mut host = connected(&grpcurl).await;
+    let filter =
+        json!({ "filter": { "labels": { "team": "blue" }, "statuses": ["RUN_STATUS_AWAITING_HUMAN"] } });
+    let mut watch = grpcurl.follow("agentloop.v1.AgentLoop/WatchRuns", &filter);
+    watch.next_with("synced").await;
+    grpcurl.call("agentloop.v1.Sessions/CreateSession", &json!({ "sessionId": "s-1" })).await;
+    let mut session =
+        grpcurl.follow("agentloop.v1.Sessions/SubscribeSession", &json!({ "sessionId": "s-1" }));
+    session.next_with("synced").await;
+    let input = json!({
+        "runId": "r-1", "sessionId": "s-1", "prompt": "Send a fax", "labels": { "team": "blue" },
+    });
+    let parked = grpcurl.call("agentloop.v1.AgentLoop/Run", &json!({ "input": input })).await;
+    assert_eq!(parked["result"]["status"], "RUN_STATUS_AWAITING_HUMAN");
+
+    let request = event(&mut session, "humanRequested").await["request"].take();
+    assert_eq!(request["tool"], "send_fax");
+    let run = watch.next_with("run").await;
+    assert_eq!((&run["runId"], &run["preview"]), (&json!("r-1"), &json!("Send a fax")));
+    let found = grpcurl.call("agentloop.v1.AgentLoop/ListRuns", &filter).await;
+    assert_eq!(found["runs"][0]["runId"], "r-1");
+    let by_tool = json!({ "filter": { "tools": ["send_fax"], "text": "1234" } });
+    let pending = grpcurl.call("agentloop.v1.AgentLoop/ListPending", &by_tool).await;
+    assert_eq!(pending["requests"][0]["requestId"], request["requestId"]);
+
+    grpcurl.call("agentloop.v1.AgentLoop/Abort", &json!({ "runId": "r-1" })).await;
+    assert_eq!(watch.next_with("removed").await["runId"], "r-1");
+    event(&mut session, "runFinished").await;
+    grpcurl.call("agentloop.v1.Sessions/DeleteSession", &json!({ "sessionId": "s-1" })).await;
+    session.next_with("deleted").await;
+    session.ended().await;
+    host.send(&json!({ "goodbye": { "reason": "done" } })).await;
+}
+
 /// A tool host: it says what it serves, and is welcome.
 async fn connected(grpcurl: &Grpcurl) -> Streaming {
     let mut host = grpcurl.stream("agentloop.v1.ToolHost/Connect");

@@ -24,3 +24,4 @@ mod shutdown;
 mod store_faults;
 mod support;
 mod vendors;
+mod watching;

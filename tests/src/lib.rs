@@ -16,6 +16,7 @@ pub mod raw_host;
 pub mod scrape;
 pub mod server;
 pub mod vendor;
+pub mod watched;
 
 use std::time::Duration;
 

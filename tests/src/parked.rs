@@ -86,7 +86,11 @@ pub async fn measure(runs: u64) -> Cost {
     Cost { runs, resident_bytes, disk_bytes, resident_total, restart, resume, per_second }
 }
 
-async fn park(client: &Client, brain: &Brain, numbers: std::ops::Range<u64>) {
+/// Parks the runs of these numbers.
+///
+/// # Panics
+/// When one of them does not park.
+pub async fn park(client: &Client, brain: &Brain, numbers: std::ops::Range<u64>) {
     let script = Script::of(&[&[wish(POST, 0)]]);
     let parked = stream::iter(numbers).map(|number| {
         let key = format!("k{number}");

@@ -10,8 +10,8 @@ use agentloop_client::v1::{
     ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ReplayRunRequest,
     ReplayRunResponse, ResumeRunRequest, ResumeRunResponse, Run, RunEvent, RunInput, RunRequest, RunResponse,
     RunResult, RunStatus, RunStreamRequest, StepRequest, StepResponse, SubmitApprovalRequest,
-    SubmitApprovalResponse, SubmitInputRequest, SubmitInputResponse, SubscribeRequest, abort_request,
-    agent_loop_server::AgentLoop,
+    SubmitApprovalResponse, SubmitInputRequest, SubmitInputResponse, SubscribeRequest, WatchRunsRequest,
+    WatchRunsResponse, abort_request, agent_loop_server::AgentLoop,
 };
 use agentloop_proto::EventFrame;
 use futures_util::{Stream, StreamExt as _, stream};
@@ -211,6 +211,15 @@ impl AgentLoop for Script {
     }
 
     async fn step(&self, _: Request<StepRequest>) -> Result<Response<StepResponse>, Status> {
+        Err(Status::unimplemented("not scripted"))
+    }
+
+    type WatchRunsStream = stream::Empty<Result<WatchRunsResponse, Status>>;
+
+    async fn watch_runs(
+        &self,
+        _: Request<WatchRunsRequest>,
+    ) -> Result<Response<Self::WatchRunsStream>, Status> {
         Err(Status::unimplemented("not scripted"))
     }
 

@@ -1,9 +1,11 @@
 //! The engine's dependencies and the state that its parts share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use agentloop_core::id::TenantId;
+use agentloop_core::run::view::WaitingOn;
 use agentloop_core::time::Millis;
 
 use crate::clock::Clock;
@@ -14,12 +16,13 @@ use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Observer};
 use crate::engine::run::callers::Callers;
 use crate::engine::run::retries::{RunCounts, RunRetries};
+use crate::engine::watch::{ChangedFrom, RunWatchers, SessionWatchers};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
 use crate::memory::{Charge, MemoryLedger, default_live_bytes};
 use crate::model::Models;
-use crate::store::Store;
+use crate::store::{RunRow, Store};
 use crate::tool::Tools;
 
 /// Bounds and times of the engine.
@@ -79,6 +82,8 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) journal_gate: JournalGate,
     pub(in crate::engine) jobs: JobQueue,
     pub(in crate::engine) callers: Callers,
+    pub(in crate::engine) run_watchers: Arc<RunWatchers>,
+    pub(in crate::engine) session_watchers: Arc<SessionWatchers>,
     /// Number of subscribers that were ended because they did not read.
     pub(in crate::engine) slow_subscribers: Arc<AtomicU64>,
     /// Panics of each run's task.
@@ -93,6 +98,19 @@ impl Deps {
     /// The account of everything that live runs hold.
     pub(in crate::engine) fn ledger(&self) -> &MemoryLedger {
         self.histories.memory().ledger()
+    }
+
+    /// Tells those who watch lists of runs that a run's row has changed. Nothing while nobody watches.
+    pub(in crate::engine) fn run_changed(
+        &self,
+        tenant: &TenantId,
+        row: RunRow,
+        waiting_on: Option<WaitingOn>,
+        from: ChangedFrom,
+    ) {
+        let (now, stall) = (self.clock.now(), self.options.subscriber_stall);
+        let stalled = self.run_watchers.changed(tenant, row, waiting_on, from, now, stall);
+        self.slow_subscribers.fetch_add(stalled, Ordering::Relaxed);
     }
 
     /// Reserves memory. Idle histories make room for it. `None` if there is none, or if others wait for it.

@@ -55,6 +55,9 @@ pub enum EngineError {
         /// The run's last event.
         last: Seq,
     },
+    /// The token of a subscription is not one of this session.
+    #[error("the token is not one that this server gave out for this session")]
+    BadResumeToken,
     /// The subscriber was ended because it did not read for too long.
     #[error("the subscriber did not read; subscribe again with the last seq it has seen")]
     SubscriberTooSlow,

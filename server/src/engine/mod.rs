@@ -14,6 +14,7 @@ mod ports;
 mod query;
 mod run;
 mod session;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,12 +41,14 @@ pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::view::RunView;
 pub use self::session::start::{OnBusy, StartRequest, Started};
+pub use self::watch::{SessionItem, SessionUpdate, WatchChange, Watched};
 
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
 use crate::engine::feed::{Feed, FeedItem, RunHead, SubscriptionDeps};
 use crate::engine::fold::fold;
 use crate::engine::memory::journal_bytes;
+use crate::engine::run::callers::CallerGuard;
 use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
@@ -129,6 +132,32 @@ impl Engine {
         after: Seq,
     ) -> Result<Subscription<impl Stream<Item = Result<FeedItem, EngineError>> + Send + 'static>, EngineError>
     {
+        let caller = self.deps().callers.enter(RunKey::new(tenant.clone(), run.clone()));
+        self.subscribe_as(Some(caller), tenant, run, after).await
+    }
+
+    /// As [`Self::subscribe`], for those who are no caller of the run: one that is to end with its caller does.
+    ///
+    /// # Errors
+    /// As [`Self::subscribe`].
+    pub(in crate::engine) async fn observe(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+    ) -> Result<Subscription<impl Stream<Item = Result<FeedItem, EngineError>> + Send + 'static>, EngineError>
+    {
+        self.subscribe_as(None, tenant, run, after).await
+    }
+
+    async fn subscribe_as(
+        &self,
+        caller: Option<CallerGuard>,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+    ) -> Result<Subscription<impl Stream<Item = Result<FeedItem, EngineError>> + Send + 'static>, EngineError>
+    {
         let key = RunKey::new(tenant.clone(), run.clone());
         let deps = self.deps();
         // Events are published a moment after they are durable. If the feed is behind `after`, the store decides.
@@ -150,7 +179,7 @@ impl Engine {
             stall: deps.options.subscriber_stall,
             stop: deps.tasks.soft().clone(),
             slow: deps.slow_subscribers.clone(),
-            _caller: deps.callers.enter(key.clone()),
+            _caller: caller,
         };
         let is_complete = has_ended && after == last;
         let events = feed::subscribe(feed.clone(), subscription_deps, key, after, is_complete);

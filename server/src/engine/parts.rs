@@ -110,6 +110,8 @@ impl EngineParts {
                 journal_gate: JournalGate::default(),
                 jobs: JobQueue::new(job_executors),
                 callers: Callers::default(),
+                run_watchers: Arc::default(),
+                session_watchers: Arc::default(),
                 panics: RunCounts::default(),
                 store_failures: RunCounts::default(),
                 retries: RunRetries::default(),

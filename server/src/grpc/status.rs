@@ -136,6 +136,9 @@ impl From<EngineError> for Status {
                 let metadata = [("last_seq", last.0.to_string())];
                 status(Code::OutOfRange, ErrorReason::SeqAhead, message, metadata)
             }
+            EngineError::BadResumeToken => {
+                Violations::single("resume_token", "is not one that this server gave out for this session")
+            }
             EngineError::SubscriberTooSlow => {
                 retryable(Code::ResourceExhausted, ErrorReason::SubscriberTooSlow, message)
             }

@@ -146,6 +146,15 @@ pub struct Claimed {
     pub records: Vec<Record>,
 }
 
+/// Some runs of one session, as one moment has them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SessionRuns {
+    /// Number of the session's newest run; 0 without one.
+    pub last_no: u64,
+    /// The runs, each with its number. A newer run has a greater one.
+    pub runs: Vec<(u64, RunRow)>,
+}
+
 /// Runs, each with its journal. A run has one owner, who alone appends.
 #[async_trait]
 pub trait JournalStore: Send + Sync + 'static {
@@ -213,6 +222,34 @@ pub trait JournalStore: Send + Sync + 'static {
         filter: RunFilter,
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError>;
+
+    /// A session's runs that have not ended and, with `after`, all runs that were created after the one of this number; by
+    /// number. This default numbers the runs by their place in the list, so it is for a store whose runs are never deleted
+    /// alone and whose clock never goes back.
+    async fn session_runs(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: Option<u64>,
+    ) -> Result<SessionRuns, StoreError> {
+        let filter = RunFilter { session: Some(session.clone()), ..RunFilter::default() };
+        let (mut all, mut token) = (Vec::new(), None);
+        loop {
+            let page = PageRequest { size: 1_000, after: token };
+            let page = self.runs(tenant, filter.clone(), page).await?;
+            all.extend(page.rows);
+            token = page.next;
+            if token.is_none() {
+                break;
+            }
+        }
+        let last_no = all.len() as u64;
+        let is_wanted = |(no, row): &(u64, RunRow)| {
+            !row.summary.status.is_terminal() || after.is_some_and(|after| *no > after)
+        };
+        let runs = (1..).zip(all.into_iter().rev()).filter(is_wanted).collect();
+        Ok(SessionRuns { last_no, runs })
+    }
 
     /// Runs of every tenant that a start of the server has to continue: neither ended nor parked nor queued.
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError>;

@@ -29,7 +29,9 @@ use async_trait::async_trait;
 
 pub use self::filter::{RequestFilter, RunFilter, TimeRange};
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
-pub use self::journal::{Append, Claimed, CreateRun, JournalStore, RunRow, RunSummary, Stretch, StretchMax};
+pub use self::journal::{
+    Append, Claimed, CreateRun, JournalStore, RunRow, RunSummary, SessionRuns, Stretch, StretchMax,
+};
 pub use self::page::{Page, PageRequest};
 pub use self::queue::{Interrupted, QueueStore};
 pub use self::request::{RequestRow, RequestStore, RuleRow};

@@ -1734,7 +1734,7 @@ var File_agentloop_v1_agent_loop_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\n" +
-	"\x1dagentloop/v1/agent_loop.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x17agentloop/v1/runs.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
+	"\x1dagentloop/v1/agent_loop.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x17agentloop/v1/runs.proto\x1a\x18agentloop/v1/types.proto\x1a\x18agentloop/v1/watch.proto\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
 	"\n" +
 	"RunRequest\x12,\n" +
 	"\x05input\x18\x01 \x01(\v2\x16.agentloop.v1.RunInputR\x05input\">\n" +
@@ -1855,7 +1855,7 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\x13REMEMBER_SCOPE_ONCE\x10\x01\x12\x16\n" +
 	"\x12REMEMBER_SCOPE_RUN\x10\x02\x12\x1a\n" +
 	"\x16REMEMBER_SCOPE_SESSION\x10\x03\x12\x17\n" +
-	"\x13REMEMBER_SCOPE_RULE\x10\x042\x99\a\n" +
+	"\x13REMEMBER_SCOPE_RULE\x10\x042\xe9\a\n" +
 	"\tAgentLoop\x12:\n" +
 	"\x03Run\x12\x18.agentloop.v1.RunRequest\x1a\x19.agentloop.v1.RunResponse\x12N\n" +
 	"\tRunStream\x12\x1e.agentloop.v1.RunStreamRequest\x1a\x1f.agentloop.v1.RunStreamResponse0\x01\x12N\n" +
@@ -1866,7 +1866,8 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\x04Step\x12\x19.agentloop.v1.StepRequest\x1a\x1a.agentloop.v1.StepResponse\x12C\n" +
 	"\x06GetRun\x12\x1b.agentloop.v1.GetRunRequest\x1a\x1c.agentloop.v1.GetRunResponse\x12I\n" +
 	"\bListRuns\x12\x1d.agentloop.v1.ListRunsRequest\x1a\x1e.agentloop.v1.ListRunsResponse\x12R\n" +
-	"\vListPending\x12 .agentloop.v1.ListPendingRequest\x1a!.agentloop.v1.ListPendingResponse\x12L\n" +
+	"\vListPending\x12 .agentloop.v1.ListPendingRequest\x1a!.agentloop.v1.ListPendingResponse\x12N\n" +
+	"\tWatchRuns\x12\x1e.agentloop.v1.WatchRunsRequest\x1a\x1f.agentloop.v1.WatchRunsResponse0\x01\x12L\n" +
 	"\tResumeRun\x12\x1e.agentloop.v1.ResumeRunRequest\x1a\x1f.agentloop.v1.ResumeRunResponse\x12L\n" +
 	"\tReplayRun\x12\x1e.agentloop.v1.ReplayRunRequest\x1a\x1f.agentloop.v1.ReplayRunResponseb\x06proto3"
 
@@ -1927,6 +1928,8 @@ var file_agentloop_v1_agent_loop_proto_goTypes = []any{
 	(*RunFilter)(nil),              // 39: agentloop.v1.RunFilter
 	(HumanRequestKind)(0),          // 40: agentloop.v1.HumanRequestKind
 	(*timestamppb.Timestamp)(nil),  // 41: google.protobuf.Timestamp
+	(*WatchRunsRequest)(nil),       // 42: agentloop.v1.WatchRunsRequest
+	(*WatchRunsResponse)(nil),      // 43: agentloop.v1.WatchRunsResponse
 }
 var file_agentloop_v1_agent_loop_proto_depIdxs = []int32{
 	27, // 0: agentloop.v1.RunRequest.input:type_name -> agentloop.v1.RunInput
@@ -1967,22 +1970,24 @@ var file_agentloop_v1_agent_loop_proto_depIdxs = []int32{
 	15, // 35: agentloop.v1.AgentLoop.GetRun:input_type -> agentloop.v1.GetRunRequest
 	17, // 36: agentloop.v1.AgentLoop.ListRuns:input_type -> agentloop.v1.ListRunsRequest
 	19, // 37: agentloop.v1.AgentLoop.ListPending:input_type -> agentloop.v1.ListPendingRequest
-	22, // 38: agentloop.v1.AgentLoop.ResumeRun:input_type -> agentloop.v1.ResumeRunRequest
-	24, // 39: agentloop.v1.AgentLoop.ReplayRun:input_type -> agentloop.v1.ReplayRunRequest
-	2,  // 40: agentloop.v1.AgentLoop.Run:output_type -> agentloop.v1.RunResponse
-	4,  // 41: agentloop.v1.AgentLoop.RunStream:output_type -> agentloop.v1.RunStreamResponse
-	6,  // 42: agentloop.v1.AgentLoop.Subscribe:output_type -> agentloop.v1.SubscribeResponse
-	8,  // 43: agentloop.v1.AgentLoop.Abort:output_type -> agentloop.v1.AbortResponse
-	10, // 44: agentloop.v1.AgentLoop.SubmitApproval:output_type -> agentloop.v1.SubmitApprovalResponse
-	12, // 45: agentloop.v1.AgentLoop.SubmitInput:output_type -> agentloop.v1.SubmitInputResponse
-	14, // 46: agentloop.v1.AgentLoop.Step:output_type -> agentloop.v1.StepResponse
-	16, // 47: agentloop.v1.AgentLoop.GetRun:output_type -> agentloop.v1.GetRunResponse
-	18, // 48: agentloop.v1.AgentLoop.ListRuns:output_type -> agentloop.v1.ListRunsResponse
-	21, // 49: agentloop.v1.AgentLoop.ListPending:output_type -> agentloop.v1.ListPendingResponse
-	23, // 50: agentloop.v1.AgentLoop.ResumeRun:output_type -> agentloop.v1.ResumeRunResponse
-	25, // 51: agentloop.v1.AgentLoop.ReplayRun:output_type -> agentloop.v1.ReplayRunResponse
-	40, // [40:52] is the sub-list for method output_type
-	28, // [28:40] is the sub-list for method input_type
+	42, // 38: agentloop.v1.AgentLoop.WatchRuns:input_type -> agentloop.v1.WatchRunsRequest
+	22, // 39: agentloop.v1.AgentLoop.ResumeRun:input_type -> agentloop.v1.ResumeRunRequest
+	24, // 40: agentloop.v1.AgentLoop.ReplayRun:input_type -> agentloop.v1.ReplayRunRequest
+	2,  // 41: agentloop.v1.AgentLoop.Run:output_type -> agentloop.v1.RunResponse
+	4,  // 42: agentloop.v1.AgentLoop.RunStream:output_type -> agentloop.v1.RunStreamResponse
+	6,  // 43: agentloop.v1.AgentLoop.Subscribe:output_type -> agentloop.v1.SubscribeResponse
+	8,  // 44: agentloop.v1.AgentLoop.Abort:output_type -> agentloop.v1.AbortResponse
+	10, // 45: agentloop.v1.AgentLoop.SubmitApproval:output_type -> agentloop.v1.SubmitApprovalResponse
+	12, // 46: agentloop.v1.AgentLoop.SubmitInput:output_type -> agentloop.v1.SubmitInputResponse
+	14, // 47: agentloop.v1.AgentLoop.Step:output_type -> agentloop.v1.StepResponse
+	16, // 48: agentloop.v1.AgentLoop.GetRun:output_type -> agentloop.v1.GetRunResponse
+	18, // 49: agentloop.v1.AgentLoop.ListRuns:output_type -> agentloop.v1.ListRunsResponse
+	21, // 50: agentloop.v1.AgentLoop.ListPending:output_type -> agentloop.v1.ListPendingResponse
+	43, // 51: agentloop.v1.AgentLoop.WatchRuns:output_type -> agentloop.v1.WatchRunsResponse
+	23, // 52: agentloop.v1.AgentLoop.ResumeRun:output_type -> agentloop.v1.ResumeRunResponse
+	25, // 53: agentloop.v1.AgentLoop.ReplayRun:output_type -> agentloop.v1.ReplayRunResponse
+	41, // [41:54] is the sub-list for method output_type
+	28, // [28:41] is the sub-list for method input_type
 	28, // [28:28] is the sub-list for extension type_name
 	28, // [28:28] is the sub-list for extension extendee
 	0,  // [0:28] is the sub-list for field type_name
@@ -1996,6 +2001,7 @@ func file_agentloop_v1_agent_loop_proto_init() {
 	file_agentloop_v1_events_proto_init()
 	file_agentloop_v1_runs_proto_init()
 	file_agentloop_v1_types_proto_init()
+	file_agentloop_v1_watch_proto_init()
 	file_agentloop_v1_agent_loop_proto_msgTypes[6].OneofWrappers = []any{
 		(*AbortRequest_RunId)(nil),
 		(*AbortRequest_SessionId)(nil),

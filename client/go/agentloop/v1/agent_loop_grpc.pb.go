@@ -29,6 +29,7 @@ const (
 	AgentLoop_GetRun_FullMethodName         = "/agentloop.v1.AgentLoop/GetRun"
 	AgentLoop_ListRuns_FullMethodName       = "/agentloop.v1.AgentLoop/ListRuns"
 	AgentLoop_ListPending_FullMethodName    = "/agentloop.v1.AgentLoop/ListPending"
+	AgentLoop_WatchRuns_FullMethodName      = "/agentloop.v1.AgentLoop/WatchRuns"
 	AgentLoop_ResumeRun_FullMethodName      = "/agentloop.v1.AgentLoop/ResumeRun"
 	AgentLoop_ReplayRun_FullMethodName      = "/agentloop.v1.AgentLoop/ReplayRun"
 )
@@ -96,6 +97,11 @@ type AgentLoopClient interface {
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListPending(ctx context.Context, in *ListPendingRequest, opts ...grpc.CallOption) (*ListPendingResponse, error)
+	// Streams a list of runs that stays live: first a snapshot, then each run whose row changes. It tells states and not
+	// history: several changes of a run may arrive as one. Never ends by itself.
+	//
+	// INVALID_ARGUMENT, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+	WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRunsResponse], error)
 	// Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
 	// same `request_id` has resumed it.
 	//
@@ -234,6 +240,25 @@ func (c *agentLoopClient) ListPending(ctx context.Context, in *ListPendingReques
 	return out, nil
 }
 
+func (c *agentLoopClient) WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRunsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AgentLoop_ServiceDesc.Streams[2], AgentLoop_WatchRuns_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRunsRequest, WatchRunsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentLoop_WatchRunsClient = grpc.ServerStreamingClient[WatchRunsResponse]
+
 func (c *agentLoopClient) ResumeRun(ctx context.Context, in *ResumeRunRequest, opts ...grpc.CallOption) (*ResumeRunResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResumeRunResponse)
@@ -317,6 +342,11 @@ type AgentLoopServer interface {
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListPending(context.Context, *ListPendingRequest) (*ListPendingResponse, error)
+	// Streams a list of runs that stays live: first a snapshot, then each run whose row changes. It tells states and not
+	// history: several changes of a run may arrive as one. Never ends by itself.
+	//
+	// INVALID_ARGUMENT, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+	WatchRuns(*WatchRunsRequest, grpc.ServerStreamingServer[WatchRunsResponse]) error
 	// Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
 	// same `request_id` has resumed it.
 	//
@@ -366,6 +396,9 @@ func (UnimplementedAgentLoopServer) ListRuns(context.Context, *ListRunsRequest) 
 }
 func (UnimplementedAgentLoopServer) ListPending(context.Context, *ListPendingRequest) (*ListPendingResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPending not implemented")
+}
+func (UnimplementedAgentLoopServer) WatchRuns(*WatchRunsRequest, grpc.ServerStreamingServer[WatchRunsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchRuns not implemented")
 }
 func (UnimplementedAgentLoopServer) ResumeRun(context.Context, *ResumeRunRequest) (*ResumeRunResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeRun not implemented")
@@ -560,6 +593,17 @@ func _AgentLoop_ListPending_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentLoop_WatchRuns_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRunsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentLoopServer).WatchRuns(m, &grpc.GenericServerStream[WatchRunsRequest, WatchRunsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentLoop_WatchRunsServer = grpc.ServerStreamingServer[WatchRunsResponse]
+
 func _AgentLoop_ResumeRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ResumeRunRequest)
 	if err := dec(in); err != nil {
@@ -653,6 +697,11 @@ var AgentLoop_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Subscribe",
 			Handler:       _AgentLoop_Subscribe_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchRuns",
+			Handler:       _AgentLoop_WatchRuns_Handler,
 			ServerStreams: true,
 		},
 	},

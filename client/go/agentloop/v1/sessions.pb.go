@@ -1123,6 +1123,293 @@ func (x *DeleteSessionResponse) GetExisted() bool {
 	return false
 }
 
+// Asks for everything that happens in a session.
+type SubscribeSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session. Required.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The last `resume_token` that was received. Empty: every event of the runs that are open now, then what follows.
+	ResumeToken string `protobuf:"bytes,2,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// Leave out transient events.
+	DurableOnly   bool `protobuf:"varint,3,opt,name=durable_only,json=durableOnly,proto3" json:"durable_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubscribeSessionRequest) Reset() {
+	*x = SubscribeSessionRequest{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscribeSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscribeSessionRequest) ProtoMessage() {}
+
+func (x *SubscribeSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscribeSessionRequest.ProtoReflect.Descriptor instead.
+func (*SubscribeSessionRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SubscribeSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SubscribeSessionRequest) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+func (x *SubscribeSessionRequest) GetDurableOnly() bool {
+	if x != nil {
+		return x.DurableOnly
+	}
+	return false
+}
+
+// One thing that happened in a session.
+type SubscribeSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Exactly one is set. A reader ignores what it does not know.
+	//
+	// Types that are valid to be assigned to Item:
+	//
+	//	*SubscribeSessionResponse_Event
+	//	*SubscribeSessionResponse_Session
+	//	*SubscribeSessionResponse_Synced
+	//	*SubscribeSessionResponse_Deleted
+	Item isSubscribeSessionResponse_Item `protobuf_oneof:"item"`
+	// Continues after this item. Empty where the last one still counts, as with transient events.
+	ResumeToken   string `protobuf:"bytes,5,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubscribeSessionResponse) Reset() {
+	*x = SubscribeSessionResponse{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscribeSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscribeSessionResponse) ProtoMessage() {}
+
+func (x *SubscribeSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscribeSessionResponse.ProtoReflect.Descriptor instead.
+func (*SubscribeSessionResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SubscribeSessionResponse) GetItem() isSubscribeSessionResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *SubscribeSessionResponse) GetEvent() *RunEvent {
+	if x != nil {
+		if x, ok := x.Item.(*SubscribeSessionResponse_Event); ok {
+			return x.Event
+		}
+	}
+	return nil
+}
+
+func (x *SubscribeSessionResponse) GetSession() *Session {
+	if x != nil {
+		if x, ok := x.Item.(*SubscribeSessionResponse_Session); ok {
+			return x.Session
+		}
+	}
+	return nil
+}
+
+func (x *SubscribeSessionResponse) GetSynced() *SessionSynced {
+	if x != nil {
+		if x, ok := x.Item.(*SubscribeSessionResponse_Synced); ok {
+			return x.Synced
+		}
+	}
+	return nil
+}
+
+func (x *SubscribeSessionResponse) GetDeleted() *SessionDeleted {
+	if x != nil {
+		if x, ok := x.Item.(*SubscribeSessionResponse_Deleted); ok {
+			return x.Deleted
+		}
+	}
+	return nil
+}
+
+func (x *SubscribeSessionResponse) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+type isSubscribeSessionResponse_Item interface {
+	isSubscribeSessionResponse_Item()
+}
+
+type SubscribeSessionResponse_Event struct {
+	// An event of a run of this session. Events of one run come in the order of their `seq`.
+	Event *RunEvent `protobuf:"bytes,1,opt,name=event,proto3,oneof"`
+}
+
+type SubscribeSessionResponse_Session struct {
+	// The session as it is now: at the start, and after each change of title, labels, summary or to-do list.
+	Session *Session `protobuf:"bytes,2,opt,name=session,proto3,oneof"`
+}
+
+type SubscribeSessionResponse_Synced struct {
+	// Every event that was durable when the call began has been sent.
+	Synced *SessionSynced `protobuf:"bytes,3,opt,name=synced,proto3,oneof"`
+}
+
+type SubscribeSessionResponse_Deleted struct {
+	// The session was deleted. The stream ends with OK.
+	Deleted *SessionDeleted `protobuf:"bytes,4,opt,name=deleted,proto3,oneof"`
+}
+
+func (*SubscribeSessionResponse_Event) isSubscribeSessionResponse_Item() {}
+
+func (*SubscribeSessionResponse_Session) isSubscribeSessionResponse_Item() {}
+
+func (*SubscribeSessionResponse_Synced) isSubscribeSessionResponse_Item() {}
+
+func (*SubscribeSessionResponse_Deleted) isSubscribeSessionResponse_Item() {}
+
+// The subscription has caught up.
+type SessionSynced struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entries up to this one were in the session at that moment. Read them by `ListEntries`: those of runs that had
+	// ended are not repeated as events.
+	LastEntryNo uint64 `protobuf:"varint,1,opt,name=last_entry_no,json=lastEntryNo,proto3" json:"last_entry_no,omitempty"`
+	// Runs that are open: queued, live, parked or paused. Oldest first.
+	OpenRunIds    []string `protobuf:"bytes,2,rep,name=open_run_ids,json=openRunIds,proto3" json:"open_run_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionSynced) Reset() {
+	*x = SessionSynced{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionSynced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionSynced) ProtoMessage() {}
+
+func (x *SessionSynced) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionSynced.ProtoReflect.Descriptor instead.
+func (*SessionSynced) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SessionSynced) GetLastEntryNo() uint64 {
+	if x != nil {
+		return x.LastEntryNo
+	}
+	return 0
+}
+
+func (x *SessionSynced) GetOpenRunIds() []string {
+	if x != nil {
+		return x.OpenRunIds
+	}
+	return nil
+}
+
+// The session was deleted.
+type SessionDeleted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionDeleted) Reset() {
+	*x = SessionDeleted{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionDeleted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionDeleted) ProtoMessage() {}
+
+func (x *SessionDeleted) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionDeleted.ProtoReflect.Descriptor instead.
+func (*SessionDeleted) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{20}
+}
+
 var File_agentloop_v1_sessions_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_sessions_proto_rawDesc = "" +
@@ -1219,7 +1506,24 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"1\n" +
 	"\x15DeleteSessionResponse\x12\x18\n" +
-	"\aexisted\x18\x01 \x01(\bR\aexisted2\xe8\x04\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted\"~\n" +
+	"\x17SubscribeSessionRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12!\n" +
+	"\fresume_token\x18\x02 \x01(\tR\vresumeToken\x12!\n" +
+	"\fdurable_only\x18\x03 \x01(\bR\vdurableOnly\"\x99\x02\n" +
+	"\x18SubscribeSessionResponse\x12.\n" +
+	"\x05event\x18\x01 \x01(\v2\x16.agentloop.v1.RunEventH\x00R\x05event\x121\n" +
+	"\asession\x18\x02 \x01(\v2\x15.agentloop.v1.SessionH\x00R\asession\x125\n" +
+	"\x06synced\x18\x03 \x01(\v2\x1b.agentloop.v1.SessionSyncedH\x00R\x06synced\x128\n" +
+	"\adeleted\x18\x04 \x01(\v2\x1c.agentloop.v1.SessionDeletedH\x00R\adeleted\x12!\n" +
+	"\fresume_token\x18\x05 \x01(\tR\vresumeTokenB\x06\n" +
+	"\x04item\"U\n" +
+	"\rSessionSynced\x12\"\n" +
+	"\rlast_entry_no\x18\x01 \x01(\x04R\vlastEntryNo\x12 \n" +
+	"\fopen_run_ids\x18\x02 \x03(\tR\n" +
+	"openRunIds\"\x10\n" +
+	"\x0eSessionDeleted2\xcd\x05\n" +
 	"\bSessions\x12X\n" +
 	"\rCreateSession\x12\".agentloop.v1.CreateSessionRequest\x1a#.agentloop.v1.CreateSessionResponse\x12O\n" +
 	"\n" +
@@ -1227,7 +1531,8 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\fListSessions\x12!.agentloop.v1.ListSessionsRequest\x1a\".agentloop.v1.ListSessionsResponse\x12R\n" +
 	"\vListEntries\x12 .agentloop.v1.ListEntriesRequest\x1a!.agentloop.v1.ListEntriesResponse\x12X\n" +
 	"\rSearchEntries\x12\".agentloop.v1.SearchEntriesRequest\x1a#.agentloop.v1.SearchEntriesResponse\x12R\n" +
-	"\vForkSession\x12 .agentloop.v1.ForkSessionRequest\x1a!.agentloop.v1.ForkSessionResponse\x12X\n" +
+	"\vForkSession\x12 .agentloop.v1.ForkSessionRequest\x1a!.agentloop.v1.ForkSessionResponse\x12c\n" +
+	"\x10SubscribeSession\x12%.agentloop.v1.SubscribeSessionRequest\x1a&.agentloop.v1.SubscribeSessionResponse0\x01\x12X\n" +
 	"\rDeleteSession\x12\".agentloop.v1.DeleteSessionRequest\x1a#.agentloop.v1.DeleteSessionResponseb\x06proto3"
 
 var (
@@ -1242,67 +1547,78 @@ func file_agentloop_v1_sessions_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_sessions_proto_rawDescData
 }
 
-var file_agentloop_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_agentloop_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_agentloop_v1_sessions_proto_goTypes = []any{
-	(*Session)(nil),               // 0: agentloop.v1.Session
-	(*Entry)(nil),                 // 1: agentloop.v1.Entry
-	(*CreateSessionRequest)(nil),  // 2: agentloop.v1.CreateSessionRequest
-	(*CreateSessionResponse)(nil), // 3: agentloop.v1.CreateSessionResponse
-	(*GetSessionRequest)(nil),     // 4: agentloop.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),    // 5: agentloop.v1.GetSessionResponse
-	(*ListSessionsRequest)(nil),   // 6: agentloop.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 7: agentloop.v1.ListSessionsResponse
-	(*ListEntriesRequest)(nil),    // 8: agentloop.v1.ListEntriesRequest
-	(*ListEntriesResponse)(nil),   // 9: agentloop.v1.ListEntriesResponse
-	(*SearchEntriesRequest)(nil),  // 10: agentloop.v1.SearchEntriesRequest
-	(*SearchEntriesResponse)(nil), // 11: agentloop.v1.SearchEntriesResponse
-	(*EntryHit)(nil),              // 12: agentloop.v1.EntryHit
-	(*ForkSessionRequest)(nil),    // 13: agentloop.v1.ForkSessionRequest
-	(*ForkSessionResponse)(nil),   // 14: agentloop.v1.ForkSessionResponse
-	(*DeleteSessionRequest)(nil),  // 15: agentloop.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil), // 16: agentloop.v1.DeleteSessionResponse
-	nil,                           // 17: agentloop.v1.Session.LabelsEntry
-	nil,                           // 18: agentloop.v1.CreateSessionRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*Message)(nil),               // 20: agentloop.v1.Message
-	(*ContextCompacted)(nil),      // 21: agentloop.v1.ContextCompacted
-	(Role)(0),                     // 22: agentloop.v1.Role
+	(*Session)(nil),                  // 0: agentloop.v1.Session
+	(*Entry)(nil),                    // 1: agentloop.v1.Entry
+	(*CreateSessionRequest)(nil),     // 2: agentloop.v1.CreateSessionRequest
+	(*CreateSessionResponse)(nil),    // 3: agentloop.v1.CreateSessionResponse
+	(*GetSessionRequest)(nil),        // 4: agentloop.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),       // 5: agentloop.v1.GetSessionResponse
+	(*ListSessionsRequest)(nil),      // 6: agentloop.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),     // 7: agentloop.v1.ListSessionsResponse
+	(*ListEntriesRequest)(nil),       // 8: agentloop.v1.ListEntriesRequest
+	(*ListEntriesResponse)(nil),      // 9: agentloop.v1.ListEntriesResponse
+	(*SearchEntriesRequest)(nil),     // 10: agentloop.v1.SearchEntriesRequest
+	(*SearchEntriesResponse)(nil),    // 11: agentloop.v1.SearchEntriesResponse
+	(*EntryHit)(nil),                 // 12: agentloop.v1.EntryHit
+	(*ForkSessionRequest)(nil),       // 13: agentloop.v1.ForkSessionRequest
+	(*ForkSessionResponse)(nil),      // 14: agentloop.v1.ForkSessionResponse
+	(*DeleteSessionRequest)(nil),     // 15: agentloop.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),    // 16: agentloop.v1.DeleteSessionResponse
+	(*SubscribeSessionRequest)(nil),  // 17: agentloop.v1.SubscribeSessionRequest
+	(*SubscribeSessionResponse)(nil), // 18: agentloop.v1.SubscribeSessionResponse
+	(*SessionSynced)(nil),            // 19: agentloop.v1.SessionSynced
+	(*SessionDeleted)(nil),           // 20: agentloop.v1.SessionDeleted
+	nil,                              // 21: agentloop.v1.Session.LabelsEntry
+	nil,                              // 22: agentloop.v1.CreateSessionRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 23: google.protobuf.Timestamp
+	(*Message)(nil),                  // 24: agentloop.v1.Message
+	(*ContextCompacted)(nil),         // 25: agentloop.v1.ContextCompacted
+	(Role)(0),                        // 26: agentloop.v1.Role
+	(*RunEvent)(nil),                 // 27: agentloop.v1.RunEvent
 }
 var file_agentloop_v1_sessions_proto_depIdxs = []int32{
-	19, // 0: agentloop.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	19, // 1: agentloop.v1.Session.updated_at:type_name -> google.protobuf.Timestamp
-	17, // 2: agentloop.v1.Session.labels:type_name -> agentloop.v1.Session.LabelsEntry
-	19, // 3: agentloop.v1.Entry.at:type_name -> google.protobuf.Timestamp
-	20, // 4: agentloop.v1.Entry.message:type_name -> agentloop.v1.Message
-	21, // 5: agentloop.v1.Entry.compaction:type_name -> agentloop.v1.ContextCompacted
-	18, // 6: agentloop.v1.CreateSessionRequest.labels:type_name -> agentloop.v1.CreateSessionRequest.LabelsEntry
+	23, // 0: agentloop.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	23, // 1: agentloop.v1.Session.updated_at:type_name -> google.protobuf.Timestamp
+	21, // 2: agentloop.v1.Session.labels:type_name -> agentloop.v1.Session.LabelsEntry
+	23, // 3: agentloop.v1.Entry.at:type_name -> google.protobuf.Timestamp
+	24, // 4: agentloop.v1.Entry.message:type_name -> agentloop.v1.Message
+	25, // 5: agentloop.v1.Entry.compaction:type_name -> agentloop.v1.ContextCompacted
+	22, // 6: agentloop.v1.CreateSessionRequest.labels:type_name -> agentloop.v1.CreateSessionRequest.LabelsEntry
 	0,  // 7: agentloop.v1.CreateSessionResponse.session:type_name -> agentloop.v1.Session
 	0,  // 8: agentloop.v1.GetSessionResponse.session:type_name -> agentloop.v1.Session
 	0,  // 9: agentloop.v1.ListSessionsResponse.sessions:type_name -> agentloop.v1.Session
 	1,  // 10: agentloop.v1.ListEntriesResponse.entries:type_name -> agentloop.v1.Entry
 	12, // 11: agentloop.v1.SearchEntriesResponse.hits:type_name -> agentloop.v1.EntryHit
-	19, // 12: agentloop.v1.EntryHit.at:type_name -> google.protobuf.Timestamp
-	22, // 13: agentloop.v1.EntryHit.role:type_name -> agentloop.v1.Role
+	23, // 12: agentloop.v1.EntryHit.at:type_name -> google.protobuf.Timestamp
+	26, // 13: agentloop.v1.EntryHit.role:type_name -> agentloop.v1.Role
 	0,  // 14: agentloop.v1.ForkSessionResponse.session:type_name -> agentloop.v1.Session
-	2,  // 15: agentloop.v1.Sessions.CreateSession:input_type -> agentloop.v1.CreateSessionRequest
-	4,  // 16: agentloop.v1.Sessions.GetSession:input_type -> agentloop.v1.GetSessionRequest
-	6,  // 17: agentloop.v1.Sessions.ListSessions:input_type -> agentloop.v1.ListSessionsRequest
-	8,  // 18: agentloop.v1.Sessions.ListEntries:input_type -> agentloop.v1.ListEntriesRequest
-	10, // 19: agentloop.v1.Sessions.SearchEntries:input_type -> agentloop.v1.SearchEntriesRequest
-	13, // 20: agentloop.v1.Sessions.ForkSession:input_type -> agentloop.v1.ForkSessionRequest
-	15, // 21: agentloop.v1.Sessions.DeleteSession:input_type -> agentloop.v1.DeleteSessionRequest
-	3,  // 22: agentloop.v1.Sessions.CreateSession:output_type -> agentloop.v1.CreateSessionResponse
-	5,  // 23: agentloop.v1.Sessions.GetSession:output_type -> agentloop.v1.GetSessionResponse
-	7,  // 24: agentloop.v1.Sessions.ListSessions:output_type -> agentloop.v1.ListSessionsResponse
-	9,  // 25: agentloop.v1.Sessions.ListEntries:output_type -> agentloop.v1.ListEntriesResponse
-	11, // 26: agentloop.v1.Sessions.SearchEntries:output_type -> agentloop.v1.SearchEntriesResponse
-	14, // 27: agentloop.v1.Sessions.ForkSession:output_type -> agentloop.v1.ForkSessionResponse
-	16, // 28: agentloop.v1.Sessions.DeleteSession:output_type -> agentloop.v1.DeleteSessionResponse
-	22, // [22:29] is the sub-list for method output_type
-	15, // [15:22] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	27, // 15: agentloop.v1.SubscribeSessionResponse.event:type_name -> agentloop.v1.RunEvent
+	0,  // 16: agentloop.v1.SubscribeSessionResponse.session:type_name -> agentloop.v1.Session
+	19, // 17: agentloop.v1.SubscribeSessionResponse.synced:type_name -> agentloop.v1.SessionSynced
+	20, // 18: agentloop.v1.SubscribeSessionResponse.deleted:type_name -> agentloop.v1.SessionDeleted
+	2,  // 19: agentloop.v1.Sessions.CreateSession:input_type -> agentloop.v1.CreateSessionRequest
+	4,  // 20: agentloop.v1.Sessions.GetSession:input_type -> agentloop.v1.GetSessionRequest
+	6,  // 21: agentloop.v1.Sessions.ListSessions:input_type -> agentloop.v1.ListSessionsRequest
+	8,  // 22: agentloop.v1.Sessions.ListEntries:input_type -> agentloop.v1.ListEntriesRequest
+	10, // 23: agentloop.v1.Sessions.SearchEntries:input_type -> agentloop.v1.SearchEntriesRequest
+	13, // 24: agentloop.v1.Sessions.ForkSession:input_type -> agentloop.v1.ForkSessionRequest
+	17, // 25: agentloop.v1.Sessions.SubscribeSession:input_type -> agentloop.v1.SubscribeSessionRequest
+	15, // 26: agentloop.v1.Sessions.DeleteSession:input_type -> agentloop.v1.DeleteSessionRequest
+	3,  // 27: agentloop.v1.Sessions.CreateSession:output_type -> agentloop.v1.CreateSessionResponse
+	5,  // 28: agentloop.v1.Sessions.GetSession:output_type -> agentloop.v1.GetSessionResponse
+	7,  // 29: agentloop.v1.Sessions.ListSessions:output_type -> agentloop.v1.ListSessionsResponse
+	9,  // 30: agentloop.v1.Sessions.ListEntries:output_type -> agentloop.v1.ListEntriesResponse
+	11, // 31: agentloop.v1.Sessions.SearchEntries:output_type -> agentloop.v1.SearchEntriesResponse
+	14, // 32: agentloop.v1.Sessions.ForkSession:output_type -> agentloop.v1.ForkSessionResponse
+	18, // 33: agentloop.v1.Sessions.SubscribeSession:output_type -> agentloop.v1.SubscribeSessionResponse
+	16, // 34: agentloop.v1.Sessions.DeleteSession:output_type -> agentloop.v1.DeleteSessionResponse
+	27, // [27:35] is the sub-list for method output_type
+	19, // [19:27] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_sessions_proto_init() }
@@ -1314,13 +1630,19 @@ func file_agentloop_v1_sessions_proto_init() {
 	file_agentloop_v1_types_proto_init()
 	file_agentloop_v1_sessions_proto_msgTypes[2].OneofWrappers = []any{}
 	file_agentloop_v1_sessions_proto_msgTypes[13].OneofWrappers = []any{}
+	file_agentloop_v1_sessions_proto_msgTypes[18].OneofWrappers = []any{
+		(*SubscribeSessionResponse_Event)(nil),
+		(*SubscribeSessionResponse_Session)(nil),
+		(*SubscribeSessionResponse_Synced)(nil),
+		(*SubscribeSessionResponse_Deleted)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_sessions_proto_rawDesc), len(file_agentloop_v1_sessions_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,13 +19,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Sessions_CreateSession_FullMethodName = "/agentloop.v1.Sessions/CreateSession"
-	Sessions_GetSession_FullMethodName    = "/agentloop.v1.Sessions/GetSession"
-	Sessions_ListSessions_FullMethodName  = "/agentloop.v1.Sessions/ListSessions"
-	Sessions_ListEntries_FullMethodName   = "/agentloop.v1.Sessions/ListEntries"
-	Sessions_SearchEntries_FullMethodName = "/agentloop.v1.Sessions/SearchEntries"
-	Sessions_ForkSession_FullMethodName   = "/agentloop.v1.Sessions/ForkSession"
-	Sessions_DeleteSession_FullMethodName = "/agentloop.v1.Sessions/DeleteSession"
+	Sessions_CreateSession_FullMethodName    = "/agentloop.v1.Sessions/CreateSession"
+	Sessions_GetSession_FullMethodName       = "/agentloop.v1.Sessions/GetSession"
+	Sessions_ListSessions_FullMethodName     = "/agentloop.v1.Sessions/ListSessions"
+	Sessions_ListEntries_FullMethodName      = "/agentloop.v1.Sessions/ListEntries"
+	Sessions_SearchEntries_FullMethodName    = "/agentloop.v1.Sessions/SearchEntries"
+	Sessions_ForkSession_FullMethodName      = "/agentloop.v1.Sessions/ForkSession"
+	Sessions_SubscribeSession_FullMethodName = "/agentloop.v1.Sessions/SubscribeSession"
+	Sessions_DeleteSession_FullMethodName    = "/agentloop.v1.Sessions/DeleteSession"
 )
 
 // SessionsClient is the client API for Sessions service.
@@ -62,6 +63,11 @@ type SessionsClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
 	ForkSession(ctx context.Context, in *ForkSessionRequest, opts ...grpc.CallOption) (*ForkSessionResponse, error)
+	// Streams everything that happens in a session, whoever started it: the events of its open runs, then of every run
+	// that follows. Ends when the session is deleted.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+	SubscribeSession(ctx context.Context, in *SubscribeSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeSessionResponse], error)
 	// Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
 	// is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
 	//
@@ -137,6 +143,25 @@ func (c *sessionsClient) ForkSession(ctx context.Context, in *ForkSessionRequest
 	return out, nil
 }
 
+func (c *sessionsClient) SubscribeSession(ctx context.Context, in *SubscribeSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeSessionResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Sessions_ServiceDesc.Streams[0], Sessions_SubscribeSession_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SubscribeSessionRequest, SubscribeSessionResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Sessions_SubscribeSessionClient = grpc.ServerStreamingClient[SubscribeSessionResponse]
+
 func (c *sessionsClient) DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteSessionResponse)
@@ -181,6 +206,11 @@ type SessionsServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
 	ForkSession(context.Context, *ForkSessionRequest) (*ForkSessionResponse, error)
+	// Streams everything that happens in a session, whoever started it: the events of its open runs, then of every run
+	// that follows. Ends when the session is deleted.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+	SubscribeSession(*SubscribeSessionRequest, grpc.ServerStreamingServer[SubscribeSessionResponse]) error
 	// Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
 	// is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
 	//
@@ -213,6 +243,9 @@ func (UnimplementedSessionsServer) SearchEntries(context.Context, *SearchEntries
 }
 func (UnimplementedSessionsServer) ForkSession(context.Context, *ForkSessionRequest) (*ForkSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForkSession not implemented")
+}
+func (UnimplementedSessionsServer) SubscribeSession(*SubscribeSessionRequest, grpc.ServerStreamingServer[SubscribeSessionResponse]) error {
+	return status.Error(codes.Unimplemented, "method SubscribeSession not implemented")
 }
 func (UnimplementedSessionsServer) DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSession not implemented")
@@ -346,6 +379,17 @@ func _Sessions_ForkSession_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sessions_SubscribeSession_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SubscribeSessionRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SessionsServer).SubscribeSession(m, &grpc.GenericServerStream[SubscribeSessionRequest, SubscribeSessionResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Sessions_SubscribeSessionServer = grpc.ServerStreamingServer[SubscribeSessionResponse]
+
 func _Sessions_DeleteSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteSessionRequest)
 	if err := dec(in); err != nil {
@@ -400,6 +444,12 @@ var Sessions_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Sessions_DeleteSession_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "SubscribeSession",
+			Handler:       _Sessions_SubscribeSession_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "agentloop/v1/sessions.proto",
 }

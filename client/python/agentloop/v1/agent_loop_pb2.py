@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from agentloop.v1 import events_pb2 as agentloop_dot_v1_dot_events__pb2
 from agentloop.v1 import runs_pb2 as agentloop_dot_v1_dot_runs__pb2
 from agentloop.v1 import types_pb2 as agentloop_dot_v1_dot_types__pb2
+from agentloop.v1 import watch_pb2 as agentloop_dot_v1_dot_watch__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61gentloop/v1/agent_loop.proto\x12\x0c\x61gentloop.v1\x1a\x19\x61gentloop/v1/events.proto\x1a\x17\x61gentloop/v1/runs.proto\x1a\x18\x61gentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"3\n\nRunRequest\x12%\n\x05input\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunInput\"6\n\x0bRunResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.agentloop.v1.RunResult\"L\n\x10RunStreamRequest\x12%\n\x05input\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunInput\x12\x11\n\tafter_seq\x18\x02 \x01(\x04\":\n\x11RunStreamResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunEvent\"K\n\x10SubscribeRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x11\n\tafter_seq\x18\x02 \x01(\x04\x12\x14\n\x0c\x64urable_only\x18\x03 \x01(\x08\":\n\x11SubscribeResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunEvent\"P\n\x0c\x41\x62ortRequest\x12\x10\n\x06run_id\x18\x01 \x01(\tH\x00\x12\x14\n\nsession_id\x18\x02 \x01(\tH\x00\x12\x0e\n\x06reason\x18\x03 \x01(\tB\x08\n\x06target\"H\n\rAbortResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\'\n\x06status\x18\x02 \x01(\x0e\x32\x17.agentloop.v1.RunStatus\"\xd9\x01\n\x15SubmitApprovalRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12(\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32\x16.agentloop.v1.Decision\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x12\n\ndecided_by\x18\x04 \x01(\t\x12-\n\x08remember\x18\x05 \x01(\x0e\x32\x1b.agentloop.v1.RememberScope\x12/\n\rremember_rule\x18\x06 \x01(\x0b\x32\x18.agentloop.v1.PolicyRule\"E\n\x16SubmitApprovalResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.agentloop.v1.HumanRequest\"\xee\x01\n\x12SubmitInputRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12,\n\tselection\x18\x03 \x01(\x0b\x32\x17.agentloop.v1.SelectionH\x00\x12\x13\n\tform_json\x18\x05 \x01(\tH\x00\x12\'\n\x03url\x18\x06 \x01(\x0e\x32\x18.agentloop.v1.UrlOutcomeH\x00\x12*\n\x08\x64\x65\x63lined\x18\x07 \x01(\x0b\x32\x16.agentloop.v1.DeclinedH\x00\x12\x13\n\x0b\x61nswered_by\x18\x04 \x01(\tB\x07\n\x05input\"B\n\x13SubmitInputResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.agentloop.v1.HumanRequest\"M\n\x0bStepRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x1a\n\x12\x61pprove_request_id\x18\x03 \x01(\t\"\x86\x01\n\x0cStepResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.agentloop.v1.RunEvent\x12\x1e\n\x03run\x18\x02 \x01(\x0b\x32\x11.agentloop.v1.Run\x12.\n\x0binstruction\x18\x03 \x01(\x0b\x32\x19.agentloop.v1.Instruction\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"0\n\x0eGetRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.agentloop.v1.Run\"\xa0\x01\n\x0fListRunsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12)\n\x08statuses\x18\x02 \x03(\x0e\x32\x17.agentloop.v1.RunStatus\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\'\n\x06\x66ilter\x18\x05 \x01(\x0b\x32\x17.agentloop.v1.RunFilter\"L\n\x10ListRunsResponse\x12\x1f\n\x04runs\x18\x01 \x03(\x0b\x32\x11.agentloop.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x8c\x01\n\x12ListPendingRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\x12+\n\x06\x66ilter\x18\x05 \x01(\x0b\x32\x1b.agentloop.v1.PendingFilter\"\xca\x02\n\rPendingFilter\x12-\n\x05kinds\x18\x01 \x03(\x0e\x32\x1e.agentloop.v1.HumanRequestKind\x12\r\n\x05tools\x18\x02 \x03(\t\x12\x37\n\x06labels\x18\x03 \x03(\x0b\x32\'.agentloop.v1.PendingFilter.LabelsEntry\x12\x0e\n\x06\x61gents\x18\x04 \x03(\t\x12\x0e\n\x06models\x18\x05 \x03(\t\x12\x31\n\rcreated_after\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reated_before\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04text\x18\x08 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\\\n\x13ListPendingResponse\x12,\n\x08requests\x18\x01 \x03(\x0b\x32\x1a.agentloop.v1.HumanRequest\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\x10ResumeRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x12\n\nresumed_by\x18\x03 \x01(\t\"3\n\x11ResumeRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.agentloop.v1.Run\"\"\n\x10ReplayRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\x92\x01\n\x11ReplayRunResponse\x12\x0e\n\x06\x65vents\x18\x01 \x01(\x04\x12\x10\n\x08\x66\x61ithful\x18\x02 \x01(\x08\x12\x12\n\ndifference\x18\x03 \x01(\t\x12\x14\n\x0cstate_digest\x18\x04 \x01(\t\x12\x16\n\x0e\x63ontext_digest\x18\x05 \x01(\t\x12\x19\n\x11unverified_events\x18\x06 \x01(\x04*\x95\x01\n\rRememberScope\x12\x1e\n\x1aREMEMBER_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13REMEMBER_SCOPE_ONCE\x10\x01\x12\x16\n\x12REMEMBER_SCOPE_RUN\x10\x02\x12\x1a\n\x16REMEMBER_SCOPE_SESSION\x10\x03\x12\x17\n\x13REMEMBER_SCOPE_RULE\x10\x04\x32\x99\x07\n\tAgentLoop\x12:\n\x03Run\x12\x18.agentloop.v1.RunRequest\x1a\x19.agentloop.v1.RunResponse\x12N\n\tRunStream\x12\x1e.agentloop.v1.RunStreamRequest\x1a\x1f.agentloop.v1.RunStreamResponse0\x01\x12N\n\tSubscribe\x12\x1e.agentloop.v1.SubscribeRequest\x1a\x1f.agentloop.v1.SubscribeResponse0\x01\x12@\n\x05\x41\x62ort\x12\x1a.agentloop.v1.AbortRequest\x1a\x1b.agentloop.v1.AbortResponse\x12[\n\x0eSubmitApproval\x12#.agentloop.v1.SubmitApprovalRequest\x1a$.agentloop.v1.SubmitApprovalResponse\x12R\n\x0bSubmitInput\x12 .agentloop.v1.SubmitInputRequest\x1a!.agentloop.v1.SubmitInputResponse\x12=\n\x04Step\x12\x19.agentloop.v1.StepRequest\x1a\x1a.agentloop.v1.StepResponse\x12\x43\n\x06GetRun\x12\x1b.agentloop.v1.GetRunRequest\x1a\x1c.agentloop.v1.GetRunResponse\x12I\n\x08ListRuns\x12\x1d.agentloop.v1.ListRunsRequest\x1a\x1e.agentloop.v1.ListRunsResponse\x12R\n\x0bListPending\x12 .agentloop.v1.ListPendingRequest\x1a!.agentloop.v1.ListPendingResponse\x12L\n\tResumeRun\x12\x1e.agentloop.v1.ResumeRunRequest\x1a\x1f.agentloop.v1.ResumeRunResponse\x12L\n\tReplayRun\x12\x1e.agentloop.v1.ReplayRunRequest\x1a\x1f.agentloop.v1.ReplayRunResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61gentloop/v1/agent_loop.proto\x12\x0c\x61gentloop.v1\x1a\x19\x61gentloop/v1/events.proto\x1a\x17\x61gentloop/v1/runs.proto\x1a\x18\x61gentloop/v1/types.proto\x1a\x18\x61gentloop/v1/watch.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"3\n\nRunRequest\x12%\n\x05input\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunInput\"6\n\x0bRunResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.agentloop.v1.RunResult\"L\n\x10RunStreamRequest\x12%\n\x05input\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunInput\x12\x11\n\tafter_seq\x18\x02 \x01(\x04\":\n\x11RunStreamResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunEvent\"K\n\x10SubscribeRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x11\n\tafter_seq\x18\x02 \x01(\x04\x12\x14\n\x0c\x64urable_only\x18\x03 \x01(\x08\":\n\x11SubscribeResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunEvent\"P\n\x0c\x41\x62ortRequest\x12\x10\n\x06run_id\x18\x01 \x01(\tH\x00\x12\x14\n\nsession_id\x18\x02 \x01(\tH\x00\x12\x0e\n\x06reason\x18\x03 \x01(\tB\x08\n\x06target\"H\n\rAbortResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\'\n\x06status\x18\x02 \x01(\x0e\x32\x17.agentloop.v1.RunStatus\"\xd9\x01\n\x15SubmitApprovalRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12(\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32\x16.agentloop.v1.Decision\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x12\n\ndecided_by\x18\x04 \x01(\t\x12-\n\x08remember\x18\x05 \x01(\x0e\x32\x1b.agentloop.v1.RememberScope\x12/\n\rremember_rule\x18\x06 \x01(\x0b\x32\x18.agentloop.v1.PolicyRule\"E\n\x16SubmitApprovalResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.agentloop.v1.HumanRequest\"\xee\x01\n\x12SubmitInputRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12,\n\tselection\x18\x03 \x01(\x0b\x32\x17.agentloop.v1.SelectionH\x00\x12\x13\n\tform_json\x18\x05 \x01(\tH\x00\x12\'\n\x03url\x18\x06 \x01(\x0e\x32\x18.agentloop.v1.UrlOutcomeH\x00\x12*\n\x08\x64\x65\x63lined\x18\x07 \x01(\x0b\x32\x16.agentloop.v1.DeclinedH\x00\x12\x13\n\x0b\x61nswered_by\x18\x04 \x01(\tB\x07\n\x05input\"B\n\x13SubmitInputResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.agentloop.v1.HumanRequest\"M\n\x0bStepRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x1a\n\x12\x61pprove_request_id\x18\x03 \x01(\t\"\x86\x01\n\x0cStepResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.agentloop.v1.RunEvent\x12\x1e\n\x03run\x18\x02 \x01(\x0b\x32\x11.agentloop.v1.Run\x12.\n\x0binstruction\x18\x03 \x01(\x0b\x32\x19.agentloop.v1.Instruction\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"0\n\x0eGetRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.agentloop.v1.Run\"\xa0\x01\n\x0fListRunsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12)\n\x08statuses\x18\x02 \x03(\x0e\x32\x17.agentloop.v1.RunStatus\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\'\n\x06\x66ilter\x18\x05 \x01(\x0b\x32\x17.agentloop.v1.RunFilter\"L\n\x10ListRunsResponse\x12\x1f\n\x04runs\x18\x01 \x03(\x0b\x32\x11.agentloop.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x8c\x01\n\x12ListPendingRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\x12+\n\x06\x66ilter\x18\x05 \x01(\x0b\x32\x1b.agentloop.v1.PendingFilter\"\xca\x02\n\rPendingFilter\x12-\n\x05kinds\x18\x01 \x03(\x0e\x32\x1e.agentloop.v1.HumanRequestKind\x12\r\n\x05tools\x18\x02 \x03(\t\x12\x37\n\x06labels\x18\x03 \x03(\x0b\x32\'.agentloop.v1.PendingFilter.LabelsEntry\x12\x0e\n\x06\x61gents\x18\x04 \x03(\t\x12\x0e\n\x06models\x18\x05 \x03(\t\x12\x31\n\rcreated_after\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reated_before\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04text\x18\x08 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\\\n\x13ListPendingResponse\x12,\n\x08requests\x18\x01 \x03(\x0b\x32\x1a.agentloop.v1.HumanRequest\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\x10ResumeRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x12\n\nresumed_by\x18\x03 \x01(\t\"3\n\x11ResumeRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.agentloop.v1.Run\"\"\n\x10ReplayRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"\x92\x01\n\x11ReplayRunResponse\x12\x0e\n\x06\x65vents\x18\x01 \x01(\x04\x12\x10\n\x08\x66\x61ithful\x18\x02 \x01(\x08\x12\x12\n\ndifference\x18\x03 \x01(\t\x12\x14\n\x0cstate_digest\x18\x04 \x01(\t\x12\x16\n\x0e\x63ontext_digest\x18\x05 \x01(\t\x12\x19\n\x11unverified_events\x18\x06 \x01(\x04*\x95\x01\n\rRememberScope\x12\x1e\n\x1aREMEMBER_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13REMEMBER_SCOPE_ONCE\x10\x01\x12\x16\n\x12REMEMBER_SCOPE_RUN\x10\x02\x12\x1a\n\x16REMEMBER_SCOPE_SESSION\x10\x03\x12\x17\n\x13REMEMBER_SCOPE_RULE\x10\x04\x32\xe9\x07\n\tAgentLoop\x12:\n\x03Run\x12\x18.agentloop.v1.RunRequest\x1a\x19.agentloop.v1.RunResponse\x12N\n\tRunStream\x12\x1e.agentloop.v1.RunStreamRequest\x1a\x1f.agentloop.v1.RunStreamResponse0\x01\x12N\n\tSubscribe\x12\x1e.agentloop.v1.SubscribeRequest\x1a\x1f.agentloop.v1.SubscribeResponse0\x01\x12@\n\x05\x41\x62ort\x12\x1a.agentloop.v1.AbortRequest\x1a\x1b.agentloop.v1.AbortResponse\x12[\n\x0eSubmitApproval\x12#.agentloop.v1.SubmitApprovalRequest\x1a$.agentloop.v1.SubmitApprovalResponse\x12R\n\x0bSubmitInput\x12 .agentloop.v1.SubmitInputRequest\x1a!.agentloop.v1.SubmitInputResponse\x12=\n\x04Step\x12\x19.agentloop.v1.StepRequest\x1a\x1a.agentloop.v1.StepResponse\x12\x43\n\x06GetRun\x12\x1b.agentloop.v1.GetRunRequest\x1a\x1c.agentloop.v1.GetRunResponse\x12I\n\x08ListRuns\x12\x1d.agentloop.v1.ListRunsRequest\x1a\x1e.agentloop.v1.ListRunsResponse\x12R\n\x0bListPending\x12 .agentloop.v1.ListPendingRequest\x1a!.agentloop.v1.ListPendingResponse\x12N\n\tWatchRuns\x12\x1e.agentloop.v1.WatchRunsRequest\x1a\x1f.agentloop.v1.WatchRunsResponse0\x01\x12L\n\tResumeRun\x12\x1e.agentloop.v1.ResumeRunRequest\x1a\x1f.agentloop.v1.ResumeRunResponse\x12L\n\tReplayRun\x12\x1e.agentloop.v1.ReplayRunRequest\x1a\x1f.agentloop.v1.ReplayRunResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,60 +38,60 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PENDINGFILTER_LABELSENTRY']._loaded_options = None
   _globals['_PENDINGFILTER_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_REMEMBERSCOPE']._serialized_start=2723
-  _globals['_REMEMBERSCOPE']._serialized_end=2872
-  _globals['_RUNREQUEST']._serialized_start=158
-  _globals['_RUNREQUEST']._serialized_end=209
-  _globals['_RUNRESPONSE']._serialized_start=211
-  _globals['_RUNRESPONSE']._serialized_end=265
-  _globals['_RUNSTREAMREQUEST']._serialized_start=267
-  _globals['_RUNSTREAMREQUEST']._serialized_end=343
-  _globals['_RUNSTREAMRESPONSE']._serialized_start=345
-  _globals['_RUNSTREAMRESPONSE']._serialized_end=403
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=405
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=480
-  _globals['_SUBSCRIBERESPONSE']._serialized_start=482
-  _globals['_SUBSCRIBERESPONSE']._serialized_end=540
-  _globals['_ABORTREQUEST']._serialized_start=542
-  _globals['_ABORTREQUEST']._serialized_end=622
-  _globals['_ABORTRESPONSE']._serialized_start=624
-  _globals['_ABORTRESPONSE']._serialized_end=696
-  _globals['_SUBMITAPPROVALREQUEST']._serialized_start=699
-  _globals['_SUBMITAPPROVALREQUEST']._serialized_end=916
-  _globals['_SUBMITAPPROVALRESPONSE']._serialized_start=918
-  _globals['_SUBMITAPPROVALRESPONSE']._serialized_end=987
-  _globals['_SUBMITINPUTREQUEST']._serialized_start=990
-  _globals['_SUBMITINPUTREQUEST']._serialized_end=1228
-  _globals['_SUBMITINPUTRESPONSE']._serialized_start=1230
-  _globals['_SUBMITINPUTRESPONSE']._serialized_end=1296
-  _globals['_STEPREQUEST']._serialized_start=1298
-  _globals['_STEPREQUEST']._serialized_end=1375
-  _globals['_STEPRESPONSE']._serialized_start=1378
-  _globals['_STEPRESPONSE']._serialized_end=1512
-  _globals['_GETRUNREQUEST']._serialized_start=1514
-  _globals['_GETRUNREQUEST']._serialized_end=1545
-  _globals['_GETRUNRESPONSE']._serialized_start=1547
-  _globals['_GETRUNRESPONSE']._serialized_end=1595
-  _globals['_LISTRUNSREQUEST']._serialized_start=1598
-  _globals['_LISTRUNSREQUEST']._serialized_end=1758
-  _globals['_LISTRUNSRESPONSE']._serialized_start=1760
-  _globals['_LISTRUNSRESPONSE']._serialized_end=1836
-  _globals['_LISTPENDINGREQUEST']._serialized_start=1839
-  _globals['_LISTPENDINGREQUEST']._serialized_end=1979
-  _globals['_PENDINGFILTER']._serialized_start=1982
-  _globals['_PENDINGFILTER']._serialized_end=2312
-  _globals['_PENDINGFILTER_LABELSENTRY']._serialized_start=2267
-  _globals['_PENDINGFILTER_LABELSENTRY']._serialized_end=2312
-  _globals['_LISTPENDINGRESPONSE']._serialized_start=2314
-  _globals['_LISTPENDINGRESPONSE']._serialized_end=2406
-  _globals['_RESUMERUNREQUEST']._serialized_start=2408
-  _globals['_RESUMERUNREQUEST']._serialized_end=2482
-  _globals['_RESUMERUNRESPONSE']._serialized_start=2484
-  _globals['_RESUMERUNRESPONSE']._serialized_end=2535
-  _globals['_REPLAYRUNREQUEST']._serialized_start=2537
-  _globals['_REPLAYRUNREQUEST']._serialized_end=2571
-  _globals['_REPLAYRUNRESPONSE']._serialized_start=2574
-  _globals['_REPLAYRUNRESPONSE']._serialized_end=2720
-  _globals['_AGENTLOOP']._serialized_start=2875
-  _globals['_AGENTLOOP']._serialized_end=3796
+  _globals['_REMEMBERSCOPE']._serialized_start=2749
+  _globals['_REMEMBERSCOPE']._serialized_end=2898
+  _globals['_RUNREQUEST']._serialized_start=184
+  _globals['_RUNREQUEST']._serialized_end=235
+  _globals['_RUNRESPONSE']._serialized_start=237
+  _globals['_RUNRESPONSE']._serialized_end=291
+  _globals['_RUNSTREAMREQUEST']._serialized_start=293
+  _globals['_RUNSTREAMREQUEST']._serialized_end=369
+  _globals['_RUNSTREAMRESPONSE']._serialized_start=371
+  _globals['_RUNSTREAMRESPONSE']._serialized_end=429
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=431
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=506
+  _globals['_SUBSCRIBERESPONSE']._serialized_start=508
+  _globals['_SUBSCRIBERESPONSE']._serialized_end=566
+  _globals['_ABORTREQUEST']._serialized_start=568
+  _globals['_ABORTREQUEST']._serialized_end=648
+  _globals['_ABORTRESPONSE']._serialized_start=650
+  _globals['_ABORTRESPONSE']._serialized_end=722
+  _globals['_SUBMITAPPROVALREQUEST']._serialized_start=725
+  _globals['_SUBMITAPPROVALREQUEST']._serialized_end=942
+  _globals['_SUBMITAPPROVALRESPONSE']._serialized_start=944
+  _globals['_SUBMITAPPROVALRESPONSE']._serialized_end=1013
+  _globals['_SUBMITINPUTREQUEST']._serialized_start=1016
+  _globals['_SUBMITINPUTREQUEST']._serialized_end=1254
+  _globals['_SUBMITINPUTRESPONSE']._serialized_start=1256
+  _globals['_SUBMITINPUTRESPONSE']._serialized_end=1322
+  _globals['_STEPREQUEST']._serialized_start=1324
+  _globals['_STEPREQUEST']._serialized_end=1401
+  _globals['_STEPRESPONSE']._serialized_start=1404
+  _globals['_STEPRESPONSE']._serialized_end=1538
+  _globals['_GETRUNREQUEST']._serialized_start=1540
+  _globals['_GETRUNREQUEST']._serialized_end=1571
+  _globals['_GETRUNRESPONSE']._serialized_start=1573
+  _globals['_GETRUNRESPONSE']._serialized_end=1621
+  _globals['_LISTRUNSREQUEST']._serialized_start=1624
+  _globals['_LISTRUNSREQUEST']._serialized_end=1784
+  _globals['_LISTRUNSRESPONSE']._serialized_start=1786
+  _globals['_LISTRUNSRESPONSE']._serialized_end=1862
+  _globals['_LISTPENDINGREQUEST']._serialized_start=1865
+  _globals['_LISTPENDINGREQUEST']._serialized_end=2005
+  _globals['_PENDINGFILTER']._serialized_start=2008
+  _globals['_PENDINGFILTER']._serialized_end=2338
+  _globals['_PENDINGFILTER_LABELSENTRY']._serialized_start=2293
+  _globals['_PENDINGFILTER_LABELSENTRY']._serialized_end=2338
+  _globals['_LISTPENDINGRESPONSE']._serialized_start=2340
+  _globals['_LISTPENDINGRESPONSE']._serialized_end=2432
+  _globals['_RESUMERUNREQUEST']._serialized_start=2434
+  _globals['_RESUMERUNREQUEST']._serialized_end=2508
+  _globals['_RESUMERUNRESPONSE']._serialized_start=2510
+  _globals['_RESUMERUNRESPONSE']._serialized_end=2561
+  _globals['_REPLAYRUNREQUEST']._serialized_start=2563
+  _globals['_REPLAYRUNREQUEST']._serialized_end=2597
+  _globals['_REPLAYRUNRESPONSE']._serialized_start=2600
+  _globals['_REPLAYRUNRESPONSE']._serialized_end=2746
+  _globals['_AGENTLOOP']._serialized_start=2901
+  _globals['_AGENTLOOP']._serialized_end=3902
 # @@protoc_insertion_point(module_scope)

@@ -3,6 +3,7 @@ import datetime
 from agentloop.v1 import events_pb2 as _events_pb2
 from agentloop.v1 import runs_pb2 as _runs_pb2
 from agentloop.v1 import types_pb2 as _types_pb2
+from agentloop.v1 import watch_pb2 as _watch_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from agentloop.v1 import agent_loop_pb2 as agentloop_dot_v1_dot_agent__loop__pb2
+from agentloop.v1 import watch_pb2 as agentloop_dot_v1_dot_watch__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -89,6 +90,11 @@ class AgentLoopStub:
                 '/agentloop.v1.AgentLoop/ListPending',
                 request_serializer=agentloop_dot_v1_dot_agent__loop__pb2.ListPendingRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_agent__loop__pb2.ListPendingResponse.FromString,
+                _registered_method=True)
+        self.WatchRuns = channel.unary_stream(
+                '/agentloop.v1.AgentLoop/WatchRuns',
+                request_serializer=agentloop_dot_v1_dot_watch__pb2.WatchRunsRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_watch__pb2.WatchRunsResponse.FromString,
                 _registered_method=True)
         self.ResumeRun = channel.unary_unary(
                 '/agentloop.v1.AgentLoop/ResumeRun',
@@ -213,6 +219,16 @@ class AgentLoopServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchRuns(self, request, context):
+        """Streams a list of runs that stays live: first a snapshot, then each run whose row changes. It tells states and not
+        history: several changes of a run may arrive as one. Never ends by itself.
+
+        INVALID_ARGUMENT, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ResumeRun(self, request, context):
         """Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
         same `request_id` has resumed it.
@@ -285,6 +301,11 @@ def add_AgentLoopServicer_to_server(servicer, server):
                     servicer.ListPending,
                     request_deserializer=agentloop_dot_v1_dot_agent__loop__pb2.ListPendingRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_agent__loop__pb2.ListPendingResponse.SerializeToString,
+            ),
+            'WatchRuns': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRuns,
+                    request_deserializer=agentloop_dot_v1_dot_watch__pb2.WatchRunsRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_watch__pb2.WatchRunsResponse.SerializeToString,
             ),
             'ResumeRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ResumeRun,
@@ -573,6 +594,33 @@ class AgentLoop:
             '/agentloop.v1.AgentLoop/ListPending',
             agentloop_dot_v1_dot_agent__loop__pb2.ListPendingRequest.SerializeToString,
             agentloop_dot_v1_dot_agent__loop__pb2.ListPendingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agentloop.v1.AgentLoop/WatchRuns',
+            agentloop_dot_v1_dot_watch__pb2.WatchRunsRequest.SerializeToString,
+            agentloop_dot_v1_dot_watch__pb2.WatchRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

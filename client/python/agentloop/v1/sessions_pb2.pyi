@@ -196,3 +196,39 @@ class DeleteSessionResponse(_message.Message):
     EXISTED_FIELD_NUMBER: _ClassVar[int]
     existed: bool
     def __init__(self, existed: _Optional[bool] = ...) -> None: ...
+
+class SubscribeSessionRequest(_message.Message):
+    __slots__ = ("session_id", "resume_token", "durable_only")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    resume_token: str
+    durable_only: bool
+    def __init__(self, session_id: _Optional[str] = ..., resume_token: _Optional[str] = ..., durable_only: _Optional[bool] = ...) -> None: ...
+
+class SubscribeSessionResponse(_message.Message):
+    __slots__ = ("event", "session", "synced", "deleted", "resume_token")
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    event: _events_pb2.RunEvent
+    session: Session
+    synced: SessionSynced
+    deleted: SessionDeleted
+    resume_token: str
+    def __init__(self, event: _Optional[_Union[_events_pb2.RunEvent, _Mapping]] = ..., session: _Optional[_Union[Session, _Mapping]] = ..., synced: _Optional[_Union[SessionSynced, _Mapping]] = ..., deleted: _Optional[_Union[SessionDeleted, _Mapping]] = ..., resume_token: _Optional[str] = ...) -> None: ...
+
+class SessionSynced(_message.Message):
+    __slots__ = ("last_entry_no", "open_run_ids")
+    LAST_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    OPEN_RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    last_entry_no: int
+    open_run_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, last_entry_no: _Optional[int] = ..., open_run_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SessionDeleted(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

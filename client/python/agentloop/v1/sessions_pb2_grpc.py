@@ -66,6 +66,11 @@ class SessionsStub:
                 request_serializer=agentloop_dot_v1_dot_sessions__pb2.ForkSessionRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_sessions__pb2.ForkSessionResponse.FromString,
                 _registered_method=True)
+        self.SubscribeSession = channel.unary_stream(
+                '/agentloop.v1.Sessions/SubscribeSession',
+                request_serializer=agentloop_dot_v1_dot_sessions__pb2.SubscribeSessionRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_sessions__pb2.SubscribeSessionResponse.FromString,
+                _registered_method=True)
         self.DeleteSession = channel.unary_unary(
                 '/agentloop.v1.Sessions/DeleteSession',
                 request_serializer=agentloop_dot_v1_dot_sessions__pb2.DeleteSessionRequest.SerializeToString,
@@ -135,6 +140,16 @@ class SessionsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SubscribeSession(self, request, context):
+        """Streams everything that happens in a session, whoever started it: the events of its open runs, then of every run
+        that follows. Ends when the session is deleted.
+
+        INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteSession(self, request, context):
         """Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
         is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
@@ -177,6 +192,11 @@ def add_SessionsServicer_to_server(servicer, server):
                     servicer.ForkSession,
                     request_deserializer=agentloop_dot_v1_dot_sessions__pb2.ForkSessionRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_sessions__pb2.ForkSessionResponse.SerializeToString,
+            ),
+            'SubscribeSession': grpc.unary_stream_rpc_method_handler(
+                    servicer.SubscribeSession,
+                    request_deserializer=agentloop_dot_v1_dot_sessions__pb2.SubscribeSessionRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_sessions__pb2.SubscribeSessionResponse.SerializeToString,
             ),
             'DeleteSession': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSession,
@@ -348,6 +368,33 @@ class Sessions:
             '/agentloop.v1.Sessions/ForkSession',
             agentloop_dot_v1_dot_sessions__pb2.ForkSessionRequest.SerializeToString,
             agentloop_dot_v1_dot_sessions__pb2.ForkSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubscribeSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agentloop.v1.Sessions/SubscribeSession',
+            agentloop_dot_v1_dot_sessions__pb2.SubscribeSessionRequest.SerializeToString,
+            agentloop_dot_v1_dot_sessions__pb2.SubscribeSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

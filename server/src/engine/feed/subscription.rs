@@ -32,8 +32,8 @@ pub(in crate::engine) struct SubscriptionDeps {
     pub(in crate::engine) stop: CancellationToken,
     /// Counts subscribers that were ended because they did not read.
     pub(in crate::engine) slow: Arc<AtomicU64>,
-    /// Held as long as the stream of events.
-    pub(in crate::engine) _caller: CallerGuard,
+    /// Held as long as the stream of events, if the subscriber counts as a caller of the run.
+    pub(in crate::engine) _caller: Option<CallerGuard>,
 }
 
 /// The events after `after`, to the end of the run. None if the subscriber `is_complete`: it has the run's last event.

@@ -82,7 +82,7 @@ impl Fixture {
             stall: Millis(1_000),
             stop: CancellationToken::new(),
             slow: Arc::default(),
-            _caller: Callers::default().enter(self.key()),
+            _caller: Some(Callers::default().enter(self.key())),
         };
         let feed = self.feeds.get_or_create(&self.key(), &self.owner.session, 16);
         subscribe(feed, deps, self.key(), Seq(after), false)

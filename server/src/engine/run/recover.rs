@@ -19,6 +19,7 @@ use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES, journal_bytes};
 use crate::engine::run::retries::RetryGuard;
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
+use crate::engine::watch::{ChangedFrom, SessionChange, wait_of};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreError};
 
 /// Paused runs that are read at a time after a restart.
@@ -158,6 +159,7 @@ impl Engine {
         if let Some(last) = claimed.records.last() {
             self.deps().feeds.publish_last(permit.key(), &claimed.row.session, last);
         }
+        self.tell_watchers_of_claimed(&tenant, &claimed.row);
         if claimed.row.summary.status.is_terminal() {
             // The process that wrote the end may have died before it advanced the queue.
             self.advance_queue_later(&tenant, &claimed.row.session);
@@ -175,6 +177,15 @@ impl Engine {
         self.await_caller(task.permit.key(), task.machine.state());
         self.launch(task, effects);
         Ok(())
+    }
+
+    /// Tells watchers what a run is now: the response to a write before the claim may have been lost.
+    fn tell_watchers_of_claimed(&self, tenant: &TenantId, row: &RunRow) {
+        let deps = self.deps();
+        deps.session_watchers.changed(tenant, &row.session, SessionChange::Runs);
+        if deps.run_watchers.is_active() {
+            deps.run_changed(tenant, row.clone(), wait_of(row), ChangedFrom::Unknown);
+        }
     }
 
     /// A task for a run that was claimed, with the session's history from the store.
@@ -196,6 +207,7 @@ impl Engine {
         history.set_held(machine.state().waiting_messages());
         let (mut task, mailbox) =
             self.new_task(permit, machine, claimed.epoch, session, history, &claimed.records);
+        task.preview.clone_from(&claimed.row.preview);
         task.has_wake_time = claimed.row.summary.wake_at.is_some();
         Ok((task, mailbox))
     }

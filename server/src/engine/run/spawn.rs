@@ -59,6 +59,8 @@ impl Engine {
             _base_charge: base_charge,
             running_hooks: RunningHooks::default(),
             unwritten: Vec::new(),
+            preview: String::new(),
+            durable_status: past.last().map(|record| record.status),
             run_observers,
             write_by: None,
             has_wake_time: false,

@@ -6,7 +6,11 @@ use agentloop_core::id::{RunKey, SessionId, TenantId};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::run::table::{Lookup, StartPermit};
-use crate::store::StoreError;
+use crate::engine::watch::{ChangedFrom, SessionChange};
+use crate::store::{PageRequest, RunFilter, RunRow, StoreError};
+
+/// Runs of a deleted session that are read at a time.
+const PAGE_ROWS: u32 = 500;
 
 impl Engine {
     /// Deletes a session, its runs and their events. False if there is no such session. Subscribers of its runs get
@@ -19,6 +23,7 @@ impl Engine {
         self.run_detached("delete session", async move {
             // Keeps out a start that read the session before the deletion.
             let _lock = engine.0.session_locks.exclusive(&tenant, &session).await;
+            let watched = engine.watched_runs(&tenant, &session).await;
             let mut deleted = engine.store().delete_session(&tenant, &session).await;
             if let Err(StoreError::SessionBusy { run }) = &deleted
                 && let Some(permit) = engine.permit_if_damaged(RunKey::new(tenant.clone(), run.clone())).await
@@ -37,6 +42,10 @@ impl Engine {
             };
             if is_gone {
                 engine.forget(&tenant, &session);
+                for row in watched {
+                    engine.deps().run_changed(&tenant, row, None, ChangedFrom::Deleted);
+                }
+                engine.deps().session_watchers.changed(&tenant, &session, SessionChange::Deleted);
             }
             Ok(deleted?)
         })
@@ -53,6 +62,31 @@ impl Engine {
         match self.0.live_runs.find(&key).await {
             Lookup::NotLive(permit) => Some(permit),
             Lookup::Live => None,
+        }
+    }
+
+    /// The runs of a session, if anybody watches lists of runs. None if they cannot be read: that must not keep a session
+    /// from being deleted.
+    async fn watched_runs(&self, tenant: &TenantId, session: &SessionId) -> Vec<RunRow> {
+        let (mut rows, mut after) = (Vec::new(), None);
+        if !self.deps().run_watchers.is_active() {
+            return rows;
+        }
+        loop {
+            let filter = RunFilter { session: Some(session.clone()), ..RunFilter::default() };
+            let page = PageRequest { size: PAGE_ROWS, after };
+            let page = match self.store().runs(tenant, filter, page).await {
+                Ok(page) => page,
+                Err(error) => {
+                    tracing::warn!(session.id = %session, %error, "watchers are not told which runs are deleted");
+                    return rows;
+                }
+            };
+            rows.extend(page.rows);
+            after = page.next;
+            if after.is_none() {
+                return rows;
+            }
         }
     }
 

@@ -105,6 +105,7 @@ impl Engine {
             let past = &claimed.records;
             let (mut task, mailbox) =
                 self.new_task(permit, machine, claimed.epoch, session.clone(), history, past);
+            task.preview.clone_from(&claimed.row.preview);
             task.unwritten = step.records;
             match task.write(None, Some(last_entry)).await {
                 Ok(()) => {

@@ -12,7 +12,7 @@ use prost::Message as _;
 
 use super::message::{call_id, message, usage};
 use super::{duration, human, timestamp};
-use crate::engine::RunView;
+use crate::engine::{RunView, WatchChange, Watched};
 use crate::store::RunRow;
 
 /// Converts a run for a list. Fields that need the journal stay empty.
@@ -40,6 +40,23 @@ pub fn row(row: &RunRow) -> wire::Run {
         durations: None,
         queue_position: 0,
     }
+}
+
+/// Converts a change of a watched list.
+#[must_use]
+pub fn watched(watched: Watched) -> wire::WatchRunsResponse {
+    use wire::watch_runs_response::Change;
+    let change = match watched.change {
+        WatchChange::Reset { reason } => Change::Reset(wire::WatchReset { reason: reason.to_owned() }),
+        WatchChange::Run { row: changed, waiting_on } => {
+            Change::Run(wire::Run { waiting_on: waiting_on.as_ref().map(self::waiting_on), ..row(&changed) })
+        }
+        WatchChange::Removed { run, deleted } => {
+            Change::Removed(wire::RunRemoved { run_id: run.to_string(), deleted })
+        }
+        WatchChange::Synced { runs } => Change::Synced(wire::WatchSynced { runs }),
+    };
+    wire::WatchRunsResponse { change: Some(change), resume_token: watched.token }
 }
 
 /// Converts a single run with everything that its state tells.

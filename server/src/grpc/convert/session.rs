@@ -1,11 +1,14 @@
 //! Conversion of sessions, entries and search hits.
 
 use agentloop_core::entry::{Compaction, Entry};
-use agentloop_core::id::{EntryNo, RunId};
+use agentloop_core::id::{EntryNo, RunId, SessionId};
 use agentloop_proto::v1 as wire;
 
+use super::event::{EventConverter, is_shown};
 use super::message::{message, role};
 use super::timestamp;
+use crate::engine::feed::FeedItem;
+use crate::engine::{SessionItem, SessionUpdate};
 use crate::store::{EntryRow, ListedEntry, SearchHit, SessionRow};
 
 /// Converts the row of a session.
@@ -29,6 +32,33 @@ pub fn session(row: &SessionRow) -> wire::Session {
         summary_up_to_entry_no: row.summary_upto.0,
         damaged_entry_nos: Vec::new(),
     }
+}
+
+/// Converts an item of a subscription. `None`: it is not shown.
+#[must_use]
+pub fn item(
+    session: &SessionId,
+    update: SessionUpdate,
+    durable_only: bool,
+) -> Option<wire::SubscribeSessionResponse> {
+    use wire::subscribe_session_response::Item;
+    let item = match update.item {
+        SessionItem::Event { event, .. }
+            if !is_shown(&event) || (durable_only && matches!(event, FeedItem::Transient(_))) =>
+        {
+            return None;
+        }
+        SessionItem::Event { run, event } => {
+            Item::Event(EventConverter::new(run, session.clone()).event(&event))
+        }
+        SessionItem::Session(row) => Item::Session(self::session(&row)),
+        SessionItem::Synced { last_entry, open } => Item::Synced(wire::SessionSynced {
+            last_entry_no: last_entry.0,
+            open_run_ids: open.iter().map(RunId::to_string).collect(),
+        }),
+        SessionItem::Deleted => Item::Deleted(wire::SessionDeleted {}),
+    };
+    Some(wire::SubscribeSessionResponse { item: Some(item), resume_token: update.token })
 }
 
 /// Converts one entry of a session.

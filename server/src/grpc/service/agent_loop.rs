@@ -35,6 +35,8 @@ pub struct AgentLoopService {
     agents: Arc<Agents>,
 }
 
+type WatchStream = Pin<Box<dyn Stream<Item = Result<wire::WatchRunsResponse, Status>> + Send>>;
+
 type EventStream = Pin<Box<dyn Stream<Item = Result<EventFrame, Status>> + Send>>;
 
 impl AgentLoopService {
@@ -394,6 +396,22 @@ impl AgentLoop for AgentLoopService {
             })
         })
         .await
+    }
+
+    type WatchRunsStream = WatchStream;
+
+    async fn watch_runs(
+        &self,
+        request: Request<wire::WatchRunsRequest>,
+    ) -> Result<Response<Self::WatchRunsStream>, Status> {
+        let tenant = tenant(&request);
+        let wire::WatchRunsRequest { filter, resume_token } = request.into_inner();
+        let mut bad = Violations::default();
+        let filter = filter::run_filter(filter.unwrap_or_default(), &mut bad);
+        bad.check()?;
+        let changes = self.engine.watch_runs(&tenant, filter, &resume_token);
+        let changes = changes.map(|change| change.map(run::watched).map_err(Status::from));
+        Ok(Response::new(Box::pin(changes)))
     }
 
     async fn replay_run(

@@ -20,7 +20,7 @@ use crate::model::Models;
 
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 10] = [
+const FEATURES: [&str; 12] = [
     "cancel_outcome",
     "damaged_entries",
     "forms",
@@ -28,9 +28,11 @@ const FEATURES: [&str; 10] = [
     "memory_bounds",
     "run_filters",
     "server_info",
+    "subscribe_session",
     "time_left",
     "tool_terms",
     "unverified_events",
+    "watch_runs",
 ];
 
 /// Facts about this process that do not change after its start.

@@ -1,9 +1,12 @@
 //! The service `Sessions`: create, read, list, search, fork and delete sessions.
 
+use std::pin::Pin;
+
 use agentloop_core::id::{EntryNo, SessionId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::sessions_server::Sessions;
+use futures_util::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
 use crate::engine::Engine;
@@ -26,6 +29,8 @@ const DAMAGED_MAX: usize = 100;
 
 /// Bytes after which a page of entries is ended. Half of the limit leaves room for a large last entry.
 const ENTRIES_BYTES_MAX: usize = PAGE_BYTES_MAX / 2;
+
+type ItemStream = Pin<Box<dyn Stream<Item = Result<wire::SubscribeSessionResponse, Status>> + Send>>;
 
 /// Serves `agentloop.v1.Sessions` for one engine.
 pub struct SessionsService {
@@ -154,6 +159,26 @@ impl Sessions for SessionsService {
         let at = EntryNo(message.at_entry_no);
         let row = self.engine.store().fork(&tenant, &source, at, &session, self.engine.now()).await?;
         Ok(Response::new(wire::ForkSessionResponse { session: Some(session::session(&row)) }))
+    }
+
+    type SubscribeSessionStream = ItemStream;
+
+    async fn subscribe_session(
+        &self,
+        request: Request<wire::SubscribeSessionRequest>,
+    ) -> Result<Response<Self::SubscribeSessionStream>, Status> {
+        let tenant = tenant(&request);
+        let wire::SubscribeSessionRequest { session_id, resume_token, durable_only } = request.into_inner();
+        let session = required("session_id", session_id, SessionId::parse)?;
+        let updates = self.engine.follow_session(&tenant, &session, &resume_token).await?;
+        let items = updates.filter_map(move |update| {
+            let item = match update {
+                Ok(update) => session::item(&session, update, durable_only).map(Ok),
+                Err(error) => Some(Err(Status::from(error))),
+            };
+            std::future::ready(item)
+        });
+        Ok(Response::new(Box::pin(items)))
     }
 
     async fn delete_session(

@@ -61,6 +61,7 @@ macro_rules! conforms {
             a_queued_run_may_end_without_entering
             a_session_with_a_queue_is_not_deleted
             those_that_interrupt_come_first
+            open_and_later_runs_of_a_session_are_found
             who_was_steered_is_found_by_the_request
             the_heads_of_all_queues_are_found
             a_fork_begins_like_its_source

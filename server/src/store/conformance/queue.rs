@@ -4,6 +4,7 @@ use agentloop_core::id::{EntryNo, RunId, RunKey, Seq, TenantId};
 use agentloop_core::message::{Message, Role};
 use agentloop_core::run::event::{Event, Steer};
 use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use futures_util::future::join_all;
 
@@ -275,4 +276,35 @@ pub async fn the_heads_of_all_queues_are_found(store: Arc<dyn Store>) {
     let mut places: Vec<_> = found.into_iter().map(|row| (row.queue_no, row.run.to_string())).collect();
     places.sort();
     assert_eq!(places.iter().map(|(_, run)| run.as_str()).collect::<Vec<_>>(), ["q", "p"]);
+}
+
+pub async fn open_and_later_runs_of_a_session_are_found(store: Arc<dyn Store>) {
+    let of = async |session_name: &str, after: Option<u64>| {
+        let found = store.session_runs(&tenant(), &session(session_name), after).await.unwrap();
+        let runs: Vec<String> = found.runs.iter().map(|(_, row)| row.run.to_string()).collect();
+        assert!(
+            found.runs.is_sorted_by_key(|(no, _)| *no)
+                && found.runs.iter().all(|(no, _)| *no <= found.last_no)
+        );
+        (runs, found.last_no)
+    };
+    assert_eq!(of("s", None).await, (vec![], 0), "there is no such session");
+    store.create_session(&tenant(), &session("s"), "", &Default::default(), Timestamp(1)).await.unwrap();
+    assert_eq!(of("s", Some(0)).await, (vec![], 0), "it has no run");
+    let mut ended = Owner::started(&store, "s", "z-ended").await;
+    ended.ends().await.unwrap();
+    let (_, first) = of("s", None).await;
+    let mut live = Owner::new(&store, "s", "m-live").at(2_000);
+    live.create().await.unwrap();
+    let mut queued = Owner::new(&store, "s", "a-queued").at(3_000);
+    let append = queued.queueing();
+    queued.write(append).await.unwrap();
+    Owner::started(&store, "t", "of-another").await;
+    assert_eq!(of("s", None).await.0, ["m-live", "a-queued"]);
+    assert_eq!(of("s", Some(0)).await.0, ["z-ended", "m-live", "a-queued"]);
+    assert_eq!(of("s", Some(first)).await.0, ["m-live", "a-queued"]);
+    let (_, last) = of("s", None).await;
+    live.ends().await.unwrap();
+    assert_eq!(of("s", Some(last)).await, (vec!["a-queued".to_owned()], last));
+    assert_eq!(of("s", Some(first)).await.0, ["m-live", "a-queued"]);
 }

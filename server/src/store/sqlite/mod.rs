@@ -47,8 +47,8 @@ use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::{
     Append, Claimed, EntryRow, EntryStretch, Interrupted, Job, JobId, JobStore, JournalStore, ListedEntries,
     ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
-    RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError,
-    StoredTools, Stretch, StretchMax, ToolRow, ToolStore,
+    RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionRuns, SessionStore, Store,
+    StoreError, StoredTools, Stretch, StretchMax, ToolRow, ToolStore,
 };
 
 /// Options of an opened store.
@@ -298,6 +298,15 @@ impl JournalStore for SqliteStore {
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError> {
         read::runs(&self.readers, tenant, &filter, &page).await
+    }
+
+    async fn session_runs(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: Option<u64>,
+    ) -> Result<SessionRuns, StoreError> {
+        read::session_runs(&self.readers, tenant, session, after).await
     }
 
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {

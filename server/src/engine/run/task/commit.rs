@@ -7,11 +7,13 @@ use agentloop_core::id::{EntryNo, RunKey, Seq};
 use agentloop_core::run::event::{Outcome, Record};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::{Phase, RunState};
+use agentloop_core::tool::Digest;
 use tokio::time::Instant;
 
 use crate::engine::history::History;
 use crate::engine::run::task::RunTask;
-use crate::store::{Append, CreateRun, RunSummary, StoreError};
+use crate::engine::watch::{ChangedFrom, SessionChange};
+use crate::store::{Append, CreateRun, RunRow, RunSummary, StoreError};
 
 impl RunTask {
     /// Writes the unwritten events, then shows them.
@@ -34,6 +36,10 @@ impl RunTask {
         let jobs = self.deps.jobs.wanted(&tenant, self.machine.state(), &records);
         let has_jobs = !jobs.is_empty();
         let summary = summary(&self.machine, self.is_waiting());
+        let is_new = create.is_some();
+        if let Some(create) = &create {
+            self.preview.clone_from(&create.preview);
+        }
         let has_wake_time = summary.wake_at.is_some();
         let began = Instant::now();
         let is_over = matches!(self.machine.state().phase(), Phase::Finished { .. });
@@ -50,12 +56,17 @@ impl RunTask {
                 epoch: self.epoch,
                 after,
                 records: records.clone(),
-                summary,
+                summary: summary.clone(),
                 create,
                 enter,
                 jobs,
             })
             .await;
+        if is_new {
+            // Also after an error: nobody knows if the run was written.
+            let change = SessionChange::Runs;
+            self.deps.session_watchers.changed(&self.permit.key().tenant, &self.session, change);
+        }
         if let Err(error) = appended {
             if is_over {
                 self.deps.histories.remove(self.tenant(), &self.session);
@@ -63,6 +74,7 @@ impl RunTask {
             return Err(error);
         }
         self.has_wake_time = has_wake_time;
+        self.tell_watchers(summary);
         let took = began.elapsed();
         if has_jobs {
             self.deps.jobs.notify();
@@ -72,6 +84,32 @@ impl RunTask {
         }
         self.publish(records.into_iter().map(Arc::new).collect(), took);
         Ok(())
+    }
+
+    /// Tells those who watch lists of runs that the run's row has changed.
+    fn tell_watchers(&mut self, summary: RunSummary) {
+        let before = self.durable_status.replace(summary.status);
+        if !self.deps.run_watchers.is_active() {
+            return;
+        }
+        let state = self.machine.state();
+        let row = RunRow {
+            run: self.permit.key().run.clone(),
+            session: self.session.clone(),
+            // No list shows it.
+            request_digest: Digest::of(&[]),
+            agent: state.spec().agent.clone(),
+            model: state.spec().model.clone(),
+            labels: state.spec().labels.clone(),
+            preview: self.preview.clone(),
+            created_at: state.started_at(),
+            updated_at: state.updated_at(),
+            last_seq: state.seq(),
+            queue_no: None,
+            summary,
+        };
+        let from = before.map_or(ChangedFrom::Nothing, ChangedFrom::Status);
+        self.deps.run_changed(self.tenant(), row, state.waiting_on(), from);
     }
 
     fn publish(&mut self, records: Vec<Arc<Record>>, took: Duration) {

@@ -17,6 +17,7 @@ use agentloop_core::run::input::{AnswerSoFar, Input};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::{CallState, Phase, RoundCall};
+use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::trace::RunSpan;
 use futures_util::StreamExt as _;
@@ -92,6 +93,10 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) unwritten: Vec<Record>,
     /// Observers that follow this run only.
     pub(in crate::engine) run_observers: Vec<Box<dyn RunObserver>>,
+    /// The beginning of the run's first message, as its row has it.
+    pub(in crate::engine) preview: String,
+    /// Status after the last durable event. `None` before the first one.
+    pub(in crate::engine) durable_status: Option<RunStatus>,
     /// When the unwritten events are written at the latest.
     pub(in crate::engine) write_by: Option<Timestamp>,
     /// True if the run's row has a time at which the timer wakes the run.

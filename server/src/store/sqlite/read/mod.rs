@@ -13,7 +13,9 @@ pub(super) use self::jobs::due_jobs;
 pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
 pub(super) use self::requests::{pending, request};
 pub(super) use self::rules::{rules, rules_for_run};
-pub(super) use self::runs::{due, journal, records, run, runs, stretch, unfinished, unverified};
+pub(super) use self::runs::{
+    due, journal, records, run, runs, session_runs, stretch, unfinished, unverified,
+};
 pub(super) use self::search::{DamagedHit, Hits, Search};
 pub(super) use self::sessions::{entry_stretch, listed_entries, session, session_query, sessions};
 
@@ -23,7 +25,7 @@ pub(super) use self::{
     queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
     requests::{REQUESTS, SIZES, pending_query, request_query},
     rules::{RULES, RULES_FOR_RUN},
-    runs::{DUE, RECORDS, STRETCH, UNFINISHED, UNVERIFIED, runs_floor_query, runs_query},
+    runs::{DUE, RECORDS, SESSION_RUNS, STRETCH, UNFINISHED, UNVERIFIED, runs_floor_query, runs_query},
     search::SEARCH,
     sessions::{ENTRIES, sessions_query},
 };

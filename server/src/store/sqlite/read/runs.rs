@@ -4,12 +4,14 @@ use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
+use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use super::{after, all, filter, one, rows};
 use crate::store::codec::{self, int};
 use crate::store::page::{self, Cursor};
-use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError, Stretch, StretchMax, TimeRange};
+use crate::store::{
+    Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError, Stretch, StretchMax, TimeRange,
+};
 
 pub(in crate::store::sqlite) const UNFINISHED: &str = "
     SELECT tenant, run_id FROM runs INDEXED BY runs_unfinished
@@ -239,6 +241,46 @@ pub(in crate::store::sqlite) fn runs_query(
     after(&mut query, " AND (r.created_at, r.run_id) < (", begin);
     query.push(" ORDER BY r.created_at DESC, r.run_id DESC LIMIT ").push_bind(size + 1);
     query
+}
+
+/// A session's newest number, and its runs that are live, wait in its queue or come after a number.
+pub(in crate::store::sqlite) const SESSION_RUNS: &str = "
+    WITH of AS (SELECT session_no, live_run_no FROM sessions WHERE tenant = ?1 AND session_id = ?2)
+    SELECT (SELECT coalesce(max(n.run_no), 0) FROM runs AS n
+            WHERE n.session_no = (SELECT session_no FROM of)) AS last_no,
+           r.*, ?2 AS session_id
+    FROM (SELECT 1) AS one
+    LEFT JOIN runs AS r ON r.run_no IN (
+        SELECT live_run_no FROM of
+        UNION ALL
+        SELECT q.run_no FROM runs AS q
+        WHERE q.session_no = (SELECT session_no FROM of) AND q.queue_no IS NOT NULL
+        UNION ALL
+        SELECT n.run_no FROM runs AS n
+        WHERE n.session_no = (SELECT session_no FROM of) AND n.run_no > ?3)";
+
+/// The runs of a session that have not ended, and those after a number.
+pub(in crate::store::sqlite) async fn session_runs(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    session: &SessionId,
+    after: Option<u64>,
+) -> Result<SessionRuns, StoreError> {
+    let after = after.map_or(i64::MAX, int);
+    let query = sqlx::query(SESSION_RUNS).bind(tenant.as_str()).bind(session.as_str()).bind(after);
+    let numbered = |row: &SqliteRow| {
+        let run = match row.try_get::<Option<i64>, _>("run_no")? {
+            Some(_) => Some((rows::number(row, "run_no")?, rows::run(row)?)),
+            None => None,
+        };
+        Ok((rows::number(row, "last_no")?, run))
+    };
+    let found = all(db, query, numbered).await;
+    let found = found.map_err(|error| rows::failure(format_args!("runs of {tenant}/{session}"), &error))?;
+    let last_no = found.first().map_or(0, |(last_no, _)| *last_no);
+    let mut runs: Vec<_> = found.into_iter().filter_map(|(_, run)| run).collect();
+    runs.sort_by_key(|(no, _)| *no);
+    Ok(SessionRuns { last_no, runs })
 }
 
 /// The runs that a start of the server has to continue.

@@ -29,6 +29,8 @@ async fn check(store: &SqliteStore, sql: &str, index: &str) {
             "SCAN 2-ROW VALUES CLAUSE",
             "SCAN v",
             "SCAN CONSTANT",
+            "SCAN one",
+            "SCAN of",
             "SCAN search_index VIRTUAL TABLE INDEX 0:=",
             "SCAN sizes",
             "SCAN (subquery-",
@@ -65,6 +67,8 @@ async fn no_query_reads_a_whole_table() {
     let (agents, text) = (vec!["a".to_owned()], "x".to_owned());
     let by_row = RunFilter { created, labels, agents, text, ..RunFilter::default() };
     check(&store, &runs(&by_row), "runs_by_creation").await;
+    check(&store, read::SESSION_RUNS, "runs_by_session").await;
+    check(&store, read::SESSION_RUNS, "runs_queued").await;
     check(&store, read::UNFINISHED, "runs_unfinished").await;
     check(&store, read::DUE, "runs_due").await;
     check(&store, read::DUE_JOBS, "jobs_due").await;

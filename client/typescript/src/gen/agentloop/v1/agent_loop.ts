@@ -34,6 +34,7 @@ import {
   Selection,
   UrlOutcome,
 } from "./types.js";
+import { WatchRunsRequest, WatchRunsResponse } from "./watch.js";
 
 export const protobufPackage = "agentloop.v1";
 
@@ -2609,6 +2610,21 @@ export const AgentLoopService = {
     responseDeserialize: (value: Buffer): ListPendingResponse => ListPendingResponse.decode(value),
   },
   /**
+   * Streams a list of runs that stays live: first a snapshot, then each run whose row changes. It tells states and not
+   * history: several changes of a run may arrive as one. Never ends by itself.
+   *
+   * INVALID_ARGUMENT, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+   */
+  watchRuns: {
+    path: "/agentloop.v1.AgentLoop/WatchRuns" as const,
+    requestStream: false as const,
+    responseStream: true as const,
+    requestSerialize: (value: WatchRunsRequest): Buffer => Buffer.from(WatchRunsRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): WatchRunsRequest => WatchRunsRequest.decode(value),
+    responseSerialize: (value: WatchRunsResponse): Buffer => Buffer.from(WatchRunsResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): WatchRunsResponse => WatchRunsResponse.decode(value),
+  },
+  /**
    * Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
    * same `request_id` has resumed it.
    *
@@ -2713,6 +2729,13 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
   listPending: handleUnaryCall<ListPendingRequest, ListPendingResponse>;
+  /**
+   * Streams a list of runs that stays live: first a snapshot, then each run whose row changes. It tells states and not
+   * history: several changes of a run may arrive as one. Never ends by itself.
+   *
+   * INVALID_ARGUMENT, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+   */
+  watchRuns: handleServerStreamingCall<WatchRunsRequest, WatchRunsResponse>;
   /**
    * Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
    * same `request_id` has resumed it.
@@ -2918,6 +2941,18 @@ export interface AgentLoopClient extends Client {
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: ListPendingResponse) => void,
   ): ClientUnaryCall;
+  /**
+   * Streams a list of runs that stays live: first a snapshot, then each run whose row changes. It tells states and not
+   * history: several changes of a run may arrive as one. Never ends by itself.
+   *
+   * INVALID_ARGUMENT, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+   */
+  watchRuns(request: WatchRunsRequest, options?: Partial<CallOptions>): ClientReadableStream<WatchRunsResponse>;
+  watchRuns(
+    request: WatchRunsRequest,
+    metadata?: Metadata,
+    options?: Partial<CallOptions>,
+  ): ClientReadableStream<WatchRunsResponse>;
   /**
    * Lets a paused run call its model again. It is refused if the run is not paused, unless an earlier call with the
    * same `request_id` has resumed it.

@@ -11,7 +11,9 @@ import {
   type ChannelCredentials,
   Client,
   type ClientOptions,
+  type ClientReadableStream,
   type ClientUnaryCall,
+  type handleServerStreamingCall,
   type handleUnaryCall,
   makeGenericClientConstructor,
   type Metadata,
@@ -19,7 +21,7 @@ import {
   type UntypedServiceImplementation,
 } from "@grpc/grpc-js";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
-import { ContextCompacted } from "./events.js";
+import { ContextCompacted, RunEvent } from "./events.js";
 import { Message, Role } from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
@@ -230,6 +232,52 @@ export interface DeleteSessionRequest {
 export interface DeleteSessionResponse {
   /** True if there was one to delete. */
   existed: boolean;
+}
+
+/** Asks for everything that happens in a session. */
+export interface SubscribeSessionRequest {
+  /** The session. Required. */
+  sessionId: string;
+  /** The last `resume_token` that was received. Empty: every event of the runs that are open now, then what follows. */
+  resumeToken: string;
+  /** Leave out transient events. */
+  durableOnly: boolean;
+}
+
+/** One thing that happened in a session. */
+export interface SubscribeSessionResponse {
+  /** Exactly one is set. A reader ignores what it does not know. */
+  item?:
+    | //
+    /** An event of a run of this session. Events of one run come in the order of their `seq`. */
+    { $case: "event"; value: RunEvent }
+    | //
+    /** The session as it is now: at the start, and after each change of title, labels, summary or to-do list. */
+    { $case: "session"; value: Session }
+    | //
+    /** Every event that was durable when the call began has been sent. */
+    { $case: "synced"; value: SessionSynced }
+    | //
+    /** The session was deleted. The stream ends with OK. */
+    { $case: "deleted"; value: SessionDeleted }
+    | undefined;
+  /** Continues after this item. Empty where the last one still counts, as with transient events. */
+  resumeToken: string;
+}
+
+/** The subscription has caught up. */
+export interface SessionSynced {
+  /**
+   * Entries up to this one were in the session at that moment. Read them by `ListEntries`: those of runs that had
+   * ended are not repeated as events.
+   */
+  lastEntryNo: bigint;
+  /** Runs that are open: queued, live, parked or paused. Oldest first. */
+  openRunIds: string[];
+}
+
+/** The session was deleted. */
+export interface SessionDeleted {
 }
 
 function createBaseSession(): Session {
@@ -1815,6 +1863,327 @@ export const DeleteSessionResponse: MessageFns<DeleteSessionResponse> = {
   },
 };
 
+function createBaseSubscribeSessionRequest(): SubscribeSessionRequest {
+  return { sessionId: "", resumeToken: "", durableOnly: false };
+}
+
+export const SubscribeSessionRequest: MessageFns<SubscribeSessionRequest> = {
+  encode(message: SubscribeSessionRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sessionId !== "") {
+      writer.uint32(10).string(message.sessionId);
+    }
+    if (message.resumeToken !== "") {
+      writer.uint32(18).string(message.resumeToken);
+    }
+    if (message.durableOnly !== false) {
+      writer.uint32(24).bool(message.durableOnly);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SubscribeSessionRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSubscribeSessionRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.resumeToken = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.durableOnly = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SubscribeSessionRequest>): SubscribeSessionRequest {
+    return SubscribeSessionRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SubscribeSessionRequest>): SubscribeSessionRequest {
+    const message = createBaseSubscribeSessionRequest();
+    message.sessionId = object.sessionId ?? "";
+    message.resumeToken = object.resumeToken ?? "";
+    message.durableOnly = object.durableOnly ?? false;
+    return message;
+  },
+};
+
+function createBaseSubscribeSessionResponse(): SubscribeSessionResponse {
+  return { item: undefined, resumeToken: "" };
+}
+
+export const SubscribeSessionResponse: MessageFns<SubscribeSessionResponse> = {
+  encode(message: SubscribeSessionResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.item?.$case) {
+      case "event":
+        RunEvent.encode(message.item.value, writer.uint32(10).fork()).join();
+        break;
+      case "session":
+        Session.encode(message.item.value, writer.uint32(18).fork()).join();
+        break;
+      case "synced":
+        SessionSynced.encode(message.item.value, writer.uint32(26).fork()).join();
+        break;
+      case "deleted":
+        SessionDeleted.encode(message.item.value, writer.uint32(34).fork()).join();
+        break;
+    }
+    if (message.resumeToken !== "") {
+      writer.uint32(42).string(message.resumeToken);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SubscribeSessionResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSubscribeSessionResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.item = { $case: "event", value: RunEvent.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.item = { $case: "session", value: Session.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.item = { $case: "synced", value: SessionSynced.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.item = { $case: "deleted", value: SessionDeleted.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.resumeToken = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SubscribeSessionResponse>): SubscribeSessionResponse {
+    return SubscribeSessionResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SubscribeSessionResponse>): SubscribeSessionResponse {
+    const message = createBaseSubscribeSessionResponse();
+    switch (object.item?.$case) {
+      case "event": {
+        if (object.item?.value !== undefined && object.item?.value !== null) {
+          message.item = { $case: "event", value: RunEvent.fromPartial(object.item.value) };
+        }
+        break;
+      }
+      case "session": {
+        if (object.item?.value !== undefined && object.item?.value !== null) {
+          message.item = { $case: "session", value: Session.fromPartial(object.item.value) };
+        }
+        break;
+      }
+      case "synced": {
+        if (object.item?.value !== undefined && object.item?.value !== null) {
+          message.item = { $case: "synced", value: SessionSynced.fromPartial(object.item.value) };
+        }
+        break;
+      }
+      case "deleted": {
+        if (object.item?.value !== undefined && object.item?.value !== null) {
+          message.item = { $case: "deleted", value: SessionDeleted.fromPartial(object.item.value) };
+        }
+        break;
+      }
+    }
+    message.resumeToken = object.resumeToken ?? "";
+    return message;
+  },
+};
+
+function createBaseSessionSynced(): SessionSynced {
+  return { lastEntryNo: 0n, openRunIds: [] };
+}
+
+export const SessionSynced: MessageFns<SessionSynced> = {
+  encode(message: SessionSynced, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.lastEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.lastEntryNo) !== message.lastEntryNo) {
+        throw new globalThis.Error("value provided for field message.lastEntryNo of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.lastEntryNo);
+    }
+    for (const v of message.openRunIds) {
+      writer.uint32(18).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SessionSynced {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSessionSynced();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.lastEntryNo = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.openRunIds.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SessionSynced>): SessionSynced {
+    return SessionSynced.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SessionSynced>): SessionSynced {
+    const message = createBaseSessionSynced();
+    message.lastEntryNo = (object.lastEntryNo !== undefined && object.lastEntryNo !== null)
+      ? BigInt(object.lastEntryNo)
+      : 0n;
+    message.openRunIds = object.openRunIds?.map((e) => e) || [];
+    return message;
+  },
+};
+
+function createBaseSessionDeleted(): SessionDeleted {
+  return {};
+}
+
+export const SessionDeleted: MessageFns<SessionDeleted> = {
+  encode(_: SessionDeleted, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SessionDeleted {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSessionDeleted();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SessionDeleted>): SessionDeleted {
+    return SessionDeleted.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<SessionDeleted>): SessionDeleted {
+    const message = createBaseSessionDeleted();
+    return message;
+  },
+};
+
 /**
  * Conversations. A session has the messages of its runs, in order. At most one of its runs is live.
  * buf:lint:ignore SERVICE_SUFFIX
@@ -1912,6 +2281,23 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): ForkSessionResponse => ForkSessionResponse.decode(value),
   },
   /**
+   * Streams everything that happens in a session, whoever started it: the events of its open runs, then of every run
+   * that follows. Ends when the session is deleted.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+   */
+  subscribeSession: {
+    path: "/agentloop.v1.Sessions/SubscribeSession" as const,
+    requestStream: false as const,
+    responseStream: true as const,
+    requestSerialize: (value: SubscribeSessionRequest): Buffer =>
+      Buffer.from(SubscribeSessionRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): SubscribeSessionRequest => SubscribeSessionRequest.decode(value),
+    responseSerialize: (value: SubscribeSessionResponse): Buffer =>
+      Buffer.from(SubscribeSessionResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): SubscribeSessionResponse => SubscribeSessionResponse.decode(value),
+  },
+  /**
    * Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
    * is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
    *
@@ -1969,6 +2355,13 @@ export interface SessionsServer extends UntypedServiceImplementation {
    * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
    */
   forkSession: handleUnaryCall<ForkSessionRequest, ForkSessionResponse>;
+  /**
+   * Streams everything that happens in a session, whoever started it: the events of its open runs, then of every run
+   * that follows. Ends when the session is deleted.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+   */
+  subscribeSession: handleServerStreamingCall<SubscribeSessionRequest, SubscribeSessionResponse>;
   /**
    * Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
    * is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.
@@ -2102,6 +2495,21 @@ export interface SessionsClient extends Client {
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: ForkSessionResponse) => void,
   ): ClientUnaryCall;
+  /**
+   * Streams everything that happens in a session, whoever started it: the events of its open runs, then of every run
+   * that follows. Ends when the session is deleted.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED (SUBSCRIBER_TOO_SLOW), UNAVAILABLE.
+   */
+  subscribeSession(
+    request: SubscribeSessionRequest,
+    options?: Partial<CallOptions>,
+  ): ClientReadableStream<SubscribeSessionResponse>;
+  subscribeSession(
+    request: SubscribeSessionRequest,
+    metadata?: Metadata,
+    options?: Partial<CallOptions>,
+  ): ClientReadableStream<SubscribeSessionResponse>;
   /**
    * Deletes a session, its runs and their events. Their ids may be used again. Deleting a session that does not exist
    * is confirmed. Entries that forks share stay readable there, until the last of these forks is deleted.

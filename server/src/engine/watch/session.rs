@@ -1,0 +1,456 @@
+//! Everything that happens in one session: the events of its runs, and its own row.
+//!
+//! **Invariant:** of each run that was open when the subscription began, or came after it, every durable event is told once.
+//! The token names the last event of each open run and the last run that is known, so nothing is kept for a client that is
+//! gone.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
+
+use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
+use agentloop_core::limits::QUEUED_RUNS_PER_SESSION_MAX;
+use agentloop_core::time::Timestamp;
+use futures_util::Stream;
+use tokio::sync::Notify;
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::feed::FeedItem;
+use crate::store::{SessionRow, SessionRuns};
+
+/// Runs that a token may name: those that wait for their session, and one that is live or has just ended.
+const TOKEN_RUNS_MAX: usize = QUEUED_RUNS_PER_SESSION_MAX + 64;
+/// The first letters of every token.
+const TOKEN_VERSION: &str = "1";
+
+/// One thing that happened in a session.
+#[derive(Debug, Clone)]
+pub enum SessionItem {
+    /// An event of one of its runs.
+    Event {
+        /// The run.
+        run: RunId,
+        /// The event.
+        event: FeedItem,
+    },
+    /// The session as it is now.
+    Session(Box<SessionRow>),
+    /// Everything that was durable at the begin has been told.
+    Synced {
+        /// The session's last entry at that moment.
+        last_entry: EntryNo,
+        /// The runs that were open at that moment, the oldest first.
+        open: Vec<RunId>,
+    },
+    /// The session was deleted. Nothing follows.
+    Deleted,
+}
+
+/// An item, and the token that continues after it.
+#[derive(Debug, Clone)]
+pub struct SessionUpdate {
+    /// The item.
+    pub item: SessionItem,
+    /// Continues the subscription. Opaque to clients. Empty for work in progress, after which the last one counts.
+    pub token: String,
+}
+
+/// What subscribers of a session are to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum SessionChange {
+    /// There may be a new run.
+    Runs,
+    /// The session's row may be another one.
+    Row,
+    /// The session was deleted.
+    Deleted,
+}
+
+/// Subscribers by session.
+type Subscribers = HashMap<(TenantId, SessionId), Vec<Weak<Changes>>>;
+
+/// Who subscribes to sessions.
+#[derive(Default)]
+pub(in crate::engine) struct SessionWatchers {
+    /// Number of subscribers, so that nobody looks at the table while there are none.
+    count: AtomicUsize,
+    table: Mutex<Subscribers>,
+}
+
+/// What a subscriber has not looked at yet.
+#[derive(Default)]
+struct Changes {
+    runs: AtomicBool,
+    row: AtomicBool,
+    deleted: AtomicBool,
+    arrived: Notify,
+}
+
+impl SessionWatchers {
+    /// Tells the session's subscribers to look. Call it after the change is durable; once too often does no harm.
+    pub(in crate::engine) fn changed(&self, tenant: &TenantId, session: &SessionId, what: SessionChange) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let key = (tenant.clone(), session.clone());
+        let table = self.table();
+        for changes in table.get(&key).into_iter().flatten().filter_map(Weak::upgrade) {
+            let flag = match what {
+                SessionChange::Runs => &changes.runs,
+                SessionChange::Row => &changes.row,
+                SessionChange::Deleted => &changes.deleted,
+            };
+            flag.store(true, Ordering::Relaxed);
+            changes.arrived.notify_one();
+        }
+    }
+
+    fn enter(self: &Arc<Self>, tenant: &TenantId, session: &SessionId) -> Entered {
+        let changes = Arc::<Changes>::default();
+        let key = (tenant.clone(), session.clone());
+        self.table().entry(key.clone()).or_default().push(Arc::downgrade(&changes));
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Entered { watchers: self.clone(), key, changes }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Subscribers> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One subscriber's entry in the table, until it is dropped.
+struct Entered {
+    watchers: Arc<SessionWatchers>,
+    key: (TenantId, SessionId),
+    changes: Arc<Changes>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.watchers.count.fetch_sub(1, Ordering::Relaxed);
+        let mut table = self.watchers.table();
+        if let Some(of_session) = table.get_mut(&self.key) {
+            of_session.retain(|changes| !std::ptr::eq(changes.as_ptr(), Arc::as_ptr(&self.changes)));
+            if of_session.is_empty() {
+                table.remove(&self.key);
+            }
+        }
+    }
+}
+
+type Events = Pin<Box<dyn Stream<Item = Result<FeedItem, EngineError>> + Send>>;
+
+/// A run whose events are told.
+struct FollowedRun {
+    run: RunId,
+    /// The last event that was told.
+    seq: Seq,
+    /// The last event that was durable at the begin.
+    target: Seq,
+    events: Events,
+}
+
+/// A place in a session: what a token says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    /// Tells the session from a later one of the same id.
+    created_at: Timestamp,
+    /// Number of the last known run.
+    last_no: u64,
+    /// The runs that had not ended, each with its last event that was told.
+    runs: Vec<(RunId, Seq)>,
+}
+
+impl Engine {
+    /// Follows a session: the events of its open runs, then of every run that comes. `token` is that of an earlier
+    /// subscription, or empty. The stream ends after [`SessionItem::Deleted`], or with an error. A subscriber is no caller of
+    /// the session's runs: a run that is to end with its caller does.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], [`EngineError::BadResumeToken`], or the store's.
+    pub async fn follow_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        token: &str,
+    ) -> Result<impl Stream<Item = Result<SessionUpdate, EngineError>> + Send + 'static, EngineError> {
+        let place = if token.is_empty() {
+            None
+        } else {
+            Some(Place::parse(token).ok_or(EngineError::BadResumeToken)?)
+        };
+        let subscription = SessionSubscription::open(self.clone(), tenant, session, place).await?;
+        Ok(futures_util::stream::unfold(subscription, |mut subscription| async move {
+            let update = subscription.next().await?;
+            if update.is_err() {
+                subscription.is_over = true;
+            }
+            Some((update, subscription))
+        }))
+    }
+
+    /// Tells those who follow a session that its row has changed.
+    pub fn session_changed(&self, tenant: &TenantId, session: &SessionId) {
+        self.deps().session_watchers.changed(tenant, session, SessionChange::Row);
+    }
+
+    /// Tells those who follow a session that it has another run.
+    pub fn session_has_runs(&self, tenant: &TenantId, session: &SessionId) {
+        self.deps().session_watchers.changed(tenant, session, SessionChange::Runs);
+    }
+}
+
+struct SessionSubscription {
+    engine: Engine,
+    tenant: TenantId,
+    session: SessionId,
+    entered: Entered,
+    created_at: Timestamp,
+    last_no: u64,
+    /// The runs that have not ended, the oldest first.
+    runs: Vec<FollowedRun>,
+    /// Items to tell next.
+    ready: VecDeque<SessionItem>,
+    /// The row that was told last.
+    told: SessionRow,
+    /// To be told when every run has reached its target.
+    synced: Option<SessionItem>,
+    is_over: bool,
+}
+
+impl SessionSubscription {
+    async fn open(
+        engine: Engine,
+        tenant: &TenantId,
+        session: &SessionId,
+        place: Option<Place>,
+    ) -> Result<Self, EngineError> {
+        // From here on nothing is missed: what happens next is found by the queries below or told as a change.
+        let entered = engine.deps().session_watchers.enter(tenant, session);
+        let store = engine.store().clone();
+        let read = async || store.session(tenant, session).await?.ok_or(EngineError::SessionNotFound);
+        let known = match place {
+            Some(place) => place,
+            None => {
+                let created_at = read().await?.created_at;
+                let SessionRuns { last_no, runs } = store.session_runs(tenant, session, None).await?;
+                let runs = runs.into_iter().map(|(_, row)| (row.run, Seq(0))).collect();
+                Place { created_at, last_no, runs }
+            }
+        };
+        // The row is read after the runs above: an entry that it does not have yet is of one of them, or of a later run. And it
+        // is read before the runs below, whose last events are therefore not older than its entries.
+        let row = read().await?;
+        let mut subscription = Self {
+            engine,
+            tenant: tenant.clone(),
+            session: session.clone(),
+            entered,
+            created_at: known.created_at,
+            last_no: known.last_no,
+            runs: Vec::new(),
+            ready: VecDeque::new(),
+            told: row.clone(),
+            synced: None,
+            is_over: false,
+        };
+        if row.created_at != known.created_at {
+            subscription.ready.push_back(SessionItem::Deleted);
+            return Ok(subscription);
+        }
+        for (run, seq) in known.runs {
+            let of_session = store.run(tenant, &run).await?.filter(|row| row.session == *session);
+            let target = of_session.ok_or(EngineError::BadResumeToken)?.last_seq;
+            if seq > target {
+                return Err(EngineError::BadResumeToken);
+            }
+            subscription.follow(run, seq, target).await?;
+        }
+        let open = subscription.follow_new().await?;
+        subscription.ready.push_back(SessionItem::Session(Box::new(row.clone())));
+        subscription.synced = Some(SessionItem::Synced { last_entry: row.last_entry, open });
+        Ok(subscription)
+    }
+
+    /// Follows the runs that are not known yet. Returns the open ones of all.
+    async fn follow_new(&mut self) -> Result<Vec<RunId>, EngineError> {
+        let store = self.engine.store().clone();
+        let SessionRuns { last_no, runs } =
+            store.session_runs(&self.tenant, &self.session, Some(self.last_no)).await?;
+        let mut open = Vec::new();
+        for (no, row) in runs {
+            if no > self.last_no {
+                self.follow(row.run.clone(), Seq(0), row.last_seq).await?;
+            }
+            if !row.summary.status.is_terminal() {
+                open.push(row.run);
+            }
+        }
+        self.last_no = self.last_no.max(last_no);
+        Ok(open)
+    }
+
+    async fn follow(&mut self, run: RunId, seq: Seq, target: Seq) -> Result<(), EngineError> {
+        let events = self.engine.observe(&self.tenant, &run, seq).await?.events;
+        self.runs.push(FollowedRun { run, seq, target, events: Box::pin(events) });
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Option<Result<SessionUpdate, EngineError>> {
+        loop {
+            if self.is_over {
+                return None;
+            }
+            if let Some(item) = self.ready.pop_front() {
+                self.is_over = matches!(item, SessionItem::Deleted);
+                return Some(Ok(self.update(item)));
+            }
+            if self.runs.iter().all(|run| run.seq >= run.target)
+                && let Some(synced) = self.synced.take()
+            {
+                return Some(Ok(self.update(synced)));
+            }
+            if let Err(error) = self.look().await {
+                return Some(Err(error));
+            }
+            if !self.ready.is_empty() {
+                continue;
+            }
+            let stop = self.engine.deps().tasks.soft().clone();
+            let changes = self.entered.changes.clone();
+            let (at, event) = tokio::select! { biased;
+                () = stop.cancelled() => return Some(Err(EngineError::ShuttingDown)),
+                event = next_event(&mut self.runs) => event,
+                () = changes.arrived.notified() => continue,
+            };
+            match event {
+                Some(Ok(event)) => {
+                    let item = self.event(at, event);
+                    return Some(Ok(self.update(item)));
+                }
+                None => drop(self.runs.remove(at)),
+                // Its events are gone with the session.
+                Some(Err(EngineError::RunNotFound)) => {
+                    self.runs.remove(at);
+                    self.entered.changes.row.store(true, Ordering::Relaxed);
+                }
+                Some(Err(error)) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// Looks at what may have changed.
+    async fn look(&mut self) -> Result<(), EngineError> {
+        let changes = self.entered.changes.clone();
+        let is_deleted = changes.deleted.swap(false, Ordering::Relaxed);
+        if changes.row.swap(false, Ordering::Relaxed) || is_deleted {
+            let store = self.engine.store();
+            match store.session(&self.tenant, &self.session).await? {
+                Some(row) if row.created_at == self.created_at => {
+                    if is_another(&row, &self.told) {
+                        self.told = row.clone();
+                        self.ready.push_back(SessionItem::Session(Box::new(row)));
+                    }
+                }
+                // Deleted, and perhaps created anew since.
+                Some(_) | None => self.ready.push_back(SessionItem::Deleted),
+            }
+        }
+        if changes.runs.swap(false, Ordering::Relaxed) {
+            match self.follow_new().await {
+                // The session was deleted meanwhile, which is told next.
+                Ok(_) | Err(EngineError::RunNotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, at: usize, event: FeedItem) -> SessionItem {
+        let run = self.runs[at].run.clone();
+        if let FeedItem::Durable(record) = &event {
+            self.runs[at].seq = record.seq;
+            if record.status.is_terminal() {
+                self.runs.remove(at);
+            }
+        }
+        SessionItem::Event { run, event }
+    }
+
+    fn update(&self, item: SessionItem) -> SessionUpdate {
+        let token = match &item {
+            SessionItem::Event { event: FeedItem::Transient(_), .. } | SessionItem::Deleted => String::new(),
+            SessionItem::Event { .. } | SessionItem::Session(_) | SessionItem::Synced { .. } => {
+                let runs = self.runs.iter().map(|run| (run.run.clone(), run.seq)).collect();
+                Place { created_at: self.created_at, last_no: self.last_no, runs }.token()
+            }
+        };
+        SessionUpdate { item, token }
+    }
+}
+
+/// True if a row has something that subscribers are to be told. They learn of entries and runs by events.
+fn is_another(row: &SessionRow, told: &SessionRow) -> bool {
+    let SessionRow { updated_at, last_entry, live_run, .. } = row.clone();
+    SessionRow { updated_at, last_entry, live_run, ..told.clone() } != *row
+}
+
+/// The next event of any run, and the place of that run. Older runs come first, so that a run's end comes before the begin
+/// of the next one.
+async fn next_event(runs: &mut [FollowedRun]) -> (usize, Option<Result<FeedItem, EngineError>>) {
+    std::future::poll_fn(|context| {
+        for (at, run) in runs.iter_mut().enumerate() {
+            if let Poll::Ready(event) = run.events.as_mut().poll_next(context) {
+                return Poll::Ready((at, event));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+impl Place {
+    fn token(&self) -> String {
+        let runs: Vec<String> = self.runs.iter().map(|(run, seq)| format!("{run}~{}", seq.0)).collect();
+        format!("{TOKEN_VERSION}.{}.{}.{}", self.created_at.0, self.last_no, runs.join(","))
+    }
+
+    fn parse(token: &str) -> Option<Self> {
+        let mut parts = token.splitn(4, '.');
+        parts.next().filter(|version| *version == TOKEN_VERSION)?;
+        let created_at = Timestamp(parts.next()?.parse().ok()?);
+        let last_no = parts.next()?.parse().ok().filter(|no| i64::try_from(*no).is_ok())?;
+        let runs = parts.next()?;
+        if runs.split(',').count() > TOKEN_RUNS_MAX {
+            return None;
+        }
+        let run = |text: &str| {
+            let (run, seq) = text.split_once('~')?;
+            Some((RunId::parse(run).ok()?, Seq(seq.parse().ok()?)))
+        };
+        let runs = runs.split(',').filter(|run| !run.is_empty()).map(run).collect::<Option<Vec<_>>>()?;
+        Some(Self { created_at, last_no, runs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_leads_back() {
+        let run = |id| RunId::parse(id).unwrap();
+        for runs in [vec![], vec![(run("a.b:c"), Seq(7))], vec![(run("a"), Seq(0)), (run("b"), Seq(9))]] {
+            let place = Place { created_at: Timestamp(5), last_no: 3, runs };
+            assert_eq!(Place::parse(&place.token()), Some(place));
+        }
+        for forged in ["", "1", "1.2.3", "2.5.3.", "1.x.3.", "1.5.-3.", "1.5.3.a", "1.5.3.a~", "1.5.3.a b~1"]
+        {
+            assert_eq!(Place::parse(forged), None, "{forged}");
+        }
+        assert_eq!(Place::parse(&format!("1.5.3.{}", "a~1,".repeat(TOKEN_RUNS_MAX + 1))), None);
+    }
+}
