@@ -9,6 +9,7 @@ mod database;
 mod demo;
 mod embedded;
 mod terminal;
+mod top;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Demo(args) => Box::pin(demo::demo(args)).await,
         Command::Run(args) => Box::pin(command::run::run(&global, args)).await,
         Command::Chat(args) => Box::pin(chat::chat(&global, args)).await,
+        Command::Top(_) => Box::pin(top::top(&global)).await,
         Command::Watch(args) => command::watch::watch(&global, args).await,
         Command::Approve(args) => command::approve::approve(&global, args).await,
         Command::Abort(args) => command::abort::abort(&global, args).await,

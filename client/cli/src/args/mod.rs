@@ -31,8 +31,10 @@ Examples:
   agentloop run --session trip 'And in Bergen?'     go on with a conversation
   agentloop chat                                    the same as a conversation on the whole screen
   agentloop watch RUN                               join a run that is under way
+  agentloop top                                     see all runs, hosts and questions on one screen
   agentloop approve                                 see what waits for a human
   agentloop queue trip                              see what waits for its turn
+  agentloop runs --watch --status awaiting_human    see runs as they begin to wait for a human
   agentloop search ferry                            find a message of any session
 
 Ids of runs, sessions and questions may be abbreviated to their first or last characters, at least 4, where
@@ -183,6 +185,7 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     Chat(ChatArgs),
     Watch(WatchArgs),
+    Top(TopArgs),
     Approve(ApproveArgs),
     Abort(AbortArgs),
     Resume(ResumeArgs),
@@ -301,6 +304,13 @@ pub(crate) struct ResumeArgs {
     pub(crate) resumed_by: String,
 }
 
+/// See everything that the server does, on one screen
+///
+/// Shows the open runs, those that wait for a human first; the tool hosts with their free room; and the tokens and cost of
+/// the last minute. It refreshes itself. Enter looks into a run, `a` answers its question, `x` aborts it, `q` leaves.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {}
+
 /// List runs, or show one and what it waits for
 ///
 /// Lists runs, newest first; or shows one, with what it waits for.
@@ -329,6 +339,9 @@ pub(crate) struct RunsArgs {
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
+    /// Stay, and print a line for each run and each change of one, until ctrl-C
+    #[arg(long, short, conflicts_with_all = ["run", "limit"])]
+    pub(crate) watch: bool,
 }
 
 /// Parses a label.

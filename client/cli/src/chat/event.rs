@@ -30,6 +30,14 @@ pub(crate) enum Event {
     SessionOpened(Box<OpenedSession>),
     /// A session could not be read, for this reason.
     SessionNotOpened(String),
+    /// A run of the session that is watched, with its first event that came. Whoever started it.
+    SessionRun { session_id: String, run_id: String },
+    /// The session's row has changed.
+    SessionChanged(Box<Session>),
+    /// The session was deleted.
+    SessionDeleted { session_id: String },
+    /// The session is not watched any longer, or not yet: it may not exist.
+    SessionNotWatched { session_id: String },
     /// The list of sessions.
     Sessions(Result<Vec<SessionOverview>, String>),
     /// An event of the run that is followed.
@@ -92,11 +100,13 @@ pub(crate) struct CallError {
 pub(crate) enum Command {
     /// Read a session. One that does not exist is created by its first run.
     OpenSession(String),
+    /// Watch everything that happens in a session, in place of the one that is watched.
+    WatchSession(String),
     /// Start a run and follow it, in place of the one that is followed.
     Start(Box<RunInput>),
     /// Follow a run from its first event, in place of the one that is followed.
     FollowOptions(String),
-    /// Stop following the run.
+    /// Stop following the run, and watching the session.
     Unfollow,
     /// Send a decision on a tool call.
     Decide(Box<SubmitApprovalRequest>),

@@ -9,9 +9,9 @@ mod driver;
 mod editor;
 mod event;
 mod layout;
-mod screen;
+pub(crate) mod screen;
 mod server_calls;
-mod styles;
+pub(crate) mod styles;
 mod transcript;
 mod view;
 

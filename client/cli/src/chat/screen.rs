@@ -1,4 +1,4 @@
-//! Takes the terminal for the chat, and restores it afterwards.
+//! Takes the terminal for a program on the whole screen, and restores it afterwards.
 
 use std::{
     io::{self, Stdout, stdout},
@@ -17,17 +17,17 @@ use crossterm::{
 };
 use ratatui::{Terminal, backend::CrosstermBackend};
 
-/// True while the chat has the terminal. It is global, because the panic hook must know.
+/// True while the program has the terminal. It is global, because the panic hook must know.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
 /// The terminal in raw mode, with its alternate screen. It is restored on drop, and before a panic's message is printed.
-pub(super) struct Screen {
-    pub(super) terminal: Terminal<CrosstermBackend<Stdout>>,
+pub(crate) struct Screen {
+    pub(crate) terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
 impl Screen {
-    pub(super) fn take() -> io::Result<Screen> {
+    pub(crate) fn take() -> io::Result<Screen> {
         HOOK.call_once(restore_on_panic);
         TAKEN.store(true, Ordering::SeqCst);
         match Screen::enter() {
@@ -60,7 +60,7 @@ fn restore_on_panic() {
     }));
 }
 
-/// Restores the terminal, if the chat has it. Errors are ignored, because there is no place to report them.
+/// Restores the terminal, if the program has it. Errors are ignored, because there is no place to report them.
 fn restore() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         let _ = execute!(stdout(), DisableBracketedPaste, LeaveAlternateScreen, Show);

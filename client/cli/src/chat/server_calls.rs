@@ -1,10 +1,12 @@
 //! Performs the commands of the chat: calls the server, and sends each result back as an event.
 
+use std::collections::BTreeSet;
+
 use agentloop_client::{
     Backoff, Client, Error, EventStream, StreamUpdate,
     v1::{
         ListEntriesRequest, ListSessionsRequest, RememberedRule, ResumeRunRequest, RunEvent, RunInput,
-        Session,
+        Session, SubscribeSessionRequest, run_event, subscribe_session_response::Item,
     },
 };
 use tokio::{
@@ -37,11 +39,12 @@ pub(super) struct ServerCalls {
     events: mpsc::Sender<Event>,
     tasks: JoinSet<()>,
     following: Option<AbortHandle>,
+    watching: Option<AbortHandle>,
 }
 
 impl ServerCalls {
     pub(super) fn new(client: Client, who: String, events: mpsc::Sender<Event>) -> ServerCalls {
-        ServerCalls { client, who, events, tasks: JoinSet::new(), following: None }
+        ServerCalls { client, who, events, tasks: JoinSet::new(), following: None, watching: None }
     }
 
     /// Starts a command. `Quit` is for the driver.
@@ -51,7 +54,14 @@ impl ServerCalls {
         match command {
             Command::Start(input) => self.follow(start(client, input, events)),
             Command::FollowOptions(run_id) => self.follow(subscribe(client, run_id, events)),
-            Command::Unfollow => self.unfollow(),
+            Command::Unfollow => {
+                self.unfollow();
+                self.unwatch();
+            }
+            Command::WatchSession(session_id) => {
+                self.unwatch();
+                self.watching = Some(self.tasks.spawn(watch(client, session_id, events)));
+            }
             Command::Quit(_) => {}
             other => {
                 let who = self.who.clone();
@@ -79,6 +89,12 @@ impl ServerCalls {
         self.following = Some(self.tasks.spawn(task));
     }
 
+    fn unwatch(&mut self) {
+        if let Some(watching) = self.watching.take() {
+            watching.abort();
+        }
+    }
+
     fn unfollow(&mut self) {
         if let Some(following) = self.following.take() {
             following.abort();
@@ -94,6 +110,41 @@ async fn start(client: Client, input: Box<RunInput>, events: mpsc::Sender<Event>
 async fn subscribe(client: Client, run_id: String, events: mpsc::Sender<Event>) {
     let stream = client.subscribe(run_id.clone(), 0).await;
     follow(run_id, stream, events).await;
+}
+
+/// Tells of each run of a session once, of changes of its row, and of its end. It comes back after a restart of the server.
+async fn watch(client: Client, session_id: String, events: mpsc::Sender<Event>) {
+    let request = SubscribeSessionRequest {
+        session_id: session_id.clone(),
+        durable_only: true,
+        ..SubscribeSessionRequest::default()
+    };
+    if let Ok(stream) = client.subscribe_session(request).await {
+        let mut stream = stream.with_backoff(ENDLESS_BACKOFF);
+        let mut known = BTreeSet::new();
+        while let Some(Ok(item)) = stream.next().await {
+            let event = match item {
+                Item::Event(event) => {
+                    let is_end = matches!(event.event, Some(run_event::Event::RunFinished(_)));
+                    let is_new = known.insert(event.run_id.clone());
+                    if is_end {
+                        known.remove(&event.run_id);
+                    }
+                    if !is_new {
+                        continue;
+                    }
+                    Event::SessionRun { session_id: session_id.clone(), run_id: event.run_id }
+                }
+                Item::Session(session) => Event::SessionChanged(Box::new(session)),
+                Item::Synced(_) => continue,
+                Item::Deleted(_) => Event::SessionDeleted { session_id: session_id.clone() },
+            };
+            if events.send(event).await.is_err() {
+                return;
+            }
+        }
+    }
+    let _ = events.send(Event::SessionNotWatched { session_id }).await;
 }
 
 /// Sends the updates of a run as events. It waits while the chat has too many.
@@ -171,7 +222,11 @@ async fn answer(client: &Client, command: Command, who: String) -> Option<Event>
         }
         // A failure is not reported: the status line just lacks the reason for the wait.
         Command::ReadRun(run_id) => Event::RunRead(Box::new(client.get_run(run_id).await.ok()?)),
-        Command::Start(_) | Command::FollowOptions(_) | Command::Unfollow | Command::Quit(_) => return None,
+        Command::Start(_)
+        | Command::FollowOptions(_)
+        | Command::Unfollow
+        | Command::WatchSession(_)
+        | Command::Quit(_) => return None,
     };
     Some(event)
 }

@@ -1,8 +1,10 @@
 //! `agentloop runs`: lists runs, or shows one.
 
+use std::time::Duration;
+
 use agentloop_client::{
-    Client, Error,
-    v1::{ListRunsRequest, Run, RunFilter, WaitingOn},
+    Backoff, Client, Error, WatchUpdate,
+    v1::{ListRunsRequest, Run, RunFilter, WaitingOn, WatchRunsResponse, watch_runs_response::Change},
 };
 
 use crate::{
@@ -11,12 +13,17 @@ use crate::{
     exit::{Exit, Failure},
     terminal::commands,
     terminal::format,
+    terminal::interrupt::Interrupts,
     terminal::json,
     terminal::print,
     terminal::render::status::{OptionNames, error, question},
     terminal::style::Style,
+    terminal::text::sanitize,
 };
 
+/// A watch never gives up: the person decides how long to wait for an absent server.
+const ENDLESS_BACKOFF: Backoff =
+    Backoff { max_retries: u32::MAX, initial: Duration::from_millis(100), max: Duration::from_secs(2) };
 const PAGE_SIZE: u32 = 500;
 /// Characters of a prompt in the list.
 const PREVIEW_CHARS: usize = 60;
@@ -29,9 +36,13 @@ pub(crate) async fn runs(global: &Global, args: RunsArgs) -> Result<Exit, Failur
             show(global, &ids::called(&client, Kind::Run, &run_id, read).await?)?;
         }
         None => {
-            let limit = args.limit;
+            let (limit, stays) = (args.limit, args.watch);
             let session = ids::session_filter(&client, args.session.clone()).await?;
-            let request = ListRunsRequest { filter: Some(filter(session, args)), ..Default::default() };
+            let filter = filter(session, args);
+            if stays {
+                return watch(global, client, filter).await;
+            }
+            let request = ListRunsRequest { filter: Some(filter), ..Default::default() };
             list(global, &all(&client, request, limit).await?)?;
         }
     }
@@ -62,6 +73,54 @@ async fn all(client: &Client, mut request: ListRunsRequest, limit: u32) -> Resul
             return Ok(runs);
         }
         request.page_token = page.next_page_token;
+    }
+}
+
+/// Prints each change of the list, until ctrl-C. The server may be away for a while.
+async fn watch(global: &Global, client: Client, filter: RunFilter) -> Result<Exit, Failure> {
+    let mut interrupts = Interrupts::listen();
+    let mut watch = client.watch_runs(filter).await?.with_backoff(ENDLESS_BACKOFF);
+    loop {
+        let update = tokio::select! {
+            update = watch.next_update() => update?,
+            () = interrupts.next() => return Ok(Exit::Interrupted),
+        };
+        let change = match update {
+            WatchUpdate::Item(change) => *change,
+            WatchUpdate::Lost => {
+                eprintln!("agentloop: the connection is lost; waiting for the server");
+                continue;
+            }
+            WatchUpdate::Resumed => {
+                eprintln!("agentloop: the server is back");
+                continue;
+            }
+        };
+        if global.json() {
+            let message = WatchRunsResponse { change: Some(change), ..Default::default() };
+            print::line(&json::line("WatchRunsResponse", &message))?;
+        } else if let Some(line) = changed(&change) {
+            print::line(&line)?;
+        }
+    }
+}
+
+/// A change of a watched list as a line; `None` for what people need not see.
+fn changed(change: &Change) -> Option<String> {
+    match change {
+        Change::Run(run) => {
+            let Run { run_id, session_id, .. } = run;
+            let at = format::time(run.updated_at.as_ref());
+            let status = format::status(run.status());
+            let mut line = format!("{at}  {run_id}  {status:<14}  {session_id}");
+            if let Some(waiting) = &run.waiting_on {
+                line.push_str(&format!("  for {}", format::waited_for(waiting.kind(), &waiting.what)));
+            }
+            Some(sanitize(&line))
+        }
+        Change::Removed(removed) if removed.deleted => Some(format!("{}  was deleted", removed.run_id)),
+        Change::Removed(removed) => Some(format!("{}  left the list", removed.run_id)),
+        Change::Reset(_) | Change::Synced(_) => None,
     }
 }
 
@@ -147,9 +206,33 @@ fn waiting_on(waiting: &WaitingOn) -> String {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_client::v1::{RunError, RunErrorCode, WaitKind};
+    use agentloop_client::v1::{RunError, RunErrorCode, RunRemoved, WaitKind, WatchSynced};
 
     use super::*;
+
+    #[test]
+    fn a_change_is_a_line() {
+        let run = Run {
+            run_id: "r-1".into(),
+            session_id: "trip".into(),
+            status: agentloop_client::v1::RunStatus::ModelRunning.into(),
+            waiting_on: Some(WaitingOn {
+                kind: WaitKind::Model.into(),
+                what: "demo/m\u{1b}[2J".into(),
+                ..WaitingOn::default()
+            }),
+            ..Run::default()
+        };
+        let line = changed(&Change::Run(run)).expect("a line");
+        assert!(
+            line.contains("r-1  model_running   trip  for demo/m") && !line.contains('\u{1b}'),
+            "{line:?}"
+        );
+        let removed = |deleted| RunRemoved { run_id: "r-1".into(), deleted };
+        assert_eq!(changed(&Change::Removed(removed(false))).as_deref(), Some("r-1  left the list"));
+        assert_eq!(changed(&Change::Removed(removed(true))).as_deref(), Some("r-1  was deleted"));
+        assert_eq!(changed(&Change::Synced(WatchSynced::default())), None);
+    }
 
     #[test]
     fn the_reason_for_a_wait_is_a_sentence() {

@@ -210,3 +210,34 @@ async fn a_chat_needs_a_terminal_and_a_server() {
     assert_eq!(code, 5, "{left}");
     assert!(left.contains("cannot reach the server"), "{left}");
 }
+
+#[tokio::test]
+async fn what_others_start_and_ask_in_the_session_appears() {
+    let mut server = Server::start().await;
+    let _host = server.host().await;
+    let mut chat = talk(&server, &["--session", "trip"]).await;
+    chat.sees("a new session: ask something").await;
+    chat.types("hello\r");
+    chat.sees("You said: hello").await;
+    chat.sees("ready").await;
+
+    let (code, _, stderr) = ended(&server.url(), &["run", "--session", "trip", "from elsewhere"]).await;
+    assert_eq!(code, 0, "{stderr}");
+    chat.sees("from elsewhere").await;
+    chat.sees("You said: from elsewhere").await;
+    chat.sees("ready").await;
+
+    // A run that asks, in a session that this chat did not start: its question can be answered here.
+    let asked = ended(&server.url(), &["run", "--session", "trip", "send a mail"]).await;
+    assert_eq!(asked.0, 4, "{}", asked.2);
+    chat.sees("may this run?").await;
+    chat.types("n\rnot today\r");
+    chat.sees("denied (not today) by tester").await;
+    chat.sees("ready").await;
+
+    server.kill().await;
+    server.start_again().await;
+    let (code, _, stderr) = ended(&server.url(), &["run", "--session", "trip", "after the restart"]).await;
+    assert_eq!(code, 0, "{stderr}");
+    chat.sees("You said: after the restart").await;
+}

@@ -30,4 +30,6 @@ mod served;
 mod sessions;
 #[cfg(unix)]
 mod setup;
+#[cfg(unix)]
+mod top;
 mod usage;

@@ -74,6 +74,8 @@ pub(crate) struct App {
     pub(crate) left_queue: BTreeSet<String>,
     /// Messages to a busy session that the server has not accepted yet.
     pub(crate) in_flight: Vec<UnsentPrompt>,
+    /// Runs that others started in the session, the oldest first, until they are followed.
+    pub(crate) of_others: VecDeque<String>,
     /// Open questions, the oldest first. The first one is shown.
     pub(crate) cards: VecDeque<Card>,
     pub(crate) focus: Focus,
@@ -100,6 +102,8 @@ pub(crate) struct CurrentSession {
     pub(crate) title: String,
     /// True while the session is being read.
     pub(crate) opening: bool,
+    /// True while it is watched for what others do there.
+    pub(crate) watched: bool,
     /// Prompts entered while the session is read, the oldest first. They are sent afterwards.
     pub(crate) sent_early: Vec<(String, BusyMode)>,
 }
@@ -171,6 +175,7 @@ impl App {
             queue: VecDeque::new(),
             left_queue: BTreeSet::new(),
             in_flight: Vec::new(),
+            of_others: VecDeque::new(),
             cards: VecDeque::new(),
             focus: Focus::Editor,
             overlay: None,
@@ -206,6 +211,10 @@ impl App {
             Event::SessionOpened(opened) => self.opened(&opened),
             Event::SessionNotOpened(why) => self.not_opened(&why),
             Event::Sessions(listed) => self.listed(listed),
+            Event::SessionRun { session_id, run_id } => self.session_run(&session_id, run_id),
+            Event::SessionChanged(session) => self.session_changed(&session),
+            Event::SessionDeleted { session_id } => self.session_deleted(&session_id),
+            Event::SessionNotWatched { session_id } => self.session_not_watched(&session_id),
             Event::Run(event) => self.run_event(&event),
             Event::Connection { run_id, up } => self.connection(&run_id, up),
             Event::RunLost { run_id, error } => self.lost(&run_id, &error),

@@ -114,10 +114,23 @@ impl App {
             Some(next) if self.live.is_none() && next.accepted => {
                 let run_id = next.run_id.clone();
                 self.queue.pop_front();
+                self.of_others.retain(|other| *other != run_id);
                 self.join(&run_id)
             }
+            _ if self.live.is_none() => self.next_of_others(),
             _ => Vec::new(),
         }
+    }
+
+    /// Follows the next run that another client started.
+    fn next_of_others(&mut self) -> Vec<Command> {
+        while let Some(run_id) = self.of_others.pop_front() {
+            if !self.left_queue.contains(&run_id) {
+                self.queue.retain(|queued| queued.run_id != run_id);
+                return self.join(&run_id);
+            }
+        }
+        Vec::new()
     }
 
     pub(super) fn show_queue(&mut self) -> Vec<Command> {

@@ -122,12 +122,15 @@ impl App {
         let Some(live) = self.live.as_mut().filter(|live| live.run_id == event.run_id) else {
             return Vec::new();
         };
+        let is_first = !live.confirmed;
         live.update(event, self.now);
         self.unsent.take_if(|unsent| unsent.run_id() == event.run_id);
         if self.session.id.is_none() && !event.session_id.is_empty() {
             self.session.id = Some(event.session_id.clone());
         }
-        let Some(event) = &event.event else { return Vec::new() };
+        let mut commands = if is_first { self.watch_session() } else { Vec::new() };
+        let Some(event) = &event.event else { return commands };
+        let Some(live) = &mut self.live else { return commands };
         let echo = matches!(event, Event::InputMessage(_)) && std::mem::take(&mut live.prompt_shown);
         if !echo {
             self.transcript.event(event, self.now);
@@ -136,11 +139,22 @@ impl App {
             Event::AssistantMessage(message) => self.add_usage(message.usage.as_ref()),
             Event::ModelCallFailed(failed) => self.set_next_try(failed.retry_at.as_ref()),
             Event::HumanRequested(requested) => self.add_question(requested.request.as_ref()),
-            Event::HumanResolved(resolved) => return self.question_answered(&resolved.request_id),
-            Event::RunFinished(_) => return self.finished(),
+            Event::HumanResolved(resolved) => drop(self.question_answered(&resolved.request_id)),
+            Event::RunFinished(_) => commands.extend(self.finished()),
             _ => {}
         }
-        Vec::new()
+        commands
+    }
+
+    /// Begins to watch the session, once the server has it.
+    fn watch_session(&mut self) -> Vec<Command> {
+        match &self.session.id {
+            Some(id) if !self.session.watched => {
+                self.session.watched = true;
+                vec![Command::WatchSession(id.clone())]
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn add_usage(&mut self, usage: Option<&Usage>) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use agentloop_client::v1::{Entry, Role};
+use agentloop_client::v1::{Entry, Role, Session};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{App, Command, CurrentSession, Overlay};
@@ -49,9 +49,12 @@ impl App {
         self.switch_session(CurrentSession {
             id: Some(session_id.to_owned()),
             opening: true,
+            watched: true,
             ..CurrentSession::default()
         });
-        vec![Command::Unfollow, Command::OpenSession(session_id.to_owned())]
+        // It is watched before it is read: a run that begins in between is told.
+        let session_id = session_id.to_owned();
+        vec![Command::Unfollow, Command::WatchSession(session_id.clone()), Command::OpenSession(session_id)]
     }
 
     /// Shows another session. A run that was followed goes on without the chat.
@@ -65,6 +68,7 @@ impl App {
         self.in_flight.clear();
         self.asks_about_queue = false;
         self.aborts_after_removal = false;
+        self.of_others.clear();
         self.cards.clear();
         self.focus = super::Focus::Editor;
         self.overlay = None;
@@ -89,11 +93,14 @@ impl App {
         }
         self.transcript.end_open_calls();
         self.remember_prompts(entries);
+        // What has ended is among the entries.
+        self.of_others.retain(|run| !entries.iter().any(|entry| entry.run_id == *run));
         let mut commands = Vec::new();
         if !session.live_run_id.is_empty() {
             commands = self.join(&session.live_run_id);
             commands.push(Command::ListQueue(session.session_id.clone()));
         }
+        commands.extend(self.next_in_queue());
         commands.extend(self.send_early());
         commands
     }
@@ -137,6 +144,48 @@ impl App {
                 sent_early.chain([self.editor.text()]).filter(|text| !text.is_empty()).collect();
             self.editor.set(&texts.join("\n"));
             self.transcript.note(Tone::Bad, why);
+        }
+        Vec::new()
+    }
+
+    /// Handles a run that was seen in the session. If another client started it, it is followed at once, or when the run that
+    /// is followed has ended.
+    pub(super) fn session_run(&mut self, session_id: &str, run_id: String) -> Vec<Command> {
+        let is_known = self.left_queue.contains(&run_id)
+            || self.of_others.contains(&run_id)
+            || self.queue.iter().any(|queued| queued.run_id == run_id)
+            || self.in_flight.iter().any(|unsent| unsent.run_id() == run_id);
+        if self.session.id.as_deref() != Some(session_id) || is_known {
+            return Vec::new();
+        }
+        self.of_others.push_back(run_id);
+        if self.session.opening {
+            return Vec::new();
+        }
+        match self.live {
+            None => self.next_in_queue(),
+            // It may wait in the session's queue.
+            Some(_) => vec![Command::ListQueue(session_id.to_owned())],
+        }
+    }
+
+    pub(super) fn session_changed(&mut self, session: &Session) -> Vec<Command> {
+        if self.session.id.as_ref() == Some(&session.session_id) {
+            self.session.title = sanitize(&session.title);
+        }
+        Vec::new()
+    }
+
+    pub(super) fn session_deleted(&mut self, session_id: &str) -> Vec<Command> {
+        if self.session.id.as_deref() == Some(session_id) {
+            self.transcript.note(Tone::Bad, "this session was deleted");
+        }
+        Vec::new()
+    }
+
+    pub(super) fn session_not_watched(&mut self, session_id: &str) -> Vec<Command> {
+        if self.session.id.as_deref() == Some(session_id) {
+            self.session.watched = false;
         }
         Vec::new()
     }

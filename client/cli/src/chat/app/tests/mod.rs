@@ -27,6 +27,12 @@ fn options() -> ChatOptions {
     }
 }
 
+/// The commands that open a session.
+fn opens(session_id: &str) -> [Command; 3] {
+    let id = || session_id.to_owned();
+    [Command::Unfollow, Command::WatchSession(id()), Command::OpenSession(id())]
+}
+
 fn chat() -> App {
     App::new(options(), None).0
 }
@@ -374,7 +380,7 @@ fn a_busy_session_shows_what_keeps_it_busy() {
 #[test]
 fn a_session_is_opened_with_what_was_said() {
     let (mut app, first) = App::new(options(), Some("s".into()));
-    assert_eq!(first, [Command::Unfollow, Command::OpenSession("s".into())]);
+    assert_eq!(first, opens("s"));
     let entry = |run_id: &str, text: &str| Entry {
         entry_no: 1,
         run_id: run_id.into(),
@@ -448,7 +454,7 @@ fn the_list_of_sessions_filters_as_one_types() {
     ctrl(&mut app, 'o');
     app.handle(Event::Sessions(Ok(listed(&["north", "quiet", "nothing"]))));
     write(&mut app, "QU");
-    assert_eq!(press(&mut app, KeyCode::Enter), [Command::Unfollow, Command::OpenSession("quiet".into())]);
+    assert_eq!(press(&mut app, KeyCode::Enter), opens("quiet"));
 
     let mut app = chat();
     ctrl(&mut app, 'o');
@@ -458,7 +464,7 @@ fn the_list_of_sessions_filters_as_one_types() {
     (0..3).for_each(|_| drop(press(&mut app, KeyCode::Backspace)));
     write(&mut app, "no");
     press(&mut app, KeyCode::Down);
-    assert_eq!(press(&mut app, KeyCode::Enter), [Command::Unfollow, Command::OpenSession("nothing".into())]);
+    assert_eq!(press(&mut app, KeyCode::Enter), opens("nothing"));
 }
 
 #[test]
@@ -469,7 +475,7 @@ fn one_switches_between_sessions() {
     app.handle(Event::Sessions(Ok(listed(&["s-1", "s-2"]))));
     press(&mut app, KeyCode::Down);
     press(&mut app, KeyCode::Down);
-    assert_eq!(press(&mut app, KeyCode::Enter), [Command::Unfollow, Command::OpenSession("s-2".into())]);
+    assert_eq!(press(&mut app, KeyCode::Enter), opens("s-2"));
     assert!(app.live.is_none() && app.transcript.is_empty() && app.overlay.is_none());
 
     ctrl(&mut app, 'o');
@@ -566,4 +572,38 @@ fn keys_that_are_let_go_mean_nothing() {
     key.kind = crossterm::event::KeyEventKind::Release;
     app.handle(Event::Key(key));
     assert!(app.editor.is_empty());
+}
+
+fn session_run(app: &mut App, run_id: &str) -> Vec<Command> {
+    app.handle(Event::SessionRun { session_id: "s".into(), run_id: run_id.into() })
+}
+
+#[test]
+fn a_run_of_somebody_else_is_followed_at_once_or_after_the_one_on_the_screen() {
+    let mut app = running();
+    assert_eq!(session_run(&mut app, "r"), [], "it is the one that is followed");
+    assert_eq!(session_run(&mut app, "other"), [Command::ListQueue("s".into())], "it may wait in the queue");
+    assert_eq!(session_run(&mut app, "other"), [], "it is known");
+    assert_eq!(stop_following(&mut app), [Command::FollowOptions("other".into())]);
+    assert_eq!(app.live.as_ref().map(|live| live.run_id.as_str()), Some("other"));
+    assert_eq!(session_run(&mut app, "other"), [], "it is followed");
+
+    let mut idle = running();
+    stop_following(&mut idle);
+    assert_eq!(session_run(&mut idle, "other"), [Command::FollowOptions("other".into())]);
+    let elsewhere = Event::SessionRun { session_id: "elsewhere".into(), run_id: "x".into() };
+    assert_eq!(idle.handle(elsewhere), []);
+}
+
+#[test]
+fn a_session_is_watched_from_its_first_event_on() {
+    let mut app = chat();
+    send(&mut app, "hi");
+    let started = || run_event::Event::RunStarted(RunStarted::default());
+    assert_eq!(happens(&mut app, RunStatus::Preparing, started()), [Command::WatchSession("s".into())]);
+    let input = run_event::Event::InputMessage(InputMessage::default());
+    assert_eq!(happens(&mut app, RunStatus::Preparing, input), []);
+    let changed = Session { session_id: "s".into(), title: "A trip".into(), ..Session::default() };
+    app.handle(Event::SessionChanged(Box::new(changed)));
+    assert_eq!(app.session.title, "A trip");
 }

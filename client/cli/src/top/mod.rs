@@ -1,0 +1,189 @@
+//! `agentloop top`: the open runs, hosts and questions of a server on one screen that refreshes itself.
+
+mod state;
+mod view;
+
+use std::{
+    io::{self, IsTerminal as _},
+    time::{Duration, Instant, SystemTime},
+};
+
+use agentloop_client::{
+    Backoff, Client, Error, WatchUpdate,
+    v1::{
+        Approve, Decision, Deny, HumanRequest, ListPendingRequest, RunFilter, RunStatus,
+        SubmitApprovalRequest, decision::Decision as Kind, watch_runs_response::Change,
+    },
+};
+use crossterm::event::{Event as TerminalEvent, EventStream};
+use futures_util::StreamExt as _;
+use tokio::{sync::mpsc, task::JoinSet};
+
+use self::state::{Action, Told, Top};
+use crate::{
+    args::Global,
+    chat::screen::Screen,
+    command::run::user,
+    exit::{Exit, Failure, in_one_line},
+};
+
+/// Statuses of runs that have not ended.
+const OPEN: [RunStatus; 8] = [
+    RunStatus::Queued,
+    RunStatus::Preparing,
+    RunStatus::ModelRunning,
+    RunStatus::ToolRunning,
+    RunStatus::AwaitingHuman,
+    RunStatus::BackingOff,
+    RunStatus::Compacting,
+    RunStatus::Paused,
+];
+/// The meter begins with runs that were created in this time.
+const METERED: Duration = Duration::from_secs(3600);
+/// How often hosts, tools and questions are read.
+const POLL: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(500);
+const QUESTIONS: u32 = 200;
+const EVENTS_MAX: usize = 1024;
+/// Events that are handled before the screen is drawn again.
+const BATCH: usize = 256;
+/// A watch never gives up: the person decides how long to wait for an absent server.
+const ENDLESS_BACKOFF: Backoff =
+    Backoff { max_retries: u32::MAX, initial: Duration::from_millis(100), max: Duration::from_secs(2) };
+
+pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(Failure::Usage(
+            "top needs a terminal; for scripts there is `agentloop runs --watch`".into(),
+        ));
+    }
+    let client = global.client()?;
+    // An absent server is reported before the screen is taken.
+    let lists = lists(&client).await?;
+    let (sender, mut events) = mpsc::channel(EVENTS_MAX);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(watch(client.clone(), open_runs(), sender.clone(), false));
+    tasks.spawn(watch(client.clone(), recent_runs(), sender.clone(), true));
+    tasks.spawn(poll(client.clone(), sender.clone()));
+
+    let mut top = Top { connected: true, ..Top::default() };
+    top.told(lists);
+    let mut screen = Screen::take()?;
+    let mut keys = EventStream::new();
+    let mut ticks = tokio::time::interval(TICK);
+    let start = Instant::now();
+    loop {
+        let now = SystemTime::now();
+        screen.terminal.draw(|frame| view::draw(&top, now, frame.area(), frame.buffer_mut()))?;
+        tokio::select! {
+            key = keys.next() => match key {
+                Some(Ok(TerminalEvent::Key(key))) => match top.key(key) {
+                    Action::None => {}
+                    Action::Quit => return Ok(Exit::Completed),
+                    action => drop(tasks.spawn(perform(client.clone(), action, sender.clone()))),
+                },
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error.into()),
+                // The terminal is gone.
+                None => return Ok(Exit::Interrupted),
+            },
+            Some(told) = events.recv() => {
+                top.told(told);
+                for _ in 0..BATCH {
+                    match events.try_recv() {
+                        Ok(told) => top.told(told),
+                        Err(_) => break,
+                    }
+                }
+            }
+            _ = ticks.tick() => {}
+        }
+        top.tick(start.elapsed());
+        while tasks.try_join_next().is_some() {}
+    }
+}
+
+fn open_runs() -> RunFilter {
+    RunFilter { statuses: OPEN.map(i32::from).to_vec(), ..RunFilter::default() }
+}
+
+fn recent_runs() -> RunFilter {
+    let since = SystemTime::now().checked_sub(METERED).unwrap_or(SystemTime::UNIX_EPOCH);
+    RunFilter { created_after: Some(since.into()), ..RunFilter::default() }
+}
+
+/// Tells the changes of a list of runs: for the meter, or for the screen.
+async fn watch(client: Client, filter: RunFilter, events: mpsc::Sender<Told>, for_meter: bool) {
+    let Ok(watch) = client.watch_runs(filter).await else { return };
+    let mut watch = watch.with_backoff(ENDLESS_BACKOFF);
+    loop {
+        let told = match watch.next_update().await {
+            Ok(WatchUpdate::Item(change)) => match (*change, for_meter) {
+                (Change::Run(run), true) => Told::Used(Box::new(run)),
+                (Change::Synced(_), true) => Told::Metered,
+                (Change::Reset(_), false) => Told::Reset,
+                (Change::Run(run), false) => Told::Run(Box::new(run)),
+                (Change::Removed(removed), false) => Told::Removed(removed.run_id),
+                _ => continue,
+            },
+            Ok(_) if for_meter => continue,
+            Ok(WatchUpdate::Lost) => Told::Connected(false),
+            Ok(WatchUpdate::Resumed) => Told::Connected(true),
+            Err(error) => Told::Note(in_one_line(&error)),
+        };
+        let is_over = matches!(told, Told::Note(_));
+        if events.send(told).await.is_err() || is_over {
+            return;
+        }
+    }
+}
+
+/// Reads hosts, tools and questions again and again.
+async fn poll(client: Client, events: mpsc::Sender<Told>) {
+    let mut ticks = tokio::time::interval(POLL);
+    loop {
+        ticks.tick().await;
+        // An absent server is seen by the watch.
+        if let Ok(told) = lists(&client).await
+            && events.send(told).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+async fn lists(client: &Client) -> Result<Told, Error> {
+    let request = ListPendingRequest { page_size: QUESTIONS, ..ListPendingRequest::default() };
+    let (hosts, tools, pending) =
+        tokio::try_join!(client.list_hosts(), client.list_tools(), client.list_pending(request))?;
+    Ok(Told::Lists { hosts, tools, questions: pending.requests })
+}
+
+async fn perform(client: Client, action: Action, events: mpsc::Sender<Told>) {
+    let done = match action {
+        Action::None | Action::Quit => return,
+        Action::Show(run_id) => client.get_run(run_id).await.map(|run| Told::Shown(Box::new(run))),
+        Action::Abort(run_id) => {
+            let note = format!("aborted {run_id}");
+            client.abort_run(run_id, "agentloop top").await.map(|_| Told::Note(note))
+        }
+        Action::Decide { request, approve } => decide(&client, *request, approve).await,
+    };
+    let told = done.unwrap_or_else(|error| Told::Note(in_one_line(&error)));
+    // The send fails only if the program has ended.
+    let _ = events.send(told).await;
+}
+
+async fn decide(client: &Client, request: HumanRequest, approve: bool) -> Result<Told, Error> {
+    let kind = if approve { Kind::Approve(Approve {}) } else { Kind::Deny(Deny::default()) };
+    let answer = SubmitApprovalRequest {
+        request_id: request.request_id,
+        decision: Some(Decision { decision: Some(kind) }),
+        // What was on the screen.
+        digest: request.digest,
+        decided_by: user(),
+        ..SubmitApprovalRequest::default()
+    };
+    client.submit_approval(answer).await?;
+    Ok(Told::Note(if approve { "approved".to_owned() } else { "denied".to_owned() }))
+}
