@@ -202,29 +202,6 @@ async fn a_snapshot_that_broke_off_begins_again() {
 }
 
 #[tokio::test]
-async fn a_client_keeps_its_list_over_a_restart_of_the_server() {
-    let model = Model::start().await;
-    let mut server = TestServer::start(&model).await;
-    let client = agentloop_client::Client::connect(server.url()).expect("a client");
-    let mut watch = client.watch_runs(wire::RunFilter::default()).await.expect("watched");
-    let mut runs: BTreeMap<String, RunStatus> = BTreeMap::new();
-    for (at, run) in ["r1", "r2"].into_iter().enumerate() {
-        model.says("hello");
-        server.run(named(run, "hi")).await;
-        while runs.get(run) != Some(&RunStatus::Completed) {
-            match soon(watch.next()).await.expect("it goes on") {
-                Change::Reset(_) => runs.clear(),
-                Change::Run(run) => drop(runs.insert(run.run_id.clone(), run.status())),
-                Change::Removed(removed) => drop(runs.remove(&removed.run_id)),
-                Change::Synced(_) => {}
-            }
-        }
-        assert_eq!(runs.len(), at + 1);
-        server.restart().await;
-    }
-}
-
-#[tokio::test]
 async fn a_filter_is_checked_before_the_watch_begins() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;

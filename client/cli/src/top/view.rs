@@ -55,7 +55,7 @@ fn summary(top: &Top) -> Line<'static> {
     let queued: u64 = top.tools.iter().map(|tool| u64::from(tool.calls_queued)).sum();
     let minute = top.meter.minute();
     let mut spans = vec![
-        Span::styled(if top.connected { "● " } else { "○ " }, if top.connected { GOOD } else { BAD }),
+        connection(top.connected),
         Span::raw(format!("open runs: {}, live: {live}, questions: {}", top.runs.len(), top.questions.len())),
         Span::styled(format!("   calls waiting for a host: {queued}"), if queued > 0 { WARN } else { DIM }),
         Span::raw(format!("   last minute: {} tokens in, {} out", minute.input_tokens, minute.output_tokens)),
@@ -63,10 +63,11 @@ fn summary(top: &Top) -> Line<'static> {
     if minute.cost_micros > 0 {
         spans.push(Span::raw(format!(", cost {:.4}", minute.cost_micros as f64 / 1e6)));
     }
-    if !top.connected {
-        spans.push(Span::styled("   the server is away", BAD));
-    }
     Line::from(spans)
+}
+
+fn connection(connected: bool) -> Span<'static> {
+    if connected { Span::styled("● ", GOOD) } else { Span::styled("○ the server is away   ", BAD) }
 }
 
 fn is_live(run: &Run) -> bool {
