@@ -31,6 +31,7 @@ from agentloop_host import (
     NoAnswer,
     Output,
 )
+from agentloop_host.environment import credentials_of_environment
 
 # The smallest valid image.
 PICTURE = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;"
@@ -140,7 +141,12 @@ async def main() -> int:
         with open(options.journal, "a") as file:
             file.write(line + "\n")
 
-    host = Host(options.server, options.host_id, on_ready=lambda: print("ready", flush=True))
+    host = Host(
+        options.server,
+        options.host_id,
+        on_ready=lambda: print("ready", flush=True),
+        **credentials_of_environment(),
+    )
     declare_planner(host)
     declare_hook(host, journal)
     declare_memory(host, journal)

@@ -7,6 +7,7 @@ import os
 import sys
 
 from agentloop_host import NONE, READ_ONLY, UNSAFE, Call, Host, ToolFailed
+from agentloop_host.environment import credentials_of_environment
 
 NUMBER, STRING, BOOLEAN = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
 
@@ -111,7 +112,12 @@ def main() -> None:
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
 
     async def serve() -> bool:
-        host = Host(options.server, options.host_id, on_ready=lambda: print("ready", host.host_id, flush=True))
+        host = Host(
+            options.server,
+            options.host_id,
+            on_ready=lambda: print("ready", host.host_id, flush=True),
+            **credentials_of_environment(),
+        )
         declare_tools(host, journal_to(options.journal))
         return await host.run()
 

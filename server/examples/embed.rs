@@ -137,6 +137,7 @@ fn request(spec: RunSpec, prompt: &str) -> StartRequest {
         spec: Arc::new(spec),
         messages: vec![Arc::new(Message::text(Role::User, prompt))],
         digest: Digest::of(&[prompt.as_bytes()]),
+        author: agentloop_server::engine::Author::default(),
         traceparent: None,
     }
 }

@@ -178,6 +178,7 @@ fn request(agent: &str, careful: bool) -> StartRequest {
         spec: Arc::new(spec),
         messages: vec![Arc::new(Message::text(Role::User, "pay"))],
         digest: Digest::of(&[agent.as_bytes()]),
+        author: agentloop_server::engine::Author::default(),
         traceparent: None,
     }
 }

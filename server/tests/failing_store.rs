@@ -164,6 +164,7 @@ fn request(run: &str) -> StartRequest {
         messages: vec![Arc::new(Message::text(Role::User, "speak"))],
         digest: Digest::of(&[b"speak"]),
         on_busy: OnBusy::Reject,
+        author: agentloop_server::engine::Author::default(),
         traceparent: None,
     }
 }

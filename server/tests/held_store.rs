@@ -70,6 +70,7 @@ fn request(session_id: &str, run: &str, prompt: &str) -> StartRequest {
         messages: vec![Arc::new(Message::text(Role::User, prompt))],
         digest: Digest::of(&[prompt.as_bytes()]),
         on_busy: OnBusy::Reject,
+        author: agentloop_server::engine::Author::default(),
         traceparent: None,
     }
 }

@@ -152,6 +152,7 @@ fn request(run: &str) -> StartRequest {
         messages: vec![Arc::new(Message::text(Role::User, "pay"))],
         digest: Digest::of(&[run.as_bytes()]),
         on_busy: OnBusy::Enqueue,
+        author: agentloop_server::engine::Author::default(),
         traceparent: None,
     }
 }

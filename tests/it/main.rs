@@ -1,6 +1,7 @@
 //! Behaviour through the contract.
 
 mod abort;
+mod access;
 mod approvals;
 mod ask_human;
 mod background;
@@ -40,8 +41,10 @@ mod sessions;
 mod step;
 mod stopping;
 mod stream;
+mod tenants;
 mod terms;
 mod tidy;
+mod tls;
 mod tools;
 mod traces;
 mod vendors;

@@ -13,13 +13,13 @@ const LAYERS: [&[&str]; 7] = [
     &["engine"],
     &["model", "tool", "store"],
     &["extension"],
-    &["alarm", "clock", "config", "ids", "lifecycle", "memory", "secret", "telemetry"],
+    &["alarm", "auth", "clock", "config", "ids", "lifecycle", "memory", "secret", "telemetry"],
 ];
 /// Index of the lowest row, whose modules may import each other.
 const BASE: usize = LAYERS.len() - 1;
 
 /// Packages that only some files may name, by the paths that these begin with.
-const OWNERS: [(&[&str], &[&str]); 7] = [
+const OWNERS: [(&[&str], &[&str]); 9] = [
     (
         &[
             "tonic",
@@ -33,7 +33,9 @@ const OWNERS: [(&[&str], &[&str]); 7] = [
         &["server/src/grpc/", "server/src/app/serve.rs"],
     ),
     (&["sqlx"], &["server/src/store/"]),
-    (&["reqwest", "rustls"], &["server/src/model/"]),
+    (&["reqwest"], &["server/src/model/"]),
+    (&["rustls"], &["server/src/model/", "server/src/grpc/edge/"]),
+    (&["tokio_rustls"], &["server/src/grpc/edge/"]),
     (&["clap"], &["client/cli/"]),
     (&["axum"], &["server/src/app/metrics.rs"]),
     (&["prometheus_client"], &["server/src/telemetry/"]),

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use agentloop_client::Backoff;
 use agentloop_client::host::{
-    CallContext, HostEvent, OutputStream, Tool, ToolBuilder, ToolError, ToolHost, ToolHostBuilder,
+    CallContext, HostEvent, OutputStream, RefusedCapability, Tool, ToolBuilder, ToolError, ToolHost,
+    ToolHostBuilder,
 };
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -110,6 +111,8 @@ impl Gate {
 pub struct Host {
     /// The gate of its tools.
     pub gate: Gate,
+    /// The tools that the server refused at its hello.
+    pub refused: Vec<RefusedCapability>,
     task: JoinHandle<()>,
     stop: CancellationToken,
 }
@@ -122,16 +125,29 @@ impl Host {
 
     /// With those of the tools whose name is wanted; returns when the server has taken it in.
     pub async fn with(server: &TestServer, id: &str, wanted: impl Fn(&str) -> bool) -> Self {
+        let host = Self::presenting(server, id, None, wanted).await;
+        assert_eq!(host.refused, [], "every tool is taken");
+        host
+    }
+
+    /// As [`Self::with`], with this token.
+    pub async fn presenting(
+        server: &TestServer,
+        id: &str,
+        token: Option<&str>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Self {
         let gate = Gate::default();
         let builder = ToolHost::builder(server.url()).host_id(id).backoff(Backoff {
             initial: Duration::from_millis(1),
             max: Duration::from_millis(20),
             ..Backoff::default()
         });
+        let builder = token.iter().fold(builder, |builder, token| builder.token(*token));
         let tools = tools(&gate).into_iter().filter(|tool| wanted(tool.name()));
         let builder = tools.fold(builder, ToolHostBuilder::tool);
-        let (task, stop) = launch(builder).await;
-        Self { gate, task, stop }
+        let (task, stop, refused) = launch(builder).await;
+        Self { gate, refused, task, stop }
     }
 
     /// Takes no more calls, hands over its results and leaves.
@@ -150,7 +166,7 @@ impl Drop for Host {
     }
 }
 
-async fn launch(builder: ToolHostBuilder) -> (JoinHandle<()>, CancellationToken) {
+async fn launch(builder: ToolHostBuilder) -> (JoinHandle<()>, CancellationToken, Vec<RefusedCapability>) {
     let (sender, connected) = oneshot::channel();
     let sender = Mutex::new(Some(sender));
     let listener = move |event: &HostEvent| {
@@ -168,8 +184,7 @@ async fn launch(builder: ToolHostBuilder) -> (JoinHandle<()>, CancellationToken)
         host.run_until(stopped.cancelled()).await.expect("the host ends well");
     });
     let refused = soon(connected).await.expect("the host connects");
-    assert_eq!(refused, [], "every tool is taken");
-    (task, stop)
+    (task, stop, refused)
 }
 
 /// The tools: `weather` (answers), `mail` (needs approval), `hold` and `hold_unsafe` (wait for the gate), `fail`,

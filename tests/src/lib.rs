@@ -3,6 +3,7 @@
 //! busy while something goes wrong.
 
 pub mod collector;
+pub mod credentials;
 pub mod errors;
 pub mod events;
 pub mod golden;

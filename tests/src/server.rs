@@ -163,6 +163,14 @@ max_backoff = "5ms"
         self.restart().await;
     }
 
+    /// Lets it read its certificate and tokens again.
+    ///
+    /// # Panics
+    /// When it was stopped.
+    pub async fn reload(&self) {
+        self.server.as_ref().expect("the server runs").reload().await;
+    }
+
     /// Stops it in good order.
     pub async fn stop(&mut self) {
         if let Some(server) = self.server.take() {
@@ -344,9 +352,10 @@ max_backoff = "5ms"
 async fn start(config: &str, extend: &Extend, directory: &TempDir) -> (Server, Channel, String) {
     let name = directory.path().join("test.toml");
     let config = Config::parse(config, &name.to_string_lossy()).expect("the configuration is right");
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
     let builder = extend(Server::builder(config));
     let server = soon(Box::pin(builder.start())).await.expect("the server starts");
-    let url = format!("http://{}", server.address());
+    let url = format!("{scheme}://{}", server.address());
     let endpoint = Endpoint::from_shared(url.clone()).expect("a good address").tcp_nodelay(true);
     (server, endpoint.connect_lazy(), url)
 }

@@ -61,6 +61,8 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Info(_) => command::info::info(&global).await,
         Command::Health(args) => command::health::health(&global, &args).await,
         Command::Doctor(args) => Box::pin(command::doctor::doctor(&global, args)).await,
+        Command::Token(args) => command::token::token(args),
+        Command::Cert(args) => command::cert::cert(args),
         Command::Completions(args) => command::completions::completions(&args),
     };
     exit.map(ExitCode::from)

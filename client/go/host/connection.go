@@ -35,7 +35,7 @@ type connection struct {
 func (c *connection) serve(ctx context.Context, client pb.ToolHostClient) error {
 	ctx, c.abandon = context.WithCancel(ctx)
 	defer c.abandon()
-	stream, err := client.Connect(ctx)
+	stream, err := client.Connect(c.host.options.authorized(ctx))
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -35,12 +34,16 @@ const (
 
 // Options are the options of a host. Only Server is required.
 type Options struct {
-	Server       string
+	Server       string            // host:port, or a URL; with https:// the connection is encrypted
 	HostID       string            // id of this process; random by default
 	Concurrency  int               // calls that run at a time; default 4
 	DrainTimeout time.Duration     // bound on a shutdown; default 30 s
 	Labels       map[string]string // shown to people
 	Credentials  credentials.TransportCredentials
+	CA           []byte // roots of the server's certificate, in PEM, for https://; the system's by default
+	Certificate  []byte // this host's certificate, in PEM
+	Key          []byte // the key of the certificate, in PEM
+	Token        string // the bearer token
 	OnReady      func() // called after each welcome
 }
 
@@ -77,9 +80,6 @@ func New(options Options) *Host {
 	}
 	if options.DrainTimeout == 0 {
 		options.DrainTimeout = 30 * time.Second
-	}
-	if options.Credentials == nil {
-		options.Credentials = insecure.NewCredentials()
 	}
 	return &Host{
 		options:    options,
@@ -129,8 +129,12 @@ func (h *Host) Run(ctx context.Context) error {
 
 // dial makes the channel. Go itself sets TCP_NODELAY on every connection.
 func (h *Host) dial() (*grpc.ClientConn, error) {
-	return grpc.NewClient(h.options.Server,
-		grpc.WithTransportCredentials(h.options.Credentials),
+	server, transport, err := h.options.transport()
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient(server,
+		grpc.WithTransportCredentials(transport),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},

@@ -72,7 +72,7 @@ class Connection:
         self.host.connection = self
         try:
             async with self._channel() as channel:
-                self._stream = ToolHostStub(channel).Connect(self._outgoing())
+                self._stream = ToolHostStub(channel).Connect(self._outgoing(), metadata=self.host.metadata)
                 await self._exchange_frames(await self._first_frame())
         finally:
             self.host.connection = None

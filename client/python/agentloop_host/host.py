@@ -34,6 +34,14 @@ FIRST_BACKOFF, MAX_BACKOFF = 0.1, 5.0
 STABLE_AFTER = 1.0  # a connection that lasted longer resets the backoff
 
 
+def address_of(server: str) -> tuple[str, bool]:
+    """The address without its scheme, and whether it is to be encrypted."""
+    for scheme, encrypted in (("https://", True), ("http://", False)):
+        if server.startswith(scheme):
+            return server.removeprefix(scheme).rstrip("/"), encrypted
+    return server, False
+
+
 @dataclass
 class _Tool:
     declaration: ToolDeclaration
@@ -45,6 +53,10 @@ class Host:
 
     A call that comes a second time gets the same answer. After each reconnect the host repeats every result that the
     server has not acknowledged.
+
+    With a `server` like `https://example.com:50051` the connection is encrypted: `ca` has the roots of the server's
+    certificate (without it: the system's), `certificate` and `key` are this host's own, all in PEM. `token` is the bearer
+    token.
     """
 
     def __init__(
@@ -56,9 +68,18 @@ class Host:
         drain_timeout: float = 30.0,
         labels: Mapping[str, str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        ca: bytes | None = None,
+        certificate: bytes | None = None,
+        key: bytes | None = None,
+        token: str | None = None,
         on_ready: Callable[[], None] = lambda: None,
     ):
-        self.server = server
+        self.server, encrypted = address_of(server)
+        if encrypted and credentials is None:
+            credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+        elif not encrypted and (ca or certificate or key):
+            raise ValueError("certificates need an address that begins with https://")
+        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self.host_id = host_id or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         self.concurrency = concurrency
         self.drain_timeout = drain_timeout

@@ -83,6 +83,24 @@ impl ToolHostBuilder {
         self
     }
 
+    /// Trusts servers whose certificate leads to one of these roots, in PEM, instead of those of the system.
+    pub fn tls_ca(mut self, pem: impl Into<String>) -> Self {
+        self.config.client = self.config.client.tls_ca(pem);
+        self
+    }
+
+    /// Presents this certificate, in PEM, to the server. The key, in PEM, belongs to it.
+    pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
+        self.config.client = self.config.client.tls_identity(certificate, key);
+        self
+    }
+
+    /// Expects this name in the server's certificate, where it is not the one in the address.
+    pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
+        self.config.client = self.config.client.tls_server_name(name);
+        self
+    }
+
     /// Adds a tool. Two tools of one name make [`ToolHostBuilder::build`] fail.
     pub fn tool(mut self, tool: Tool) -> Self {
         if let Some(replaced) = self.config.tools.insert(tool.name().to_owned(), tool) {

@@ -1,6 +1,6 @@
 // Parts that the example hosts share: command-line options, and a file that records the effects of their tools.
 
-import { closeSync, fsyncSync, openSync, writeSync } from "node:fs";
+import { closeSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { Host } from "./host/index.js";
 
@@ -22,12 +22,22 @@ export async function serve(declare: (host: Host, journal: Journal) => void): Pr
     },
   });
   const host = new Host({
-    server: options.server!.replace(/^http:\/\//, ""),
+    server: options.server!,
+    ca: fileOf("AGENTLOOP_CA_FILE"),
+    certificate: fileOf("AGENTLOOP_CERT_FILE"),
+    key: fileOf("AGENTLOOP_KEY_FILE"),
+    token: process.env["AGENTLOOP_TOKEN"],
     hostId: options["host-id"],
     onReady: () => console.log("ready", host.hostId),
   });
   declare(host, journalTo(options.journal));
   process.exit((await host.run()) ? 0 : 1);
+}
+
+/** The content of the file that the environment names. */
+function fileOf(variable: string): Buffer | undefined {
+  const path = process.env[variable];
+  return path ? readFileSync(path) : undefined;
 }
 
 /** A function that appends a line to a file and syncs it. Without a path it does nothing. */

@@ -10,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::hosts::{host_options, remember_tools, remembered_tools};
 use crate::app::observe::{MetricsObserver, TraceObserver};
+use crate::app::security::{Security, keep_current};
 use crate::app::{Server, StartError, listen, metrics, offers_wait, open, providers, serve};
+use crate::auth::Quotas;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::{
@@ -19,6 +21,7 @@ use crate::engine::{
 use crate::extension::remote::Remote;
 use crate::extension::{ContextSource, Hook, LocalExtensions, Planner};
 use crate::grpc::convert::input::Agents;
+use crate::grpc::edge::identity::Gate;
 use crate::grpc::server::ServerFacts;
 use crate::ids::Ids;
 use crate::memory::default_live_bytes;
@@ -170,6 +173,8 @@ impl ServerBuilder {
     /// # Errors
     /// [`StartError`]. Nothing is left running.
     pub async fn start(mut self) -> Result<Server, StartError> {
+        let quotas = self.config.quotas;
+        let security = Security::load(&self.config, self.engine.clock.clone())?;
         let models = self.take_models()?;
         let declared = self.own_tools.iter().map(|(declaration, _)| declaration.clone());
         let own_tools = OwnTools::check(declared.collect())?;
@@ -201,9 +206,11 @@ impl ServerBuilder {
             message_bytes_max: server.max_message_bytes,
             live_runs_max: server.max_live_runs,
             hosts_max: self.config.hosts.max_hosts,
+            authentication_required: security.authenticator.is_some(),
             agent_descriptions: std::mem::take(&mut self.config.agent_descriptions),
         };
         let (ids, tasks) = (self.engine.ids.clone(), self.engine.tasks.clone());
+        let clock = self.engine.clock.clone();
         if let Some(own) = &own_store {
             tasks.depend_on("store", own.failed().clone());
         }
@@ -222,7 +229,13 @@ impl ServerBuilder {
         tasks.spawn("remember tools", remember_tools(hosts.clone(), store.clone(), soft));
         let (metrics_address, counted) = match scrapes {
             Some(((listener, address), metrics)) => {
-                metrics::read_at_scrape(&metrics, engine.clone(), hosts.clone(), own_store.clone());
+                let sources = metrics::Sources {
+                    engine: engine.clone(),
+                    tools: hosts.clone(),
+                    store: own_store.clone(),
+                    reloader: security.reloader.clone(),
+                };
+                metrics::read_at_scrape(&metrics, sources);
                 let serving = metrics::serve(listener, address, metrics.clone(), soft_of_metrics);
                 drop(tasks.spawn("metrics", serving));
                 tracing::info!(%address, "serving metrics");
@@ -230,6 +243,17 @@ impl ServerBuilder {
             }
             None => (None, None),
         };
+        security.describe();
+        if let Some(reloader) = &security.reloader {
+            let keeping = keep_current(reloader.clone(), tasks.soft().clone());
+            drop(tasks.spawn("certificates and tokens", keeping));
+        }
+        let gate = security.authenticator.map(|authenticator| {
+            let counted = counted.clone();
+            Gate::new(authenticator, clock, Quotas::new(quotas), move |cause| {
+                counted.iter().for_each(|metrics| metrics.rejected(cause));
+            })
+        });
         let services = serve::Services {
             engine: engine.clone(),
             models,
@@ -239,10 +263,13 @@ impl ServerBuilder {
             store,
             facts,
             metrics: counted,
+            acceptor: security.acceptor,
+            gate,
         };
         tasks.spawn("grpc", serve::serve(listener, services, server, tasks.clone()));
         tracing::info!(%address, "listening");
-        Ok(Server { address, metrics_address, engine, tasks, store: own_store, otlp, grace })
+        let reloader = security.reloader;
+        Ok(Server { address, metrics_address, engine, tasks, store: own_store, otlp, grace, reloader })
     }
 
     /// Starts the export of traces and metrics, if a collector is configured.

@@ -34,6 +34,7 @@ pub(super) fn host_options(config: &Config) -> HostOptions {
         connections_max: hosts.max_hosts,
         max_frame_bytes: config.server.max_message_bytes,
         terms: config.tools.clone(),
+        reserved: config.auth.as_ref().map(|auth| auth.reserved_tools.clone()).unwrap_or_default(),
         ..default
     }
 }

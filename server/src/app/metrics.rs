@@ -16,6 +16,7 @@ use futures_util::stream::BoxStream;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::security::Reloader;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::grpc::edge::incoming::{Connection, connections};
@@ -42,13 +43,17 @@ pub(super) fn known_models(config: &Config) -> KnownModels {
     of_agents.chain(of_providers).filter(|model| !model.is_empty()).collect()
 }
 
+/// What is read at a scrape.
+pub(super) struct Sources {
+    pub(super) engine: Engine,
+    pub(super) tools: Arc<RemoteTools>,
+    pub(super) store: Option<Arc<SqliteStore>>,
+    pub(super) reloader: Option<Arc<Reloader>>,
+}
+
 /// Registers the gauges and counters that are read at a scrape rather than counted at an event.
-pub(super) fn read_at_scrape(
-    metrics: &Metrics,
-    engine: Engine,
-    tools: Arc<RemoteTools>,
-    store: Option<Arc<SqliteStore>>,
-) {
+pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
+    let Sources { engine, tools, store, reloader } = sources;
     metrics.read_at_scrape(move || {
         let hosts = tools.counts();
         let (used, bound) = engine.live_bytes();
@@ -61,6 +66,7 @@ pub(super) fn read_at_scrape(
             memory: MemoryReadings { used, bound, waiting: engine.waiting_for_memory() },
             weaker_declarations: tools.weaker_declarations(),
             slow_subscribers: engine.slow_subscribers(),
+            certificate_not_after: reloader.as_ref().and_then(|reloader| reloader.certificate_not_after()),
             store: written.map(|written| StoreReadings {
                 appends: written.appends,
                 commits: written.commits,

@@ -5,6 +5,7 @@ mod hosts;
 mod metrics;
 mod observe;
 mod providers;
+mod security;
 mod serve;
 
 use std::net::SocketAddr;
@@ -14,6 +15,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 pub use self::builder::ServerBuilder;
+use self::security::Reloader;
+pub use self::security::SecurityError;
 use crate::config::{Config, StoreLocation, StoreOptions};
 use crate::engine::Engine;
 use crate::extension::LocalExtensions;
@@ -40,6 +43,9 @@ pub enum StartError {
     /// The export of traces and metrics cannot be set up.
     #[error(transparent)]
     Telemetry(#[from] OtlpError),
+    /// The certificate of the gRPC port or the tokens of callers cannot be used.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     /// The server cannot listen on a configured address.
     #[error("cannot listen on {address}: {cause}")]
     Listen {
@@ -61,6 +67,7 @@ pub struct Server {
     /// Flushed at the end.
     otlp: Option<Otlp>,
     grace: Duration,
+    reloader: Option<Arc<Reloader>>,
 }
 
 impl Server {
@@ -103,6 +110,14 @@ impl Server {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Reads the certificate and the tokens again, as SIGHUP does. What is wrong is logged, and what it would replace stays
+    /// in use.
+    pub async fn reload(&self) {
+        if let Some(reloader) = &self.reloader {
+            security::reload(reloader.clone()).await;
+        }
     }
 
     /// Stops the server: runs come to their next durable point. The next start continues unfinished runs.

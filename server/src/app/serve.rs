@@ -9,7 +9,9 @@ use agentloop_proto::v1::sessions_server::SessionsServer;
 use agentloop_proto::v1::{
     agent_loop_server, server_server, sessions_server, tool_host_server, tools_server,
 };
+use futures_util::StreamExt as _;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -18,8 +20,10 @@ use tower::util::{MapRequestLayer, MapResponseLayer};
 use crate::config::ServerOptions;
 use crate::engine::Engine;
 use crate::grpc::convert::input::Agents;
-use crate::grpc::edge::incoming::connections;
+use crate::grpc::edge::identity::{Gate, IdentityLayer};
+use crate::grpc::edge::incoming::{connections, tls_connections};
 use crate::grpc::edge::receive_budget::ReceiveBudget;
+use crate::grpc::edge::tls::Acceptor;
 use crate::grpc::edge::transport_errors::{overload_reason, with_contract_status};
 use crate::grpc::service::agent_loop::AgentLoopService;
 use crate::grpc::service::server::{ServerFacts, ServerService};
@@ -66,6 +70,10 @@ pub(super) struct Services {
     pub(super) facts: ServerFacts,
     /// Counts refused calls, if metrics are configured.
     pub(super) metrics: Option<Metrics>,
+    /// The newest acceptor, if there is TLS.
+    pub(super) acceptor: Option<watch::Receiver<Acceptor>>,
+    /// Checks the credentials of callers, if they must present any.
+    pub(super) gate: Option<Gate>,
 }
 
 /// Serves until the soft stop, then waits until every call has ended.
@@ -106,6 +114,10 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         hosts.close();
     };
     let receive_budget = ReceiveBudget::new();
+    let incoming = match services.acceptor {
+        Some(acceptor) => tls_connections(listener, options.max_connections, acceptor).left_stream(),
+        None => connections(listener, options.max_connections).right_stream(),
+    };
     let served = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
         .http2_keepalive_timeout(Some(KEEPALIVE_WAIT))
@@ -121,6 +133,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
             }
             response
         }))
+        .layer(IdentityLayer::new(services.gate))
         .layer(MapRequestLayer::new(move |request| receive_budget.limit(request)))
         .add_service(health_service)
         .add_service(reflection)
@@ -130,7 +143,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .add_service(SessionsServer::new(sessions).max_decoding_message_size(max))
         .add_service(ToolHostService::server(services.tools.clone(), tasks.tracker().clone()))
         .add_service(ToolsService::server(services.tools, services.engine, services.agents))
-        .serve_with_incoming_shutdown(connections(listener, options.max_connections), stopped)
+        .serve_with_incoming_shutdown(incoming, stopped)
         .await;
     if let Err(error) = served {
         tracing::error!(%error, "the gRPC server failed; shutting down");

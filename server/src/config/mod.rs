@@ -15,6 +15,7 @@ mod reader;
 mod reading;
 mod rules;
 mod section;
+mod security;
 mod telemetry;
 mod tools;
 mod value;
@@ -27,6 +28,8 @@ use std::path::Path;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::tool::TermsOptions;
 
+use crate::auth::QuotaLimits;
+
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Place, Problem};
 pub use self::process::{
@@ -38,6 +41,7 @@ pub use self::providers::{
 use self::reader::FILE_BYTES_MAX;
 use self::reading::Reading;
 use self::section::Section;
+pub use self::security::{AuthOptions, TlsOptions};
 pub use self::telemetry::{MetricsOptions, TelemetryOptions};
 
 /// The name of the agent for runs that name none.
@@ -48,6 +52,12 @@ pub const DEFAULT_AGENT: &str = "default";
 pub struct Config {
     /// `[server]`: the listening address and limits on load.
     pub server: ServerOptions,
+    /// `[tls]`: encryption of the gRPC port; `None` without it.
+    pub tls: Option<TlsOptions>,
+    /// `[auth]`: the credentials of callers; `None` where nobody is asked who they are.
+    pub auth: Option<AuthOptions>,
+    /// `[quotas]`: bounds on the calls of principals and tenants.
+    pub quotas: QuotaLimits,
     /// `[store]`: the database.
     pub store: StoreOptions,
     /// `[log]`: format and level of the log.
@@ -109,7 +119,14 @@ fn read(text: &str, name: &str, environment: &Environment) -> Reading<Config> {
 }
 
 fn config(root: &mut Section<'_, '_>) -> Config {
-    let server = root.overridable_section("server", process::server);
+    let tls = root.overridable_section("tls", security::tls);
+    let auth = root.overridable_section("auth", |section| security::auth(section, tls.as_ref()));
+    if auth.is_none() && root.contains("auth") {
+        root.problem(&["auth"], "expected tokens or [[auth.certificates]]".to_owned());
+    }
+    let quotas = root.overridable_section("quotas", |section| security::quotas(section, auth.is_some()));
+    let protection = process::Protection { encrypted: tls.is_some(), asks: auth.is_some() };
+    let server = root.overridable_section("server", |section| process::server(section, protection));
     let store = root.overridable_section("store", process::store);
     let log = root.overridable_section("log", process::log);
     let metrics = root.overridable_section("metrics", telemetry::metrics);
@@ -129,6 +146,9 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     }
     Config {
         server,
+        tls,
+        auth,
+        quotas,
         store,
         log,
         metrics,

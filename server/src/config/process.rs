@@ -18,7 +18,7 @@ const MILLISECOND: Millis = Millis(1);
 /// `[server]`: the listening address and limits on load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// The address to listen on. Other addresses than loopback need `allow_insecure_remote`.
+    /// The address to listen on. Other addresses than loopback need `[tls]` and `[auth]`, or `allow_insecure_remote`.
     pub listen: SocketAddr,
     /// Runs that may have a task at one time. Runs that wait for a human have none.
     pub max_live_runs: usize,
@@ -113,7 +113,16 @@ pub struct HostOptions {
     pub queue_per_tool: usize,
 }
 
-pub(super) fn server(section: &mut Section<'_, '_>) -> ServerOptions {
+/// What protects the gRPC port.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Protection {
+    /// True if there is `[tls]`.
+    pub(super) encrypted: bool,
+    /// True if there is `[auth]`.
+    pub(super) asks: bool,
+}
+
+pub(super) fn server(section: &mut Section<'_, '_>, protection: Protection) -> ServerOptions {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 50_051));
     let options = ServerOptions {
         listen: section.get_or("listen", default),
@@ -129,11 +138,20 @@ pub(super) fn server(section: &mut Section<'_, '_>) -> ServerOptions {
         shutdown_grace: section.get_within("shutdown_grace", Millis::secs(10), ZERO..=HOUR),
     };
     let insecure = section.get_or("allow_insecure_remote", false);
-    if !options.listen.ip().is_loopback() && !insecure {
+    let lacks = match protection {
+        Protection { encrypted: true, asks: true } => None,
+        Protection { asks: false, .. } => Some(
+            "there is no authentication: whoever connects can run every tool and read every session; add [auth] and [tls], \
+             listen on 127.0.0.1",
+        ),
+        Protection { encrypted: false, asks: true } => {
+            Some("there is no [tls]: others can read tokens and everything else; add it, listen on 127.0.0.1")
+        }
+    };
+    if let Some(lacks) = lacks.filter(|_| !options.listen.ip().is_loopback() && !insecure) {
         let message = format!(
-            "{} can be reached from other machines, and there is no authentication: whoever connects can run every \
-             tool and read every session; listen on 127.0.0.1, or set server.allow_insecure_remote = true if a \
-             firewall or proxy controls access",
+            "{} can be reached from other machines, and {lacks}, or set server.allow_insecure_remote = true if a firewall \
+             or proxy controls access",
             options.listen
         );
         section.problem(&["listen"], message);

@@ -40,7 +40,7 @@ pub use self::query::origin::RunOrigin;
 pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::view::RunView;
-pub use self::session::start::{OnBusy, StartRequest, Started};
+pub use self::session::start::{Author, OnBusy, StartRequest, Started};
 pub use self::watch::{SessionItem, SessionUpdate, WatchChange, Watched};
 
 use crate::engine::deps::Deps;

@@ -109,7 +109,13 @@ struct Engine {
 impl Engine {
     fn owner() -> CallOwner {
         let session = SessionId::parse("s").expect("it is a valid id");
-        CallOwner { tenant: TenantId::local(), session, agent: String::new(), traceparent: None }
+        CallOwner {
+            tenant: TenantId::local(),
+            session,
+            agent: String::new(),
+            caller: None,
+            traceparent: None,
+        }
     }
 
     fn tools(&self) -> Arc<RemoteTools> {

@@ -1,5 +1,6 @@
 //! The gRPC services. Generated wire types are used in this module only; everything below works with the core's types.
 
+mod access;
 pub mod convert;
 pub mod edge;
 pub mod service;

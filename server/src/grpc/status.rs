@@ -46,6 +46,15 @@ pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) ->
     Status::with_error_details(code, message, details)
 }
 
+/// RESOURCE_EXHAUSTED: a quota is used up. Names it, and says when there is room again.
+#[must_use]
+pub fn quota_exceeded(quota: &str, retry_after: Duration) -> Status {
+    let mut details = details(ErrorReason::QuotaExceeded, [("quota", quota.to_owned())]);
+    details.set_retry_info(Some(retry_after));
+    let message = format!("the quota {quota} is used up; try again later");
+    Status::with_error_details(Code::ResourceExhausted, message, details)
+}
+
 fn agent_not_found(name: &str, configured: String) -> Status {
     let message = format!("no agent {name:?} is configured; there are: {configured}");
     status(Code::NotFound, ErrorReason::AgentNotFound, message, [("agent", name.to_owned())])

@@ -220,6 +220,7 @@ async fn a_call_travels_whole() {
         traceparent: String::new(),
         runtime_id: String::new(),
         time_left: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+        caller: Some(v1::Caller { name: "ada".into(), tenant: "local".into(), groups: Vec::new() }),
     };
     assert_eq!(request, expected);
     host.say(Say::Progress(v1::Progress {

@@ -44,6 +44,8 @@ pub struct RunFilter {
     pub created: TimeRange,
     /// Text in the id or the preview, in any case. Empty means any.
     pub text: String,
+    /// Caller that started the runs. Absent means any.
+    pub created_by: Option<String>,
 }
 
 impl RunFilter {
@@ -67,6 +69,7 @@ impl RunFilter {
             && is_one_of(&row.agent, &self.agents)
             && is_one_of(&row.model, &self.models)
             && has_labels(&row.labels, &self.labels)
+            && (self.created_by.is_none() || row.created_by == self.created_by)
             && self.matches_text(row)
     }
 
@@ -94,6 +97,8 @@ pub struct RequestFilter {
     pub session: Option<SessionId>,
     /// Run that asks. Absent means any.
     pub run: Option<RunId>,
+    /// Caller that started the runs which ask. Absent means any.
+    pub created_by: Option<String>,
     /// Kinds of questions.
     pub kinds: Vec<QuestionKind>,
     /// Tools of the calls that questions are about.
@@ -116,6 +121,7 @@ impl RequestFilter {
     pub fn matches(&self, row: &RequestRow, run: &RunRow) -> bool {
         self.session.as_ref().is_none_or(|session| row.session == *session)
             && self.run.as_ref().is_none_or(|run| row.run == *run)
+            && (self.created_by.is_none() || run.created_by == self.created_by)
             && self.asked.contains(row.question.asked_at)
             && is_one_of(&run.agent, &self.agents)
             && is_one_of(&run.model, &self.models)

@@ -55,6 +55,8 @@ pub struct CreateRun {
     pub labels: BTreeMap<String, String>,
     /// Beginning of the caller's first message, on one line.
     pub preview: String,
+    /// Name of the caller that starts it, if it was asked who it is. A session that the run creates is this caller's too.
+    pub created_by: Option<String>,
     /// True if it interrupts the session's live run. In the queue it comes before all runs that do not, and after those
     /// that do.
     pub interrupts: bool,
@@ -105,6 +107,8 @@ pub struct RunRow {
     pub labels: BTreeMap<String, String>,
     /// Beginning of the caller's first message, on one line.
     pub preview: String,
+    /// Name of the caller that started it; `None` where nobody was asked who they are.
+    pub created_by: Option<String>,
     /// Time of its first event.
     pub created_at: Timestamp,
     /// Time of its last event.
@@ -212,6 +216,11 @@ pub trait JournalStore: Send + Sync + 'static {
     async fn unverified_events(&self, tenant: &TenantId, run: &RunId) -> Result<u64, StoreError> {
         let _all_are_verified = (tenant, run);
         Ok(0)
+    }
+
+    /// Tenants that have runs. By default the one that there is without authentication.
+    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
+        Ok(vec![TenantId::local()])
     }
 
     /// Runs, newest first. A page may have fewer rows than asked for, or none, although there is a next one: a store looks

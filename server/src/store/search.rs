@@ -33,6 +33,8 @@ pub struct SearchFilter {
     pub session: Option<SessionId>,
     /// Session whose entries are left out, also where forks share them.
     pub not_session: Option<SessionId>,
+    /// Caller that created the sessions. Absent means any.
+    pub created_by: Option<String>,
 }
 
 /// An entry that was found.

@@ -32,6 +32,8 @@ pub struct SessionRow {
     pub summary: String,
     /// The last entry that the summary takes into account.
     pub summary_upto: EntryNo,
+    /// Name of the caller that created it; `None` where nobody was asked who they are.
+    pub created_by: Option<String>,
 }
 
 /// One entry of a session.
@@ -97,20 +99,21 @@ pub struct ListedEntries {
 /// Sessions: conversations that runs add entries to.
 #[async_trait]
 pub trait SessionStore: Send + Sync + 'static {
-    /// Creates a session; the same content again is confirmed.
+    /// Creates a session, `by` this caller; the same content again is confirmed to the same caller.
     ///
     /// # Errors
     /// [`StoreError::SessionExists`] when it exists with another title or other labels, or is a fork.
-    async fn create_session(
+    async fn create_session_by(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError>;
 
-    /// Makes a session from the entries of another up to `at`, where 0 means all, with its title and labels. From there
+    /// Makes a session, `by` this caller, from the entries of another up to `at`, where 0 means all, with its title and labels. From there
     /// on they are independent: entries that both have are stored once, and stay until both sessions are deleted. The
     /// source may have a live run. A repetition with the same source and entry is confirmed, even after the source was
     /// deleted.
@@ -118,6 +121,29 @@ pub trait SessionStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::NoSession`] without a source, [`StoreError::EntryAhead`], [`StoreError::SessionExists`] when
     /// `session` exists and is not this fork.
+    async fn fork_by(
+        &self,
+        tenant: &TenantId,
+        source: &SessionId,
+        at: EntryNo,
+        session: &SessionId,
+        now: Timestamp,
+        by: Option<&str>,
+    ) -> Result<SessionRow, StoreError>;
+
+    /// As [`Self::create_session_by`], by nobody who was asked who they are.
+    async fn create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        self.create_session_by(tenant, session, title, labels, now, None).await
+    }
+
+    /// As [`Self::fork_by`], by nobody who was asked who they are.
     async fn fork(
         &self,
         tenant: &TenantId,
@@ -125,7 +151,9 @@ pub trait SessionStore: Send + Sync + 'static {
         at: EntryNo,
         session: &SessionId,
         now: Timestamp,
-    ) -> Result<SessionRow, StoreError>;
+    ) -> Result<SessionRow, StoreError> {
+        self.fork_by(tenant, source, at, session, now, None).await
+    }
 
     /// Writes a title or a summary on a session; a title only where there is none. `false`: there is no such session.
     async fn set_session_notes(

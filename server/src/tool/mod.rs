@@ -26,6 +26,7 @@ pub use self::catalogue::own::{BadTool, OwnTools};
 pub use self::catalogue::registry::RememberedTool;
 pub use self::catalogue::terms::{RefusedDeclaration, TermsError};
 pub use self::host::connection::{Connection, FrameError, Inbound, TooManyHosts};
+pub use self::host::identity::HostIdentity;
 pub use self::host::options::HostOptions;
 pub use self::host::outbound::{Outbound, OutboundFrames};
 pub use self::host::remote::RemoteTools;
@@ -51,6 +52,8 @@ pub struct CallOwner {
     pub session: SessionId,
     /// The agent, whose calls may have an executor of their own.
     pub agent: String,
+    /// Name of the caller that started the run, if it was asked who it is.
+    pub caller: Option<String>,
     /// The parent span for the host's own spans.
     pub traceparent: Option<TraceParent>,
 }

@@ -104,26 +104,28 @@ impl<I: Intercept> JournalStore for Intercepted<I> {
 
 #[async_trait]
 impl<I: Intercept> SessionStore for Intercepted<I> {
-    async fn create_session(
+    async fn create_session_by(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        self.intercept.write(self.inner.create_session(tenant, session, title, labels, now)).await
+        self.intercept.write(self.inner.create_session_by(tenant, session, title, labels, now, by)).await
     }
 
-    async fn fork(
+    async fn fork_by(
         &self,
         tenant: &TenantId,
         source: &SessionId,
         at: EntryNo,
         session: &SessionId,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        self.intercept.write(self.inner.fork(tenant, source, at, session, now)).await
+        self.intercept.write(self.inner.fork_by(tenant, source, at, session, now, by)).await
     }
 
     async fn set_session_notes(

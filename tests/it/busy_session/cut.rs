@@ -47,6 +47,7 @@ async fn queue(store: &SqliteStore, run: &str, text: &str, interrupts: bool) {
         model: "fake/m".to_owned(),
         labels: Default::default(),
         preview: String::new(),
+        created_by: None,
         interrupts,
     };
     let summary = RunSummary {

@@ -270,29 +270,33 @@ impl JournalStore for Gate {
 
 #[async_trait]
 impl SessionStore for Gate {
-    async fn create_session(
+    async fn create_session_by(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        self.read(self.0.store.create_session(tenant, session, title, labels, now)).await
+        self.read(self.0.store.create_session_by(tenant, session, title, labels, now, by)).await
     }
 
-    async fn fork(
+    async fn fork_by(
         &self,
         tenant: &TenantId,
         source: &SessionId,
         at: EntryNo,
         session: &SessionId,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
+        let by = by.map(str::to_owned);
         let what = format!("{session} is a fork of {source} at {}", at.0);
         let (tenant, source, session) = (tenant.clone(), source.clone(), session.clone());
-        let write =
-            move |store: MemoryStore| async move { store.fork(&tenant, &source, at, &session, now).await };
+        let write = move |store: MemoryStore| async move {
+            store.fork_by(&tenant, &source, at, &session, now, by.as_deref()).await
+        };
         self.write(what, write).await
     }
 

@@ -115,6 +115,7 @@ fn request(random: &mut Random, session: &SessionId, number: u64) -> StartReques
     let mut request = StartRequest {
         tenant: tenant(),
         run: Some(RunId::parse(id.clone()).expect("a good id")),
+        author: agentloop_server::engine::Author::default(),
         traceparent: None,
         session: Some(session.clone()),
         create_session: true,

@@ -2,10 +2,15 @@
 
 mod live_run;
 mod policy;
+mod security;
 mod setup;
 mod tools;
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use agentloop_client::{Backoff, Client, Error, v1::RunStatus};
 use clap::{
@@ -16,6 +21,7 @@ use clap::{
 pub(crate) use self::{
     live_run::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
+    security::{CertArgs, CertCommand, NewTokenArgs, TokenArgs, TokenCommand},
     setup::{DoctorArgs, InitArgs, ProviderChoice},
     tools::{ToolsArgs, ToolsCommand},
 };
@@ -59,10 +65,10 @@ pub(crate) struct Cli {
 }
 
 /// Commands that talk to no server: the options of [`Global`] mean nothing to them.
-const ALONE: [&str; 4] = ["init", "serve", "demo", "completions"];
+const ALONE: [&str; 6] = ["init", "serve", "demo", "token", "cert", "completions"];
 
 /// The options of [`Global`], by id.
-const GLOBALS: [&str; 4] = ["server", "token", "output", "as_json"];
+const GLOBALS: [&str; 7] = ["server", "token", "tls_ca", "tls_cert", "tls_key", "output", "as_json"];
 
 impl Cli {
     /// Parses the arguments of this process.
@@ -106,7 +112,7 @@ fn refuse_unused(command: &mut clap::Command, matches: &ArgMatches) -> Result<()
     match unused {
         None => Ok(()),
         Some(id) => {
-            let option = if *id == "as_json" { "json" } else { id };
+            let option = if *id == "as_json" { "json".to_owned() } else { id.replace('_', "-") };
             let message = format!("--{option} is for commands that talk to a server, and `{name}` does not");
             let command = command.find_subcommand_mut(name).expect("it was matched");
             Err(command.error(ErrorKind::UnknownArgument, message))
@@ -130,6 +136,15 @@ pub(crate) struct Global {
     /// The bearer token; better given by the environment than by the command line, which others can see
     #[arg(long, global = true, env = "AGENTLOOP_TOKEN", hide_env_values = true, value_name = "TOKEN", help_heading = GLOBAL)]
     pub(crate) token: Option<String>,
+    /// The roots of the server's certificate, for https:// (PEM). Default: those of the system
+    #[arg(long, global = true, env = "AGENTLOOP_CA_FILE", value_name = "FILE", help_heading = GLOBAL)]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Your certificate, for https:// (PEM)
+    #[arg(long, global = true, env = "AGENTLOOP_CERT_FILE", requires = "tls_key", value_name = "FILE", help_heading = GLOBAL)]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of your certificate (PEM)
+    #[arg(long, global = true, env = "AGENTLOOP_KEY_FILE", requires = "tls_cert", value_name = "FILE", help_heading = GLOBAL)]
+    pub(crate) tls_key: Option<PathBuf>,
     /// For people, or for programs: one JSON object a line (`jsonl` means the same)
     #[arg(long, short, global = true, value_enum, default_value_t = Output::Text, help_heading = GLOBAL)]
     pub(crate) output: Output,
@@ -148,15 +163,35 @@ pub(crate) enum Output {
     Json,
 }
 
+/// Reads a file of certificates or a key.
+pub(crate) fn read(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Error::Endpoint(format!("cannot read {}: {error}", path.display())))
+}
+
 impl Global {
     /// A client with few retries: a person waits, so an absent server must be reported within two seconds.
     pub(crate) fn client(&self) -> Result<Client, Error> {
         let backoff =
             Backoff { max_retries: 3, initial: Duration::from_millis(200), max: Duration::from_secs(1) };
-        let builder = Client::builder(self.endpoint()).backoff(backoff);
-        match &self.token {
-            Some(token) => builder.token(token).build(),
-            None => builder.build(),
+        let mut builder = Client::builder(self.endpoint()).backoff(backoff);
+        if let Some(token) = &self.token {
+            builder = builder.token(token);
+        }
+        if let Some(ca) = &self.tls_ca {
+            builder = builder.tls_ca(read(ca)?);
+        }
+        if let Some((certificate, key)) = self.tls_identity()? {
+            builder = builder.tls_identity(certificate, key);
+        }
+        builder.build()
+    }
+
+    /// The certificate and the key to present, in PEM.
+    pub(crate) fn tls_identity(&self) -> Result<Option<(String, String)>, Error> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Ok(Some((read(certificate)?, read(key)?))),
+            (Some(_) | None, _) => Ok(None),
         }
     }
 
@@ -202,6 +237,8 @@ pub(crate) enum Command {
     Info(InfoArgs),
     Health(HealthArgs),
     Doctor(DoctorArgs),
+    Token(TokenArgs),
+    Cert(CertArgs),
     Completions(CompletionsArgs),
 }
 

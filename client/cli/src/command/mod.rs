@@ -2,6 +2,7 @@
 
 pub(crate) mod abort;
 pub(crate) mod approve;
+pub(crate) mod cert;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod fork;
@@ -20,6 +21,7 @@ pub(crate) mod runs;
 pub(crate) mod search;
 pub(crate) mod serve;
 pub(crate) mod sessions;
+pub(crate) mod token;
 pub(crate) mod tools;
 pub(crate) mod trial;
 pub(crate) mod watch;

@@ -32,7 +32,15 @@ pub(crate) async fn demo(args: DemoArgs) -> Result<Exit, Failure> {
 async fn show(args: &DemoArgs, files: &DemoFiles, server: &EmbeddedServer) -> Result<Exit, Failure> {
     let url = format!("http://{}", server.address());
     print::line(&format!("server   {url}, model {}", files.model))?;
-    let global = Global { server: url, token: None, output: Output::Text, as_json: false };
+    let global = Global {
+        server: url,
+        token: None,
+        tls_ca: None,
+        tls_cert: None,
+        tls_key: None,
+        output: Output::Text,
+        as_json: false,
+    };
     let client = global.client()?;
 
     let mut host = HostProcess::start(&global.server, files)?;

@@ -47,7 +47,8 @@ impl ConfiguredServer {
 
     /// The URL of the server as seen from this machine.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", from_here(self.0.server.listen))
+        let scheme = if self.0.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", from_here(self.0.server.listen))
     }
 
     /// The place of the database.
@@ -85,6 +86,8 @@ impl ConfiguredServer {
         let mut config = self.0.clone();
         config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         config.store.location = StoreLocation::Memory;
+        // The trial calls itself, on loopback and for a moment.
+        (config.tls, config.auth) = (None, None);
         config.metrics.listen = None;
         config.telemetry.otlp_endpoint = None;
         for provider in config.providers.values_mut() {

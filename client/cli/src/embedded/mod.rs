@@ -30,9 +30,10 @@ pub(crate) async fn serve(file: Option<&Path>, accept_loss: bool) -> Result<Exit
     telemetry::init(&config.log).map_err(failed)?;
     let database = place_database(&mut config.store)?;
     let signals = Signals::install()?;
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
     let server = Box::pin(Server::start(config)).await.map_err(failed)?;
     eprintln!("the database is {database}");
-    eprintln!("agentloop listens on http://{}", server.address());
+    eprintln!("agentloop listens on {scheme}://{}", server.address());
     Ok(ExitCode::from(server.run_until(signals).await.code()))
 }
 
@@ -106,6 +107,49 @@ fn failed(error: impl Error) -> Failure {
         cause = error.source();
     }
     Failure::Other(text)
+}
+
+/// The files of tokens that servers read.
+pub(crate) mod tokens {
+    use std::{path::Path, time::Duration};
+
+    pub(crate) use agentloop_server::auth::tokens::TokenRecord;
+    use agentloop_server::{
+        auth::{Principal, tokens},
+        clock::{Clock as _, SystemClock},
+    };
+
+    use crate::exit::Failure;
+
+    /// Makes a token, and its record for the file.
+    pub(crate) fn new<'a>(
+        name: &str,
+        tenant: &str,
+        roles: impl Iterator<Item = &'a str>,
+        groups: impl Iterator<Item = &'a str>,
+        expires: Option<Duration>,
+    ) -> Result<(String, TokenRecord), Failure> {
+        let principal = Principal::new(name, Some(tenant), roles, groups)
+            .map_err(|problem| Failure::Usage(problem.to_string()))?;
+        let (token, record) = tokens::new_token(&principal, SystemClock.now(), expires);
+        Ok((token.expose().to_owned(), record))
+    }
+
+    /// Checks a record as the server does.
+    pub(crate) fn check(record: &TokenRecord) -> Result<(), Failure> {
+        let checked = tokens::TokenTable::new(vec![record.clone()]);
+        checked.map(drop).map_err(|problem| Failure::Usage(problem.to_string()))
+    }
+
+    /// The records of a file.
+    pub(crate) fn read(path: &Path) -> Result<Vec<TokenRecord>, Failure> {
+        tokens::read(path).map_err(super::failed)
+    }
+
+    /// Replaces the records of a file.
+    pub(crate) fn write(path: &Path, records: Vec<TokenRecord>) -> Result<(), Failure> {
+        tokens::write(path, records).map_err(super::failed)
+    }
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ mod run;
 #[cfg(unix)]
 mod run_terminal;
 #[cfg(unix)]
+mod security;
+#[cfg(unix)]
 mod served;
 #[cfg(unix)]
 mod sessions;

@@ -12,13 +12,17 @@ use agentloop_client_testing::timeout::soon;
 /// The command with this server, without the environment variables that it reads.
 pub(crate) fn agentloop(url: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agentloop"));
-    if !matches!(args.first(), Some(&("serve" | "demo"))) {
+    if !matches!(args.first(), Some(&("serve" | "demo" | "token" | "cert"))) {
         command.args(["--server", url]);
     }
     command
         .args(args)
         .env_remove("AGENTLOOP_SERVER")
         .env_remove("AGENTLOOP_TOKEN")
+        .env_remove("AGENTLOOP_CA_FILE")
+        .env_remove("AGENTLOOP_CERT_FILE")
+        .env_remove("AGENTLOOP_KEY_FILE")
+        .env_remove("AGENTLOOP_AUTH_TOKENS")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

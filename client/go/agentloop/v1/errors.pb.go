@@ -95,6 +95,8 @@ const (
 	// RESOURCE_EXHAUSTED: live runs use as much memory as they may. With RetryInfo, unless the request alone is too
 	// large.
 	ErrorReason_ERROR_REASON_MEMORY_EXHAUSTED ErrorReason = 38
+	// RESOURCE_EXHAUSTED: a quota of the caller or its tenant is used up; metadata `quota` names it.
+	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 37
 )
 
 // Enum value maps for ErrorReason.
@@ -131,6 +133,7 @@ var (
 		28: "ERROR_REASON_TOO_MANY_HOSTS",
 		36: "ERROR_REASON_SEARCH_OFF",
 		38: "ERROR_REASON_MEMORY_EXHAUSTED",
+		37: "ERROR_REASON_QUOTA_EXCEEDED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":          0,
@@ -164,6 +167,7 @@ var (
 		"ERROR_REASON_TOO_MANY_HOSTS":       28,
 		"ERROR_REASON_SEARCH_OFF":           36,
 		"ERROR_REASON_MEMORY_EXHAUSTED":     38,
+		"ERROR_REASON_QUOTA_EXCEEDED":       37,
 	}
 )
 
@@ -198,7 +202,7 @@ var File_agentloop_v1_errors_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x19agentloop/v1/errors.proto\x12\fagentloop.v1*\x95\b\n" +
+	"\x19agentloop/v1/errors.proto\x12\fagentloop.v1*\xb6\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\x1a\n" +
@@ -231,7 +235,8 @@ const file_agentloop_v1_errors_proto_rawDesc = "" +
 	"\x1fERROR_REASON_PROTOCOL_VIOLATION\x10\x1b\x12\x1f\n" +
 	"\x1bERROR_REASON_TOO_MANY_HOSTS\x10\x1c\x12\x1b\n" +
 	"\x17ERROR_REASON_SEARCH_OFF\x10$\x12!\n" +
-	"\x1dERROR_REASON_MEMORY_EXHAUSTED\x10&\"\x04\b\x1d\x10#b\x06proto3"
+	"\x1dERROR_REASON_MEMORY_EXHAUSTED\x10&\x12\x1f\n" +
+	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10%\"\x04\b\x1d\x10#b\x06proto3"
 
 var (
 	file_agentloop_v1_errors_proto_rawDescOnce sync.Once

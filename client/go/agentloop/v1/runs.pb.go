@@ -669,6 +669,8 @@ type Run struct {
 	Durations *RunDurations `protobuf:"bytes,18,opt,name=durations,proto3" json:"durations,omitempty"`
 	// Place in its session's queue, from 1; 0 if it does not wait there. Only from `GetRun`.
 	QueuePosition uint32 `protobuf:"varint,19,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
+	// Name of the caller that started it; empty where nobody was asked who they are.
+	CreatedBy string `protobuf:"bytes,22,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	// Beginning of the caller's first message, on one line, at most 200 characters.
 	Preview       string `protobuf:"bytes,23,opt,name=preview,proto3" json:"preview,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -838,6 +840,13 @@ func (x *Run) GetQueuePosition() uint32 {
 	return 0
 }
 
+func (x *Run) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
 func (x *Run) GetPreview() string {
 	if x != nil {
 		return x.Preview
@@ -863,7 +872,9 @@ type RunFilter struct {
 	// Created before this time.
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
 	// Only runs whose id or `preview` contains this, in any case. At most 256 bytes.
-	Text          string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	Text string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	// Only runs that this caller started.
+	CreatedBy     string `protobuf:"bytes,11,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -950,6 +961,13 @@ func (x *RunFilter) GetCreatedBefore() *timestamppb.Timestamp {
 func (x *RunFilter) GetText() string {
 	if x != nil {
 		return x.Text
+	}
+	return ""
+}
+
+func (x *RunFilter) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
 	}
 	return ""
 }
@@ -1202,7 +1220,7 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x05usage\x18\x06 \x01(\v2\x13.agentloop.v1.UsageR\x05usage\x124\n" +
 	"\apending\x18\a \x03(\v2\x1a.agentloop.v1.HumanRequestR\apending\x12\x19\n" +
 	"\blast_seq\x18\b \x01(\x04R\alastSeq\x128\n" +
-	"\tdurations\x18\t \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\"\xb8\a\n" +
+	"\tdurations\x18\t \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\"\xd7\a\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -1231,11 +1249,13 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\apending\x18\x10 \x03(\v2\x1a.agentloop.v1.HumanRequestR\apending\x12B\n" +
 	"\x0ftool_calls_open\x18\x11 \x03(\v2\x1a.agentloop.v1.ToolCallViewR\rtoolCallsOpen\x128\n" +
 	"\tdurations\x18\x12 \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\x12%\n" +
-	"\x0equeue_position\x18\x13 \x01(\rR\rqueuePosition\x12\x18\n" +
+	"\x0equeue_position\x18\x13 \x01(\rR\rqueuePosition\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x16 \x01(\tR\tcreatedBy\x12\x18\n" +
 	"\apreview\x18\x17 \x01(\tR\apreview\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9f\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\x03\n" +
 	"\tRunFilter\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x123\n" +
@@ -1245,7 +1265,9 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x06models\x18\x05 \x03(\tR\x06models\x12?\n" +
 	"\rcreated_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
 	"\x0ecreated_before\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x12\n" +
-	"\x04text\x18\b \x01(\tR\x04text\x1a9\n" +
+	"\x04text\x18\b \x01(\tR\x04text\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\v \x01(\tR\tcreatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdc\x01\n" +

@@ -51,8 +51,10 @@ type Session struct {
 	// `ForkSession` before the first one makes a session that can. At most 100. Only from `GetSession`, and only once
 	// somebody has read one of them since the server started, such as a run or `ListEntries`: a search reads all entries.
 	DamagedEntryNos []uint64 `protobuf:"varint,18,rep,packed,name=damaged_entry_nos,json=damagedEntryNos,proto3" json:"damaged_entry_nos,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Name of the caller that created it; empty where nobody was asked who they are.
+	CreatedBy     string `protobuf:"bytes,12,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -167,6 +169,13 @@ func (x *Session) GetDamagedEntryNos() []uint64 {
 		return x.DamagedEntryNos
 	}
 	return nil
+}
+
+func (x *Session) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
 }
 
 // One message of a session, or a compaction.
@@ -1414,7 +1423,7 @@ var File_agentloop_v1_sessions_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\x04\n" +
+	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe6\x04\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n" +
@@ -1432,7 +1441,9 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\asummary\x18\n" +
 	" \x01(\tR\asummary\x122\n" +
 	"\x16summary_up_to_entry_no\x18\v \x01(\x04R\x12summaryUpToEntryNo\x12*\n" +
-	"\x11damaged_entry_nos\x18\x12 \x03(\x04R\x0fdamagedEntryNos\x1a9\n" +
+	"\x11damaged_entry_nos\x18\x12 \x03(\x04R\x0fdamagedEntryNos\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\f \x01(\tR\tcreatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x02\n" +

@@ -299,6 +299,8 @@ const (
 	// It is weaker than the known terms: it has a lower effect class, or does not ask for the approval that they ask for.
 	// An operator accepts it by `Tools.AcceptTool`; the host is then told to connect again.
 	CapabilityRefusal_CAPABILITY_REFUSAL_WEAKER CapabilityRefusal = 3
+	// The host may not offer it.
+	CapabilityRefusal_CAPABILITY_REFUSAL_NOT_ALLOWED CapabilityRefusal = 4
 )
 
 // Enum value maps for CapabilityRefusal.
@@ -308,12 +310,14 @@ var (
 		1: "CAPABILITY_REFUSAL_INVALID",
 		2: "CAPABILITY_REFUSAL_DIFFERENT",
 		3: "CAPABILITY_REFUSAL_WEAKER",
+		4: "CAPABILITY_REFUSAL_NOT_ALLOWED",
 	}
 	CapabilityRefusal_value = map[string]int32{
 		"CAPABILITY_REFUSAL_UNSPECIFIED": 0,
 		"CAPABILITY_REFUSAL_INVALID":     1,
 		"CAPABILITY_REFUSAL_DIFFERENT":   2,
 		"CAPABILITY_REFUSAL_WEAKER":      3,
+		"CAPABILITY_REFUSAL_NOT_ALLOWED": 4,
 	}
 )
 
@@ -4004,7 +4008,9 @@ type CallRequest struct {
 	// Id of the runtime to run it in; empty if the tool needs none.
 	RuntimeId string `protobuf:"bytes,13,opt,name=runtime_id,json=runtimeId,proto3" json:"runtime_id,omitempty"`
 	// Time left until the deadline when this was sent, for a host whose clock differs from the server's.
-	TimeLeft      *durationpb.Duration `protobuf:"bytes,17,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
+	TimeLeft *durationpb.Duration `protobuf:"bytes,17,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
+	// On whose behalf the call is made: who started the run. Its groups are not told.
+	Caller        *Caller `protobuf:"bytes,16,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4133,6 +4139,13 @@ func (x *CallRequest) GetRuntimeId() string {
 func (x *CallRequest) GetTimeLeft() *durationpb.Duration {
 	if x != nil {
 		return x.TimeLeft
+	}
+	return nil
+}
+
+func (x *CallRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
 	}
 	return nil
 }
@@ -5098,7 +5111,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12?\n" +
 	"\vdisposition\x18\x03 \x01(\x0e2\x1d.agentloop.v1.CallDispositionR\vdisposition\"S\n" +
 	"\fToolsUpdated\x12C\n" +
-	"\fcapabilities\x18\x01 \x03(\v2\x1f.agentloop.v1.CapabilityVerdictR\fcapabilities\"\xf9\x03\n" +
+	"\fcapabilities\x18\x01 \x03(\v2\x1f.agentloop.v1.CapabilityVerdictR\fcapabilities\"\xa7\x04\n" +
 	"\vCallRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1f\n" +
@@ -5119,7 +5132,8 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\vtraceparent\x18\f \x01(\tR\vtraceparent\x12\x1d\n" +
 	"\n" +
 	"runtime_id\x18\r \x01(\tR\truntimeId\x126\n" +
-	"\ttime_left\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\btimeLeftB\r\n" +
+	"\ttime_left\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12,\n" +
+	"\x06caller\x18\x10 \x01(\v2\x14.agentloop.v1.CallerR\x06callerB\r\n" +
 	"\v_checkpoint\"\xc2\x01\n" +
 	"\x06Cancel\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
@@ -5188,12 +5202,13 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\x17CANCEL_OUTCOME_FINISHED\x10\x02\x12\x19\n" +
 	"\x15CANCEL_OUTCOME_CANNOT\x10\x03\x12\x1a\n" +
 	"\x16CANCEL_OUTCOME_UNKNOWN\x10\x04\x12\x1c\n" +
-	"\x18CANCEL_OUTCOME_NOT_BEGUN\x10\x05*\x98\x01\n" +
+	"\x18CANCEL_OUTCOME_NOT_BEGUN\x10\x05*\xbc\x01\n" +
 	"\x11CapabilityRefusal\x12\"\n" +
 	"\x1eCAPABILITY_REFUSAL_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aCAPABILITY_REFUSAL_INVALID\x10\x01\x12 \n" +
 	"\x1cCAPABILITY_REFUSAL_DIFFERENT\x10\x02\x12\x1d\n" +
-	"\x19CAPABILITY_REFUSAL_WEAKER\x10\x03*\x94\x01\n" +
+	"\x19CAPABILITY_REFUSAL_WEAKER\x10\x03\x12\"\n" +
+	"\x1eCAPABILITY_REFUSAL_NOT_ALLOWED\x10\x04*\x94\x01\n" +
 	"\x0fCallDisposition\x12 \n" +
 	"\x1cCALL_DISPOSITION_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CALL_DISPOSITION_CONTINUE\x10\x01\x12\x19\n" +
@@ -5303,7 +5318,8 @@ var file_agentloop_v1_tool_host_proto_goTypes = []any{
 	(*Image)(nil),                    // 71: agentloop.v1.Image
 	(AttemptEffect)(0),               // 72: agentloop.v1.AttemptEffect
 	(*SelectOption)(nil),             // 73: agentloop.v1.SelectOption
-	(UrlOutcome)(0),                  // 74: agentloop.v1.UrlOutcome
+	(*Caller)(nil),                   // 74: agentloop.v1.Caller
+	(UrlOutcome)(0),                  // 75: agentloop.v1.UrlOutcome
 }
 var file_agentloop_v1_tool_host_proto_depIdxs = []int32{
 	10, // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
@@ -5390,24 +5406,25 @@ var file_agentloop_v1_tool_host_proto_depIdxs = []int32{
 	45, // 81: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
 	62, // 82: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
 	61, // 83: agentloop.v1.CallRequest.time_left:type_name -> google.protobuf.Duration
-	61, // 84: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
-	6,  // 85: agentloop.v1.Cancel.cause:type_name -> agentloop.v1.CancelCause
-	7,  // 86: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
-	53, // 87: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
-	74, // 88: agentloop.v1.InputResponse.url:type_name -> agentloop.v1.UrlOutcome
-	61, // 89: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
-	37, // 90: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
-	38, // 91: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
-	7,  // 92: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
-	8,  // 93: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
-	57, // 94: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
-	9,  // 95: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
-	58, // 96: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
-	95, // [95:97] is the sub-list for method output_type
-	93, // [93:95] is the sub-list for method input_type
-	93, // [93:93] is the sub-list for extension type_name
-	93, // [93:93] is the sub-list for extension extendee
-	0,  // [0:93] is the sub-list for field type_name
+	74, // 84: agentloop.v1.CallRequest.caller:type_name -> agentloop.v1.Caller
+	61, // 85: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
+	6,  // 86: agentloop.v1.Cancel.cause:type_name -> agentloop.v1.CancelCause
+	7,  // 87: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
+	53, // 88: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
+	75, // 89: agentloop.v1.InputResponse.url:type_name -> agentloop.v1.UrlOutcome
+	61, // 90: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
+	37, // 91: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
+	38, // 92: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
+	7,  // 93: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
+	8,  // 94: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
+	57, // 95: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
+	9,  // 96: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
+	58, // 97: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
+	96, // [96:98] is the sub-list for method output_type
+	94, // [94:96] is the sub-list for method input_type
+	94, // [94:94] is the sub-list for extension type_name
+	94, // [94:94] is the sub-list for extension extendee
+	0,  // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_tool_host_proto_init() }

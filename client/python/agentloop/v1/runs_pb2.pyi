@@ -153,7 +153,7 @@ class RunResult(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., last_seq: _Optional[int] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "session_id", "status", "agent", "model", "created_at", "updated_at", "last_seq", "last_error", "usage", "iterations", "tool_calls", "labels", "final_assistant_message", "waiting_on", "pending", "tool_calls_open", "durations", "queue_position", "preview")
+    __slots__ = ("run_id", "session_id", "status", "agent", "model", "created_at", "updated_at", "last_seq", "last_error", "usage", "iterations", "tool_calls", "labels", "final_assistant_message", "waiting_on", "pending", "tool_calls_open", "durations", "queue_position", "created_by", "preview")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +180,7 @@ class Run(_message.Message):
     TOOL_CALLS_OPEN_FIELD_NUMBER: _ClassVar[int]
     DURATIONS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     PREVIEW_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     session_id: str
@@ -200,11 +201,12 @@ class Run(_message.Message):
     tool_calls_open: _containers.RepeatedCompositeFieldContainer[ToolCallView]
     durations: _types_pb2.RunDurations
     queue_position: int
+    created_by: str
     preview: str
-    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seq: _Optional[int] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., waiting_on: _Optional[_Union[WaitingOn, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., tool_calls_open: _Optional[_Iterable[_Union[ToolCallView, _Mapping]]] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ..., queue_position: _Optional[int] = ..., preview: _Optional[str] = ...) -> None: ...
+    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seq: _Optional[int] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., waiting_on: _Optional[_Union[WaitingOn, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., tool_calls_open: _Optional[_Iterable[_Union[ToolCallView, _Mapping]]] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ..., queue_position: _Optional[int] = ..., created_by: _Optional[str] = ..., preview: _Optional[str] = ...) -> None: ...
 
 class RunFilter(_message.Message):
-    __slots__ = ("session_id", "statuses", "labels", "agents", "models", "created_after", "created_before", "text")
+    __slots__ = ("session_id", "statuses", "labels", "agents", "models", "created_after", "created_before", "text", "created_by")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -220,6 +222,7 @@ class RunFilter(_message.Message):
     CREATED_AFTER_FIELD_NUMBER: _ClassVar[int]
     CREATED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     statuses: _containers.RepeatedScalarFieldContainer[_types_pb2.RunStatus]
     labels: _containers.ScalarMap[str, str]
@@ -228,7 +231,8 @@ class RunFilter(_message.Message):
     created_after: _timestamp_pb2.Timestamp
     created_before: _timestamp_pb2.Timestamp
     text: str
-    def __init__(self, session_id: _Optional[str] = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., agents: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[str]] = ..., created_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
+    created_by: str
+    def __init__(self, session_id: _Optional[str] = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., agents: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[str]] = ..., created_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class ToolCallView(_message.Message):
     __slots__ = ("call_id", "tool", "state", "attempt", "host_id", "started_at")

@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "title", "created_at", "updated_at", "entry_count", "live_run_id", "labels", "forked_from_session_id", "forked_at_entry_no", "summary", "summary_up_to_entry_no", "damaged_entry_nos")
+    __slots__ = ("session_id", "title", "created_at", "updated_at", "entry_count", "live_run_id", "labels", "forked_from_session_id", "forked_at_entry_no", "summary", "summary_up_to_entry_no", "damaged_entry_nos", "created_by")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,7 @@ class Session(_message.Message):
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_UP_TO_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_ENTRY_NOS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     title: str
     created_at: _timestamp_pb2.Timestamp
@@ -44,7 +45,8 @@ class Session(_message.Message):
     summary: str
     summary_up_to_entry_no: int
     damaged_entry_nos: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, session_id: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., entry_count: _Optional[int] = ..., live_run_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., forked_from_session_id: _Optional[str] = ..., forked_at_entry_no: _Optional[int] = ..., summary: _Optional[str] = ..., summary_up_to_entry_no: _Optional[int] = ..., damaged_entry_nos: _Optional[_Iterable[int]] = ...) -> None: ...
+    created_by: str
+    def __init__(self, session_id: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., entry_count: _Optional[int] = ..., live_run_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., forked_from_session_id: _Optional[str] = ..., forked_at_entry_no: _Optional[int] = ..., summary: _Optional[str] = ..., summary_up_to_entry_no: _Optional[int] = ..., damaged_entry_nos: _Optional[_Iterable[int]] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("entry_no", "run_id", "seq", "at", "message", "compaction", "damaged")

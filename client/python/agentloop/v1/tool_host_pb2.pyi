@@ -56,6 +56,7 @@ class CapabilityRefusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CAPABILITY_REFUSAL_INVALID: _ClassVar[CapabilityRefusal]
     CAPABILITY_REFUSAL_DIFFERENT: _ClassVar[CapabilityRefusal]
     CAPABILITY_REFUSAL_WEAKER: _ClassVar[CapabilityRefusal]
+    CAPABILITY_REFUSAL_NOT_ALLOWED: _ClassVar[CapabilityRefusal]
 
 class CallDisposition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -106,6 +107,7 @@ CAPABILITY_REFUSAL_UNSPECIFIED: CapabilityRefusal
 CAPABILITY_REFUSAL_INVALID: CapabilityRefusal
 CAPABILITY_REFUSAL_DIFFERENT: CapabilityRefusal
 CAPABILITY_REFUSAL_WEAKER: CapabilityRefusal
+CAPABILITY_REFUSAL_NOT_ALLOWED: CapabilityRefusal
 CALL_DISPOSITION_UNSPECIFIED: CallDisposition
 CALL_DISPOSITION_CONTINUE: CallDisposition
 CALL_DISPOSITION_STOP: CallDisposition
@@ -628,7 +630,7 @@ class ToolsUpdated(_message.Message):
     def __init__(self, capabilities: _Optional[_Iterable[_Union[CapabilityVerdict, _Mapping]]] = ...) -> None: ...
 
 class CallRequest(_message.Message):
-    __slots__ = ("call_id", "attempt", "lease_token", "idempotency_key", "tool", "arguments_json", "deadline", "checkpoint", "run_id", "session_id", "turn_id", "traceparent", "runtime_id", "time_left")
+    __slots__ = ("call_id", "attempt", "lease_token", "idempotency_key", "tool", "arguments_json", "deadline", "checkpoint", "run_id", "session_id", "turn_id", "traceparent", "runtime_id", "time_left", "caller")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -643,6 +645,7 @@ class CallRequest(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_ID_FIELD_NUMBER: _ClassVar[int]
     TIME_LEFT_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     attempt: int
     lease_token: str
@@ -657,7 +660,8 @@ class CallRequest(_message.Message):
     traceparent: str
     runtime_id: str
     time_left: _duration_pb2.Duration
-    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[bytes] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., runtime_id: _Optional[str] = ..., time_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    caller: _types_pb2.Caller
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[bytes] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., runtime_id: _Optional[str] = ..., time_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., caller: _Optional[_Union[_types_pb2.Caller, _Mapping]] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("call_id", "attempt", "reason", "grace_period", "cause")

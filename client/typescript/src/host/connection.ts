@@ -4,6 +4,7 @@ import {
   type ChannelCredentials,
   type ChannelOptions,
   type ClientDuplexStream,
+  type Metadata,
   ServiceError,
   status,
 } from "@grpc/grpc-js";
@@ -43,6 +44,7 @@ export class Connection {
   reconnectAfterMs = 0;
   readonly #host: ConnectionHost;
   readonly #client: ToolHostClient;
+  readonly #metadata: Metadata;
   #stream?: ClientDuplexStream<ConnectRequest, ConnectResponse>;
   #welcomedAt?: number;
   #full = false;
@@ -51,14 +53,15 @@ export class Connection {
   #interval = DEFAULT_HEARTBEAT_MS;
   #silence?: NodeJS.Timeout;
 
-  constructor(host: ConnectionHost, server: string, credentials: ChannelCredentials) {
+  constructor(host: ConnectionHost, server: string, credentials: ChannelCredentials, metadata: Metadata) {
     this.#host = host;
+    this.#metadata = metadata;
     this.#client = new ToolHostClient(server, credentials, CHANNEL_OPTIONS);
   }
 
   /** Connects, and resolves when the server ends the stream with OK. Errors: ServiceError; Error before the welcome. */
   async serve(): Promise<void> {
-    const stream = this.#client.connect();
+    const stream = this.#client.connect(this.#metadata);
     this.#stream = stream;
     stream.on("drain", () => (this.#full = false));
     const hello = this.#host.hello();

@@ -1,6 +1,6 @@
 // The tool host: its tools, its calls, and the loop that connects it to the server.
 
-import { type ChannelCredentials, credentials } from "@grpc/grpc-js";
+import { type ChannelCredentials, credentials, Metadata } from "@grpc/grpc-js";
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { hostname } from "node:os";
@@ -44,6 +44,7 @@ const RUNTIMES_TIMEOUT_MS = 5_000;
 const { version } = createRequire(import.meta.url)("@grpc/grpc-js/package.json") as { version: string };
 
 export interface HostOptions {
+  /** Address of the server: `host:port`, or a URL. With `https://` the connection is encrypted. */
   server: string;
   /** Id of this process; random by default. */
   hostId?: string;
@@ -53,8 +54,27 @@ export interface HostOptions {
   drainTimeoutMs?: number;
   labels?: Record<string, string>;
   credentials?: ChannelCredentials;
+  /** The roots of the server's certificate, in PEM, for `https://`; the system's by default. */
+  ca?: Buffer;
+  /** This host's certificate, in PEM. */
+  certificate?: Buffer;
+  /** The key of the certificate, in PEM. */
+  key?: Buffer;
+  /** The bearer token. */
+  token?: string;
   /** Called after each welcome. */
   onReady?: () => void;
+}
+
+/** The address without its scheme, and the credentials that the scheme asks for. */
+function addressed(options: HostOptions): { server: string; credentials: ChannelCredentials } {
+  const { ca, certificate, key, credentials: given } = options;
+  const server = options.server.replace(/^https?:\/\//, "").replace(/\/$/, "");
+  if (options.server.startsWith("https://")) {
+    return { server, credentials: given ?? credentials.createSsl(ca, key, certificate) };
+  }
+  if (ca || certificate || key) throw new Error("certificates need an address that begins with https://");
+  return { server, credentials: given ?? credentials.createInsecure() };
 }
 
 /**
@@ -148,10 +168,12 @@ export class Host {
   }
 
   async #serveForEver(): Promise<void> {
-    const { server, credentials: given } = this.#options;
+    const { server, credentials: given } = addressed(this.#options);
+    const metadata = new Metadata();
+    if (this.#options.token) metadata.set("authorization", `Bearer ${this.#options.token}`);
     let backoff = FIRST_BACKOFF_MS;
     while (!this.#stopping.signal.aborted) {
-      const connection = new Connection(this.#connectionHost, server, given ?? credentials.createInsecure());
+      const connection = new Connection(this.#connectionHost, server, given, metadata);
       this.#connection = connection;
       await connection.serve().catch((error) => console.error(`connection to ${server}: ${error.message}`));
       this.#connection = undefined;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::extension::ExtensionDeclaration;
-use crate::id::{CallId, HostId, InstanceId, SessionId};
+use crate::id::{CallId, HostId, InstanceId, SessionId, TenantId};
 pub use crate::outcome::{CallOutcome, CancelCause, Ran};
 pub use crate::question::{InputAnswer, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
@@ -313,6 +313,8 @@ pub enum RefusalKind {
     Different,
     /// It is weaker than the known terms of the name.
     Weaker,
+    /// The host may not offer it.
+    NotAllowed,
     /// None of the others: there is no room, or the name is taken.
     Other,
 }
@@ -376,6 +378,17 @@ pub struct CallRequest {
     pub runtime: Option<Runtime>,
     /// Parent span for what the host traces.
     pub traceparent: Option<TraceParent>,
+    /// On whose behalf the call is made.
+    pub caller: CallCaller,
+}
+
+/// The caller that started a call's run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallCaller {
+    /// Its name; `None` where nobody was asked who they are.
+    pub name: Option<String>,
+    /// Its tenant.
+    pub tenant: TenantId,
 }
 
 /// Room for a frame's small fields beside its texts: ids, keys, times and the encoding itself.
@@ -386,7 +399,8 @@ impl CallRequest {
     #[must_use]
     pub fn size(&self) -> usize {
         let checkpoint = self.checkpoint.as_ref().map_or(0, Vec::len);
-        FRAME_OVERHEAD_BYTES + self.arguments.len() + self.idempotency_key.len() + checkpoint
+        let caller = self.caller.name.as_ref().map_or(0, String::len) + self.caller.tenant.as_str().len();
+        FRAME_OVERHEAD_BYTES + caller + self.arguments.len() + self.idempotency_key.len() + checkpoint
     }
 
     /// Upper bound of the size of the frame that opens its runtime, in bytes; 0 if it needs no runtime.

@@ -11,7 +11,7 @@ enum Unit {
 }
 
 /// True if the pattern matches the whole text.
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
+pub fn matches(pattern: &str, text: &str) -> bool {
     let pieces = pieces(pattern);
     let [first, middle @ .., last] = pieces.as_slice() else {
         return pieces.first().is_some_and(|only| after(only, text) == Some(""));

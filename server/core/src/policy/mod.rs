@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use glob::literal;
+pub use glob::matches as glob_matches;
 pub use widening::{Widening, deciding_rule};
 
 use crate::limits::{

@@ -40,7 +40,16 @@ impl ContextSource for Recall {
     }
 
     async fn context(&self, request: ContextRequest) -> Result<Vec<ContextItem>, ExtensionError> {
-        let filter = SearchFilter { session: None, not_session: request.run.state.session().cloned() };
+        let own = request.run.state.session().cloned();
+        // A caller is reminded of what it said itself, and of nothing of other callers.
+        let created_by = match &own {
+            Some(session) => {
+                let row = self.store.session(&request.run.tenant, session).await.map_err(failure)?;
+                row.and_then(|row| row.created_by)
+            }
+            None => None,
+        };
+        let filter = SearchFilter { session: None, not_session: own, created_by };
         let found = self.store.search(&request.run.tenant, &request.query, filter, HITS_MAX).await;
         let hits = found.map_err(failure)?;
         let best = hits.first().map_or(0.0, |hit| hit.score);

@@ -90,7 +90,23 @@ impl Engine {
     /// Lets runs go on that an earlier process paused because no provider served their model, and whose model has one
     /// now.
     async fn resume_runs_with_a_model(&self) {
-        let tenant = TenantId::local();
+        let tenants = loop {
+            match self.store().tenants().await {
+                Ok(tenants) => break tenants,
+                Err(error) => {
+                    tracing::error!(%error, "cannot read the paused runs from the store; trying again");
+                    if self.has_stopped_after(RETRY_WAIT).await {
+                        return;
+                    }
+                }
+            }
+        };
+        for tenant in tenants {
+            self.resume_runs_of(tenant).await;
+        }
+    }
+
+    async fn resume_runs_of(&self, tenant: TenantId) {
         let mut after = None;
         loop {
             let filter = RunFilter { statuses: vec![RunStatus::Paused], ..RunFilter::default() };
@@ -209,6 +225,7 @@ impl Engine {
             self.new_task(permit, machine, claimed.epoch, session, history, &claimed.records);
         task.preview.clone_from(&claimed.row.preview);
         task.has_wake_time = claimed.row.summary.wake_at.is_some();
+        task.created_by.clone_from(&claimed.row.created_by);
         Ok((task, mailbox))
     }
 

@@ -50,6 +50,7 @@ impl Engine {
             machine,
             epoch,
             session,
+            created_by: None,
             history,
             mailbox: receiver,
             step_callers: Vec::new(),

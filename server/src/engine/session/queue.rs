@@ -106,6 +106,7 @@ impl Engine {
             let (mut task, mailbox) =
                 self.new_task(permit, machine, claimed.epoch, session.clone(), history, past);
             task.preview.clone_from(&claimed.row.preview);
+            task.created_by.clone_from(&claimed.row.created_by);
             task.unwritten = step.records;
             match task.write(None, Some(last_entry)).await {
                 Ok(()) => {

@@ -41,10 +41,29 @@ pub struct StartRequest {
     pub messages: Vec<SharedMessage>,
     /// Digest of the whole request. A repetition with another digest is [`EngineError::IdReused`].
     pub digest: Digest,
+    /// Who asks.
+    pub author: Author,
     /// The choice for a session that has a live run or a queue.
     pub on_busy: OnBusy,
     /// The caller's span. A repetition may carry another one; the first is used.
     pub traceparent: Option<TraceParent>,
+}
+
+/// Who asks to start a run. By default nobody who was asked who they are: then every session may be entered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Author {
+    /// Name that new runs and sessions are recorded with.
+    pub name: Option<String>,
+    /// True if only runs and sessions with this name may be joined and entered; others are as if they were not there.
+    pub only_own: bool,
+}
+
+impl Author {
+    /// True if the author may use what this caller created.
+    #[must_use]
+    pub fn may_use(&self, created_by: Option<&str>) -> bool {
+        !self.only_own || (created_by.is_some() && created_by == self.name.as_deref())
+    }
 }
 
 /// The choice for a start in a session that has a live run or a queue.
@@ -116,22 +135,34 @@ impl Engine {
         run: &RunId,
         digest: &Digest,
         on_busy: OnBusy,
+        author: &Author,
     ) -> Result<Option<Started>, EngineError> {
         self.check_running()?;
-        self.find_started(tenant, run, digest, on_busy).await
+        self.find_started(tenant, run, digest, on_busy, author).await
     }
 
     /// The run with this id, or the run that a request with this id steered.
     ///
     /// # Errors
     /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.
-    pub async fn join_named(&self, tenant: &TenantId, id: &RunId) -> Result<Started, EngineError> {
+    pub async fn join_named(
+        &self,
+        tenant: &TenantId,
+        id: &RunId,
+        author: &Author,
+    ) -> Result<Started, EngineError> {
         self.check_running()?;
         if let Some(row) = self.store().run(tenant, id).await? {
+            if !author.may_use(row.created_by.as_deref()) {
+                return Err(EngineError::RunNotFound);
+            }
             return Ok(Started { run: row.run, session: row.session, joined: true, steered: false });
         }
         let (run, _) = self.store().steered(tenant, id).await?.ok_or(EngineError::RunNotFound)?;
         let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        if !author.may_use(row.created_by.as_deref()) {
+            return Err(EngineError::RunNotFound);
+        }
         Ok(Started { run, session: row.session, joined: true, steered: true })
     }
 
@@ -143,8 +174,9 @@ impl Engine {
             // result of the first request, however long that takes.
             let found = self.0.live_runs.find(&key).await;
             if let Some(id) = &request.run
-                && let Some(started) =
-                    self.find_started(&request.tenant, id, &request.digest, request.on_busy).await?
+                && let Some(started) = self
+                    .find_started(&request.tenant, id, &request.digest, request.on_busy, &request.author)
+                    .await?
             {
                 return Ok(started);
             }
@@ -203,8 +235,12 @@ impl Engine {
         id: &RunId,
         digest: &Digest,
         on_busy: OnBusy,
+        author: &Author,
     ) -> Result<Option<Started>, EngineError> {
         if let Some(row) = self.store().run(tenant, id).await? {
+            if !author.may_use(row.created_by.as_deref()) {
+                return Err(EngineError::IdReused);
+            }
             let started = join(row, digest)?;
             if on_busy == OnBusy::Interrupt {
                 self.advance_queue_later(tenant, &started.session);
@@ -216,6 +252,9 @@ impl Engine {
             return Err(EngineError::IdReused);
         }
         let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        if !author.may_use(row.created_by.as_deref()) {
+            return Err(EngineError::IdReused);
+        }
         Ok(Some(Started { run, session: row.session, joined: true, steered: true }))
     }
 
@@ -272,6 +311,7 @@ impl Engine {
         let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
         let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
+        task.created_by.clone_from(&request.author.name);
         task.unwritten = step.records;
         task.write(Some(create_run(request)), Some(last_entry)).await?;
         task.permit.set_live(mailbox);
@@ -326,6 +366,9 @@ impl Engine {
             return Ok(Admission::Free(EntryNo(0)));
         }
         let row = match self.store().session(tenant, session).await? {
+            Some(row) if !request.author.may_use(row.created_by.as_deref()) => {
+                return Err(EngineError::SessionNotFound);
+            }
             Some(row) => row,
             None if request.create_session => return Ok(Admission::Free(EntryNo(0))),
             None => return Err(EngineError::SessionNotFound),
@@ -379,6 +422,7 @@ pub(in crate::engine) fn create_run(request: &StartRequest) -> CreateRun {
         model: request.spec.model.clone(),
         labels,
         preview: preview(request.messages.iter().map(|message| &**message)),
+        created_by: request.author.name.clone(),
         interrupts: request.on_busy == OnBusy::Interrupt,
     }
 }

@@ -28,6 +28,7 @@ fn row(run: &str, seq: u64, status: RunStatus) -> RunRow {
         model: "fake/m".to_owned(),
         labels: Default::default(),
         preview: "x".repeat(100),
+        created_by: None,
         created_at: Timestamp(1),
         updated_at: Timestamp(seq),
         last_seq: Seq(seq),

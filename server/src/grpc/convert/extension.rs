@@ -229,6 +229,7 @@ fn run_view(context: &RunContext) -> Option<RunView> {
         model: state.spec().model.clone(),
         labels: state.spec().labels.clone(),
         preview: String::new(),
+        created_by: None,
         created_at: state.started_at(),
         updated_at: state.updated_at(),
         last_seq: state.seq(),

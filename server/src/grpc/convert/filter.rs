@@ -40,8 +40,15 @@ pub fn run_filter(filter: wire::RunFilter, bad: &mut Violations) -> RunFilter {
         agents: names("filter.agents", filter.agents, bad),
         models: names("filter.models", filter.models, bad),
         created,
+        created_by: created_by(filter.created_by, bad),
         text: text("filter.text", filter.text, bad),
     }
+}
+
+/// Checks the name of the caller whose runs are meant. Empty means any.
+fn created_by(name: String, bad: &mut Violations) -> Option<String> {
+    let name = bad.take("filter.created_by", short(name)).unwrap_or_default();
+    (!name.is_empty()).then_some(name)
 }
 
 /// The filter of `ListPending`: the older fields of the request, and its filter.
@@ -61,6 +68,7 @@ pub fn pending(message: &mut wire::ListPendingRequest) -> Result<RequestFilter, 
     let filter = RequestFilter {
         session,
         run,
+        created_by: None,
         kinds,
         tools: names("filter.tools", filter.tools, &mut bad),
         labels: labels("filter.labels", filter.labels, &mut bad),

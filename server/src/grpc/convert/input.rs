@@ -24,7 +24,7 @@ use super::context::apply_context_settings;
 use super::message::input_message;
 use super::policy::rules;
 use super::{json_object, millis};
-use crate::engine::{OnBusy, StartRequest};
+use crate::engine::{Author, OnBusy, StartRequest};
 use crate::grpc::status::Violations;
 use crate::model::Models;
 
@@ -120,6 +120,7 @@ pub fn start_request(
         spec,
         messages,
         digest,
+        author: Author::default(),
         on_busy,
         traceparent: None,
     })

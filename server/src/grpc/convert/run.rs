@@ -39,6 +39,7 @@ pub fn row(row: &RunRow) -> wire::Run {
         tool_calls_open: Vec::new(),
         durations: None,
         queue_position: 0,
+        created_by: row.created_by.clone().unwrap_or_default(),
     }
 }
 

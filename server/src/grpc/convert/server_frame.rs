@@ -113,6 +113,7 @@ fn refusal(refused: &Refused) -> v1::CapabilityRefusal {
         RefusalKind::Invalid => v1::CapabilityRefusal::Invalid,
         RefusalKind::Different => v1::CapabilityRefusal::Different,
         RefusalKind::Weaker => v1::CapabilityRefusal::Weaker,
+        RefusalKind::NotAllowed => v1::CapabilityRefusal::NotAllowed,
         RefusalKind::Other => v1::CapabilityRefusal::Unspecified,
     }
 }
@@ -134,6 +135,11 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
         session_id: request.session.to_string(),
         traceparent: request.traceparent.map(|parent| parent.to_string()).unwrap_or_default(),
         runtime_id: request.runtime.map(|runtime| runtime.id.to_string()).unwrap_or_default(),
+        caller: Some(v1::Caller {
+            name: request.caller.name.unwrap_or_default(),
+            tenant: request.caller.tenant.to_string(),
+            groups: Vec::new(),
+        }),
     }
 }
 

@@ -31,6 +31,7 @@ pub fn session(row: &SessionRow) -> wire::Session {
         summary: row.summary.clone(),
         summary_up_to_entry_no: row.summary_upto.0,
         damaged_entry_nos: Vec::new(),
+        created_by: row.created_by.clone().unwrap_or_default(),
     }
 }
 

@@ -1,5 +1,7 @@
-//! Accepts TCP connections: sets TCP_NODELAY, limits their number and drops clients that send nothing.
+//! Accepts connections, plain or with TLS: sets TCP_NODELAY, limits their number and that of handshakes under way, and
+//! drops clients that send nothing.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -7,24 +9,48 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::Stream;
+use futures_util::future::{AbortHandle, Abortable};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{Stream, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Sleep, sleep};
+use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
+
+use crate::grpc::edge::tls::{Accepted, Acceptor};
 
 /// Length of the connection preface that every HTTP/2 client sends first.
 const PREFACE_BYTES: usize = 24;
 /// Time within which the preface must arrive. After it, the transport's keepalive watches the client.
 const PREFACE_WAIT: Duration = Duration::from_secs(10);
+/// Handshakes under way at one time. A further connection ends the oldest of them, so that clients who never finish theirs
+/// keep nobody out.
+const HANDSHAKES_MAX: usize = 1_024;
 
 /// An accepted connection. It holds one of the permits that limit their number.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Transport,
     preface: Option<Preface>,
+    peer: Peer,
     _slot: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// The other side of a connection.
+#[derive(Debug, Clone, Default)]
+pub struct Peer {
+    /// Its address.
+    pub address: Option<SocketAddr>,
+    /// The verified names of its certificate; `None` if it presented none.
+    pub names: Option<Arc<[String]>>,
 }
 
 /// The part of the preface that has not arrived yet, and its deadline.
@@ -34,11 +60,59 @@ struct Preface {
     late: Pin<Box<Sleep>>,
 }
 
-/// Accepts connections. At the limit, further clients wait in the listener's backlog.
+impl Connection {
+    fn new(stream: Transport, peer: Peer, slot: OwnedSemaphorePermit) -> Self {
+        let preface = Preface { missing: PREFACE_BYTES, late: Box::pin(sleep(PREFACE_WAIT)) };
+        Self { stream, preface: Some(preface), peer, _slot: slot }
+    }
+}
+
+/// Accepts plain connections. At the limit, further clients wait in the listener's backlog.
 pub fn connections(
     listener: TcpListener,
     max_connections: usize,
-) -> impl Stream<Item = io::Result<Connection>> {
+) -> impl Stream<Item = io::Result<Connection>> + Send {
+    accepted(listener, max_connections).map(|accepted| {
+        let (stream, slot) = accepted?;
+        let peer = Peer { address: stream.peer_addr().ok(), names: None };
+        Ok(Connection::new(Transport::Plain(stream), peer, slot))
+    })
+}
+
+/// Accepts connections with TLS. Each handshake uses the acceptor that is the newest when it begins.
+pub fn tls_connections(
+    listener: TcpListener,
+    max_connections: usize,
+    acceptor: watch::Receiver<Acceptor>,
+) -> impl Stream<Item = io::Result<Connection>> + Send {
+    let accepting = Box::pin(accepted(listener, max_connections));
+    let state = (accepting, Handshakes::default());
+    futures_util::stream::unfold(state, move |(mut accepting, mut handshakes)| {
+        let acceptor = acceptor.clone();
+        async move {
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(connection) = handshakes.next(), if !handshakes.under_way.is_empty() => {
+                        if let Some(connection) = connection {
+                            return Some((Ok(connection), (accepting, handshakes)));
+                        }
+                    }
+                    accepted = accepting.next() => match accepted? {
+                        Ok((stream, slot)) => handshakes.start(acceptor.borrow().clone(), stream, slot),
+                        Err(error) => return Some((Err(error), (accepting, handshakes))),
+                    },
+                }
+            }
+        }
+    })
+}
+
+/// Accepts TCP connections.
+fn accepted(
+    listener: TcpListener,
+    max_connections: usize,
+) -> impl Stream<Item = io::Result<(TcpStream, OwnedSemaphorePermit)>> + Send {
     let slots = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
     futures_util::stream::unfold((listener, slots), |(listener, slots)| async move {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
@@ -46,8 +120,7 @@ pub fn connections(
             Ok((stream, _)) => {
                 // An error means that the connection is dead already; the first read reports that.
                 let _dead = stream.set_nodelay(true);
-                let preface = Preface { missing: PREFACE_BYTES, late: Box::pin(sleep(PREFACE_WAIT)) };
-                Ok(Connection { stream, preface: Some(preface), _slot: slot })
+                Ok((stream, slot))
             }
             Err(error) => {
                 // Mostly a lack of file descriptors. Waiting avoids a busy loop.
@@ -60,11 +133,91 @@ pub fn connections(
     })
 }
 
+type Handshake = Pin<Box<dyn Future<Output = (u64, Option<Connection>)> + Send>>;
+
+/// The handshakes under way, oldest first.
+#[derive(Default)]
+struct Handshakes {
+    under_way: FuturesUnordered<Handshake>,
+    by_age: BTreeMap<u64, AbortHandle>,
+    started: u64,
+}
+
+impl Handshakes {
+    /// Starts a handshake. If there are too many, the oldest ends at once.
+    fn start(&mut self, acceptor: Acceptor, stream: TcpStream, slot: OwnedSemaphorePermit) {
+        if self.by_age.len() >= HANDSHAKES_MAX
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            oldest.abort();
+        }
+        self.started += 1;
+        let number = self.started;
+        let (abort, registration) = AbortHandle::new_pair();
+        self.by_age.insert(number, abort);
+        let handshake = Abortable::new(handshake(acceptor, stream, slot), registration);
+        self.under_way.push(Box::pin(async move { (number, handshake.await.ok().flatten()) }));
+    }
+
+    /// The next handshake that has ended: `Some(None)` if it failed.
+    async fn next(&mut self) -> Option<Option<Connection>> {
+        let (number, connection) = self.under_way.next().await?;
+        self.by_age.remove(&number);
+        Some(connection)
+    }
+}
+
+async fn handshake(acceptor: Acceptor, stream: TcpStream, slot: OwnedSemaphorePermit) -> Option<Connection> {
+    let address = stream.peer_addr().ok();
+    match acceptor.handshake(stream).await {
+        Ok(Accepted { stream, names }) => {
+            let peer = Peer { address, names };
+            Some(Connection::new(Transport::Tls(Box::new(stream)), peer, slot))
+        }
+        Err(error) => {
+            tracing::debug!(%error, "a TLS handshake failed");
+            None
+        }
+    }
+}
+
 impl Connected for Connection {
-    type ConnectInfo = Option<SocketAddr>;
+    type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.peer_addr().ok()
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 }
 

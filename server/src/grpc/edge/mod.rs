@@ -1,7 +1,9 @@
-//! Handling that does not depend on the method: connections, limits, paging, disconnects and transport errors.
+//! Handling that does not depend on the method: connections, TLS, identity, limits, paging, disconnects and transport errors.
 
 pub(in crate::grpc) mod disconnect;
+pub mod identity;
 pub mod incoming;
 pub(in crate::grpc) mod page;
 pub mod receive_budget;
+pub mod tls;
 pub mod transport_errors;

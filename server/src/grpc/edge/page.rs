@@ -5,6 +5,7 @@ use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::trace::TraceParent;
 use tonic::{Request, Response, Status};
 
+use crate::grpc::edge::identity::Caller;
 use crate::grpc::status::Violations;
 use crate::store::PageRequest;
 
@@ -52,8 +53,8 @@ where
 }
 
 /// The caller's tenant. Without authentication there is one tenant for everybody.
-pub(in crate::grpc) fn tenant<T>(_request: &Request<T>) -> TenantId {
-    TenantId::local()
+pub(in crate::grpc) fn tenant<T>(request: &Request<T>) -> TenantId {
+    Caller::of(request).tenant().clone()
 }
 
 /// The caller's span from the `traceparent` metadata (W3C Trace Context). Invalid values are ignored.

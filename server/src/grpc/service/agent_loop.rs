@@ -16,17 +16,21 @@ use prost::Message as _;
 use prost::encoding::message;
 use tonic::{Request, Response, Status};
 
+use crate::auth::Role;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
-use crate::engine::{Engine, STRATEGIES, StartRequest, Started};
+use crate::engine::{Author, Engine, STRATEGIES, StartRequest, Started};
 use crate::grpc::convert::event::{EventConverter, is_last, is_shown};
 use crate::grpc::convert::input::{Agents, RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
 use crate::grpc::convert::{filter, human, instruction, run, short};
 use crate::grpc::edge::disconnect::AbortOnDrop;
-use crate::grpc::edge::page::{fit_page, page_request, tenant, traceparent};
+use crate::grpc::edge::identity::{Caller, permission_denied};
+use crate::grpc::edge::page::{fit_page, page_request, traceparent};
+use crate::grpc::service::ownership::{Right, check_question, check_run, check_session};
 use crate::grpc::status::{Violations, id_reused, model_not_configured, no_such_agent};
 use crate::model::Models;
+use crate::store::{RequestFilter, RunFilter};
 
 /// Serves `agentloop.v1.AgentLoop` for one engine.
 pub struct AgentLoopService {
@@ -49,10 +53,11 @@ impl AgentLoopService {
     /// run exists.
     async fn start(
         &self,
-        tenant: &TenantId,
+        caller: &Caller,
         input: Option<wire::RunInput>,
         traceparent: Option<TraceParent>,
     ) -> Result<(Started, Option<AbortOnDrop>), Status> {
+        let (tenant, author) = (caller.tenant(), caller.author());
         let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
         let (engine, of) = (self.engine.clone(), tenant.clone());
@@ -62,7 +67,7 @@ impl AgentLoopService {
         };
         if names_a_run_only(&input) {
             let run = required("input.run_id", input.run_id.unwrap_or_default(), RunId::parse)?;
-            let started = self.engine.join_named(tenant, &run).await?;
+            let started = self.engine.join_named(tenant, &run, &author).await?;
             let guard = guard(&started);
             return Ok((started, guard));
         }
@@ -70,15 +75,15 @@ impl AgentLoopService {
         let given = GivenFields::of(&input);
         match self.request_to_start(tenant, input, identity.clone()) {
             Ok(request) => {
-                let request = StartRequest { traceparent, ..request };
+                let request = StartRequest { traceparent, author: author.clone(), ..request };
                 match self.engine.start_with(request.clone(), guard).await {
-                    Err(EngineError::IdReused) => Err(self.id_reused(given, &request).await),
+                    Err(EngineError::IdReused) => Err(self.id_reused(caller, given, &request).await),
                     other => Ok(other?),
                 }
             }
             Err(refused) => {
                 // The configuration may have changed, but a run with this id may exist from before.
-                let started = self.join(tenant, &identity).await?.ok_or(refused)?;
+                let started = self.join(tenant, &identity, &author).await?.ok_or(refused)?;
                 let guard = guard(&started);
                 Ok((started, guard))
             }
@@ -86,8 +91,11 @@ impl AgentLoopService {
     }
 
     /// The refusal of a request whose run id was used before, with the field that differs if the journal shows it.
-    async fn id_reused(&self, given: GivenFields, request: &StartRequest) -> Status {
+    async fn id_reused(&self, caller: &Caller, given: GivenFields, request: &StartRequest) -> Status {
         let Some(run) = &request.run else { return EngineError::IdReused.into() };
+        if check_run(&self.engine, caller, run, Right::Change).await.is_err() {
+            return EngineError::IdReused.into();
+        }
         // One more than the request has: then the number of messages is compared too.
         match self.engine.origin(&request.tenant, run, request.messages.len() + 1).await {
             Ok(Some(origin)) => id_reused(given.differing(request, &origin)),
@@ -109,9 +117,14 @@ impl AgentLoopService {
         Ok(request)
     }
 
-    async fn join(&self, tenant: &TenantId, identity: &RequestIdentity) -> Result<Option<Started>, Status> {
+    async fn join(
+        &self,
+        tenant: &TenantId,
+        identity: &RequestIdentity,
+        author: &Author,
+    ) -> Result<Option<Started>, Status> {
         let RequestIdentity { run: Some(run), digest, on_busy } = identity else { return Ok(None) };
-        Ok(self.engine.join(tenant, run, digest, *on_busy).await?)
+        Ok(self.engine.join(tenant, run, digest, *on_busy, author).await?)
     }
 
     /// Checks that the model, the tool and the compaction strategy that a run names exist, and that its cost can be known if
@@ -144,7 +157,7 @@ impl AgentLoopService {
     /// Refuses an `after_seq` beyond the run's last event before the run is started.
     async fn check_after(
         &self,
-        tenant: &TenantId,
+        caller: &Caller,
         input: Option<&wire::RunInput>,
         after: Seq,
     ) -> Result<(), Status> {
@@ -154,7 +167,18 @@ impl AgentLoopService {
         // Invalid ids are reported later, together with other invalid fields.
         let (Ok(run), Ok(session)) = (run, session) else { return Ok(()) };
         let steered = session.filter(|_| input.on_busy_session() == wire::BusySessionPolicy::Steer);
-        let last = self.engine.last_seq(tenant, run.as_ref(), steered.as_ref()).await?;
+        // Of what the caller has no right to, nothing is told here. The start says what is wrong.
+        if let Some(run) = &run
+            && check_run(&self.engine, caller, run, Right::Change).await.is_err()
+        {
+            return Ok(());
+        }
+        if let Some(session) = &steered
+            && check_session(&self.engine, caller, session, Right::Change).await.is_err()
+        {
+            return Ok(());
+        }
+        let last = self.engine.last_seq(caller.tenant(), run.as_ref(), steered.as_ref()).await?;
         if after > last { Err(EngineError::SeqAhead { last }.into()) } else { Ok(()) }
     }
 
@@ -233,10 +257,10 @@ pub(in crate::grpc) fn optional<T, E: std::fmt::Display>(
 #[tonic::async_trait]
 impl AgentLoop for AgentLoopService {
     async fn run(&self, request: Request<wire::RunRequest>) -> Result<Response<wire::RunResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let traceparent = traceparent(&request);
-        let (started, mut guard) = self.start(&tenant, request.into_inner().input, traceparent).await?;
-        let view = self.engine.wait(&tenant, &started.run).await;
+        let (started, mut guard) = self.start(&caller, request.into_inner().input, traceparent).await?;
+        let view = self.engine.wait(caller.tenant(), &started.run).await;
         guard.iter_mut().for_each(AbortOnDrop::disarm);
         let view = view?;
         Ok(Response::new(wire::RunResponse { result: Some(run::result(&view)) }))
@@ -248,12 +272,12 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::RunStreamRequest>,
     ) -> Result<Response<Self::RunStreamStream>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let traceparent = traceparent(&request);
         let wire::RunStreamRequest { input, after_seq } = request.into_inner();
-        self.check_after(&tenant, input.as_ref(), Seq(after_seq)).await?;
-        let (started, guard) = self.start(&tenant, input, traceparent).await?;
-        let events = self.events(&tenant, &started.run, after_seq, false, guard).await?;
+        self.check_after(&caller, input.as_ref(), Seq(after_seq)).await?;
+        let (started, guard) = self.start(&caller, input, traceparent).await?;
+        let events = self.events(caller.tenant(), &started.run, after_seq, false, guard).await?;
         Ok(Response::new(events))
     }
 
@@ -263,10 +287,11 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let wire::SubscribeRequest { run_id, after_seq, durable_only } = request.into_inner();
         let run = required("run_id", run_id, RunId::parse)?;
-        Ok(Response::new(self.events(&tenant, &run, after_seq, durable_only, None).await?))
+        check_run(&self.engine, &caller, &run, Right::Read).await?;
+        Ok(Response::new(self.events(caller.tenant(), &run, after_seq, durable_only, None).await?))
     }
 
     async fn abort(
@@ -274,23 +299,26 @@ impl AgentLoop for AgentLoopService {
         request: Request<wire::AbortRequest>,
     ) -> Result<Response<wire::AbortResponse>, Status> {
         use wire::abort_request::Target;
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
+        let tenant = caller.tenant();
         let wire::AbortRequest { target, reason } = request.into_inner();
         let reason = short(reason).map_err(|problem| Violations::single("reason", problem))?;
         let run = match target {
             None => return Err(Violations::single("target", "run_id or session_id is required")),
             Some(Target::RunId(run)) => {
                 let run = required("run_id", run, RunId::parse)?;
-                self.engine.abort(&tenant, &run, AbortCause::Caller, &reason).await?;
+                check_run(&self.engine, &caller, &run, Right::Change).await?;
+                self.engine.abort(tenant, &run, AbortCause::Caller, &reason).await?;
                 Some(run)
             }
             Some(Target::SessionId(session)) => {
                 let session = required("session_id", session, SessionId::parse)?;
-                self.engine.abort_session(&tenant, &session, &reason).await?
+                check_session(&self.engine, &caller, &session, Right::Change).await?;
+                self.engine.abort_session(tenant, &session, &reason).await?
             }
         };
         let Some(run) = run else { return Ok(Response::new(wire::AbortResponse::default())) };
-        let view = self.engine.view(&tenant, &run).await?;
+        let view = self.engine.view(tenant, &run).await?;
         let status = view.state.status().map_or(wire::RunStatus::Unspecified, run::run_status);
         Ok(Response::new(wire::AbortResponse { run_id: run.to_string(), status: status.into() }))
     }
@@ -299,12 +327,14 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::SubmitApprovalRequest>,
     ) -> Result<Response<wire::SubmitApprovalResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
+        let tenant = caller.tenant();
         let mut message = request.into_inner();
+        message.decided_by = caller.name_or(message.decided_by);
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
         let resolution = human::approval_resolution(message)?;
-        self.engine.decide(&tenant, &request, resolution).await?;
-        let request = self.request(&tenant, &request).await?;
+        self.engine.decide(tenant, &request, resolution).await?;
+        let request = self.request(tenant, &request).await?;
         Ok(Response::new(wire::SubmitApprovalResponse { request: Some(request) }))
     }
 
@@ -312,12 +342,15 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::SubmitInputRequest>,
     ) -> Result<Response<wire::SubmitInputResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
+        let tenant = caller.tenant();
         let mut message = request.into_inner();
+        message.answered_by = caller.name_or(message.answered_by);
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
         let resolution = human::input_resolution(message)?;
-        self.engine.decide(&tenant, &request, resolution).await?;
-        let request = self.request(&tenant, &request).await?;
+        check_question(&self.engine, &caller, &request).await?;
+        self.engine.decide(tenant, &request, resolution).await?;
+        let request = self.request(tenant, &request).await?;
         Ok(Response::new(wire::SubmitInputResponse { request: Some(request) }))
     }
 
@@ -325,15 +358,20 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::StepRequest>,
     ) -> Result<Response<wire::StepResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
+        let tenant = caller.tenant();
         let message = request.into_inner();
+        if !message.approve_request_id.is_empty() && !caller.has_any(&[Role::Approver, Role::Operator]) {
+            return Err(permission_denied("approve_request_id is for approvers"));
+        }
         let run = required("run_id", message.run_id, RunId::parse)?;
         let request = required("request_id", message.request_id, RequestId::parse)?;
         let approve = optional("approve_request_id", message.approve_request_id, RequestId::parse)?;
         if approve.as_ref().is_some_and(|question| question.run().as_ref() != Some(&run)) {
             return Err(EngineError::RequestNotFound.into());
         }
-        let done = self.engine.step(&tenant, &run, request.as_str(), approve.as_ref()).await?;
+        check_run(&self.engine, &caller, &run, Right::Change).await?;
+        let done = self.engine.step(tenant, &run, request.as_str(), approve.as_ref()).await?;
         let converter = EventConverter::new(run, done.view.row.session.clone());
         let events = done.records.into_iter().map(|record| converter.durable(&record));
         let answer = wire::StepResponse {
@@ -350,9 +388,10 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::GetRunRequest>,
     ) -> Result<Response<wire::GetRunResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let run = required("run_id", request.into_inner().run_id, RunId::parse)?;
-        let view = self.engine.view(&tenant, &run).await?;
+        check_run(&self.engine, &caller, &run, Right::Read).await?;
+        let view = self.engine.view(caller.tenant(), &run).await?;
         Ok(Response::new(wire::GetRunResponse { run: Some(run::view(&view)) }))
     }
 
@@ -360,12 +399,20 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::ListRunsRequest>,
     ) -> Result<Response<wire::ListRunsResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let mut message = request.into_inner();
         let filter = filter::runs(&mut message)?;
         let page = page_request(message.page_size, message.page_token)?;
-        let Some(filter) = &filter else { return Ok(Response::new(wire::ListRunsResponse::default())) };
-        let (store, tenant) = (self.engine.store(), &tenant);
+        let Some(filter) = filter else { return Ok(Response::new(wire::ListRunsResponse::default())) };
+        // A caller who names somebody else is shown nothing of them, and nothing that it did not ask for.
+        let created_by = match (caller.reads_only_of(), filter.created_by) {
+            (Some(own), Some(asked)) if own != asked => {
+                return Ok(Response::new(wire::ListRunsResponse::default()));
+            }
+            (own, asked) => own.map(str::to_owned).or(asked),
+        };
+        let filter = &RunFilter { created_by, ..filter };
+        let (store, tenant) = (self.engine.store(), caller.tenant());
         fit_page(page, |page| async move {
             let page = store.runs(tenant, filter.clone(), page).await?;
             Ok(wire::ListRunsResponse {
@@ -380,11 +427,12 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::ListPendingRequest>,
     ) -> Result<Response<wire::ListPendingResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let mut message = request.into_inner();
-        let filter = filter::pending(&mut message)?;
+        let created_by = caller.reads_only_of().map(str::to_owned);
+        let filter = RequestFilter { created_by, ..filter::pending(&mut message)? };
         let page = page_request(message.page_size, message.page_token)?;
-        let (store, tenant, filter) = (self.engine.store(), &tenant, &filter);
+        let (store, tenant, filter) = (self.engine.store(), caller.tenant(), &filter);
         fit_page(page, |page| async move {
             let page = store.pending(tenant, filter.clone(), page).await?;
             let requests = page.rows.iter();
@@ -404,12 +452,19 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::WatchRunsRequest>,
     ) -> Result<Response<Self::WatchRunsStream>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let wire::WatchRunsRequest { filter, resume_token } = request.into_inner();
         let mut bad = Violations::default();
         let filter = filter::run_filter(filter.unwrap_or_default(), &mut bad);
         bad.check()?;
-        let changes = self.engine.watch_runs(&tenant, filter, &resume_token);
+        let created_by = match (caller.reads_only_of(), filter.created_by) {
+            (Some(own), Some(asked)) if own != asked => {
+                return Err(permission_denied("filter.created_by names another caller"));
+            }
+            (own, asked) => own.map(str::to_owned).or(asked),
+        };
+        let filter = RunFilter { created_by, ..filter };
+        let changes = self.engine.watch_runs(caller.tenant(), filter, &resume_token);
         let changes = changes.map(|change| change.map(run::watched).map_err(Status::from));
         Ok(Response::new(Box::pin(changes)))
     }
@@ -418,9 +473,10 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::ReplayRunRequest>,
     ) -> Result<Response<wire::ReplayRunResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let run = required("run_id", request.into_inner().run_id, RunId::parse)?;
-        let report = self.engine.replay(&tenant, &run).await?;
+        check_run(&self.engine, &caller, &run, Right::Read).await?;
+        let report = self.engine.replay(caller.tenant(), &run).await?;
         Ok(Response::new(wire::ReplayRunResponse {
             events: report.events,
             faithful: report.difference.is_none(),
@@ -435,13 +491,16 @@ impl AgentLoop for AgentLoopService {
         &self,
         request: Request<wire::ResumeRunRequest>,
     ) -> Result<Response<wire::ResumeRunResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
+        let tenant = caller.tenant();
         let message = request.into_inner();
         let run = required("run_id", message.run_id, RunId::parse)?;
         let request = required("request_id", message.request_id, RequestId::parse)?;
-        let by = short(message.resumed_by).map_err(|problem| Violations::single("resumed_by", problem))?;
-        self.engine.resume(&tenant, &run, request.as_str(), &by).await?;
-        let view = self.engine.view(&tenant, &run).await?;
+        let by = short(caller.name_or(message.resumed_by))
+            .map_err(|problem| Violations::single("resumed_by", problem))?;
+        check_run(&self.engine, &caller, &run, Right::Change).await?;
+        self.engine.resume(tenant, &run, request.as_str(), &by).await?;
+        let view = self.engine.view(tenant, &run).await?;
         Ok(Response::new(wire::ResumeRunResponse { run: Some(run::view(&view)) }))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallSlot, RequestId, RunId, SessionId, TenantId};
+use agentloop_core::id::{CallSlot, RequestId, RunId, SessionId};
 use agentloop_core::limits::{TOOL_ARGUMENTS_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::message::ToolCall;
 use agentloop_core::policy::{PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening, deciding_rule};
@@ -17,7 +17,9 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::grpc::convert::input::{Agents, tool_policy};
 use crate::grpc::convert::{json_object, policy, timestamp};
+use crate::grpc::edge::identity::Caller;
 use crate::grpc::service::agent_loop::optional;
+use crate::grpc::service::ownership::{Right, check_run, check_session};
 use crate::grpc::status::{Violations, no_such_agent};
 use crate::store::{PageRequest, RequestFilter, RuleRow};
 
@@ -32,7 +34,7 @@ const QUESTIONS_PAGE: u32 = 500;
 pub(in crate::grpc) struct PolicyChecker<'a> {
     pub(in crate::grpc) engine: &'a Engine,
     pub(in crate::grpc) agents: &'a Arc<Agents>,
-    pub(in crate::grpc) tenant: TenantId,
+    pub(in crate::grpc) caller: Caller,
 }
 
 /// The parsed and validated fields of a request.
@@ -56,6 +58,12 @@ impl PolicyChecker<'_> {
         let changes = request.tool_policy.take();
         let agent = std::mem::take(&mut request.agent);
         let check = parse(request)?;
+        if let Some(run) = &check.run {
+            check_run(self.engine, &self.caller, run, Right::Read).await?;
+        }
+        if let Some(session) = &check.session {
+            check_session(self.engine, &self.caller, session, Right::Read).await?;
+        }
         let spec = match &check.run {
             Some(run) => self.of_run(run).await?,
             None => self.of_agent(&agent, changes, check.session.as_ref()).await?,
@@ -69,11 +77,11 @@ impl PolicyChecker<'_> {
 
     /// The run's settings with its remembered rules. For a queued run, as if it entered its session now.
     async fn of_run(&self, run: &RunId) -> Result<RunSpec, Status> {
-        let state = self.engine.view(&self.tenant, run).await?.state;
+        let state = self.engine.view(self.caller.tenant(), run).await?.state;
         let mut spec = RunSpec::clone(state.spec());
         spec.tool_policy.rules = state.rules().cloned().collect();
         if *state.phase() == Phase::Queued {
-            let remembered = self.engine.remembered_rules(&self.tenant, state.session()).await?;
+            let remembered = self.engine.remembered_rules(self.caller.tenant(), state.session()).await?;
             spec.tool_policy.rules.extend(remembered);
         }
         Ok(spec)
@@ -94,10 +102,10 @@ impl PolicyChecker<'_> {
         }
         bad.check()?;
         if let Some(session) = session {
-            let row = self.engine.store().session(&self.tenant, session).await?;
+            let row = self.engine.store().session(self.caller.tenant(), session).await?;
             row.ok_or(EngineError::SessionNotFound)?;
         }
-        spec.tool_policy.rules.extend(self.engine.remembered_rules(&self.tenant, session).await?);
+        spec.tool_policy.rules.extend(self.engine.remembered_rules(self.caller.tenant(), session).await?);
         Ok(spec)
     }
 
@@ -162,7 +170,7 @@ impl PolicyChecker<'_> {
             arguments: check.arguments.clone(),
             state: None,
         };
-        let mut facts = self.engine.tools().facts(&self.tenant, spec, &[&call]);
+        let mut facts = self.engine.tools().facts(self.caller.tenant(), spec, &[&call]);
         facts.pop().expect("`facts` returns one result per call")
     }
 
@@ -171,12 +179,13 @@ impl PolicyChecker<'_> {
         let filter = RequestFilter {
             session: check.session.clone(),
             run: check.run.clone(),
+            created_by: self.caller.reads_only_of().map(str::to_owned),
             ..RequestFilter::default()
         };
         let mut page = PageRequest { size: QUESTIONS_PAGE, after: None };
         let (mut seen, mut matching) = (0, Vec::new());
         loop {
-            let found = self.engine.store().pending(&self.tenant, filter.clone(), page).await?;
+            let found = self.engine.store().pending(self.caller.tenant(), filter.clone(), page).await?;
             seen += found.rows.len();
             let questions = found.rows.into_iter().map(|row| row.question);
             let matches = questions.filter(|question| {

@@ -14,13 +14,14 @@ use tonic::{Code, Request, Response, Status};
 use crate::engine::Engine;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
-use crate::grpc::edge::page::tenant;
+use crate::grpc::edge::identity::Caller;
 use crate::grpc::status::status;
 use crate::model::Models;
 
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 12] = [
+const FEATURES: [&str; 13] = [
+    "authentication",
     "cancel_outcome",
     "damaged_entries",
     "forms",
@@ -48,6 +49,8 @@ pub struct ServerFacts {
     pub live_runs_max: usize,
     /// Most connected tool hosts.
     pub hosts_max: usize,
+    /// True if callers must present credentials.
+    pub authentication_required: bool,
     /// Descriptions of the agents, for people, by the agents' names.
     pub agent_descriptions: BTreeMap<String, String>,
 }
@@ -107,16 +110,16 @@ impl server_server::Server for ServerService {
         &self,
         request: Request<v1::GetServerInfoRequest>,
     ) -> Result<Response<v1::GetServerInfoResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         Ok(Response::new(v1::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: Some(timestamp(self.facts.started_at)),
             features: FEATURES.map(str::to_owned).to_vec(),
             limits: Some(self.limits()),
             store: self.facts.store.to_owned(),
-            caller: Some(v1::Caller { name: String::new(), tenant: tenant.to_string(), groups: Vec::new() }),
-            caller_roles: Vec::new(),
-            authentication_required: false,
+            caller: Some(caller.to_wire()),
+            caller_roles: caller.roles(),
+            authentication_required: self.facts.authentication_required,
             retention: None,
         }))
     }

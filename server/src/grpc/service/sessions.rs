@@ -13,17 +13,23 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::grpc::convert::input::labels;
 use crate::grpc::convert::session;
-use crate::grpc::edge::page::{fit_page, page_request, tenant};
+use crate::grpc::edge::identity::Caller;
+use crate::grpc::edge::page::{fit_page, page_request};
 use crate::grpc::service::agent_loop::required;
+use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::status::Violations;
 use crate::ids::Ids;
-use crate::store::{ListedEntries, SearchFilter, StretchMax};
+use crate::store::{
+    ListedEntries, Page, PageRequest, SearchFilter, SessionRow, Store, StoreError, StretchMax,
+};
 
 /// Hits of a search if the request names no number.
 const HITS_DEFAULT: u32 = 20;
 /// Largest number of hits that a request may ask for.
 const HITS_MAX: u32 = 100;
 
+/// Pages of sessions that are read for one page of a caller's own, at most.
+const PAGES_MAX: u32 = 32;
 /// Damaged entries that a session names, at most.
 const DAMAGED_MAX: usize = 100;
 
@@ -51,7 +57,7 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::CreateSessionRequest>,
     ) -> Result<Response<wire::CreateSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let message = request.into_inner();
         let mut bad = Violations::default();
         let session = match message.session_id {
@@ -63,7 +69,9 @@ impl Sessions for SessionsService {
         bad.check()?;
         let session = session.expect("no violation, so there is an id");
         let store = self.engine.store();
-        let row = store.create_session(&tenant, &session, &title, &labels, self.engine.now()).await?;
+        let now = self.engine.now();
+        let (tenant, by) = (caller.tenant(), caller.name());
+        let row = store.create_session_by(tenant, &session, &title, &labels, now, by).await?;
         Ok(Response::new(wire::CreateSessionResponse { session: Some(session::session(&row)) }))
     }
 
@@ -71,11 +79,13 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::GetSessionRequest>,
     ) -> Result<Response<wire::GetSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
+        let tenant = caller.tenant();
         let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
-        let row = self.engine.store().session(&tenant, &session).await?;
+        check_session(&self.engine, &caller, &session, Right::Read).await?;
+        let row = self.engine.store().session(tenant, &session).await?;
         let row = row.ok_or(EngineError::SessionNotFound)?;
-        let damaged = self.engine.store().damaged_entries(&tenant, &session, DAMAGED_MAX).await?;
+        let damaged = self.engine.store().damaged_entries(tenant, &session, DAMAGED_MAX).await?;
         let session = wire::Session {
             damaged_entry_nos: damaged.into_iter().map(|entry| entry.0).collect(),
             ..session::session(&row)
@@ -87,12 +97,12 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::ListSessionsRequest>,
     ) -> Result<Response<wire::ListSessionsResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let message = request.into_inner();
         let page = page_request(message.page_size, message.page_token)?;
-        let (store, tenant) = (self.engine.store(), &tenant);
+        let (store, caller) = (self.engine.store(), &caller);
         fit_page(page, |page| async move {
-            let page = store.sessions(tenant, page).await?;
+            let page = listed(&**store, caller, page).await?;
             Ok(wire::ListSessionsResponse {
                 sessions: page.rows.iter().map(session::session).collect(),
                 next_page_token: page.next.unwrap_or_default(),
@@ -105,14 +115,15 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::ListEntriesRequest>,
     ) -> Result<Response<wire::ListEntriesResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let message = request.into_inner();
         let session = required("session_id", message.session_id, SessionId::parse)?;
         let page = page_request(message.page_size, String::new())?;
-        let store = self.engine.store();
-        store.session(&tenant, &session).await?.ok_or(EngineError::SessionNotFound)?;
+        check_session(&self.engine, &caller, &session, Right::Read).await?;
+        let (store, tenant) = (self.engine.store(), caller.tenant());
+        store.session(tenant, &session).await?.ok_or(EngineError::SessionNotFound)?;
         let after = EntryNo(message.after_entry_no);
-        let (tenant, session) = (&tenant, &session);
+        let session = &session;
         fit_page(page, |page| async move {
             let max = StretchMax { records: page.size, bytes: ENTRIES_BYTES_MAX };
             let ListedEntries { rows, more } = store.listed_entries(tenant, session, after, max).await?;
@@ -125,20 +136,26 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::SearchEntriesRequest>,
     ) -> Result<Response<wire::SearchEntriesResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let message = request.into_inner();
         let mut bad = Violations::default();
         let query = bad.take("query", search_query(message.query)).unwrap_or_default();
         let filter = SearchFilter {
             session: optional("session_id", message.session_id, &mut bad),
             not_session: optional("except_session_id", message.except_session_id, &mut bad),
+            created_by: caller.reads_only_of().map(str::to_owned),
         };
         if message.limit > HITS_MAX {
             bad.add("limit", format!("must be at most {HITS_MAX}"));
         }
         bad.check()?;
         let limit = if message.limit == 0 { HITS_DEFAULT } else { message.limit };
-        let hits = self.engine.store().search(&tenant, &query, filter, limit).await?;
+        if let Some(session) = &filter.session
+            && check_session(&self.engine, &caller, session, Right::Read).await.is_err()
+        {
+            return Ok(Response::new(wire::SearchEntriesResponse::default()));
+        }
+        let hits = self.engine.store().search(caller.tenant(), &query, filter, limit).await?;
         Ok(Response::new(wire::SearchEntriesResponse { hits: hits.iter().map(session::hit).collect() }))
     }
 
@@ -146,7 +163,7 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::ForkSessionRequest>,
     ) -> Result<Response<wire::ForkSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let message = request.into_inner();
         let mut bad = Violations::default();
         let source = bad.take("session_id", SessionId::parse(message.session_id));
@@ -157,7 +174,9 @@ impl Sessions for SessionsService {
         bad.check()?;
         let (source, session) = source.zip(session).expect("no violation, so there are ids");
         let at = EntryNo(message.at_entry_no);
-        let row = self.engine.store().fork(&tenant, &source, at, &session, self.engine.now()).await?;
+        check_session(&self.engine, &caller, &source, Right::Read).await?;
+        let (store, now) = (self.engine.store(), self.engine.now());
+        let row = store.fork_by(caller.tenant(), &source, at, &session, now, caller.name()).await?;
         Ok(Response::new(wire::ForkSessionResponse { session: Some(session::session(&row)) }))
     }
 
@@ -167,10 +186,11 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::SubscribeSessionRequest>,
     ) -> Result<Response<Self::SubscribeSessionStream>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let wire::SubscribeSessionRequest { session_id, resume_token, durable_only } = request.into_inner();
         let session = required("session_id", session_id, SessionId::parse)?;
-        let updates = self.engine.follow_session(&tenant, &session, &resume_token).await?;
+        check_session(&self.engine, &caller, &session, Right::Read).await?;
+        let updates = self.engine.follow_session(caller.tenant(), &session, &resume_token).await?;
         let items = updates.filter_map(move |update| {
             let item = match update {
                 Ok(update) => session::item(&session, update, durable_only).map(Ok),
@@ -185,11 +205,34 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::DeleteSessionRequest>,
     ) -> Result<Response<wire::DeleteSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
-        let existed = self.engine.delete_session(&tenant, &session).await?;
+        let existed = match check_session(&self.engine, &caller, &session, Right::Change).await {
+            Ok(()) => self.engine.delete_session(caller.tenant(), &session).await?,
+            Err(error) if error.code() == tonic::Code::NotFound => false,
+            Err(error) => return Err(error),
+        };
         Ok(Response::new(wire::DeleteSessionResponse { existed }))
     }
+}
+
+/// A page of the sessions that the caller may read. Others are passed over; a page may have fewer rows than asked for, or
+/// none, although there is a next one.
+async fn listed(
+    store: &dyn Store,
+    caller: &Caller,
+    mut page: PageRequest,
+) -> Result<Page<SessionRow>, StoreError> {
+    let Some(own) = caller.reads_only_of() else { return store.sessions(caller.tenant(), page).await };
+    for tried in 1.. {
+        let mut found = store.sessions(caller.tenant(), page.clone()).await?;
+        found.rows.retain(|row| row.created_by.as_deref() == Some(own));
+        if !found.rows.is_empty() || found.next.is_none() || tried == PAGES_MAX {
+            return Ok(found);
+        }
+        page.after = found.next;
+    }
+    unreachable!("the last page is returned")
 }
 
 /// Checks the text of a search.

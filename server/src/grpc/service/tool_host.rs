@@ -17,6 +17,8 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::grpc::convert::host::{self as convert, Malformed};
 use crate::grpc::convert::server_frame::{extension_request, result_verdict, server_frame};
+use crate::grpc::edge::identity::Caller;
+use crate::grpc::edge::page::tenant;
 use crate::grpc::status::{Violations, retryable, status};
 use crate::tool::{FrameError, Inbound, Outbound, RemoteTools, SinkUnavailable, TooManyHosts, Verdict};
 
@@ -124,7 +126,10 @@ impl tool_host_server::ToolHost for ToolHostService {
         &self,
         request: Request<Streaming<ConnectRequest>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let accepted = self.tools.accept(TenantId::local()).map_err(ToolHostError::from);
+        let accepted = self
+            .tools
+            .accept_as(tenant(&request), Caller::of(&request).host_identity())
+            .map_err(ToolHostError::from);
         let (connection, sending) = accepted?;
         let max = self.max_frame_bytes;
         let frames = request.into_inner().map(move |frame| inbound(frame, max));
@@ -138,13 +143,18 @@ impl tool_host_server::ToolHost for ToolHostService {
         &self,
         request: Request<CompleteCallRequest>,
     ) -> Result<Response<CompleteCallResponse>, Status> {
-        let verdict = self.complete(request.into_inner()).await?;
+        let tenant = tenant(&request);
+        let verdict = self.complete(&tenant, request.into_inner()).await?;
         Ok(Response::new(verdict))
     }
 }
 
 impl ToolHostService {
-    async fn complete(&self, request: CompleteCallRequest) -> Result<CompleteCallResponse, ToolHostError> {
+    async fn complete(
+        &self,
+        tenant: &TenantId,
+        request: CompleteCallRequest,
+    ) -> Result<CompleteCallResponse, ToolHostError> {
         let answer = match request.outcome {
             Some(Outcome::Result(result)) => convert::result(result)?,
             Some(Outcome::Failed(failed)) => convert::failed(failed)?,
@@ -153,7 +163,7 @@ impl ToolHostService {
             }
         };
         let call = answer.call.call.clone();
-        match self.tools.complete(&TenantId::local(), answer).await {
+        match self.tools.complete(tenant, answer).await {
             Ok(Verdict::Unknown) => Err(ToolHostError::NoCall(call)),
             Ok(verdict) => {
                 let verdict = result_verdict(verdict.for_host()).into();

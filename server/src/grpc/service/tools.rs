@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::host::HostHealth;
-use agentloop_core::id::{RuleId, SessionId, TenantId};
+use agentloop_core::id::{RuleId, SessionId};
 use agentloop_core::limits::{PAGE_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::tool::ToolDeclaration;
 use agentloop_proto::v1::tools_server::{self, ToolsServer};
@@ -15,8 +15,10 @@ use crate::engine::Engine;
 use crate::grpc::convert::event::effect_class;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
+use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{page_request, tenant};
 use crate::grpc::service::agent_loop::{optional, required};
+use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::service::policy::{PolicyChecker, remembered};
 use crate::grpc::status::{Violations, status};
 use crate::store::ToolRow;
@@ -47,10 +49,11 @@ impl tools_server::Tools for ToolsService {
         &self,
         request: Request<v1::ListToolsRequest>,
     ) -> Result<Response<v1::ListToolsResponse>, Status> {
+        let tenant = tenant(&request);
         let v1::ListToolsRequest { name, page_size, page_token } = request.into_inner();
         let after = page_request(page_size, page_token)?.after;
         let rows_max = if page_size == 0 { usize::MAX } else { page_size as usize };
-        let asked = self.tools.tools_snapshot(&TenantId::local()).into_iter().filter(|tool| {
+        let asked = self.tools.tools_snapshot(&tenant).into_iter().filter(|tool| {
             let own = &tool.declaration.name;
             (name.is_empty() || *own == name) && after.as_ref().is_none_or(|after| own > after)
         });
@@ -59,10 +62,11 @@ impl tools_server::Tools for ToolsService {
 
     async fn list_hosts(
         &self,
-        _request: Request<v1::ListHostsRequest>,
+        request: Request<v1::ListHostsRequest>,
     ) -> Result<Response<v1::ListHostsResponse>, Status> {
-        let hosts = self.tools.hosts_snapshot(&TenantId::local());
-        let mut extensions = self.tools.extensions().snapshot(&TenantId::local());
+        let tenant = tenant(&request);
+        let hosts = self.tools.hosts_snapshot(&tenant);
+        let mut extensions = self.tools.extensions().snapshot(&tenant);
         let host = |shown: HostSnapshot| {
             let extensions = extensions.remove(&shown.host).unwrap_or_default();
             v1::Host { extensions, ..host(shown) }
@@ -74,7 +78,8 @@ impl tools_server::Tools for ToolsService {
         &self,
         request: Request<v1::CheckPolicyRequest>,
     ) -> Result<Response<v1::CheckPolicyResponse>, Status> {
-        let checker = PolicyChecker { engine: &self.engine, agents: &self.agents, tenant: tenant(&request) };
+        let caller = Caller::of(&request);
+        let checker = PolicyChecker { engine: &self.engine, agents: &self.agents, caller };
         Ok(Response::new(checker.check(request.into_inner()).await?))
     }
 
@@ -82,9 +87,17 @@ impl tools_server::Tools for ToolsService {
         &self,
         request: Request<v1::ListRulesRequest>,
     ) -> Result<Response<v1::ListRulesResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let session = optional("session_id", request.into_inner().session_id, SessionId::parse)?;
-        let rows = self.engine.store().rules(&tenant, session.as_ref()).await?;
+        match &session {
+            // Those for every run name people and calls of others.
+            None if caller.reads_only_of().is_some() => {
+                return Ok(Response::new(v1::ListRulesResponse::default()));
+            }
+            None => {}
+            Some(session) => check_session(&self.engine, &caller, session, Right::Read).await?,
+        }
+        let rows = self.engine.store().rules(caller.tenant(), session.as_ref()).await?;
         Ok(Response::new(v1::ListRulesResponse { rules: rows.iter().map(remembered).collect() }))
     }
 

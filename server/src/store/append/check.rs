@@ -102,6 +102,8 @@ impl RunInCommit<'_> {
 pub(in crate::store) struct SessionInCommit {
     pub(in crate::store) head: SessionHead,
     pub(in crate::store) change: SessionChange,
+    /// The caller that creates it, of a new session.
+    pub(in crate::store) created_by: Option<String>,
 }
 
 /// The way in which a commit writes a session's row.
@@ -117,7 +119,7 @@ pub(in crate::store) enum SessionChange {
 impl SessionInCommit {
     /// A session as its row is before the commit.
     pub(in crate::store) fn unchanged(head: SessionHead) -> Self {
-        Self { head, change: SessionChange::None }
+        Self { head, change: SessionChange::None, created_by: None }
     }
 
     fn mark_updated(&mut self) {
@@ -274,7 +276,8 @@ impl<'a> CommitRows<'a> {
                 last_queue_no: 0,
                 updated_at: append.began_at,
             };
-            SessionInCommit { head, change: SessionChange::Created(append.began_at) }
+            let created_by = append.create.as_ref().and_then(|create| create.created_by.clone());
+            SessionInCommit { head, change: SessionChange::Created(append.began_at), created_by }
         });
         if append.enter.is_some() {
             session.head.live_run = Some(LiveRun { no: run_no, id: append.run.run.clone() });

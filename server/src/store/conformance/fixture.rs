@@ -112,6 +112,7 @@ impl Owner {
             model: "openai/gpt-5".to_owned(),
             labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
             preview: format!("Preview of {}", self.run),
+            created_by: None,
             interrupts: false,
         });
         append.enter = Some(self.entry);

@@ -56,6 +56,7 @@ pub async fn a_fork_begins_like_its_source(store: Arc<dyn Store>) {
         forked_from: Some((session("s"), EntryNo(3))),
         summary: String::new(),
         summary_upto: EntryNo(0),
+        created_by: None,
     };
     assert_eq!(row, expected);
     assert_eq!(store.session(&tenant(), &session("f")).await.unwrap(), Some(expected));

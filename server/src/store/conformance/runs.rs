@@ -33,6 +33,7 @@ pub async fn a_row_says_where_its_run_stands(store: Arc<dyn Store>) {
         model: "openai/gpt-5".to_owned(),
         labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
         preview: "Preview of r".to_owned(),
+        created_by: None,
         created_at: Timestamp(START),
         updated_at: Timestamp(START),
         last_seq: Seq(1),

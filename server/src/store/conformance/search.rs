@@ -144,9 +144,9 @@ pub async fn a_search_has_borders(store: Arc<dyn Store>) {
             sessions
         }
     };
-    let only = SearchFilter { session: Some(session("t")), not_session: None };
-    let others = SearchFilter { session: None, not_session: Some(session("t")) };
-    let theirs = SearchFilter { session: Some(session("u")), not_session: None };
+    let only = SearchFilter { session: Some(session("t")), ..SearchFilter::default() };
+    let others = SearchFilter { not_session: Some(session("t")), ..SearchFilter::default() };
+    let theirs = SearchFilter { session: Some(session("u")), ..SearchFilter::default() };
     assert_eq!(found(SearchFilter::default(), tenant()).await, ["s", "t"]);
     assert_eq!(found(only, tenant()).await, ["t"]);
     assert_eq!(found(others, tenant()).await, ["s"]);
@@ -198,8 +198,8 @@ pub async fn what_forks_share_is_found_once(store: Arc<dyn Store>) {
         let found = store.search(&tenant(), "shared apart", filter, 9).await.unwrap();
         found.into_iter().map(|hit| (hit.session.to_string(), hit.entry.0)).collect::<Vec<_>>()
     };
-    let only_a = SearchFilter { session: Some(session("a")), not_session: None };
-    let not_a = SearchFilter { session: None, not_session: Some(session("a")) };
+    let only_a = SearchFilter { session: Some(session("a")), ..SearchFilter::default() };
+    let not_a = SearchFilter { not_session: Some(session("a")), ..SearchFilter::default() };
     assert_eq!(within(only_a).await, [place("a", 1)]);
     assert_eq!(within(not_a).await, [place("source", 2)], "a has the other one itself");
 

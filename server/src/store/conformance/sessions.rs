@@ -29,6 +29,7 @@ pub async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
         forked_from: None,
         summary: String::new(),
         summary_upto: EntryNo(0),
+        created_by: None,
     };
     assert_eq!(store.session(&owner.tenant, &owner.session).await.unwrap(), Some(expected));
 }
@@ -150,6 +151,7 @@ pub async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn Store>)
         forked_from: None,
         summary: String::new(),
         summary_upto: EntryNo(0),
+        created_by: None,
     };
     assert_eq!(row, expected);
     assert_eq!(create("A title", &labels, 2_000).await.unwrap(), expected);

@@ -309,6 +309,10 @@ impl JournalStore for SqliteStore {
         read::session_runs(&self.readers, tenant, session, after).await
     }
 
+    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
+        read::tenants(&self.readers).await
+    }
+
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
         read::unfinished(&self.readers).await
     }
@@ -320,13 +324,14 @@ impl JournalStore for SqliteStore {
 
 #[async_trait]
 impl SessionStore for SqliteStore {
-    async fn create_session(
+    async fn create_session_by(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
         let new = NewSession {
             tenant: tenant.clone(),
@@ -334,20 +339,28 @@ impl SessionStore for SqliteStore {
             title: title.to_owned(),
             labels: labels.clone(),
             now,
+            by: by.map(str::to_owned),
         };
         self.new_session(WriteOp::CreateSession(new)).await
     }
 
-    async fn fork(
+    async fn fork_by(
         &self,
         tenant: &TenantId,
         source: &SessionId,
         at: EntryNo,
         session: &SessionId,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        let new =
-            NewFork { tenant: tenant.clone(), source: source.clone(), at, session: session.clone(), now };
+        let new = NewFork {
+            tenant: tenant.clone(),
+            source: source.clone(),
+            at,
+            session: session.clone(),
+            now,
+            by: by.map(str::to_owned),
+        };
         self.new_session(WriteOp::Fork(new)).await
     }
 

@@ -105,6 +105,7 @@ pub(in crate::store::sqlite) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
         model: row.try_get("model")?,
         labels: json(row, "labels")?,
         preview: row.try_get("preview")?,
+        created_by: row.try_get("created_by")?,
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         last_seq: seq(row, "last_seq")?,
@@ -138,6 +139,7 @@ pub(in crate::store::sqlite) fn session(row: &SqliteRow) -> Result<SessionRow, E
         forked_from: forked_from(row)?,
         summary: row.try_get("summary")?,
         summary_upto: EntryNo(number(row, "summary_upto")?),
+        created_by: row.try_get("created_by")?,
     })
 }
 

@@ -91,6 +91,11 @@ impl Metrics {
         self.0.instruments.refusals.get_or_create(&[("reason", reason)]).inc();
     }
 
+    /// Counts a call that was refused because of who makes it. `cause` is one of a closed list.
+    pub fn rejected(&self, cause: &'static str) {
+        self.0.instruments.rejections.get_or_create(&[("cause", cause)]).inc();
+    }
+
     fn instruments(&self) -> &Instruments {
         &self.0.instruments
     }

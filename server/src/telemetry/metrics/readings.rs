@@ -26,6 +26,8 @@ pub struct Readings {
     pub weaker_declarations: u64,
     /// Subscribers whose stream was ended because they did not read, since the start.
     pub slow_subscribers: u64,
+    /// The end of the gRPC port's certificate, in seconds since 1970; `None` without TLS.
+    pub certificate_not_after: Option<i64>,
     /// Counts of the SQLite store; `None` if the embedder brought its own store.
     pub store: Option<StoreReadings>,
 }
@@ -110,6 +112,13 @@ impl<F: Fn() -> Readings + Send + Sync + 'static> Collector for AtScrape<F> {
         to.counter("tool_declarations_refused", help, None, now.weaker_declarations)?;
         let help = "Subscribers that were ended because they did not read";
         to.counter("slow_subscribers", help, None, now.slow_subscribers)?;
+        if let Some(end) = now.certificate_not_after {
+            let gauge = ConstGauge::new(end);
+            let help = "When the certificate of the gRPC port expires, in seconds since 1970";
+            let unit = Some(&Unit::Seconds);
+            let metric = to.0.encode_descriptor("tls_certificate_expiry", help, unit, gauge.metric_type())?;
+            gauge.encode(metric)?;
+        }
         if let Some(store) = now.store {
             to.counter("store_appends", "Appends that were made durable", None, store.appends)?;
             to.counter("store_commits", "Commits, those of other writes included", None, store.commits)?;

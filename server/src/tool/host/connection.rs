@@ -21,6 +21,7 @@ use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::registry::{CheckedTool, RefusedTool, check, normalise};
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::deliver::HostAnswer;
+use crate::tool::host::identity::HostIdentity;
 use crate::tool::host::outbound::{self, OutboundFrames};
 use crate::tool::host::remote::RemoteTools;
 
@@ -78,6 +79,7 @@ impl From<HostFrame> for Inbound {
 pub struct Connection {
     tools: Arc<RemoteTools>,
     tenant: TenantId,
+    identity: HostIdentity,
     id: ConnectionId,
     /// Cancelled when the host is gone or the server ended the stream.
     ended: CancellationToken,
@@ -143,13 +145,25 @@ impl RemoteTools {
     /// # Errors
     /// When the limit of connected hosts is reached.
     pub fn accept(self: &Arc<Self>, tenant: TenantId) -> Result<(Connection, OutboundFrames), TooManyHosts> {
+        self.accept_as(tenant, HostIdentity::default())
+    }
+
+    /// As [`Self::accept`], of a host of this principal.
+    ///
+    /// # Errors
+    /// As [`Self::accept`].
+    pub fn accept_as(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        identity: HostIdentity,
+    ) -> Result<(Connection, OutboundFrames), TooManyHosts> {
         let slot = self.connection_slots.clone().try_acquire_owned();
         let slot = slot.map_err(|_| TooManyHosts { max: self.options().connections_max })?;
         let (sender, sending, ended) = outbound::channel();
         let id = self.next_connection();
         let line = sender.line();
         self.open(&tenant, id, sender);
-        Ok((Connection { tools: self.clone(), tenant, id, ended, line, _slot: slot }, sending))
+        Ok((Connection { tools: self.clone(), tenant, identity, id, ended, line, _slot: slot }, sending))
     }
 }
 
@@ -209,6 +223,10 @@ impl Connection {
     async fn welcome(&self, hello: Hello) {
         if self.tools.is_closing() {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
+        }
+        if !self.tools.claim_host_id(&self.tenant, &hello.host, self.identity.principal.as_deref()) {
+            let message = "a host of another principal has this host_id; use another one";
+            return self.refuse(CloseReason::Violation, message.to_owned());
         }
         let claims = tokio::select! { biased;
             claims = self.look_up(hello.calls_in_hand) => claims,
@@ -319,7 +337,21 @@ impl Connection {
 
     /// Checks a host's offer, in its order. Compiling hundreds of schemas takes a while, so that runs on a blocking
     /// thread; for a few known tools a thread costs more than the check.
-    async fn check(&self, capabilities: Vec<Capability>) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
+    async fn check(&self, mut capabilities: Vec<Capability>) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
+        let refused = self.identity.bound(&mut capabilities, &self.tools.options().reserved);
+        let mut checked = self.check_declarations(capabilities).await;
+        for (verdict, refused) in checked.iter_mut().zip(refused) {
+            if let Some(refused) = refused {
+                *verdict = Err(refused);
+            }
+        }
+        checked
+    }
+
+    async fn check_declarations(
+        &self,
+        capabilities: Vec<Capability>,
+    ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
         if capabilities.len() <= KNOWN_TOOLS_INLINE_MAX && self.tools.are_known(&self.tenant, &capabilities) {
             return self.tools.check(&self.tenant, capabilities);
         }

@@ -25,6 +25,8 @@ pub struct HostOptions {
     pub max_frame_bytes: usize,
     /// The terms that the configuration sets for tools, and the answer to weaker ones. Default: weaker ones are refused.
     pub terms: TermsOptions,
+    /// Patterns of tool names, each with the principal whose hosts alone may offer them. Default: none.
+    pub reserved: Vec<(String, String)>,
 }
 
 impl Default for HostOptions {
@@ -38,6 +40,7 @@ impl Default for HostOptions {
             connections_max: 1_024,
             max_frame_bytes: GRPC_MESSAGE_BYTES_MAX,
             terms: TermsOptions::default(),
+            reserved: Vec::new(),
         }
     }
 }

@@ -31,6 +31,8 @@ use crate::tool::{
     CallAnswer, CallSink, FleetCounts, HostOptions, SinkUnavailable, Verdict, host::translate,
 };
 
+/// Ids of hosts whose principals are remembered. At the bound, those of hosts that are gone are forgotten.
+const PRINCIPALS_MAX: usize = 65_536;
 /// How often a shutdown looks if hosts have answered their offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
@@ -101,6 +103,7 @@ impl RemoteTools {
                 streams: BTreeMap::new(),
                 timer_deadline: None,
                 closing: false,
+                principals: BTreeMap::new(),
             }),
             deadline_moved: Notify::new(),
             unsaved: Notify::new(),
@@ -444,6 +447,26 @@ impl RemoteTools {
         let now = self.now();
         let out = state.fleet.handle(tenant, input, now);
         self.route(state, out, now)
+    }
+
+    /// Notes that a host of this principal has this id. Returns `false` if it is that of another principal's host, whose place
+    /// nobody else takes.
+    pub(in crate::tool) fn claim_host_id(
+        &self,
+        tenant: &TenantId,
+        host: &HostId,
+        principal: Option<&str>,
+    ) -> bool {
+        let mut state = self.lock();
+        if state.principals.len() >= PRINCIPALS_MAX {
+            // Hosts that the fleet does not know any more have no place that could be taken.
+            let State { fleet, principals, .. } = &mut *state;
+            principals
+                .retain(|(tenant, host), _| fleet.hosts(tenant).iter().any(|known| known.host == *host));
+        }
+        let key = (tenant.clone(), host.clone());
+        let holder = state.principals.entry(key).or_insert_with(|| principal.map(str::to_owned));
+        holder.as_deref() == principal
     }
 
     /// Admits a host with the tools it offers. Returns `false` and does nothing once the shutdown has begun, because

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agentloop_core::host::frame::{CapabilityVerdict, RefusalKind, ServerFrame};
 use agentloop_core::host::{ConnectionId, Fleet, Input, ServedTool};
-use agentloop_core::id::TenantId;
+use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Timestamp;
 use tokio::time::Instant;
 
@@ -28,6 +28,8 @@ pub(in crate::tool) struct State {
     /// The time that the timer task sleeps until.
     pub(in crate::tool) timer_deadline: Option<Timestamp>,
     pub(in crate::tool) closing: bool,
+    /// The principals of the hosts that were connected since the start, by tenant and id.
+    pub(in crate::tool) principals: BTreeMap<(TenantId, HostId), Option<String>>,
 }
 
 impl State {

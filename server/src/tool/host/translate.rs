@@ -1,6 +1,6 @@
 //! Conversion between the fleet's types and the engine's types. In the core, hosts and runs do not know each other.
 
-use agentloop_core::host::frame::{self, CallRef, CallRequest};
+use agentloop_core::host::frame::{self, CallCaller, CallRef, CallRequest};
 use agentloop_core::id::{CallId, HostId};
 use agentloop_core::run::effect::Offer;
 
@@ -23,6 +23,7 @@ pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -
         runtime: offer.runtime,
         session: owner.session.clone(),
         traceparent: owner.traceparent,
+        caller: CallCaller { name: owner.caller.clone(), tenant: owner.tenant.clone() },
     })
 }
 

@@ -279,6 +279,7 @@ pub(crate) fn owner() -> CallOwner {
         tenant: tenant(),
         session: SessionId::parse("s").unwrap(),
         agent: "a".to_owned(),
+        caller: Some("ada".to_owned()),
         traceparent: None,
     }
 }

@@ -155,6 +155,7 @@ fn new_row(
         model: create.model,
         labels: create.labels,
         preview: create.preview,
+        created_by: create.created_by,
         created_at,
         updated_at: created_at,
         last_seq: Seq(0),

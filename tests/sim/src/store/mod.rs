@@ -96,26 +96,28 @@ impl JournalStore for MemoryStore {
 
 #[async_trait]
 impl SessionStore for MemoryStore {
-    async fn create_session(
+    async fn create_session_by(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        self.tables().create_session(tenant, session, title, labels, now)
+        self.tables().create_session(tenant, session, title, labels, now, by)
     }
 
-    async fn fork(
+    async fn fork_by(
         &self,
         tenant: &TenantId,
         source: &SessionId,
         at: EntryNo,
         session: &SessionId,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        self.tables().fork(tenant, source, at, session, now)
+        self.tables().fork(tenant, source, at, session, now, by)
     }
 
     async fn set_session_notes(

@@ -16,6 +16,7 @@ impl Tables {
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
         let place = self.sessions.entry((tenant.clone(), session.clone()));
         let found = place.or_insert_with(|| {
@@ -23,6 +24,7 @@ impl Tables {
             new.given_title = title.to_owned();
             new.row.title = title.to_owned();
             new.row.labels = labels.clone();
+            new.row.created_by = by.map(str::to_owned);
             new
         });
         let same =
@@ -37,6 +39,7 @@ impl Tables {
         at: EntryNo,
         session: &SessionId,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
         if let Some(found) = self.session(tenant, session) {
             let same = found.row.forked_from.as_ref().is_some_and(|(from, shared)| {
@@ -55,6 +58,7 @@ impl Tables {
         fork.row.title.clone_from(&from.row.title);
         fork.row.labels.clone_from(&from.row.labels);
         fork.row.last_entry = shared;
+        fork.row.created_by = by.map(str::to_owned);
         fork.row.forked_from = Some((source.clone(), shared));
         fork.forked_asked = at;
         if from.row.summary_upto <= shared {

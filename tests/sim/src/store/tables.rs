@@ -53,6 +53,7 @@ impl Session {
             forked_from: None,
             summary: String::new(),
             summary_upto: EntryNo(0),
+            created_by: None,
         };
         let (given_title, entries) = (String::new(), Vec::new());
         Self { row, given_title, forked_asked: EntryNo(0), last_queue_no: 0, entries }

@@ -33,6 +33,12 @@ fn build(global: &Global, outbox: PathBuf, host_id: Option<String>) -> Result<To
     if let Some(token) = &global.token {
         builder = builder.token(token);
     }
+    if let Some(ca) = &global.tls_ca {
+        builder = builder.tls_ca(crate::args::read(ca)?);
+    }
+    if let Some((certificate, key)) = global.tls_identity()? {
+        builder = builder.tls_identity(certificate, key);
+    }
     Ok(builder.build()?)
 }
 

@@ -27,15 +27,33 @@ func Serve(declare func(*host.Host, *Journal)) {
 
 	var h *host.Host
 	h = host.New(host.Options{
-		Server:  strings.TrimPrefix(*server, "http://"),
-		HostID:  *hostID,
-		OnReady: func() { fmt.Println("ready", h.ID()) },
+		Server:      *server,
+		HostID:      *hostID,
+		CA:          fileOf("AGENTLOOP_CA_FILE"),
+		Certificate: fileOf("AGENTLOOP_CERT_FILE"),
+		Key:         fileOf("AGENTLOOP_KEY_FILE"),
+		Token:       os.Getenv("AGENTLOOP_TOKEN"),
+		OnReady:     func() { fmt.Println("ready", h.ID()) },
 	})
 	declare(h, &Journal{path: *journalPath})
 	if err := h.Run(untilSignalled()); err != nil {
 		slog.Error(err.Error())
 		os.Exit(1)
 	}
+}
+
+// fileOf is the content of the file that the environment names.
+func fileOf(variable string) []byte {
+	path := os.Getenv(variable)
+	if path == "" {
+		return nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		slog.Error(err.Error())
+		os.Exit(1)
+	}
+	return content
 }
 
 // untilSignalled is done at the first SIGTERM or SIGINT; the second ends the process at once.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::host::frame::{
-    CallInHand, CallOutcome, CallRef, CallRequest, CallResult, CancelCause, Disposition, HostFrame,
-    InputAnswer, RejectReason, ServerFrame,
+    CallCaller, CallInHand, CallOutcome, CallRef, CallRequest, CallResult, CancelCause, Disposition,
+    HostFrame, InputAnswer, RejectReason, ServerFrame,
 };
 use crate::host::{CallUpdate, ConnectionId, Fleet, FleetOptions, HostJoin, Input, Output, ServedTool};
 use crate::id::{CallId, HostId, RunId, SessionId, TenantId};
@@ -58,6 +58,7 @@ pub(super) fn request(text: &str, host_name: &str, tool: &str) -> Box<CallReques
         checkpoint: None,
         runtime: None,
         traceparent: None,
+        caller: CallCaller { name: None, tenant: TenantId::local() },
         session: SessionId::parse("s").unwrap(),
         call,
     })

@@ -102,6 +102,7 @@ impl RunTask {
             model: state.spec().model.clone(),
             labels: state.spec().labels.clone(),
             preview: self.preview.clone(),
+            created_by: self.created_by.clone(),
             created_at: state.started_at(),
             updated_at: state.updated_at(),
             last_seq: state.seq(),

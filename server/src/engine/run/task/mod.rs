@@ -74,6 +74,8 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) machine: Machine,
     pub(in crate::engine) epoch: Epoch,
     pub(in crate::engine) session: SessionId,
+    /// Name of the caller that started the run.
+    pub(in crate::engine) created_by: Option<String>,
     pub(in crate::engine) history: History,
     pub(in crate::engine) feed: Feed,
     pub(in crate::engine) mailbox: mpsc::Receiver<Mail>,
@@ -365,6 +367,7 @@ impl RunTask {
             tenant: self.permit.key().tenant.clone(),
             session: self.session.clone(),
             agent: self.machine.state().spec().agent.clone(),
+            caller: self.created_by.clone(),
             traceparent: None,
         }
     }

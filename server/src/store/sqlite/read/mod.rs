@@ -14,7 +14,7 @@ pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_hea
 pub(super) use self::requests::{pending, request};
 pub(super) use self::rules::{rules, rules_for_run};
 pub(super) use self::runs::{
-    due, journal, records, run, runs, session_runs, stretch, unfinished, unverified,
+    due, journal, records, run, runs, session_runs, stretch, tenants, unfinished, unverified,
 };
 pub(super) use self::search::{DamagedHit, Hits, Search};
 pub(super) use self::sessions::{entry_stretch, listed_entries, session, session_query, sessions};

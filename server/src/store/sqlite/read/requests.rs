@@ -133,6 +133,9 @@ pub(in crate::store::sqlite) fn pending_query(
     filter::one_of(&mut query, "r.model", filter.models.iter().cloned());
     filter::times(&mut query, "q.asked_at", &filter.asked);
     filter::labels(&mut query, "r.labels", &filter.labels);
+    if let Some(by) = &filter.created_by {
+        query.push(" AND r.created_by = ").push_bind(by.clone());
+    }
     after(&mut query, " AND (q.asked_at, r.run_id || ':' || q.question) > (", begin);
     query.push(" ORDER BY q.asked_at, r.run_id || ':' || q.question LIMIT ").push_bind(limit);
     query

@@ -238,6 +238,9 @@ pub(in crate::store::sqlite) fn runs_query(
     filter::times(&mut query, "r.created_at", &TimeRange { from, ..filter.created });
     filter::labels(&mut query, "r.labels", &filter.labels);
     filter::text(&mut query, &["r.run_id", "r.preview"], &filter.text);
+    if let Some(by) = &filter.created_by {
+        query.push(" AND r.created_by = ").push_bind(by.clone());
+    }
     after(&mut query, " AND (r.created_at, r.run_id) < (", begin);
     query.push(" ORDER BY r.created_at DESC, r.run_id DESC LIMIT ").push_bind(size + 1);
     query
@@ -281,6 +284,20 @@ pub(in crate::store::sqlite) async fn session_runs(
     let mut runs: Vec<_> = found.into_iter().filter_map(|(_, run)| run).collect();
     runs.sort_by_key(|(no, _)| *no);
     Ok(SessionRuns { last_no, runs })
+}
+
+/// One step of the index for each tenant.
+const TENANTS: &str = "
+    WITH RECURSIVE t (tenant) AS (
+        SELECT min(tenant) FROM runs
+        UNION ALL
+        SELECT (SELECT min(tenant) FROM runs WHERE tenant > t.tenant) FROM t WHERE t.tenant IS NOT NULL)
+    SELECT tenant FROM t WHERE tenant IS NOT NULL";
+
+/// The tenants that have runs.
+pub(in crate::store::sqlite) async fn tenants(db: &SqlitePool) -> Result<Vec<TenantId>, StoreError> {
+    let found = all(db, sqlx::query(TENANTS), |row| rows::tenant_id(row, "tenant")).await;
+    found.map_err(|error| rows::failure("tenants", &error))
 }
 
 /// The runs that a start of the server has to continue.

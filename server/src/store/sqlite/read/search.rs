@@ -27,7 +27,7 @@ pub(in crate::store::sqlite) const SEARCH: &str = "
               EXISTS (
                   SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
                   CROSS JOIN sessions AS s ON s.session_no = o.session_no
-                  WHERE o.search_no = f.rowid AND s.tenant = ?2),
+                  WHERE o.search_no = f.rowid AND s.tenant = ?2 AND (?6 IS NULL OR s.created_by = ?6)),
               EXISTS (
                   SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
                   WHERE o.search_no = f.rowid
@@ -48,6 +48,7 @@ pub(in crate::store::sqlite) const SEARCH: &str = "
            SELECT o.session_no FROM session_entries AS o INDEXED BY session_entries_searched
            CROSS JOIN sessions AS s ON s.session_no = o.session_no
            WHERE o.search_no = found.search_no AND s.tenant = ?2 AND s.session_id = coalesce(?3, s.session_id)
+             AND (?6 IS NULL OR s.created_by = ?6)
            ORDER BY o.owner IS NOT NULL OR o.keep IS NOT NULL, s.session_id LIMIT 1)
     CROSS JOIN sessions AS s ON s.session_no = i.session_no
     LEFT JOIN runs AS r ON i.keep IS NULL AND r.run_no = i.run_no
@@ -83,7 +84,8 @@ impl<'a> Search<'a> {
             .bind(self.tenant.as_str())
             .bind(self.filter.session.as_ref().map(SessionId::as_str))
             .bind(self.filter.not_session.as_ref().map(SessionId::as_str))
-            .bind(self.limit);
+            .bind(self.limit)
+            .bind(self.filter.created_by.as_deref());
         all(db, sql, found).await
     }
 

@@ -39,9 +39,9 @@ pub(in crate::store::sqlite) static INSERT_SPECS: BatchStatement = BatchStatemen
 pub(in crate::store::sqlite) static INSERT_SESSIONS: BatchStatement = BatchStatement {
     before: "
     INSERT INTO sessions (session_no, tenant, session_id, last_entry, live_run_no, last_queue_no, updated_at,
-                          created_at)
+                          created_at, created_by)
     SELECT * FROM ",
-    columns: 8,
+    columns: 9,
     after: " WHERE column1 IS NOT NULL",
     rows_per_append: 1,
 };
@@ -60,13 +60,13 @@ pub(in crate::store::sqlite) static INSERT_RUNS: BatchStatement = BatchStatement
     before: "
     INSERT INTO runs (run_no, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
                       tool_calls, updated_at, tenant, run_id, session_no, epoch, request_digest, agent, model, labels,
-                      created_at, spec_no, preview)
+                      created_at, spec_no, preview, created_by)
     SELECT column1, column2, column3, column4, column5, column6, column7, column8, column9, column10,
            column11, column12, column13, column14, column15, column16, column17, column18, column19, column20,
            column21, iif(column22 IS NULL, NULL, coalesce((SELECT spec_no FROM specs WHERE digest = column22), 0)),
-           column23
+           column23, column24
     FROM ",
-    columns: 23,
+    columns: 24,
     after: " WHERE column1 IS NOT NULL",
     rows_per_append: 1,
 };
@@ -265,7 +265,7 @@ fn write_specs(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
 
 fn write_sessions(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
-    for ((tenant, id), SessionInCommit { head, change }) in &rows.sessions {
+    for ((tenant, id), SessionInCommit { head, change, created_by }) in &rows.sessions {
         let no = Value::Int(head.no);
         let [last_entry, live_run, last_queue_no, updated_at] = session_columns(head);
         match change {
@@ -279,6 +279,7 @@ fn write_sessions(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
                 last_queue_no,
                 updated_at,
                 int(at.0).into(),
+                created_by.clone().into(),
             ]),
             SessionChange::Updated => updates.push([no, last_entry, live_run, last_queue_no, updated_at]),
         }
@@ -327,7 +328,7 @@ fn new_run(
     columns: [Value; 12],
     &RunCreation { create, spec, at }: &RunCreation<'_>,
     epoch: Epoch,
-) -> [Value; 23] {
+) -> [Value; 24] {
     let [
         no,
         last_seq,
@@ -366,6 +367,7 @@ fn new_run(
         int(at.0).into(),
         spec.map(|spec| spec.digest.as_str().to_owned()).into(),
         create.preview.clone().into(),
+        create.created_by.clone().into(),
     ]
 }
 

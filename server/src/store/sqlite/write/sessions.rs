@@ -23,6 +23,8 @@ pub(in crate::store::sqlite) struct NewSession {
     pub(in crate::store::sqlite) title: String,
     pub(in crate::store::sqlite) labels: BTreeMap<String, String>,
     pub(in crate::store::sqlite) now: Timestamp,
+    /// The caller that creates it.
+    pub(in crate::store::sqlite) by: Option<String>,
 }
 
 /// A fork to be made.
@@ -34,6 +36,8 @@ pub(in crate::store::sqlite) struct NewFork {
     pub(in crate::store::sqlite) at: EntryNo,
     pub(in crate::store::sqlite) session: SessionId,
     pub(in crate::store::sqlite) now: Timestamp,
+    /// The caller that makes it.
+    pub(in crate::store::sqlite) by: Option<String>,
 }
 
 /// Title and summary to be written on a session.
@@ -53,9 +57,9 @@ pub(in crate::store::sqlite) const SET_NOTES: &str = "
 
 const INSERT_FORK: &str = "
     INSERT INTO sessions (tenant, session_id, title, made_title, labels, created_at, updated_at, last_entry,
-                          forked_from, forked_at, forked_asked, summary, summary_upto)
+                          forked_from, forked_at, forked_asked, summary, summary_upto, created_by)
     SELECT tenant, ?3, title, made_title, labels, ?4, ?4, ?5, session_id, ?5, ?6,
-           iif(summary_upto <= ?5, summary, ''), iif(summary_upto <= ?5, summary_upto, 0)
+           iif(summary_upto <= ?5, summary, ''), iif(summary_upto <= ?5, summary_upto, 0), ?7
     FROM sessions WHERE tenant = ?1 AND session_id = ?2";
 
 /// Shares entries of the session of number `?1`, up to entry `?3`, with the session of number `?2`.
@@ -132,16 +136,20 @@ pub(in crate::store::sqlite) async fn create(
     db: &mut SqliteConnection,
     new: &NewSession,
 ) -> Result<Result<SessionRow, StoreError>, Error> {
-    let sql = "INSERT INTO sessions (tenant, session_id, title, labels, created_at, updated_at)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT (tenant, session_id) DO NOTHING";
+    let sql = "INSERT INTO sessions (tenant, session_id, title, labels, created_at, updated_at, created_by)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6) ON CONFLICT (tenant, session_id) DO NOTHING";
     keyed(sql, &new.tenant, &new.session)
         .bind(new.title.as_str())
         .bind(text(&new.labels))
         .bind(int(new.now.0))
+        .bind(new.by.as_deref())
         .execute(&mut *db)
         .await?;
     let (_, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    let same = row.labels == new.labels && row.forked_from.is_none() && is_titled(db, new).await?;
+    let same = row.labels == new.labels
+        && row.forked_from.is_none()
+        && row.created_by == new.by
+        && is_titled(db, new).await?;
     Ok(same.then_some(row).ok_or(StoreError::SessionExists))
 }
 
@@ -175,7 +183,7 @@ pub(in crate::store::sqlite) async fn fork(
     new: &NewFork,
 ) -> Result<Result<SessionRow, StoreError>, Error> {
     if let Some((_, row)) = found(db, &new.tenant, &new.session).await? {
-        let same = is_this_fork(db, new).await?;
+        let same = row.created_by == new.by && is_this_fork(db, new).await?;
         return Ok(same.then_some(row).ok_or(StoreError::SessionExists));
     }
     let Some((source_no, source)) = found(db, &new.tenant, &new.source).await? else {
@@ -191,6 +199,7 @@ pub(in crate::store::sqlite) async fn fork(
         .bind(int(new.now.0))
         .bind(int(at.0))
         .bind(int(new.at.0))
+        .bind(new.by.as_deref())
         .execute(&mut *db)
         .await?;
     let (no, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;

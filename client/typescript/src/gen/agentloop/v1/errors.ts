@@ -96,4 +96,6 @@ export enum ErrorReason {
    * large.
    */
   MEMORY_EXHAUSTED = 38,
+  /** QUOTA_EXCEEDED - RESOURCE_EXHAUSTED: a quota of the caller or its tenant is used up; metadata `quota` names it. */
+  QUOTA_EXCEEDED = 37,
 }

@@ -284,6 +284,8 @@ export interface Run {
     | undefined;
   /** Place in its session's queue, from 1; 0 if it does not wait there. Only from `GetRun`. */
   queuePosition: number;
+  /** Name of the caller that started it; empty where nobody was asked who they are. */
+  createdBy: string;
   /** Beginning of the caller's first message, on one line, at most 200 characters. */
   preview: string;
 }
@@ -315,6 +317,8 @@ export interface RunFilter {
     | undefined;
   /** Only runs whose id or `preview` contains this, in any case. At most 256 bytes. */
   text: string;
+  /** Only runs that this caller started. */
+  createdBy: string;
 }
 
 export interface RunFilter_LabelsEntry {
@@ -1115,6 +1119,7 @@ function createBaseRun(): Run {
     toolCallsOpen: [],
     durations: undefined,
     queuePosition: 0,
+    createdBy: "",
     preview: "",
   };
 }
@@ -1180,6 +1185,9 @@ export const Run: MessageFns<Run> = {
     }
     if (message.queuePosition !== 0) {
       writer.uint32(152).uint32(message.queuePosition);
+    }
+    if (message.createdBy !== "") {
+      writer.uint32(178).string(message.createdBy);
     }
     if (message.preview !== "") {
       writer.uint32(186).string(message.preview);
@@ -1355,6 +1363,14 @@ export const Run: MessageFns<Run> = {
             message.queuePosition = reader.uint32();
             continue;
           }
+          case 22: {
+            if (tag !== 178) {
+              break;
+            }
+
+            message.createdBy = reader.string();
+            continue;
+          }
           case 23: {
             if (tag !== 186) {
               break;
@@ -1416,6 +1432,7 @@ export const Run: MessageFns<Run> = {
       ? RunDurations.fromPartial(object.durations)
       : undefined;
     message.queuePosition = object.queuePosition ?? 0;
+    message.createdBy = object.createdBy ?? "";
     message.preview = object.preview ?? "";
     return message;
   },
@@ -1498,6 +1515,7 @@ function createBaseRunFilter(): RunFilter {
     createdAfter: undefined,
     createdBefore: undefined,
     text: "",
+    createdBy: "",
   };
 }
 
@@ -1530,6 +1548,9 @@ export const RunFilter: MessageFns<RunFilter> = {
     }
     if (message.text !== "") {
       writer.uint32(66).string(message.text);
+    }
+    if (message.createdBy !== "") {
+      writer.uint32(90).string(message.createdBy);
     }
     return writer;
   },
@@ -1624,6 +1645,14 @@ export const RunFilter: MessageFns<RunFilter> = {
             message.text = reader.string();
             continue;
           }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.createdBy = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1657,6 +1686,7 @@ export const RunFilter: MessageFns<RunFilter> = {
     message.createdAfter = object.createdAfter ?? undefined;
     message.createdBefore = object.createdBefore ?? undefined;
     message.text = object.text ?? "";
+    message.createdBy = object.createdBy ?? "";
     return message;
   },
 };

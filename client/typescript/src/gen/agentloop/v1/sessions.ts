@@ -62,6 +62,8 @@ export interface Session {
    * somebody has read one of them since the server started, such as a run or `ListEntries`: a search reads all entries.
    */
   damagedEntryNos: bigint[];
+  /** Name of the caller that created it; empty where nobody was asked who they are. */
+  createdBy: string;
 }
 
 export interface Session_LabelsEntry {
@@ -294,6 +296,7 @@ function createBaseSession(): Session {
     summary: "",
     summaryUpToEntryNo: 0n,
     damagedEntryNos: [],
+    createdBy: "",
   };
 }
 
@@ -350,6 +353,9 @@ export const Session: MessageFns<Session> = {
         writer.uint64(v);
       }
       writer.join();
+    }
+    if (message.createdBy !== "") {
+      writer.uint32(98).string(message.createdBy);
     }
     return writer;
   },
@@ -476,6 +482,14 @@ export const Session: MessageFns<Session> = {
 
             break;
           }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.createdBy = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -519,6 +533,7 @@ export const Session: MessageFns<Session> = {
       ? BigInt(object.summaryUpToEntryNo)
       : 0n;
     message.damagedEntryNos = object.damagedEntryNos?.map((e) => BigInt(e)) || [];
+    message.createdBy = object.createdBy ?? "";
     return message;
   },
 };

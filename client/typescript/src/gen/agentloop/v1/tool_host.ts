@@ -25,6 +25,7 @@ import { Timestamp } from "../../google/protobuf/timestamp.js";
 import { AttemptEffect, OutputStream } from "./events.js";
 import { Run, RunResult } from "./runs.js";
 import {
+  Caller,
   HumanAnswer,
   Image,
   Instruction,
@@ -126,6 +127,8 @@ export enum CapabilityRefusal {
    * An operator accepts it by `Tools.AcceptTool`; the host is then told to connect again.
    */
   WEAKER = 3,
+  /** NOT_ALLOWED - The host may not offer it. */
+  NOT_ALLOWED = 4,
 }
 
 /** Instruction for a call in hand. */
@@ -858,7 +861,11 @@ export interface CallRequest {
   /** Id of the runtime to run it in; empty if the tool needs none. */
   runtimeId: string;
   /** Time left until the deadline when this was sent, for a host whose clock differs from the server's. */
-  timeLeft?: Duration | undefined;
+  timeLeft?:
+    | Duration
+    | undefined;
+  /** On whose behalf the call is made: who started the run. Its groups are not told. */
+  caller?: Caller | undefined;
 }
 
 /** Asks the host to stop a call, if it can. Answer with `cancel_ack`. */
@@ -5169,6 +5176,7 @@ function createBaseCallRequest(): CallRequest {
     traceparent: "",
     runtimeId: "",
     timeLeft: undefined,
+    caller: undefined,
   };
 }
 
@@ -5215,6 +5223,9 @@ export const CallRequest: MessageFns<CallRequest> = {
     }
     if (message.timeLeft !== undefined) {
       Duration.encode(message.timeLeft, writer.uint32(138).fork()).join();
+    }
+    if (message.caller !== undefined) {
+      Caller.encode(message.caller, writer.uint32(130).fork()).join();
     }
     return writer;
   },
@@ -5344,6 +5355,14 @@ export const CallRequest: MessageFns<CallRequest> = {
             message.timeLeft = Duration.decode(reader, reader.uint32());
             continue;
           }
+          case 16: {
+            if (tag !== 130) {
+              break;
+            }
+
+            message.caller = Caller.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5376,6 +5395,9 @@ export const CallRequest: MessageFns<CallRequest> = {
     message.runtimeId = object.runtimeId ?? "";
     message.timeLeft = (object.timeLeft !== undefined && object.timeLeft !== null)
       ? Duration.fromPartial(object.timeLeft)
+      : undefined;
+    message.caller = (object.caller !== undefined && object.caller !== null)
+      ? Caller.fromPartial(object.caller)
       : undefined;
     return message;
   },

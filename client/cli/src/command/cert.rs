@@ -1,0 +1,146 @@
+//! `agentloop cert dev`: certificates for development.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
+
+use crate::{
+    args::{CertArgs, CertCommand},
+    exit::{Exit, Failure},
+    terminal::print,
+};
+
+/// How long the certificates are valid.
+const VALID_FOR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Clocks of other machines may be behind by this much.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(60 * 60);
+
+/// Runs the subcommand.
+pub(crate) fn cert(args: CertArgs) -> Result<Exit, Failure> {
+    let CertCommand::Dev { dir, hosts, clients } = args.command;
+    for name in &clients {
+        check_name(name)?;
+    }
+    fs::create_dir_all(&dir)?;
+    for file in dev(&dir, hosts, &clients)? {
+        print::line(&file.display().to_string())?;
+    }
+    Ok(Exit::Completed)
+}
+
+/// A client's name is also the name of its files.
+fn check_name(name: &str) -> Result<(), Failure> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) || ["ca", "server"].contains(&name)
+    {
+        let message = format!(
+            "--client {name:?}: expected letters, digits, '-', '_', '.' and '@', and not ca or server"
+        );
+        return Err(Failure::Usage(message));
+    }
+    Ok(())
+}
+
+/// Makes what is missing. Returns the files that were made.
+fn dev(dir: &Path, hosts: Vec<String>, clients: &[String]) -> Result<Vec<PathBuf>, Failure> {
+    let mut made = Vec::new();
+    let (ca_pem, ca_key) = (dir.join("ca.pem"), dir.join("ca.key"));
+    if !ca_pem.exists() || !ca_key.exists() {
+        let key = KeyPair::generate().map_err(failed)?;
+        let ca = CertifiedIssuer::self_signed(authority()?, key).map_err(failed)?;
+        write(&ca_key, &ca.key().serialize_pem(), &mut made)?;
+        write(&ca_pem, &ca.pem(), &mut made)?;
+    }
+    let key = KeyPair::from_pem(&fs::read_to_string(&ca_key)?).map_err(failed)?;
+    // The name and the key are all that a signature needs.
+    let issuer = Issuer::new(authority()?, key);
+    let server = (hosts, "agentloop server", "server", ExtendedKeyUsagePurpose::ServerAuth);
+    let clients = clients
+        .iter()
+        .map(|name| (Vec::new(), name.as_str(), name.as_str(), ExtendedKeyUsagePurpose::ClientAuth));
+    for (names, common_name, file, purpose) in std::iter::once(server).chain(clients) {
+        let (pem, key_file) = (dir.join(format!("{file}.pem")), dir.join(format!("{file}.key")));
+        if pem.exists() && key_file.exists() {
+            continue;
+        }
+        let mut params = params(names, common_name)?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![purpose];
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
+        write(&key_file, &key.serialize_pem(), &mut made)?;
+        write(&pem, &certificate.pem(), &mut made)?;
+    }
+    Ok(made)
+}
+
+fn authority() -> Result<CertificateParams, Failure> {
+    let mut params = params(Vec::new(), "agentloop development CA")?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
+}
+
+fn params(names: Vec<String>, common_name: &str) -> Result<CertificateParams, Failure> {
+    let mut params = CertificateParams::new(names).map_err(failed)?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    let now = SystemTime::now();
+    params.not_before = (now - CLOCKS_DIFFER).into();
+    params.not_after = (now + VALID_FOR).into();
+    Ok(params)
+}
+
+/// Writes a file that its owner alone may read.
+fn write(path: &Path, text: &str, made: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.mode(0o600);
+    }
+    options.open(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+        Failure::from(io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))
+    })?;
+    made.push(path.to_owned());
+    Ok(())
+}
+
+fn failed(error: rcgen::Error) -> Failure {
+    Failure::Other(format!("cannot make a certificate: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_no_file_names_are_refused() {
+        for bad in ["", "ca", "server", "../x", "a/b", ".x", "a b"] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+        assert!(check_name("ada@example.com").is_ok());
+    }
+
+    #[test]
+    fn what_is_there_is_used_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let hosts = || vec!["localhost".to_owned()];
+        let first = dev(folder.path(), hosts(), &["ada".to_owned()]).expect("they are made");
+        assert_eq!(first.len(), 6);
+        let ca = fs::read(folder.path().join("ca.pem")).expect("it is there");
+        let second =
+            dev(folder.path(), hosts(), &["ada".to_owned(), "bob".to_owned()]).expect("they are made");
+        assert_eq!(second, [folder.path().join("bob.key"), folder.path().join("bob.pem")]);
+        assert_eq!(fs::read(folder.path().join("ca.pem")).expect("it is there"), ca);
+    }
+}

@@ -1,0 +1,66 @@
+//! `agentloop token`: makes, lists and revokes the tokens of callers.
+
+use std::path::Path;
+
+use crate::{
+    args::{NewTokenArgs, TokenArgs, TokenCommand},
+    embedded::tokens::{self, TokenRecord},
+    exit::{Exit, Failure},
+    terminal::print,
+};
+
+/// Runs the subcommand.
+pub(crate) fn token(args: TokenArgs) -> Result<Exit, Failure> {
+    match args.command {
+        TokenCommand::New(args) => new(&args),
+        TokenCommand::List { file } => list(&file.file),
+        TokenCommand::Revoke { file, id } => revoke(&file.file, &id),
+    }
+}
+
+fn new(args: &NewTokenArgs) -> Result<Exit, Failure> {
+    let roles = args.roles.iter().map(String::as_str);
+    let groups = args.groups.iter().map(String::as_str);
+    let (token, mut record) = tokens::new(&args.name, &args.tenant, roles, groups, args.expires)?;
+    record.host_tools = (!args.host_tools.is_empty()).then(|| args.host_tools.clone());
+    record.host_effect.clone_from(&args.host_effect);
+    record.host_extensions.clone_from(&args.host_extensions);
+    tokens::check(&record)?;
+    let path = &args.file.file;
+    let mut records = if path.exists() { tokens::read(path)? } else { Vec::new() };
+    eprintln!("token {} of {} is in {}; it is shown this once:", record.id, record.name, path.display());
+    records.push(record);
+    tokens::write(path, records)?;
+    print::line(&token)?;
+    Ok(Exit::Completed)
+}
+
+fn list(path: &Path) -> Result<Exit, Failure> {
+    let rows: Vec<_> = tokens::read(path)?.into_iter().map(row).collect();
+    print::table(["ID", "NAME", "TENANT", "ROLES", "GROUPS", "CREATED", "EXPIRES"], &rows)?;
+    Ok(Exit::Completed)
+}
+
+fn row(record: TokenRecord) -> [String; 7] {
+    [
+        record.id,
+        record.name,
+        record.tenant.unwrap_or_else(|| "local".to_owned()),
+        record.roles.join(" "),
+        record.groups.join(" "),
+        record.created.unwrap_or_default(),
+        record.expires.unwrap_or_else(|| "never".to_owned()),
+    ]
+}
+
+fn revoke(path: &Path, id: &str) -> Result<Exit, Failure> {
+    let mut records = tokens::read(path)?;
+    let before = records.len();
+    records.retain(|record| record.id != id);
+    if records.len() == before {
+        return Err(Failure::Other(format!("there is no token {id} in {}", path.display())));
+    }
+    tokens::write(path, records)?;
+    print::line("revoked; a running server knows it within seconds, or at once with SIGHUP")?;
+    Ok(Exit::Completed)
+}

@@ -1,0 +1,296 @@
+//! The certificate of the gRPC port and the tokens of callers: reads their files, and reads them again when they change.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::Authenticator;
+use crate::auth::tokens::{TokenFileError, TokenRecord, TokenTable, read};
+use crate::clock::Clock;
+use crate::config::{AuthOptions, Config, TlsOptions};
+use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Longest file of certificates or a key, in bytes.
+const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// The time before its end from which a certificate is warned about, in seconds.
+const WARN_BEFORE: i64 = 14 * DAY;
+/// How often it is warned about, in seconds.
+const DAY: i64 = 24 * 60 * 60;
+
+/// The reason why certificates or tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    /// A file of `[tls]` cannot be read.
+    #[error("cannot read {}: {cause}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        cause: io::Error,
+    },
+    /// The files of `[tls]` make no acceptor.
+    #[error("tls.{0}")]
+    Tls(#[from] BadTlsFiles),
+    /// The file of tokens.
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
+}
+
+/// What protects the gRPC port.
+pub(super) struct Security {
+    /// The newest acceptor, if there is TLS.
+    pub(super) acceptor: Option<watch::Receiver<Acceptor>>,
+    /// Asked for each call, if callers must present credentials.
+    pub(super) authenticator: Option<Arc<Authenticator>>,
+    /// Reads the files again; `None` if there are none.
+    pub(super) reloader: Option<Arc<Reloader>>,
+}
+
+/// Reads the files again, and replaces what they are read into.
+pub(super) struct Reloader {
+    tls: Option<TlsReload>,
+    tokens: Option<TokenReload>,
+    clock: Arc<dyn Clock>,
+}
+
+struct TlsReload {
+    options: TlsOptions,
+    newest: watch::Sender<Acceptor>,
+    state: Mutex<TlsState>,
+}
+
+struct TlsState {
+    files: TlsFiles,
+    /// The problem that was reported last, so that each is reported once.
+    reported: Option<String>,
+    /// The day on which the end of the certificate was warned about, counted from 1970.
+    warned: Option<i64>,
+}
+
+struct TokenReload {
+    path: PathBuf,
+    authenticator: Arc<Authenticator>,
+    state: Mutex<TokenState>,
+}
+
+struct TokenState {
+    records: Vec<TokenRecord>,
+    reported: Option<String>,
+}
+
+impl Security {
+    /// Reads the files that the configuration names.
+    ///
+    /// # Errors
+    /// [`SecurityError`]: the server must not start without what protects it.
+    pub(super) fn load(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, SecurityError> {
+        let (tls, acceptor) = match &config.tls {
+            Some(options) => {
+                let (reload, acceptor) = TlsReload::load(options)?;
+                (Some(reload), Some(acceptor))
+            }
+            None => (None, None),
+        };
+        let (tokens, authenticator) = match &config.auth {
+            Some(options) => {
+                let (reload, authenticator) = load_auth(options)?;
+                (reload, Some(authenticator))
+            }
+            None => (None, None),
+        };
+        let watched = tls.is_some() || tokens.is_some();
+        let reloader = watched.then(|| Arc::new(Reloader { tls, tokens, clock }));
+        if let Some(reloader) = &reloader {
+            reloader.warn_of_the_end();
+        }
+        Ok(Self { acceptor, authenticator, reloader })
+    }
+
+    /// One line that says how the port is protected.
+    pub(super) fn describe(&self) {
+        let (encrypted, asked) = (self.acceptor.is_some(), self.authenticator.is_some());
+        match (encrypted, asked) {
+            (_, false) => tracing::info!(
+                tls = encrypted,
+                "callers are not asked who they are: whoever reaches the port may do everything; [auth] changes that"
+            ),
+            (false, true) => tracing::warn!(
+                "callers present credentials, and the port is not encrypted: [tls] keeps others from reading them"
+            ),
+            (true, true) => tracing::info!("callers present credentials, over TLS"),
+        }
+    }
+}
+
+fn load_auth(options: &AuthOptions) -> Result<(Option<TokenReload>, Arc<Authenticator>), SecurityError> {
+    let Some(path) = options.tokens.clone() else {
+        let authenticator = Authenticator::new(TokenTable::default(), options.certificates.clone());
+        return Ok((None, Arc::new(authenticator)));
+    };
+    let records = read(&path)?;
+    let table = TokenTable::of_file(&path, records.clone())?;
+    if table.is_empty() {
+        tracing::warn!(file = %path.display(), "there is no token; `agentloop token new` makes one");
+    }
+    let authenticator = Arc::new(Authenticator::new(table, options.certificates.clone()));
+    let state = Mutex::new(TokenState { records, reported: None });
+    Ok((Some(TokenReload { path, authenticator: authenticator.clone(), state }), authenticator))
+}
+
+impl TlsReload {
+    fn load(options: &TlsOptions) -> Result<(Self, watch::Receiver<Acceptor>), SecurityError> {
+        let files = read_tls(options)?;
+        let (newest, receiver) = watch::channel(Acceptor::new(&files, clients(options))?);
+        let state = Mutex::new(TlsState { files, reported: None, warned: None });
+        Ok((Self { options: options.clone(), newest, state }, receiver))
+    }
+
+    fn reload(&self) -> Result<bool, SecurityError> {
+        let files = read_tls(&self.options)?;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.files == files {
+            return Ok(false);
+        }
+        let acceptor = Acceptor::new(&files, clients(&self.options))?;
+        self.newest.send_replace(acceptor);
+        (state.files, state.warned) = (files, None);
+        Ok(true)
+    }
+}
+
+impl TokenReload {
+    fn reload(&self) -> Result<bool, SecurityError> {
+        let records = read(&self.path)?;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.records == records {
+            return Ok(false);
+        }
+        self.authenticator.replace_tokens(TokenTable::of_file(&self.path, records.clone())?);
+        state.records = records;
+        Ok(true)
+    }
+}
+
+impl Reloader {
+    /// Reads the files again. What is wrong is reported, and what it would replace stays in use.
+    pub(super) fn reload(&self) {
+        if let Some(tls) = &self.tls {
+            let done = tls.reload();
+            let mut state = tls.state.lock().unwrap_or_else(PoisonError::into_inner);
+            report("the certificate", done, &mut state.reported);
+        }
+        if let Some(tokens) = &self.tokens {
+            let done = tokens.reload();
+            let mut state = tokens.state.lock().unwrap_or_else(PoisonError::into_inner);
+            report("the tokens", done, &mut state.reported);
+        }
+        self.warn_of_the_end();
+    }
+
+    /// The last moment at which the server's certificate is valid, in seconds since 1970.
+    pub(super) fn certificate_not_after(&self) -> Option<i64> {
+        self.tls.as_ref().map(|tls| tls.newest.borrow().not_after())
+    }
+
+    fn warn_of_the_end(&self) {
+        let (Some(tls), Some(not_after)) = (&self.tls, self.certificate_not_after()) else { return };
+        let now = i64::try_from(self.clock.now().0 / 1_000).unwrap_or(i64::MAX);
+        let today = now / DAY;
+        let mut state = tls.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if not_after - now > WARN_BEFORE || state.warned == Some(today) {
+            return;
+        }
+        state.warned = Some(today);
+        let days = (not_after - now) / DAY;
+        if not_after <= now {
+            tracing::warn!("the certificate of the gRPC port has expired: clients refuse it");
+        } else {
+            tracing::warn!(days, "the certificate of the gRPC port expires soon");
+        }
+    }
+}
+
+fn report(what: &str, done: Result<bool, SecurityError>, reported: &mut Option<String>) {
+    match done {
+        Ok(true) => {
+            *reported = None;
+            tracing::info!("{what} changed and was read again");
+        }
+        Ok(false) => *reported = None,
+        Err(error) => {
+            let text = error.to_string();
+            if reported.as_ref() != Some(&text) {
+                tracing::warn!(%error, "cannot read {what} again; what was read before stays in use");
+                *reported = Some(text);
+            }
+        }
+    }
+}
+
+fn clients(options: &TlsOptions) -> TlsClients {
+    TlsClients {
+        auth: options.client_auth,
+        allowed_subjects: options.allowed_subjects.clone(),
+        handshake_timeout: options.handshake_timeout.duration(),
+    }
+}
+
+fn read_tls(options: &TlsOptions) -> Result<TlsFiles, SecurityError> {
+    Ok(TlsFiles {
+        certificate: read_pem(&options.certificate)?,
+        key: read_pem(&options.key)?,
+        client_ca: options.client_ca.as_deref().map(read_pem).transpose()?,
+    })
+}
+
+fn read_pem(path: &Path) -> Result<Vec<u8>, SecurityError> {
+    let failed = |cause| SecurityError::Read { path: path.to_owned(), cause };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > PEM_BYTES_MAX {
+        return Err(failed(io::Error::other(format!("it is longer than {PEM_BYTES_MAX} bytes"))));
+    }
+    Ok(bytes)
+}
+
+/// Reads the files again when they change and at SIGHUP, until the soft stop.
+pub(super) async fn keep_current(reloader: Arc<Reloader>, stop: CancellationToken) {
+    let mut hangup = match signal(SignalKind::hangup()) {
+        Ok(hangup) => Some(hangup),
+        Err(error) => {
+            tracing::warn!(%error, "cannot watch for SIGHUP; changed files are still read again");
+            None
+        }
+    };
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        let asked = async {
+            match &mut hangup {
+                Some(hangup) => drop(hangup.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = asked => {}
+            _ = ticks.tick() => {}
+        }
+        reload(reloader.clone()).await;
+    }
+}
+
+/// As [`Reloader::reload`], away from the tasks that must not block.
+pub(super) async fn reload(reloader: Arc<Reloader>) {
+    if let Err(error) = tokio::task::spawn_blocking(move || reloader.reload()).await {
+        tracing::error!(%error, "reading certificates and tokens again failed");
+    }
+}

@@ -1,0 +1,193 @@
+//! The names in a client's certificate, and patterns for them. The transport has verified the certificate's chain.
+
+use std::fmt;
+
+use agentloop_core::policy::glob_matches;
+
+use super::der::{Element, Reader, tag};
+
+/// The kinds of names that a pattern may begin with.
+const KINDS: [&str; 4] = ["CN=", "DNS=", "URI=", "EMAIL="];
+/// Longest pattern in bytes.
+const PATTERN_BYTES_MAX: usize = 1_024;
+/// Most names that are read from one certificate.
+const NAMES_MAX: usize = 64;
+
+/// A pattern for one name of a certificate: `CN=` (common name), `DNS=`, `URI=` or `EMAIL=` (alternative names), then the
+/// name, where `*` matches any characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubjectPattern(String);
+
+impl SubjectPattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// The problem, for the operator.
+    pub fn parse(pattern: &str) -> Result<Self, String> {
+        let named = KINDS.iter().find_map(|kind| pattern.strip_prefix(kind));
+        match named {
+            Some(name) if !name.is_empty() && pattern.len() <= PATTERN_BYTES_MAX => {
+                Ok(Self(pattern.to_owned()))
+            }
+            Some(_) => Err(format!("expected a name after the '=', of at most {PATTERN_BYTES_MAX} bytes")),
+            None => Err(format!(
+                "expected one of {} and a name, such as \"CN=worker-*\"; found {pattern:?}",
+                KINDS.join(", ")
+            )),
+        }
+    }
+
+    /// True if one of these names matches.
+    #[must_use]
+    pub fn matches(&self, names: &[String]) -> bool {
+        names.iter().any(|name| glob_matches(&self.0, name))
+    }
+}
+
+impl fmt::Display for SubjectPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What the server uses of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// Its names, each with its kind: `CN=ada`, `DNS=worker-1.example`.
+    pub names: Vec<String>,
+    /// The last moment at which it is valid, in seconds since 1970.
+    pub not_after: i64,
+}
+
+/// The object identifier of a common name, 2.5.4.3.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+/// The object identifier of alternative names, 2.5.29.17.
+const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// Reads a certificate in DER.
+///
+/// # Errors
+/// When it is no certificate.
+pub fn facts(der: &[u8]) -> Result<CertificateFacts, String> {
+    let (mut names, not_after) = read(der).ok_or_else(|| "it is no certificate".to_owned())?;
+    // A name with control characters would be read differently by people and by rules.
+    names.retain(|name| !name.chars().any(char::is_control));
+    names.truncate(NAMES_MAX);
+    Ok(CertificateFacts { names, not_after })
+}
+
+/// The names and the end of a certificate (RFC 5280, section 4.1).
+fn read(der: &[u8]) -> Option<(Vec<String>, i64)> {
+    let mut body = Reader::new(der).read(tag::SEQUENCE)?.inside().read(tag::SEQUENCE)?.inside();
+    body.skip_if(tag::VERSION);
+    for skipped in [tag::INTEGER, tag::SEQUENCE, tag::SEQUENCE] {
+        body.read(skipped)?;
+    }
+    let mut validity = body.read(tag::SEQUENCE)?.inside();
+    validity.next()?;
+    let not_after = validity.next()?.time()?;
+    let mut names = common_names(body.read(tag::SEQUENCE)?);
+    body.read(tag::SEQUENCE)?;
+    for element in body {
+        if element.tag == tag::EXTENSIONS {
+            names.extend(alternative_names(element)?);
+        }
+    }
+    Some((names, not_after))
+}
+
+/// The common names of a subject: a sequence of sets of pairs.
+fn common_names(subject: Element<'_>) -> Vec<String> {
+    let sets = subject.inside();
+    let pairs = sets.flat_map(Element::inside).filter_map(|pair| {
+        let mut pair = pair.inside();
+        let kind = pair.read(tag::OBJECT_IDENTIFIER)?;
+        (kind.content == COMMON_NAME).then_some(pair.next()?)?.text()
+    });
+    pairs.map(|name| format!("CN={name}")).collect()
+}
+
+/// The alternative names among the extensions.
+fn alternative_names(extensions: Element<'_>) -> Option<Vec<String>> {
+    let mut found = Vec::new();
+    for extension in extensions.inside().read(tag::SEQUENCE)?.inside() {
+        let mut extension = extension.inside();
+        if extension.read(tag::OBJECT_IDENTIFIER)?.content != ALTERNATIVE_NAMES {
+            continue;
+        }
+        extension.skip_if(tag::BOOLEAN);
+        let names = extension.read(tag::OCTET_STRING)?.inside().read(tag::SEQUENCE)?;
+        for name in names.inside() {
+            let kind = match name.tag {
+                tag::EMAIL_NAME => "EMAIL",
+                tag::DNS_NAME => "DNS",
+                tag::URI_NAME => "URI",
+                _ => continue,
+            };
+            let text = std::str::from_utf8(name.content).ok().filter(|text| text.is_ascii())?;
+            found.push(format!("{kind}={text}"));
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    use super::*;
+
+    #[test]
+    fn names_of_every_kind_are_read() {
+        let mut params = CertificateParams::new(vec!["worker-1.example".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "ada");
+        params.distinguished_name.push(DnType::OrganizationName, "CN=root");
+        params.subject_alt_names.push(SanType::URI("spiffe://prod/w".try_into().unwrap()));
+        params.subject_alt_names.push(SanType::Rfc822Name("ada@example.com".try_into().unwrap()));
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let facts = facts(certificate.der()).unwrap();
+        assert_eq!(
+            facts.names,
+            ["CN=ada", "DNS=worker-1.example", "URI=spiffe://prod/w", "EMAIL=ada@example.com"]
+        );
+        assert!(facts.not_after > 0);
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_an_error() {
+        for bad in [&b""[..], b"\x30", b"\x30\x82\xff\xff", b"\x30\x80\x00\x00", &[0x30; 64]] {
+            assert!(facts(bad).is_err(), "{bad:?}");
+        }
+        let params = CertificateParams::new(vec!["worker-1.example".to_owned()]).unwrap();
+        let whole = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
+        let names = facts(&whole).unwrap().names;
+        for end in 0..whole.len() {
+            assert!(facts(&whole[..end]).is_err(), "{end}");
+        }
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x55;
+            // Whatever comes of it: no panic, and no more names than there are.
+            assert!(facts(&changed).map_or(0, |facts| facts.names.len()) <= names.len(), "{at}");
+        }
+    }
+
+    #[test]
+    fn patterns_name_a_kind_and_a_name() {
+        let names: Vec<String> = ["CN=worker-7", "DNS=a.example"].map(str::to_owned).to_vec();
+        for (pattern, matches) in [
+            ("CN=worker-7", true),
+            ("CN=worker-*", true),
+            ("CN=*", true),
+            ("DNS=*.example", true),
+            ("DNS=worker-7", false),
+            ("CN=worker", false),
+            ("URI=*", false),
+        ] {
+            assert_eq!(SubjectPattern::parse(pattern).unwrap().matches(&names), matches, "{pattern}");
+        }
+        for bad in ["", "ada", "O=acme", "cn=ada", "CN=", "*"] {
+            assert!(SubjectPattern::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Static tokens. Their file has the SHA-256 of each and never a token itself.
+//!
+//! A token is `agt_<id>_<secret>`. The id finds the record; the digest of the whole token is then compared in constant
+//! time.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use agentloop_core::time::{Millis, Timestamp};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use super::Rejection;
+use super::grant::HostGrant;
+use super::principal::{BadPrincipal, Principal};
+use crate::secret::Secret;
+
+/// The beginning of every token.
+const PREFIX: &str = "agt_";
+/// Random bytes of a token's id.
+const ID_BYTES: usize = 6;
+/// Random bytes of a token's secret part.
+const SECRET_BYTES: usize = 32;
+/// Longest token that is looked at, in bytes.
+const TOKEN_BYTES_MAX: usize = 256;
+/// Longest file of tokens, in bytes.
+const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Most tokens of one file.
+const TOKENS_MAX: usize = 10_000;
+
+/// A token as its file has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRecord {
+    /// The public part of the token, which names it.
+    pub id: String,
+    /// SHA-256 of the whole token, in hexadecimal.
+    pub sha256: String,
+    /// Name of the principal.
+    pub name: String,
+    /// Its tenant; absent means `local`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Its roles.
+    pub roles: Vec<String>,
+    /// Its groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Patterns of the tools that its hosts may offer; absent means any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_tools: Option<Vec<String>>,
+    /// The weakest effect class that its hosts may claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_effect: Option<String>,
+    /// The kinds of extensions that its hosts may offer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_extensions: Vec<String>,
+    /// When it was made (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<String>,
+    /// When it ends (RFC 3339); absent means never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+}
+
+/// The content of the file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenList {
+    #[serde(default)]
+    tokens: Vec<TokenRecord>,
+}
+
+/// The reason why a file of tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    /// It cannot be read or written.
+    #[error("cannot use the token file {}: {cause}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        cause: io::Error,
+    },
+    /// Others than its owner may read or write it.
+    #[error("the token file {} has mode {mode:03o}, so others may use it: run chmod 600 on it", path.display())]
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Its content is wrong.
+    #[error("the token file {} is wrong: {problem}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// The problem and its place.
+        problem: String,
+    },
+}
+
+#[derive(Debug, Clone)]
+struct KnownToken {
+    sha256: [u8; 32],
+    expires: Option<Timestamp>,
+    principal: Arc<Principal>,
+}
+
+/// The valid tokens by their ids.
+#[derive(Debug, Clone, Default)]
+pub struct TokenTable(HashMap<String, KnownToken>);
+
+impl TokenTable {
+    /// Reads the records.
+    ///
+    /// # Errors
+    /// The first problem, with the id of its token.
+    pub fn new(records: Vec<TokenRecord>) -> Result<Self, BadPrincipal> {
+        if records.len() > TOKENS_MAX {
+            return Err(BadPrincipal(format!("there may be at most {TOKENS_MAX} tokens")));
+        }
+        let mut known = HashMap::with_capacity(records.len());
+        for record in records {
+            let of = |problem: String| BadPrincipal(format!("token {:?}: {problem}", record.id));
+            let token = known_token(&record).map_err(|error| of(error.to_string()))?;
+            if known.insert(record.id.clone(), token).is_some() {
+                return Err(of("its id is there twice".to_owned()));
+            }
+        }
+        Ok(Self(known))
+    }
+
+    /// Reads a file of tokens. Its owner alone may have access to it.
+    ///
+    /// # Errors
+    /// [`TokenFileError`].
+    pub fn load(path: &Path) -> Result<Self, TokenFileError> {
+        Self::of_file(path, read(path)?)
+    }
+
+    /// As [`Self::new`], of the records of this file.
+    ///
+    /// # Errors
+    /// [`TokenFileError`], which names the file.
+    pub fn of_file(path: &Path, records: Vec<TokenRecord>) -> Result<Self, TokenFileError> {
+        let content = |problem| TokenFileError::Content { path: path.to_owned(), problem };
+        Self::new(records).map_err(|error| content(error.to_string()))
+    }
+
+    /// Number of tokens.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if there is no token.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The principal of a token.
+    ///
+    /// # Errors
+    /// [`Rejection::UnknownToken`] and [`Rejection::ExpiredToken`].
+    pub fn find(&self, token: &str, now: Timestamp) -> Result<Arc<Principal>, Rejection> {
+        let known = id_of(token).and_then(|id| self.0.get(id)).ok_or(Rejection::UnknownToken)?;
+        let given: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        if !bool::from(given.ct_eq(&known.sha256)) {
+            return Err(Rejection::UnknownToken);
+        }
+        match known.expires {
+            Some(expires) if now >= expires => Err(Rejection::ExpiredToken),
+            Some(_) | None => Ok(known.principal.clone()),
+        }
+    }
+}
+
+/// The public part of a token; `None` for what cannot be a token.
+fn id_of(token: &str) -> Option<&str> {
+    if token.len() > TOKEN_BYTES_MAX {
+        return None;
+    }
+    token.strip_prefix(PREFIX)?.split_once('_').map(|(id, _)| id)
+}
+
+fn known_token(record: &TokenRecord) -> Result<KnownToken, BadPrincipal> {
+    let sha256 = from_hex(&record.sha256)
+        .ok_or_else(|| BadPrincipal("sha256 must have 64 hexadecimal digits".to_owned()))?;
+    let expires = match &record.expires {
+        Some(text) => Some(time(text)?),
+        None => None,
+    };
+    let principal = Principal::new(
+        &record.name,
+        record.tenant.as_deref(),
+        record.roles.iter().map(String::as_str),
+        record.groups.iter().map(String::as_str),
+    )?;
+    let kinds = record.host_extensions.iter().map(String::as_str);
+    let host = HostGrant::new(record.host_tools.clone(), record.host_effect.as_deref(), kinds)?;
+    Ok(KnownToken { sha256, expires, principal: Arc::new(Principal { host, ..principal }) })
+}
+
+fn time(text: &str) -> Result<Timestamp, BadPrincipal> {
+    let bad = || BadPrincipal(format!("{text:?} is not a time such as \"2027-01-31T00:00:00Z\""));
+    let time = humantime::parse_rfc3339_weak(text).map_err(|_| bad())?;
+    let since = time.duration_since(UNIX_EPOCH).map_err(|_| bad())?;
+    Ok(Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Makes a token for a principal, and its record for the file. The token cannot be made from the record.
+#[must_use]
+pub fn new_token(
+    principal: &Principal,
+    now: Timestamp,
+    valid_for: Option<Duration>,
+) -> (Secret, TokenRecord) {
+    let millis = |length: Duration| Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
+    let id = hex(&random::<ID_BYTES>());
+    let token = format!("{PREFIX}{id}_{}", URL_SAFE_NO_PAD.encode(random::<SECRET_BYTES>()));
+    let record = TokenRecord {
+        id,
+        sha256: hex(&Sha256::digest(token.as_bytes())),
+        name: principal.name.clone(),
+        tenant: Some(principal.tenant.to_string()),
+        roles: principal.roles.iter().map(|role| role.name().to_owned()).collect(),
+        groups: principal.groups.clone(),
+        host_tools: None,
+        host_effect: None,
+        host_extensions: Vec::new(),
+        created: Some(rfc3339(now)),
+        expires: valid_for.map(|length| rfc3339(now.after(millis(length)))),
+    };
+    (Secret::new(token), record)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a token is made of chance, and no run depends on it")]
+fn random<const N: usize>() -> [u8; N] {
+    rand::random()
+}
+
+fn rfc3339(at: Timestamp) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(at.0)).to_string()
+}
+
+/// The records of a file.
+///
+/// # Errors
+/// [`TokenFileError`].
+pub fn read(path: &Path) -> Result<Vec<TokenRecord>, TokenFileError> {
+    let content = |problem| TokenFileError::Content { path: path.to_owned(), problem };
+    let text = read_text(path)?;
+    let list: TokenList = toml::from_str(&text).map_err(|error| content(error.to_string()))?;
+    Ok(list.tokens)
+}
+
+fn read_text(path: &Path) -> Result<String, TokenFileError> {
+    let io = |cause| TokenFileError::Io { path: path.to_owned(), cause };
+    let file = File::open(path).map_err(io)?;
+    check_mode(path, &file)?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io(io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes"))));
+    }
+    Ok(text)
+}
+
+#[cfg(unix)]
+fn check_mode(path: &Path, file: &File) -> Result<(), TokenFileError> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let metadata = file.metadata().map_err(|cause| TokenFileError::Io { path: path.to_owned(), cause })?;
+    match metadata.permissions().mode() & 0o777 {
+        mode if mode & 0o077 == 0 => Ok(()),
+        mode => Err(TokenFileError::Mode { path: path.to_owned(), mode }),
+    }
+}
+
+#[cfg(not(unix))]
+fn check_mode(_path: &Path, _file: &File) -> Result<(), TokenFileError> {
+    Ok(())
+}
+
+/// Replaces the file by one with these records, with mode 0600. A server sees the old file or the new one, never a part.
+///
+/// # Errors
+/// [`TokenFileError`].
+pub fn write(path: &Path, records: Vec<TokenRecord>) -> Result<(), TokenFileError> {
+    let io = |cause| TokenFileError::Io { path: path.to_owned(), cause };
+    let list = TokenList { tokens: records };
+    let text = toml::to_string(&list).map_err(|error| io(io::Error::other(error)))?;
+    let text = format!(
+        "# Tokens of agentloop: `agentloop token` writes this file. It has no token, only digests.\n\n{text}"
+    );
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.mode(0o600);
+    }
+    let written = options.open(&beside).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    });
+    written.map_err(|cause| {
+        // The name may not even exist; the first error says what happened.
+        let _kept = fs::remove_file(&beside);
+        io(cause)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::id::TenantId;
+
+    use super::super::Role;
+    use super::*;
+
+    fn ada() -> Principal {
+        Principal {
+            name: "ada".to_owned(),
+            tenant: TenantId::local(),
+            roles: vec![Role::Caller, Role::Approver],
+            groups: vec!["sre".to_owned()],
+            host: HostGrant::default(),
+        }
+    }
+
+    #[test]
+    fn a_file_has_no_token_and_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.toml");
+        let (token, record) = new_token(&ada(), Timestamp(0), None);
+        write(&path, vec![record.clone()]).unwrap();
+        write(&path, vec![record.clone()]).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let secret = token.expose().rsplit('_').next().unwrap();
+        assert!(!text.contains(secret) && text.contains(&record.sha256), "{text}");
+        assert_eq!(read(&path).unwrap(), [record]);
+        let table = TokenTable::load(&path).unwrap();
+        assert_eq!(*table.find(token.expose(), Timestamp(5)).unwrap(), ada());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_others_may_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.toml");
+        write(&path, Vec::new()).unwrap();
+        assert!(TokenTable::load(&path).unwrap().is_empty());
+        for mode in [0o640, 0o604, 0o660, 0o644] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let refused = TokenTable::load(&path).unwrap_err().to_string();
+            assert!(refused.contains(&format!("{mode:03o}")) && refused.contains("chmod 600"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_wrong_in_a_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.toml");
+        let (_, record) = new_token(&ada(), Timestamp(0), None);
+        let base = toml::to_string(&TokenList { tokens: vec![record] }).unwrap();
+        for (text, problem) in [
+            (base.replace("caller", "calller"), "calller"),
+            (base.replace("sha256 = \"", "sha256 = \"0"), "64 hexadecimal digits"),
+            (format!("{base}rolls = [\"operator\"]\n"), "rolls"),
+            (format!("{base}expires = \"tomorrow\"\n"), "tomorrow"),
+            (format!("{base}\n{base}"), "its id is there twice"),
+            ("tokens = 7".to_owned(), "invalid type"),
+        ] {
+            write(&path, Vec::new()).unwrap();
+            fs::write(&path, &text).unwrap();
+            let refused = TokenTable::load(&path).unwrap_err().to_string();
+            assert!(refused.contains(problem), "{refused} for\n{text}");
+        }
+        assert!(TokenTable::load(&folder.path().join("none")).unwrap_err().to_string().contains("none"));
+    }
+}

@@ -1,0 +1,158 @@
+//! `[tls]` and `[auth]`: encryption of the gRPC port, and who may call. An unknown word in them refuses the start.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentloop_core::time::Millis;
+
+use super::section::Section;
+use crate::auth::{CertificateRule, ClientAuth, HostGrant, Principal, QuotaLimits, SubjectPattern};
+
+/// Most subjects that one list may have.
+const SUBJECTS_MAX: usize = 1_024;
+/// Most `[[auth.certificates]]`.
+const CERTIFICATES_MAX: usize = 1_024;
+
+/// `[tls]`: encryption of the gRPC port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// The server's certificate with those that lead to its root, in PEM.
+    pub certificate: PathBuf,
+    /// The key of the certificate, in PEM.
+    pub key: PathBuf,
+    /// The roots of clients' certificates, in PEM.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients present certificates.
+    pub client_auth: ClientAuth,
+    /// The names of which a client's certificate must have one; empty means any.
+    pub allowed_subjects: Vec<SubjectPattern>,
+    /// Time that a client has for the handshake.
+    pub handshake_timeout: Millis,
+}
+
+/// `[auth]`: the credentials that prove who calls. At least one kind is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuthOptions {
+    /// The file of tokens, which `agentloop token` writes.
+    pub tokens: Option<PathBuf>,
+    /// The principals of client certificates. The first one that matches counts.
+    pub certificates: Vec<CertificateRule>,
+    /// Names of principals by patterns of tool names: only their hosts may offer these tools.
+    pub reserved_tools: Vec<(String, String)>,
+}
+
+/// Reads `[tls]`; `None` without a certificate.
+pub(super) fn tls(section: &mut Section<'_, '_>) -> Option<TlsOptions> {
+    let certificate = section.get_path("certificate", None);
+    let key = section.get_path("key", None);
+    let client_ca = section.get_path("client_ca", None);
+    let words =
+        [("none", ClientAuth::None), ("optional", ClientAuth::Optional), ("required", ClientAuth::Required)];
+    let client_auth = section.get_choice("client_auth", Some("none"), &words).unwrap_or_default();
+    let mut allowed_subjects = Vec::new();
+    let check = |subject: &str| SubjectPattern::parse(subject).map(drop);
+    if let Some(subjects) = section.get_list("allowed_subjects", check) {
+        if subjects.len() > SUBJECTS_MAX {
+            section.problem(&["allowed_subjects"], format!("expected at most {SUBJECTS_MAX}"));
+        }
+        allowed_subjects.extend(subjects.iter().filter_map(|subject| SubjectPattern::parse(subject).ok()));
+    }
+    let handshake_timeout =
+        section.get_within("handshake_timeout", Millis::secs(10), Millis(100)..=Millis::secs(5 * 60));
+    let (certificate, key) = match (certificate, key) {
+        (Some(certificate), Some(key)) => (certificate, key),
+        (None, None) => {
+            if client_ca.is_some() || client_auth != ClientAuth::None || !allowed_subjects.is_empty() {
+                let message = "expected certificate and key, since other keys of [tls] are set";
+                section.problem(&["client_ca", "client_auth", "allowed_subjects"], message.to_owned());
+            }
+            return None;
+        }
+        (Some(_), None) | (None, Some(_)) => {
+            let message = "expected certificate and key, both or none";
+            section.problem(&["certificate", "key"], message.to_owned());
+            return None;
+        }
+    };
+    match client_auth {
+        ClientAuth::None if client_ca.is_some() || !allowed_subjects.is_empty() => {
+            let message = "expected client_auth = \"optional\" or \"required\", or the certificates of clients would \
+                           not be looked at";
+            section.problem(&["client_ca", "allowed_subjects"], message.to_owned());
+        }
+        ClientAuth::None => {}
+        ClientAuth::Optional | ClientAuth::Required if client_ca.is_none() => {
+            let message = "expected client_ca, the roots that the certificates of clients lead to";
+            section.problem(&["client_auth"], message.to_owned());
+        }
+        ClientAuth::Required if allowed_subjects.is_empty() => {
+            let message = "expected allowed_subjects: without it, every certificate of client_ca would be let in; \
+                           [\"CN=*\"] says that this is meant";
+            section.problem(&["client_auth"], message.to_owned());
+        }
+        ClientAuth::Optional | ClientAuth::Required => {}
+    }
+    Some(TlsOptions { certificate, key, client_ca, client_auth, allowed_subjects, handshake_timeout })
+}
+
+/// Reads `[auth]`; `None` without the section.
+pub(super) fn auth(section: &mut Section<'_, '_>, tls: Option<&TlsOptions>) -> Option<AuthOptions> {
+    let tokens = section.get_path("tokens", None);
+    let certificates = section.each_in_list("certificates", CERTIFICATES_MAX, certificate);
+    if section.is_set("certificates") && tls.is_none_or(|tls| tls.client_auth == ClientAuth::None) {
+        let message =
+            "expected tls.client_auth = \"optional\" or \"required\", or no client has a certificate";
+        section.problem(&["certificates"], message.to_owned());
+    }
+    let reserved_tools = section.get_texts("reserved_tools");
+    if tokens.is_none() && certificates.is_empty() {
+        return None;
+    }
+    Some(AuthOptions { tokens, certificates, reserved_tools })
+}
+
+fn certificate(section: &mut Section<'_, '_>) -> Option<CertificateRule> {
+    let subject = section.get_checked("subject", None, |subject: String| SubjectPattern::parse(&subject));
+    if subject.is_none() && !section.is_set("subject") {
+        section.problem(&[], "expected subject, such as \"CN=worker-*\"".to_owned());
+    }
+    let principal = principal(section);
+    Some(CertificateRule { subject: subject?, principal: Arc::new(principal?) })
+}
+
+/// Reads the keys that describe a principal.
+fn principal(section: &mut Section<'_, '_>) -> Option<Principal> {
+    let any = |_: &str| Ok(());
+    let name: Option<String> = section.get_checked("name", None, Ok);
+    let tenant: Option<String> = section.get_checked("tenant", Some(&"local".to_owned()), Ok);
+    let roles = section.get_list("roles", any).unwrap_or_default();
+    let groups = section.get_list("groups", any).unwrap_or_default();
+    let host_tools = section.get_list("host_tools", any);
+    let host_effect: Option<String> = section.get_checked("host_effect", Some(&"read_only".to_owned()), Ok);
+    let host_extensions = section.get_list("host_extensions", any).unwrap_or_default();
+    let kinds = host_extensions.iter().map(String::as_str);
+    let host = HostGrant::new(host_tools, host_effect.as_deref(), kinds);
+    let host =
+        host.map_err(|problem| section.problem(&["host_effect", "host_extensions"], problem.to_string()));
+    let described = Principal::new(
+        name.as_deref().unwrap_or_default(),
+        tenant.as_deref(),
+        roles.iter().map(String::as_str),
+        groups.iter().map(String::as_str),
+    );
+    let described = described.map_err(|problem| section.problem(&["name", "roles"], problem.to_string()));
+    Some(Principal { host: host.ok()?, ..described.ok()? })
+}
+
+/// Reads `[quotas]`. They count what principals do, so they mean nothing where nobody is asked who they are.
+pub(super) fn quotas(section: &mut Section<'_, '_>, asks: bool) -> QuotaLimits {
+    let limits = QuotaLimits {
+        requests_per_second: section.get_some_within("requests_per_second", 1..=1_000_000),
+        tenant_requests_per_second: section.get_some_within("tenant_requests_per_second", 1..=1_000_000),
+    };
+    if limits != QuotaLimits::default() && !asks {
+        let message = "expected [auth]: without it nobody is asked who they are, so nobody can be counted";
+        section.problem(&["requests_per_second", "tenant_requests_per_second"], message.to_owned());
+    }
+    limits
+}

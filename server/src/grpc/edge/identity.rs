@@ -1,0 +1,215 @@
+//! Who is calling: takes the credentials out of each request, asks the authenticator, and puts the principal into the
+//! request. Without configured credentials nobody is asked.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use agentloop_core::id::TenantId;
+use agentloop_proto::v1::{self as wire, ErrorReason};
+use futures_util::future::{Either, Ready, ready};
+use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::codegen::http::{self, header};
+use tonic::{Code, Request, Status};
+use tower::{Layer, Service};
+
+use crate::auth::{Authenticator, Credentials, Principal, Quotas, Rejection, Role};
+use crate::clock::Clock;
+use crate::engine::Author;
+use crate::grpc::access::Access;
+use crate::grpc::edge::incoming::Peer;
+use crate::grpc::status::{quota_exceeded, status};
+use crate::tool::HostIdentity;
+
+/// The scheme of the metadata `authorization`.
+const BEARER: &str = "Bearer ";
+
+/// Counts a refusal by the name of its cause.
+type CountRejection = Box<dyn Fn(&'static str) + Send + Sync>;
+
+/// Checks the credentials of requests.
+pub struct Gate {
+    authenticator: Arc<Authenticator>,
+    clock: Arc<dyn Clock>,
+    quotas: Option<Quotas>,
+    rejected: CountRejection,
+}
+
+impl Gate {
+    /// `rejected` is called with the cause of each refusal.
+    pub fn new(
+        authenticator: Arc<Authenticator>,
+        clock: Arc<dyn Clock>,
+        quotas: Option<Quotas>,
+        rejected: impl Fn(&'static str) + Send + Sync + 'static,
+    ) -> Self {
+        Self { authenticator, clock, quotas, rejected: Box::new(rejected) }
+    }
+
+    /// Puts the principal into the request.
+    fn admit(&self, request: &mut http::Request<Body>) -> Result<(), Status> {
+        let access = Access::of(request.uri().path());
+        // The token goes no further.
+        let authorization = request.headers_mut().remove(header::AUTHORIZATION);
+        if access == Access::Anyone {
+            return Ok(());
+        }
+        let names = request.extensions().get::<Peer>().and_then(|peer| peer.names.clone());
+        let bearer = authorization.as_ref().map(|value| {
+            // Another scheme is a credential that nobody knows.
+            value.to_str().ok().and_then(bearer_token).unwrap_or_default()
+        });
+        let credentials = Credentials { bearer, certificate: names.as_deref() };
+        let principal = self.authenticator.authenticate(credentials, self.clock.now());
+        let principal = principal.map_err(|rejection| self.reject(rejection))?;
+        if let Some(quotas) = &self.quotas {
+            quotas.take(&principal, Instant::now()).map_err(|exceeded| {
+                (self.rejected)("quota");
+                quota_exceeded(exceeded.quota, exceeded.retry_after)
+            })?;
+        }
+        if !access.admits(&principal) {
+            (self.rejected)("role");
+            return Err(permission_denied("your roles do not allow this call"));
+        }
+        request.extensions_mut().insert(principal);
+        Ok(())
+    }
+
+    fn reject(&self, rejection: Rejection) -> Status {
+        (self.rejected)(rejection.name());
+        tracing::debug!(cause = %rejection, "a call was refused: its credentials prove nobody");
+        let message = "the credentials are missing or wrong";
+        status(Code::Unauthenticated, ErrorReason::Unauthenticated, message, [])
+    }
+}
+
+/// The token of the scheme `Bearer`, whose name may be written in any case.
+fn bearer_token(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.split_at_checked(BEARER.len())?;
+    scheme.eq_ignore_ascii_case(BEARER).then_some(token)
+}
+
+/// PERMISSION_DENIED, for this reason.
+pub(in crate::grpc) fn permission_denied(message: &str) -> Status {
+    status(Code::PermissionDenied, ErrorReason::PermissionDenied, message, [])
+}
+
+/// Checks the credentials of every request before its service sees it.
+#[derive(Clone)]
+pub struct IdentityLayer(Option<Arc<Gate>>);
+
+impl IdentityLayer {
+    /// Without a gate, nobody is asked.
+    #[must_use]
+    pub fn new(gate: Option<Gate>) -> Self {
+        Self(gate.map(Arc::new))
+    }
+}
+
+impl<S> Layer<S> for IdentityLayer {
+    type Service = Identified<S>;
+
+    fn layer(&self, inner: S) -> Identified<S> {
+        Identified { inner, gate: self.0.clone() }
+    }
+}
+
+/// A service behind an [`IdentityLayer`].
+#[derive(Clone)]
+pub struct Identified<S> {
+    inner: S,
+    gate: Option<Arc<Gate>>,
+}
+
+impl<S> Service<http::Request<Body>> for Identified<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Either<Ready<Result<S::Response, S::Error>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        match self.gate.as_ref().map_or(Ok(()), |gate| gate.admit(&mut request)) {
+            Ok(()) => Either::Right(self.inner.call(request)),
+            Err(refused) => Either::Left(ready(Ok(refused.into_http()))),
+        }
+    }
+}
+
+/// Who makes a request. Without authentication it is nobody in the tenant `local`, who may do everything.
+#[derive(Debug, Clone)]
+pub(in crate::grpc) struct Caller {
+    tenant: TenantId,
+    principal: Option<Arc<Principal>>,
+}
+
+impl Caller {
+    /// The caller of a request.
+    pub(in crate::grpc) fn of<T>(request: &Request<T>) -> Self {
+        let principal = request.extensions().get::<Arc<Principal>>().cloned();
+        let tenant = principal.as_ref().map_or_else(TenantId::local, |principal| principal.tenant.clone());
+        Self { tenant, principal }
+    }
+
+    /// The tenant that everything which the caller sees belongs to.
+    pub(in crate::grpc) fn tenant(&self) -> &TenantId {
+        &self.tenant
+    }
+
+    /// Its name, if it was asked who it is.
+    pub(in crate::grpc) fn name(&self) -> Option<&str> {
+        self.principal.as_ref().map(|principal| principal.name.as_str())
+    }
+
+    /// The name that the journal records: the credential's, or else the one that the request gives.
+    pub(in crate::grpc) fn name_or(&self, given: String) -> String {
+        self.name().map_or(given, str::to_owned)
+    }
+
+    /// True if it has one of these roles, or nobody is asked who they are.
+    pub(in crate::grpc) fn has_any(&self, roles: &[Role]) -> bool {
+        self.principal.as_ref().is_none_or(|principal| roles.iter().any(|role| principal.has(*role)))
+    }
+
+    /// The name whose runs and sessions alone it may read; `None` if it reads all of its tenant.
+    pub(in crate::grpc) fn reads_only_of(&self) -> Option<&str> {
+        let readers = [Role::Viewer, Role::Approver, Role::Operator];
+        self.name().filter(|_| !self.has_any(&readers))
+    }
+
+    /// Whom new runs and sessions are recorded with, and whether it may use only those of its own.
+    pub(in crate::grpc) fn author(&self) -> Author {
+        Author { name: self.name().map(str::to_owned), only_own: !self.has_any(&[Role::Operator]) }
+    }
+
+    /// The identity of its tool hosts.
+    pub(in crate::grpc) fn host_identity(&self) -> HostIdentity {
+        match &self.principal {
+            None => HostIdentity::default(),
+            Some(principal) => {
+                HostIdentity { principal: Some(principal.name.clone()), grant: principal.host.clone() }
+            }
+        }
+    }
+
+    /// As the contract shows it.
+    pub(in crate::grpc) fn to_wire(&self) -> wire::Caller {
+        wire::Caller {
+            name: self.name().unwrap_or_default().to_owned(),
+            tenant: self.tenant.to_string(),
+            groups: self.principal.as_ref().map(|principal| principal.groups.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// The names of its roles.
+    pub(in crate::grpc) fn roles(&self) -> Vec<String> {
+        let roles = self.principal.as_ref().map(|principal| principal.roles.as_slice()).unwrap_or_default();
+        roles.iter().map(|role| role.name().to_owned()).collect()
+    }
+}

@@ -1,0 +1,187 @@
+//! TLS on the gRPC port: the acceptor, made of PEM files, and the handshakes of new connections.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::auth::{ClientAuth, SubjectPattern, certificate};
+
+/// The protocol that a client must offer: gRPC is HTTP/2.
+const PROTOCOL: &[u8] = b"h2";
+
+/// The files that an acceptor is made of, as read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate and those that lead to its root, in PEM.
+    pub certificate: Vec<u8>,
+    /// The key of the certificate, in PEM.
+    pub key: Vec<u8>,
+    /// The roots of clients' certificates, in PEM.
+    pub client_ca: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for TlsFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TlsFiles")
+    }
+}
+
+/// How clients of an acceptor are treated.
+#[derive(Debug, Clone)]
+pub struct TlsClients {
+    /// Whether they present certificates.
+    pub auth: ClientAuth,
+    /// The names of which a certificate must have one; empty means any.
+    pub allowed_subjects: Vec<SubjectPattern>,
+    /// Time that a client has for the handshake.
+    pub handshake_timeout: Duration,
+}
+
+/// The reason why files make no acceptor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadTlsFiles(String);
+
+/// Makes the handshakes of new connections. Cheap to clone.
+#[derive(Clone)]
+pub struct Acceptor {
+    config: Arc<ServerConfig>,
+    clients: Arc<TlsClients>,
+    not_after: i64,
+}
+
+impl std::fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Acceptor").field("not_after", &self.not_after).finish_non_exhaustive()
+    }
+}
+
+/// An accepted connection with the verified names of the client's certificate, if it presented one.
+pub(super) struct Accepted {
+    pub(super) stream: TlsStream<TcpStream>,
+    pub(super) names: Option<Arc<[String]>>,
+}
+
+impl Acceptor {
+    /// Reads the files, and checks that the key belongs to the certificate.
+    ///
+    /// # Errors
+    /// [`BadTlsFiles`], with the file that is wrong.
+    pub fn new(files: &TlsFiles, clients: TlsClients) -> Result<Self, BadTlsFiles> {
+        let provider = Arc::new(ring::default_provider());
+        let chain = certificates("certificate", &files.certificate)?;
+        let leaf = chain.first().ok_or_else(|| BadTlsFiles("certificate: there is none".to_owned()))?;
+        let facts = certificate::facts(leaf).map_err(|problem| bad("certificate", problem))?;
+        let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|error| bad("key", error))?;
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| bad("tls", error))?;
+        let builder = match (&files.client_ca, clients.auth) {
+            (Some(roots), ClientAuth::Optional | ClientAuth::Required) => {
+                builder.with_client_cert_verifier(verifier(roots, clients.auth, provider)?)
+            }
+            (None, _) | (Some(_), ClientAuth::None) => builder.with_no_client_auth(),
+        };
+        let config = builder.with_single_cert(chain, key);
+        let mut config = config.map_err(|error| bad("certificate and key", error))?;
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        Ok(Self { config: Arc::new(config), clients: Arc::new(clients), not_after: facts.not_after })
+    }
+
+    /// The last moment at which the certificate is valid, in seconds since 1970.
+    #[must_use]
+    pub fn not_after(&self) -> i64 {
+        self.not_after
+    }
+
+    /// Makes the handshake of one connection.
+    pub(super) async fn handshake(self, stream: TcpStream) -> io::Result<Accepted> {
+        let handshake = TlsAcceptor::from(self.config.clone()).accept(stream);
+        let stream = tokio::time::timeout(self.clients.handshake_timeout, handshake)
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let session = stream.get_ref().1;
+        if session.alpn_protocol() != Some(PROTOCOL) {
+            return Err(io::Error::other("the client does not offer h2"));
+        }
+        let presented = session.peer_certificates().and_then(<[_]>::first);
+        let Some(presented) = presented else { return Ok(Accepted { stream, names: None }) };
+        let facts = certificate::facts(presented).map_err(io::Error::other)?;
+        let allowed = &self.clients.allowed_subjects;
+        if !allowed.is_empty() && !allowed.iter().any(|subject| subject.matches(&facts.names)) {
+            return Err(io::Error::other("the client's certificate has none of allowed_subjects"));
+        }
+        Ok(Accepted { stream, names: Some(facts.names.into()) })
+    }
+}
+
+fn verifier(
+    roots: &[u8],
+    auth: ClientAuth,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, BadTlsFiles> {
+    let mut store = RootCertStore::empty();
+    for root in certificates("client_ca", roots)? {
+        store.add(root).map_err(|error| bad("client_ca", error))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
+    let builder = if auth == ClientAuth::Optional { builder.allow_unauthenticated() } else { builder };
+    builder.build().map_err(|error| bad("client_ca", error))
+}
+
+fn certificates(file: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BadTlsFiles> {
+    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|error| bad(file, error))?;
+    if found.is_empty() { Err(bad(file, "there is no certificate in it")) } else { Ok(found) }
+}
+
+fn bad(file: &str, problem: impl std::fmt::Display) -> BadTlsFiles {
+    BadTlsFiles(format!("{file}: {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn pair() -> (Vec<u8>, Vec<u8>) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key);
+        (certificate.unwrap().pem().into_bytes(), key.serialize_pem().into_bytes())
+    }
+
+    fn made(certificate: Vec<u8>, key: Vec<u8>, client_ca: Option<Vec<u8>>) -> Result<Acceptor, String> {
+        let auth = if client_ca.is_some() { ClientAuth::Required } else { ClientAuth::None };
+        let clients =
+            TlsClients { auth, allowed_subjects: Vec::new(), handshake_timeout: Duration::from_secs(1) };
+        let files = TlsFiles { certificate, key, client_ca };
+        Acceptor::new(&files, clients).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_a_pair_that_belongs_together_makes_an_acceptor() {
+        let (one, other) = (pair(), pair());
+        assert!(made(one.0.clone(), one.1.clone(), None).unwrap().not_after() > 0);
+        assert!(made(one.0.clone(), one.1.clone(), Some(other.0.clone())).is_ok());
+        for (certificate, key, ca, problem) in [
+            (&one.0, &other.1, None, "certificate and key: "),
+            (&one.1, &one.1, None, "certificate: "),
+            (&one.0, &one.0, None, "key: "),
+            (&one.0, &one.1, Some(one.1.clone()), "client_ca: "),
+            (&Vec::new(), &one.1, None, "certificate: "),
+        ] {
+            let refused = made(certificate.clone(), key.clone(), ca).unwrap_err();
+            assert!(refused.starts_with(problem), "{refused}");
+        }
+    }
+}

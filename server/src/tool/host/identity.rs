@@ -1,0 +1,65 @@
+//! Who a tool host is, and what it may offer.
+
+use agentloop_core::host::frame::{Capability, CapabilityVerdict, RefusalKind};
+use agentloop_core::policy::glob_matches;
+
+use crate::auth::{GrantedKind, HostGrant};
+
+/// The principal of a host. By default nobody was asked who they are: the host may offer everything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostIdentity {
+    /// Name of the principal.
+    pub principal: Option<String>,
+    /// What it may offer.
+    pub grant: HostGrant,
+}
+
+impl Default for HostIdentity {
+    fn default() -> Self {
+        Self { principal: None, grant: HostGrant::everything() }
+    }
+}
+
+impl HostIdentity {
+    /// Bounds what a host declares: raises effect classes, and returns for each capability the refusal, if it may not be
+    /// offered. `reserved` are patterns of tool names, each with the principal that they are reserved for.
+    pub(in crate::tool) fn bound(
+        &self,
+        capabilities: &mut [Capability],
+        reserved: &[(String, String)],
+    ) -> Vec<Option<CapabilityVerdict>> {
+        capabilities.iter_mut().map(|capability| self.bound_one(capability, reserved)).collect()
+    }
+
+    fn bound_one(
+        &self,
+        capability: &mut Capability,
+        reserved: &[(String, String)],
+    ) -> Option<CapabilityVerdict> {
+        let (name, why) = match capability {
+            Capability::Tool(tool) => {
+                tool.effect = self.grant.at_least(tool.effect);
+                let holder = reserved.iter().find(|(pattern, _)| glob_matches(pattern, &tool.name));
+                let why = match holder {
+                    Some((_, holder)) if self.principal.as_ref() != Some(holder) => {
+                        "the name is reserved for another principal"
+                    }
+                    _ if !self.grant.allows_tool(&tool.name) => "the host may not offer a tool of this name",
+                    _ if tool.requires_runtime && !self.grant.allows(GrantedKind::Runtime) => {
+                        "the host may not offer runtimes"
+                    }
+                    _ => return None,
+                };
+                (tool.name.clone(), why)
+            }
+            Capability::Extension { name, declaration } => {
+                if self.grant.allows(GrantedKind::Extension(declaration.kind())) {
+                    return None;
+                }
+                (name.clone(), "the host may not offer this kind of extension")
+            }
+            Capability::Unreadable { .. } => return None,
+        };
+        Some(CapabilityVerdict { name, refused: Some(RefusalKind::NotAllowed.because(why)) })
+    }
+}

@@ -1,0 +1,386 @@
+//! Credentials and roles, seen from outside.
+
+use std::collections::BTreeSet;
+
+use agentloop_client::{Client, FILE_DESCRIPTOR_SET, v1 as wire};
+use agentloop_tests::credentials::{Authority, SecurityFiles};
+use agentloop_tests::errors::{assert_refused, metadata};
+use agentloop_tests::host::{Gate, Host};
+use agentloop_tests::input::{in_session, named, prompt};
+use agentloop_tests::model::Model;
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use prost::Message as _;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+const ROLES: [&str; 5] = ["caller", "viewer", "approver", "host", "operator"];
+
+/// Every RPC of the contract with the roles that may call it.
+const EXPECTED: &[(&str, &str)] = &[
+    ("AgentLoop/Run", "caller operator"),
+    ("AgentLoop/RunStream", "caller operator"),
+    ("AgentLoop/Subscribe", "caller viewer approver operator"),
+    ("AgentLoop/Abort", "caller operator"),
+    ("AgentLoop/SubmitApproval", "approver operator"),
+    ("AgentLoop/SubmitInput", "caller operator"),
+    ("AgentLoop/Step", "caller operator"),
+    ("AgentLoop/GetRun", "caller viewer approver operator"),
+    ("AgentLoop/ListRuns", "caller viewer approver operator"),
+    ("AgentLoop/ListPending", "caller viewer approver operator"),
+    ("AgentLoop/ResumeRun", "caller operator"),
+    ("AgentLoop/ReplayRun", "caller viewer approver operator"),
+    ("AgentLoop/WatchRuns", "caller viewer approver operator"),
+    ("Server/GetServerInfo", "caller viewer approver host operator"),
+    ("Server/ListAgents", "caller viewer approver operator"),
+    ("Sessions/CreateSession", "caller operator"),
+    ("Sessions/GetSession", "caller viewer approver operator"),
+    ("Sessions/ListSessions", "caller viewer approver operator"),
+    ("Sessions/ListEntries", "caller viewer approver operator"),
+    ("Sessions/SearchEntries", "caller viewer approver operator"),
+    ("Sessions/SubscribeSession", "caller viewer approver operator"),
+    ("Sessions/ForkSession", "caller operator"),
+    ("Sessions/DeleteSession", "caller operator"),
+    ("ToolHost/Connect", "host"),
+    ("ToolHost/CompleteCall", "host"),
+    ("Tools/ListTools", "caller viewer approver operator"),
+    ("Tools/ListHosts", "viewer operator"),
+    ("Tools/CheckPolicy", "caller viewer approver operator"),
+    ("Tools/ListRules", "caller viewer approver operator"),
+    ("Tools/DeleteRule", "approver operator"),
+    ("Tools/AcceptTool", "operator"),
+    ("Tools/ForgetTool", "operator"),
+];
+
+/// Calls an RPC with an empty message and these credentials. Only the beginning of the answer counts.
+async fn call(server: &TestServer, rpc: &str, authorization: Option<&str>) -> Result<(), Status> {
+    let path = PathAndQuery::try_from(format!("/agentloop.v1.{rpc}")).expect("a path");
+    let mut client = tonic::client::Grpc::new(server.channel());
+    client.ready().await.expect("it is reached");
+    let mut request = Request::new(tokio_stream::once(()));
+    if let Some(authorization) = authorization {
+        request.metadata_mut().insert("authorization", authorization.parse().expect("a header"));
+    }
+    let codec = ProstCodec::<(), ()>::default();
+    let mut answers = soon(client.streaming(request, path, codec)).await?.into_inner();
+    soon(answers.message()).await.map(drop)
+}
+
+#[tokio::test]
+async fn each_rpc_takes_the_roles_of_its_row_and_no_other() {
+    let set = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("the contract");
+    let services = set.file.iter().flat_map(|file| &file.service);
+    let rpcs: BTreeSet<String> = services
+        .flat_map(|service| {
+            service.method.iter().map(move |rpc| format!("{}/{}", service.name(), rpc.name()))
+        })
+        .collect();
+    let listed: BTreeSet<String> = EXPECTED.iter().map(|(rpc, _)| (*rpc).to_owned()).collect();
+    assert_eq!(listed, rpcs, "each RPC of the contract has a row");
+
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let tokens = ROLES.map(|role| (role, format!("Bearer {}", files.token(role, "local", &[role]))));
+    let server = TestServer::with(&model, &files.auth()).await;
+    for (rpc, roles) in EXPECTED {
+        for (role, token) in &tokens {
+            let code =
+                call(&server, rpc, Some(token)).await.map_or_else(|status| status.code(), |()| Code::Ok);
+            let allowed = roles.split(' ').any(|allowed| allowed == *role);
+            assert_ne!(code, Code::Unauthenticated, "{rpc} as {role}");
+            assert_eq!(code != Code::PermissionDenied, allowed, "{rpc} as {role}: {code:?}");
+        }
+        let nobody = call(&server, rpc, None).await.expect_err("nobody calls it");
+        assert_eq!(nobody.code(), Code::Unauthenticated, "{rpc}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_credentials_get_one_message_whatever_is_wrong() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let token = files.token("ada", "local", &["operator"]);
+    let server = TestServer::with(&model, &files.auth()).await;
+    let ask = async |authorization: Option<&str>| call(&server, "Server/GetServerInfo", authorization).await;
+    ask(Some(&format!("Bearer {token}"))).await.expect("it is right");
+    ask(Some(&format!("bearer {token}"))).await.expect("the scheme has no case");
+    let mut wrong = token.clone();
+    wrong.pop();
+    let mut messages = BTreeSet::new();
+    for authorization in [
+        None,
+        Some(token.clone()),
+        Some("Bearer ".to_owned()),
+        Some(format!("Bearer {wrong}")),
+        Some(format!("Basic {token}")),
+        Some(format!("Bearer {token}{}", "x".repeat(4_000))),
+        Some("Bearer agt_000000000000_x".to_owned()),
+        Some("Bearer a.b.c".to_owned()),
+    ] {
+        let refused = ask(authorization.as_deref()).await.expect_err("it is wrong");
+        assert_eq!(refused.code(), Code::Unauthenticated, "{authorization:?}");
+        messages.insert(refused.message().to_owned());
+    }
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    files.revoke_all();
+    ask(Some(&format!("Bearer {token}"))).await.expect("the file was not read again yet");
+    server.reload().await;
+    let revoked = ask(Some(&format!("Bearer {token}"))).await.expect_err("it is revoked");
+    assert_eq!(revoked.code(), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn health_is_open_and_tells_nothing_else() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let server = TestServer::with(&model, &files.auth()).await;
+    let nobody = server.client_builder().build().expect("a client");
+    assert!(soon(nobody.is_ready()).await.expect("health is open"));
+    let refused = soon(nobody.server_info()).await.expect_err("nothing else is");
+    assert_eq!(refused.code(), Some(Code::Unauthenticated));
+}
+
+#[tokio::test]
+async fn a_certificate_proves_its_principal_and_the_server_says_who_that_is() {
+    let (model, authority, files) = (Model::start().await, Authority::new(), SecurityFiles::new());
+    files.write_identity(&authority.server());
+    files.write("ca.pem", &authority.root());
+    let optional = format!("client_ca = {:?}\nclient_auth = \"optional\"", files.path("ca.pem"));
+    let token = files.token("bob", "acme", &["viewer"]);
+    let auth = r#"
+[[auth.certificates]]
+subject = "CN=ada"
+name = "ada@example.com"
+tenant = "acme"
+roles = ["caller", "approver"]
+groups = ["sre"]
+"#;
+    let more = format!("{}{}{auth}", files.tls(&optional), files.auth());
+    let server = TestServer::with(&model, &more).await;
+    let client = || server.client_builder().tls_ca(authority.root());
+    let with = |name: &str| {
+        let identity = authority.client(name);
+        client().tls_identity(identity.certificate, identity.key)
+    };
+    let info = soon(with("ada").build().expect("a client").server_info()).await.expect("she is known");
+    let caller = wire::Caller {
+        name: "ada@example.com".to_owned(),
+        tenant: "acme".to_owned(),
+        groups: vec!["sre".to_owned()],
+    };
+    assert_eq!((info.caller, info.caller_roles), (Some(caller), vec!["caller".into(), "approver".into()]));
+    assert!(info.authentication_required);
+    // A token counts more than the certificate.
+    let both = soon(with("ada").token(token).build().expect("a client").server_info()).await.expect("known");
+    assert_eq!(both.caller.expect("a caller").name, "bob");
+    for unknown in [with("mallory").build(), client().build(), with("ada").token("agt_x_y").build()] {
+        let refused = soon(unknown.expect("a client").server_info()).await.expect_err("unknown");
+        assert_eq!(refused.code(), Some(Code::Unauthenticated));
+    }
+}
+
+/// Two callers of one tenant, a viewer and an operator, and a run of each caller in a session of its name.
+async fn neighbours(model: &Model) -> (TestServer, [Client; 4]) {
+    let files = SecurityFiles::new();
+    let tokens = [("ada", "caller"), ("bob", "caller"), ("eve", "viewer"), ("op", "operator")]
+        .map(|(name, role)| files.token(name, "local", &[role]));
+    let agent = "[agents.reminded]\nmodel = \"fake/m\"\ncontext_sources = [\"recall\"]\n";
+    let server = TestServer::with(model, &format!("{}{agent}", files.auth())).await;
+    let clients = tokens.map(|token| server.as_caller(&token));
+    (server, clients)
+}
+
+#[tokio::test]
+async fn a_caller_works_with_its_own_and_others_are_as_if_they_were_not_there() {
+    let model = Model::start().await;
+    let (_server, [ada, bob, eve, op]) = neighbours(&model).await;
+    model.answers(|_| agentloop_tests::model::Answer::Says("noted".to_owned()));
+    for (client, name) in [(&ada, "ada"), (&bob, "bob")] {
+        let input = in_session(name, &format!("r-{name}"), &format!("the word of {name} is mango"));
+        soon(client.run(input)).await.expect("it runs");
+        let titled =
+            wire::CreateSessionRequest { session_id: Some(format!("own-{name}")), ..Default::default() };
+        assert_eq!(soon(client.create_session(titled)).await.expect("it is made").created_by, name);
+    }
+    let run = soon(ada.get_run("r-ada")).await.expect("her own");
+    assert_eq!((run.created_by.as_str(), run.session_id.as_str()), ("ada", "ada"));
+
+    let listed = async |client: &Client| {
+        let runs = soon(client.list_runs(Default::default())).await.expect("listed").runs;
+        let sessions = soon(client.list_sessions(Default::default())).await.expect("listed").sessions;
+        let mut ids: Vec<String> = runs.into_iter().map(|run| run.run_id).collect();
+        ids.extend(sessions.into_iter().map(|session| session.session_id));
+        ids.sort();
+        ids
+    };
+    assert_eq!(listed(&ada).await, ["ada", "own-ada", "r-ada"]);
+    assert_eq!(listed(&bob).await, ["bob", "own-bob", "r-bob"]);
+    assert_eq!(listed(&eve).await.len(), 6, "a viewer reads everything");
+    let hits = async |client: &Client| {
+        let query = wire::SearchEntriesRequest { query: "mango".to_owned(), ..Default::default() };
+        soon(client.search_entries(query)).await.expect("searched").len()
+    };
+    assert_eq!((hits(&ada).await, hits(&bob).await, hits(&eve).await), (1, 1, 2));
+
+    let fork = || wire::ForkSessionRequest { session_id: "ada".to_owned(), ..Default::default() };
+    let entries = || wire::ListEntriesRequest { session_id: "ada".to_owned(), ..Default::default() };
+    let follow = wire::SubscribeSessionRequest { session_id: "ada".to_owned(), ..Default::default() };
+    let join = || wire::RunInput { run_id: Some("r-ada".to_owned()), ..Default::default() };
+    let enter = || in_session("ada", "r-new", "what is her word?");
+    let steer = || wire::RunInput {
+        on_busy_session: wire::BusySessionPolicy::Steer.into(),
+        ..in_session("ada", "r-new", "what is her word?")
+    };
+    let refused = [
+        ("GetRun", bob.get_run("r-ada").await.err()),
+        ("ReplayRun", bob.replay_run("r-ada").await.err()),
+        ("Subscribe", bob.subscribe("r-ada", 0).await.err()),
+        ("Abort (run)", bob.abort_run("r-ada", "").await.err()),
+        ("Abort (session)", bob.abort_session("ada", "").await.err()),
+        ("Run (join)", bob.run(join()).await.err()),
+        ("Run (enter)", bob.run(enter()).await.err()),
+        ("Run (steer)", bob.run(steer()).await.err()),
+        ("GetSession", bob.get_session("ada").await.err()),
+        ("ListEntries", bob.list_entries(entries()).await.err()),
+        ("ForkSession", bob.fork_session(fork()).await.err()),
+        ("SubscribeSession", bob.sessions().subscribe_session(follow).await.err().map(Into::into)),
+        ("Abort as a viewer", eve.abort_run("r-ada", "").await.err()),
+    ];
+    for (rpc, error) in refused {
+        let code = error.as_ref().and_then(agentloop_client::Error::code);
+        let expected = if rpc == "Abort as a viewer" { Code::PermissionDenied } else { Code::NotFound };
+        assert_eq!(code, Some(expected), "{rpc}: {error:?}");
+    }
+    let reused = soon(bob.run(wire::RunInput { run_id: Some("r-ada".to_owned()), ..prompt("mine") })).await;
+    assert_eq!(reused.err().and_then(|error| error.code()), Some(Code::AlreadyExists));
+    let taken = wire::CreateSessionRequest { session_id: Some("own-ada".to_owned()), ..Default::default() };
+    let taken = soon(bob.create_session(taken)).await;
+    assert_eq!(taken.err().and_then(|error| error.code()), Some(Code::AlreadyExists));
+    assert!(!soon(bob.delete_session("ada")).await.expect("it is confirmed"));
+
+    // A list that stays live has what a list has.
+    let watch = |created_by: &str| {
+        let filter = wire::RunFilter { created_by: created_by.to_owned(), ..Default::default() };
+        wire::WatchRunsRequest { filter: Some(filter), ..Default::default() }
+    };
+    let mut watched = soon(bob.agent_loop().watch_runs(watch(""))).await.expect("it is watched").into_inner();
+    let mut rows = Vec::new();
+    loop {
+        use wire::watch_runs_response::Change;
+        let change = soon(watched.message()).await.expect("it goes on").expect("a change");
+        match change.change.expect("a change") {
+            Change::Run(run) => rows.push(run.run_id),
+            Change::Synced(_) => break,
+            Change::Reset(_) | Change::Removed(_) => {}
+        }
+    }
+    assert_eq!(rows, ["r-bob"]);
+    let others = soon(bob.agent_loop().watch_runs(watch("ada"))).await.expect_err("it is another's");
+    assert_eq!(others.code(), Code::PermissionDenied);
+
+    // An operator may do all of it, in its own name.
+    assert_eq!(soon(op.fork_session(fork())).await.expect("it is forked").created_by, "op");
+    soon(op.run(enter())).await.expect("it runs");
+    assert!(soon(op.delete_session("bob")).await.expect("it is deleted"));
+    assert_eq!(soon(ada.get_session("ada")).await.expect("her own").created_by, "ada");
+}
+
+#[tokio::test]
+async fn a_caller_is_reminded_of_its_own_words_alone() {
+    let model = Model::start().await;
+    let (_server, [ada, bob, _eve, _op]) = neighbours(&model).await;
+    model.answers(|_| agentloop_tests::model::Answer::Says("noted".to_owned()));
+    for (client, name) in [(&ada, "ada"), (&bob, "bob")] {
+        let input =
+            in_session(name, &format!("r-{name}"), &format!("the secret dessert of {name} is mango pudding"));
+        soon(client.run(input)).await.expect("it runs");
+    }
+    let asks = wire::RunInput {
+        agent: Some("reminded".to_owned()),
+        ..in_session("new", "r-new", "which secret dessert is a mango pudding?")
+    };
+    soon(ada.run(asks)).await.expect("it runs");
+    let asked = model.last_request().to_string();
+    assert!(asked.contains("dessert of ada") && !asked.contains("dessert of bob"), "{asked}");
+}
+
+#[tokio::test]
+async fn the_credentials_name_decides_and_not_the_requests() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let [caller, approver, host] = [("ada", "caller"), ("ann", "approver"), ("tools", "host")]
+        .map(|(name, role)| files.token(name, "local", &[role]));
+    let server = TestServer::with(&model, &files.auth()).await;
+    let _host = Host::presenting(&server, "host-1", Some(&host), |tool| tool == "mail").await;
+    model.asks("mail", serde_json::json!({ "to": "bob" })).says("done");
+    let (ada, ann) = (server.as_caller(&caller), server.as_caller(&approver));
+    let waits = soon(ada.run(named("r1", "mail bob"))).await.expect("it asks");
+    let approval = || wire::SubmitApprovalRequest {
+        request_id: waits.pending[0].request_id.clone(),
+        decision: Some(wire::Decision {
+            decision: Some(wire::decision::Decision::Approve(wire::Approve {})),
+        }),
+        decided_by: "the president".to_owned(),
+        ..Default::default()
+    };
+    let own = soon(ada.submit_approval(approval())).await.expect_err("a caller decides no approval");
+    assert_eq!(own.code(), Some(Code::PermissionDenied));
+    let decided = soon(ann.submit_approval(approval())).await.expect("she approves");
+    assert_eq!(decided.answer.expect("an answer").decided_by, "ann");
+}
+
+#[tokio::test]
+async fn a_host_offers_what_its_principal_may_and_keeps_its_id() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let narrow = files.host_token("narrow", "local", |record| {
+        record.host_tools = Some(vec!["w*".to_owned(), "hold".to_owned()]);
+        record.host_effect = Some("keyed".to_owned());
+    });
+    let other = files.token("other", "local", &["host"]);
+    let viewer = files.token("eve", "local", &["viewer"]);
+    let auth = format!("{}reserved_tools = {{ \"ma*\" = \"post\" }}\n", files.auth());
+    let server = TestServer::with(&model, &auth).await;
+    let wanted = |tool: &str| ["weather", "hold", "fail", "mail"].contains(&tool);
+    let host = Host::presenting(&server, "host-1", Some(&narrow), wanted).await;
+    let mut refused: Vec<&str> = host.refused.iter().map(|refused| refused.name.as_str()).collect();
+    refused.sort_unstable();
+    assert_eq!(refused, ["fail", "mail"]);
+    let eve = server.as_caller(&viewer);
+    let tools = soon(eve.list_tools()).await.expect("they are listed");
+    for tool in &tools {
+        let declared = tool.declaration.as_ref().expect("a declaration");
+        assert_eq!(declared.effect(), wire::EffectClass::Keyed, "{}", declared.name);
+    }
+    assert_eq!(tools.len(), 2, "{tools:?}");
+
+    // Nobody else takes its id, and a name that is reserved is for its principal.
+    let stranger = agentloop_client::host::ToolHost::builder(server.url()).host_id("host-1").token(&other);
+    let gate = Gate::default();
+    let tools = agentloop_tests::host::tools(&gate).into_iter().filter(|tool| tool.name() == "weather");
+    let stranger = tools.fold(stranger, agentloop_client::host::ToolHostBuilder::tool);
+    let ended = soon(stranger.build().expect("a host").run_until(std::future::pending())).await;
+    let refused = ended.expect_err("the id is another's").to_string();
+    assert!(refused.contains("another principal"), "{refused}");
+    let beside =
+        Host::presenting(&server, "host-2", Some(&other), |tool| ["mail", "fail"].contains(&tool)).await;
+    assert_eq!(beside.refused.len(), 1, "{:?}", beside.refused);
+    assert_eq!(soon(eve.list_hosts()).await.expect("they are listed").len(), 2);
+}
+
+#[tokio::test]
+async fn who_calls_too_often_waits_and_others_do_not() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let [ada, bob] = ["ada", "bob"].map(|name| files.token(name, "local", &["viewer"]));
+    let quotas = "[quotas]\nrequests_per_second = 2\n[metrics]\nlisten = \"127.0.0.1:0\"\n";
+    let server = TestServer::with(&model, &format!("{}{quotas}", files.auth())).await;
+    let call = async |token: &str| {
+        let bearer = format!("Bearer {token}");
+        call(&server, "Tools/ListTools", Some(&bearer)).await
+    };
+    let refused = loop {
+        if let Err(refused) = call(&ada).await {
+            break refused;
+        }
+    };
+    let refused = assert_refused::<()>(Err(refused), Code::ResourceExhausted, "QUOTA_EXCEEDED");
+    assert_eq!(metadata(&refused, "quota"), "requests_per_second");
+    call(&bob).await.expect("another's calls do not count");
+    assert!(server.scrape().await.get("rejections_total{cause=\"quota\"}") >= 1.0);
+}
