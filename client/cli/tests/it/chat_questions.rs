@@ -16,7 +16,7 @@ async fn a_text_is_asked_for_and_given() {
     chat.sees("Which town?").await;
     chat.sees("your answer:").await;
     chat.types("\r");
-    chat.sees("nothing is written: ctrl-N declines the question").await;
+    chat.sees("nothing is written: ctrl-X declines the question").await;
     chat.types("Ulm y\r");
     chat.sees("answered: Ulm y by tester").await;
     chat.sees("Answer: Ulm y.").await;
@@ -49,7 +49,7 @@ async fn a_question_is_declined() {
     let mut chat = talk(&server, &[]).await;
     chat.types("which town\r");
     chat.sees("your answer:").await;
-    chat.types("\x0e");
+    chat.types("\x18");
     chat.sees("declined by tester").await;
     chat.sees("the person declined").await;
 }

@@ -6,7 +6,7 @@ use super::{App, Command, Focus, Overlay, queue::BusyMode};
 use crate::exit::Exit;
 
 /// Keys with their effects, for the help window.
-pub(crate) const HELP: [(&str, &str); 18] = [
+pub(crate) const HELP: [(&str, &str); 19] = [
     ("Enter", "send; while a run is under way: queue"),
     ("ctrl-S", "send; while a run is under way: tell it"),
     ("Alt-Enter, ctrl-J", "begin a new line"),
@@ -24,6 +24,7 @@ pub(crate) const HELP: [(&str, &str); 18] = [
     ("ctrl-C", "abort the run; twice: leave; with a queue it asks"),
     ("ctrl-D, /quit", "leave; a run goes on without you"),
     ("ctrl-E", "in a question: answer with an empty text, or none"),
+    ("ctrl-X", "in a question: decline it"),
     ("F1", "this help"),
 ];
 

@@ -152,7 +152,7 @@ impl Card {
                         let how = if of.is_some() || self.request.allow_empty {
                             "ctrl-E sends an empty answer"
                         } else {
-                            "ctrl-N declines the question"
+                            "ctrl-X declines the question"
                         };
                         self.error = Some(format!("nothing is written: {how}"));
                         return CardOutcome::None;
@@ -403,7 +403,7 @@ impl Choice {
 
 /// True for the key that declines a question.
 fn is_decline(key: KeyEvent) -> bool {
-    key.code == KeyCode::Char('n') && key.modifiers == KeyModifiers::CONTROL
+    key.code == KeyCode::Char('x') && key.modifiers == KeyModifiers::CONTROL
 }
 
 /// True for the key that sends an empty answer, which Enter does not.

@@ -22,7 +22,7 @@ fn card(kind: HumanRequestKind) -> Card {
     Card::new(request(kind))
 }
 
-/// Presses keys: one per character, with `⏎`, `⎋`, `↓`, `↑` and `⌫` for the special ones, `ⓔ` for ctrl-E, `ⓝ` for ctrl-N.
+/// Presses keys: one per character, with `⏎`, `⎋`, `↓`, `↑` and `⌫` for the special ones, `ⓔ` for ctrl-E, `ⓧ` for ctrl-X.
 fn press(card: &mut Card, keys: &str) -> CardOutcome {
     let mut outcome = CardOutcome::None;
     for key in keys.chars() {
@@ -34,10 +34,10 @@ fn press(card: &mut Card, keys: &str) -> CardOutcome {
             '⌫' => KeyCode::Backspace,
             '⇥' => KeyCode::Tab,
             'ⓔ' => KeyCode::Char('e'),
-            'ⓝ' => KeyCode::Char('n'),
+            'ⓧ' => KeyCode::Char('x'),
             c => KeyCode::Char(c),
         };
-        let modifiers = if "ⓔⓝ".contains(key) { KeyModifiers::CONTROL } else { KeyModifiers::NONE };
+        let modifiers = if "ⓔⓧ".contains(key) { KeyModifiers::CONTROL } else { KeyModifiers::NONE };
         outcome = card.key(KeyEvent::new(code, modifiers), "me");
     }
     outcome
@@ -168,7 +168,7 @@ fn several_options_are_selected() {
 fn a_stray_enter_answers_nothing() {
     let multiple = HumanRequest { multiple: true, ..request(HumanRequestKind::Select) };
     let cases = [
-        (request(HumanRequestKind::Prompt), "⏎", "ctrl-N"),
+        (request(HumanRequestKind::Prompt), "⏎", "ctrl-X"),
         (HumanRequest { allow_empty: true, ..request(HumanRequestKind::Prompt) }, "  ⏎", "ctrl-E"),
         (request(HumanRequestKind::Form), "⏎", "an empty line"),
         (request(HumanRequestKind::Form), "Ada⏎⏎", "an empty line"),
@@ -218,9 +218,9 @@ fn a_visit_is_confirmed_and_any_question_declined() {
     answers(&mut card(HumanRequestKind::Url), "yn⏎", Input::Url(UrlOutcome::NotDone.into()));
     use HumanRequestKind::{Form, Prompt, Select, Url};
     for kind in [Prompt, Select, Form, Url] {
-        answers(&mut card(kind), "ⓝ", Input::Declined(Declined::default()));
+        answers(&mut card(kind), "ⓧ", Input::Declined(Declined::default()));
     }
-    assert_eq!(press(&mut card(HumanRequestKind::Approve), "ⓝ"), CardOutcome::None);
+    assert_eq!(press(&mut card(HumanRequestKind::Approve), "ⓧ"), CardOutcome::None);
 }
 
 #[test]

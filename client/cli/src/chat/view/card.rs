@@ -110,7 +110,7 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
         Stage::Filling { form, editor } => {
             let prompt = wrap(&form.prompt(), usize::from(area.width));
             lines.extend(prompt.into_iter().map(|line| Line::styled(line, DIM)));
-            let below = vec![hint(card, "Enter takes the value, ctrl-N declines, Esc puts it aside")];
+            let below = vec![hint(card, "Enter takes the value, ctrl-X declines, Esc puts it aside")];
             draw_editor(lines, editor, below, has_keys, area, buf);
         }
         Stage::Visiting { picked } => {
@@ -121,7 +121,7 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
             lines.extend(outcomes.map(|(outcome, text)| {
                 if Some(outcome) == *picked { Line::styled(text, PICKED) } else { Line::raw(text) }
             }));
-            lines.push(hint(card, "y or n picks, Enter answers, ctrl-N declines, Esc puts it aside"));
+            lines.push(hint(card, "y or n picks, Enter answers, ctrl-X declines, Esc puts it aside"));
             Paragraph::new(lines).render(area, buf);
         }
         Stage::Writing { of, editor } => {
