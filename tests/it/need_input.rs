@@ -284,6 +284,151 @@ async fn a_question_outlives_the_server() {
     assert_eq!((asked, results(&events)[0].output.as_str()), (1, "booked"));
 }
 
+/// A question with a state to go on from.
+fn leaving(call: &wire::CallRequest, input: &str, state: &[u8]) -> wire::NeedInput {
+    wire::NeedInput { resume_state: Some(state.to_vec()), ..question(call, input) }
+}
+
+#[tokio::test]
+async fn the_answer_comes_with_the_next_attempt_at_any_host() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    assert_eq!((call.resume_state.clone(), call.answers.len()), (None, 0));
+    host.send(Frame::NeedInput(leaving(&call, "seat", b"booked")));
+    events.wait_for_name("human_requested").await;
+    let released = host.wait_for(|frame| matches!(frame, ServerFrame::LeaseLost(_))).await;
+    let ServerFrame::LeaseLost(released) = released else { unreachable!("it was waited for") };
+    assert_eq!((released.call_id, released.attempt), (call.call_id.clone(), 1));
+    let asked = pending(&server).await;
+    drop(host);
+    server.restart().await;
+
+    let mut other = RawHost::welcomed(&server, "h2", tools()).await;
+    submit(&server, &asked.request_id, text("12A")).await;
+    let again = other.take_call().await;
+    assert_eq!((again.call_id.as_str(), again.attempt), (call.call_id.as_str(), 2));
+    assert_eq!(again.idempotency_key, call.idempotency_key);
+    assert_ne!(again.lease_token, call.lease_token);
+    assert_eq!(again.resume_state.as_deref(), Some(&b"booked"[..]));
+    let [answer] = &again.answers[..] else { panic!("one answer: {again:?}") };
+    assert_eq!(answer.input_id, "seat");
+    assert_eq!(answer.response, Some(Response::Text("12A".to_owned())));
+    other.send(Frame::NeedInput(question(&again, "seat")));
+    assert_eq!(
+        heard(&mut other, "seat").await,
+        Response::Text("12A".to_owned()),
+        "asked again, it is told again"
+    );
+    other.send(Frame::CallResult(result_of(&again, "booked 12A")));
+    let events = server.subscribe("r1", 0).await.rest().await;
+    let asked = names(&events).into_iter().filter(|name| *name == "human_requested").count();
+    assert_eq!(
+        (asked, results(&events)[0].output.as_str()),
+        (1, "booked 12A"),
+        "nobody is asked about a doubt"
+    );
+}
+
+#[tokio::test]
+async fn a_host_that_comes_back_with_a_released_call_is_told_to_stop() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    host.send(Frame::NeedInput(leaving(&call, "seat", b"booked")));
+    events.wait_for_name("human_requested").await;
+    drop(host);
+    server.restart().await;
+    let mut host = RawHost::open(&server).await;
+    let in_hand = wire::CallInHand {
+        call_id: call.call_id.clone(),
+        attempt: call.attempt,
+        lease_token: call.lease_token.clone(),
+        finished: false,
+    };
+    host.send(Frame::Hello(wire::Hello { calls_in_hand: vec![in_hand], ..hello("h1", tools()) }));
+    let ServerFrame::Welcome(welcome) = host.wait_for(|_| true).await else { panic!("welcome comes first") };
+    assert_eq!(welcome.calls[0].disposition(), wire::CallDisposition::Stop);
+    let asked = pending(&server).await;
+    submit(&server, &asked.request_id, text("12A")).await;
+    assert_eq!(host.take_call().await.attempt, 2);
+}
+
+#[tokio::test]
+async fn a_state_is_acknowledged_once_it_is_recorded_and_outlives_its_host() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, "[hosts]\ngrace_period = \"50ms\"").await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({})).says("done");
+    let events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    let state = |no: u64, state: &[u8]| wire::Progress {
+        call_id: call.call_id.clone(),
+        attempt: call.attempt,
+        resume_state: Some(state.to_vec()),
+        resume_no: no,
+        ..Default::default()
+    };
+    for (sent, recorded) in [(1, 1), (2, 2), (1, 2)] {
+        host.send(Frame::Progress(state(sent, &[u8::try_from(sent).expect("small")])));
+        let frame = host.wait_for(|frame| matches!(frame, ServerFrame::ProgressAck(_))).await;
+        let ServerFrame::ProgressAck(ack) = frame else { unreachable!("it was waited for") };
+        assert_eq!((ack.call_id.as_str(), ack.attempt, ack.resume_no), (&*call.call_id, 1, recorded));
+    }
+    drop(host);
+    let mut other = RawHost::welcomed(&server, "h2", tools()).await;
+    let again = other.take_call().await;
+    assert_eq!((again.attempt, again.resume_state.as_deref()), (2, Some(&[2][..])));
+    other.send(Frame::CallResult(result_of(&again, "booked")));
+    let events = events.rest().await;
+    assert!(!names(&events).contains(&"human_requested"), "an UNSAFE call went on without a doubt");
+    assert_eq!(results(&events)[0].output, "booked");
+}
+
+#[tokio::test]
+async fn a_state_without_a_number_or_too_large_breaks_the_protocol() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.asks("book", json!({})).says("done");
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    let _events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    let bad: [fn(&wire::CallRequest) -> Frame; 3] = [
+        |call| {
+            Frame::Progress(wire::Progress {
+                call_id: call.call_id.clone(),
+                attempt: call.attempt,
+                resume_state: Some(vec![1]),
+                ..Default::default()
+            })
+        },
+        |call| {
+            Frame::Progress(wire::Progress {
+                call_id: call.call_id.clone(),
+                attempt: call.attempt,
+                resume_state: Some(vec![1; 64 * 1024 + 1]),
+                resume_no: 1,
+                ..Default::default()
+            })
+        },
+        |call| Frame::NeedInput(leaving(call, "seat", &[1; 64 * 1024 + 1])),
+    ];
+    for (at, frame) in bad.into_iter().enumerate() {
+        if at > 0 {
+            host = comes_back(&server, &call).await;
+        }
+        host.send(frame(&call));
+        let (told, _) = host.failure().await;
+        assert!(told.is_some_and(|told| told.message.contains("resume_")), "{at}");
+    }
+}
+
 /// Only a run that a start goes on with notices that the host is gone.
 #[tokio::test]
 async fn a_run_that_waits_goes_on_after_a_restart_by_itself() {

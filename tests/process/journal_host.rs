@@ -150,6 +150,21 @@ impl Journal {
     }
 }
 
+/// What is to be ordered.
+#[derive(Deserialize, JsonSchema)]
+struct Order {}
+
+/// Orders, and gives its host up until a human says which one. What was ordered is not ordered again.
+async fn order(_: Order, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
+    if ctx.resume_state().is_none() {
+        journal.write(&format!("ordering {}", ctx.call_id()))?;
+    }
+    let which = ctx.ask(Question::new("Which one?").name("which").resume_state("ordered")).await?;
+    ctx.save_resume_state(format!("paying for {which}")).await?;
+    journal.write(&format!("ordered {} {which}", ctx.call_id()))?;
+    Ok(format!("ordered {which}"))
+}
+
 /// The smallest picture there is.
 const PICTURE: &[u8] = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;";
 
@@ -202,6 +217,7 @@ async fn main() -> Result<(), HostError> {
         )
         .tool(Tool::new("slow", "Takes its time").read_only().handler(with(&journal, slow)))
         .tool(Tool::new("book", "Books a seat").handler(with(&journal, book)))
+        .tool(Tool::new("order", "Orders for a human").handler(with(&journal, order)))
         .tool(Tool::new("charge", "Charges money").handler(with(&journal, charge)))
         .tool(Tool::new("look", "Changes nothing").read_only().handler(with(&journal, work)))
         .tool(Tool::new("put", "May be repeated").idempotent().handler(with(&journal, work)))

@@ -18,6 +18,7 @@ mod load;
 mod need_input;
 mod other_models;
 mod parked;
+mod resumed;
 mod scenarios;
 mod server_killed;
 mod shutdown;

@@ -14,9 +14,10 @@ import (
 
 // Bounds of the contract.
 const (
-	maxQuestions     = 16
-	maxNameBytes     = 128
-	maxQuestionBytes = 128 << 10 // above the server's own bound; a larger question is not sent
+	maxQuestions        = 16
+	maxNameBytes        = 128
+	maxResumeStateBytes = 64 << 10
+	maxQuestionBytes    = 128 << 10 // above the server's own bound; a larger question is not sent
 )
 
 // Question is a question of a running call for a human. Only Text is required.
@@ -29,6 +30,11 @@ type Question struct {
 	Timeout time.Duration
 	// AllowEmpty takes an empty text as an answer.
 	AllowEmpty bool
+	// ResumeState, if it is not nil, gives the call up until the answer, which may take a week: the server records the
+	// question with this state, and stops this attempt. The answer comes with the next attempt, on any host; there the
+	// question of the same name has it at once, so Name is required. The state is a promise: going on from it with the
+	// answer repeats nothing that was done until now. At most 64 KiB.
+	ResumeState []byte
 }
 
 // Option is one choice: an ID for the answer, and a label for people.
@@ -118,10 +124,15 @@ func (c *Call) choose(ctx context.Context, question Question, options []Option, 
 }
 
 func (c *Call) ask(ctx context.Context, question Question, frame *pb.NeedInput) (*pb.InputResponse, error) {
+	if question.Name != "" {
+		if earlier := c.earlierAnswer(question.Name); earlier != nil {
+			return answered(earlier)
+		}
+	}
 	number := c.questions.Add(1)
 	frame.CallId, frame.Attempt = c.CallID, c.Attempt
 	frame.InputId, frame.Question = valid(question.Name), valid(question.Text)
-	frame.AllowEmpty = question.AllowEmpty
+	frame.AllowEmpty, frame.ResumeState = question.AllowEmpty, question.ResumeState
 	if frame.InputId == "" {
 		frame.InputId = fmt.Sprintf("question-%d", number)
 	}
@@ -133,16 +144,96 @@ func (c *Call) ask(ctx context.Context, question Question, frame *pb.NeedInput) 
 		return nil, &NoAnswerError{fmt.Sprintf("a call may ask %d questions at most", maxQuestions)}
 	case len(frame.InputId) > maxNameBytes:
 		return nil, &NoAnswerError{fmt.Sprintf("the name of a question has at most %d bytes", maxNameBytes)}
+	case question.ResumeState != nil && question.Name == "":
+		return nil, &NoAnswerError{"a question with a resume state needs a name"}
+	case len(question.ResumeState) > maxResumeStateBytes:
+		return nil, &NoAnswerError{fmt.Sprintf("a resume state has at most %d bytes", maxResumeStateBytes)}
 	case question.Timeout < 0:
 		return nil, &NoAnswerError{"a timeout is not negative"}
 	case proto.Size(frame) > maxQuestionBytes:
 		return nil, &NoAnswerError{fmt.Sprintf("the question has more than %d bytes", maxQuestionBytes)}
 	}
 	response, err := c.host.ask(ctx, c, frame)
+	if err != nil {
+		return nil, err
+	}
+	return answered(response)
+}
+
+func answered(response *pb.InputResponse) (*pb.InputResponse, error) {
 	if refused, is := response.GetResponse().(*pb.InputResponse_Refused); is {
 		return nil, &NoAnswerError{refused.Refused}
 	}
-	return response, err
+	return response, nil
+}
+
+// earlierAnswer is nil if no earlier attempt gave its host up with a question of this name.
+func (c *Call) earlierAnswer(name string) *pb.InputResponse {
+	for at := len(c.Answers) - 1; at >= 0; at-- {
+		if c.Answers[at].InputId == name {
+			return c.Answers[at]
+		}
+	}
+	return nil
+}
+
+// SaveResumeState records a state of at most 64 KiB that the call goes on from, and waits until the server has it. Until
+// then the call must do nothing that takes effect. The state is a promise: going on from it repeats nothing that was done,
+// whatever the call does after it. The next attempt has it as ResumeState, and an UNSAFE call whose host is lost goes on
+// instead of being in doubt. The errors are those of Ask.
+func (c *Call) SaveResumeState(ctx context.Context, state []byte) error {
+	if len(state) > maxResumeStateBytes {
+		return &NoAnswerError{fmt.Sprintf("a resume state has at most %d bytes", maxResumeStateBytes)}
+	}
+	progress := &pb.Progress{
+		CallId: c.CallID, Attempt: c.Attempt,
+		ResumeState: append([]byte{}, state...), ResumeNo: c.states.Add(1),
+	}
+	recorded, err := c.host.saveState(c, progress)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-recorded:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.stopped:
+		return context.Canceled
+	}
+}
+
+// unrecordedState is a state that the server has not confirmed.
+type unrecordedState struct {
+	progress *pb.Progress
+	recorded chan struct{} // closed once it is recorded
+}
+
+func (h *Host) saveState(call *Call, progress *pb.Progress) (<-chan struct{}, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	tracked, known := h.calls[keyOf(progress)]
+	if !known || tracked.call != call || tracked.outcome != nil || tracked.cancelling {
+		return nil, context.Canceled
+	}
+	tracked.unrecorded = &unrecordedState{progress, make(chan struct{})}
+	h.sendState(tracked.unrecorded)
+	return tracked.unrecorded.recorded, nil
+}
+
+// sendState must be called with the lock held.
+func (h *Host) sendState(state *unrecordedState) {
+	h.send(&pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: state.progress}})
+}
+
+func (h *Host) onProgressAck(ack *pb.ProgressAck) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	tracked, known := h.calls[keyOf(ack)]
+	if known && tracked.unrecorded != nil && tracked.unrecorded.progress.ResumeNo <= ack.ResumeNo {
+		close(tracked.unrecorded.recorded)
+		tracked.unrecorded = nil
+	}
 }
 
 // openQuestion is a question that waits for its answer.

@@ -48,17 +48,21 @@ type Call struct {
 	CallID         string
 	Attempt        uint32
 	IdempotencyKey string
-	Checkpoint     []byte    // nil if no earlier attempt saved one
-	Deadline       time.Time // the server cancels the call then
-	RunID          string
-	SessionID      string
-	TurnID         string
-	Traceparent    string
-	Runtime        any // runtime that the host opened for the run, if the tool requires one
+	Checkpoint     []byte // nil if no earlier attempt saved one
+	ResumeState    []byte // state that an earlier attempt left: go on from it; nil: begin
+	// Answers to the questions of earlier attempts. A question of the same name gets its answer from here.
+	Answers     []*pb.InputResponse
+	Deadline    time.Time // the server cancels the call then
+	RunID       string
+	SessionID   string
+	TurnID      string
+	Traceparent string
+	Runtime     any // runtime that the host opened for the run, if the tool requires one
 
 	host      *Host
 	stopped   <-chan struct{}
 	questions atomic.Uint32 // number of questions asked so far
+	states    atomic.Uint64 // number of resume states saved so far
 	mu        sync.Mutex
 	chunks    uint64
 }
@@ -73,6 +77,8 @@ func newCall(ctx context.Context, h *Host, request *pb.CallRequest) *Call {
 		Attempt:        request.Attempt,
 		IdempotencyKey: request.IdempotencyKey,
 		Checkpoint:     request.Checkpoint,
+		ResumeState:    request.ResumeState,
+		Answers:        request.Answers,
 		Deadline:       deadline,
 		RunID:          request.RunId,
 		SessionID:      request.SessionId,
@@ -152,6 +158,7 @@ type trackedCall struct {
 	ended      chan struct{}            // closed when the tool has returned
 	outcome    *outcome                 // nil while the tool runs
 	questions  map[string]*openQuestion // unanswered, by id
+	unrecorded *unrecordedState         // the last state that is not recorded yet; nil if there is none
 	cancelling bool
 }
 

@@ -159,6 +159,8 @@ func (c *connection) onFrame(ctx context.Context, frame *pb.ConnectResponse) {
 		c.host.onLeaseLost(frame.LeaseLost)
 	case *pb.ConnectResponse_InputResponse:
 		c.host.onInputResponse(frame.InputResponse)
+	case *pb.ConnectResponse_ProgressAck:
+		c.host.onProgressAck(frame.ProgressAck)
 	case *pb.ConnectResponse_ExtensionRequest:
 		c.host.onExtensionRequest(ctx, c, frame.ExtensionRequest)
 	case *pb.ConnectResponse_OpenRuntime:

@@ -85,6 +85,9 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 		for _, waiting := range tracked.questions {
 			h.sendQuestion(waiting)
 		}
+		if tracked.unrecorded != nil {
+			h.sendState(tracked.unrecorded)
+		}
 	}
 	h.sendCredit()
 	if h.draining {

@@ -13,6 +13,7 @@ from .failure import ToolFailed
 # Bounds of the contract.
 MAX_QUESTIONS = 16
 MAX_ID_BYTES = 128
+MAX_RESUME_STATE_BYTES = 64 << 10
 MAX_QUESTION_BYTES = 128 << 10  # above the server's own bound; a larger question is not sent
 
 # Options by id, with a label for people. A text alone is id and label.
@@ -32,6 +33,10 @@ def question(
     """The frame of a question. `number` counts the questions of its call from 1. Errors: NoAnswer."""
     if number > MAX_QUESTIONS:
         raise NoAnswer(f"a call may ask {MAX_QUESTIONS} questions at most")
+    state = fields.get("resume_state")
+    if state is not None and name is None:
+        raise NoAnswer("a question with a resume state needs a name")
+    check_state(state)
     name = f"question-{number}" if name is None else name
     if not 1 <= len(name.encode()) <= MAX_ID_BYTES:
         raise NoAnswer(f"the name of a question has 1 to {MAX_ID_BYTES} bytes")
@@ -43,6 +48,12 @@ def question(
     if frame.ByteSize() > MAX_QUESTION_BYTES:
         raise NoAnswer(f"the question has more than {MAX_QUESTION_BYTES} bytes")
     return frame
+
+
+def check_state(state: bytes | None) -> None:
+    """Errors: NoAnswer."""
+    if state is not None and len(state) > MAX_RESUME_STATE_BYTES:
+        raise NoAnswer(f"a resume state has at most {MAX_RESUME_STATE_BYTES} bytes")
 
 
 def _options(options: Options | None) -> list[SelectOption]:

@@ -12,7 +12,7 @@ from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_DONE, ATTEMPT_EFFECT_MAYBE, OUTPUT_STREAM_STDOUT
 from agentloop.v1.types_pb2 import Image
 
-from .ask import Options, answer, question, schema_json
+from .ask import Options, answer, check_state, question, schema_json
 from .failure import ToolFailed
 from .frame import FrameBound, cut
 
@@ -38,6 +38,7 @@ class CallChannel(Protocol):
     def send(self, **frame) -> None: ...
     async def wait_for_room(self) -> None: ...
     async def ask(self, question: pb.NeedInput) -> pb.InputResponse: ...
+    async def save_state(self, progress: pb.Progress) -> None: ...
 
 
 class Call:
@@ -51,6 +52,10 @@ class Call:
         self.attempt: int = request.attempt
         self.idempotency_key: str = request.idempotency_key
         self.checkpoint: bytes | None = request.checkpoint if request.HasField("checkpoint") else None
+        # The state that an earlier attempt left: go on from it. None: begin.
+        self.resume_state: bytes | None = request.resume_state if request.HasField("resume_state") else None
+        # Answers to the questions of earlier attempts, by name. A question of the same name gets its answer from here.
+        self.answers: dict[str, pb.InputResponse] = {answer.input_id: answer for answer in request.answers}
         self.deadline: datetime = request.deadline.ToDatetime(UTC)
         if request.HasField("time_left"):  # this clock may differ from the server's
             self.deadline = datetime.now(UTC) + request.time_left.ToTimedelta()
@@ -62,6 +67,7 @@ class Call:
         self._host = host
         self._chunks = 0
         self._questions = 0
+        self._states = 0
 
     async def progress(self, message="", fraction: float | None = None, checkpoint: bytes | None = None) -> None:
         """Reports progress. The server stores the checkpoint and gives it to the next attempt."""
@@ -75,6 +81,17 @@ class Call:
             progress.ClearField("checkpoint")
         self._host.send(progress=progress)
 
+    async def save_resume_state(self, state: bytes) -> None:
+        """Records a state that the call goes on from, and waits until the server has it.
+
+        Until then the call must do nothing that takes effect. The state is a promise: going on from it repeats nothing
+        that was done, whatever the call does after it. The next attempt has it as `resume_state`, and an UNSAFE call
+        whose host is lost goes on instead of being in doubt. Errors: NoAnswer.
+        """
+        check_state(state)
+        self._states += 1
+        await self._host.save_state(pb.Progress(**ref(self), resume_state=state, resume_no=self._states))
+
     async def output(self, data: str | bytes, stream=OUTPUT_STREAM_STDOUT) -> None:
         """Sends output to the subscribers of the run. It is dropped while the server cannot be reached."""
         data = data.encode(errors="replace") if isinstance(data, str) else data
@@ -87,7 +104,13 @@ class Call:
             self._host.send(output_chunk=pb.OutputChunk(**ref(self), chunk_seq=self._chunks, stream=stream, data=chunk))
 
     async def ask(
-        self, text: str, *, name: str | None = None, timeout: timedelta | None = None, allow_empty: bool = False
+        self,
+        text: str,
+        *,
+        name: str | None = None,
+        timeout: timedelta | None = None,
+        allow_empty: bool = False,
+        resume_state: bytes | None = None,
     ) -> str:
         """Asks a human for text, and waits for the answer, through reconnects and restarts of the server.
 
@@ -95,37 +118,70 @@ class Call:
         later attempt that asks the same question under the same name gets the earlier answer; unnamed questions are
         numbered in the order in which they are asked. The default timeout is the run's. An empty text is an answer only
         with `allow_empty`. Errors: NoAnswer.
+
+        With a `resume_state`, which needs a name, the call is given up until the answer, which may take a week: the
+        server records the question with the state and cancels this attempt. The answer comes with the next attempt, on
+        any host; there the question of the same name has it at once. The state is a promise: going on from it with the
+        answer repeats nothing that was done until now.
         """
-        return await self._ask_human(text, name, timeout, allow_empty=allow_empty)
+        return await self._ask_human(text, name, timeout, allow_empty=allow_empty, resume_state=resume_state)
 
     async def choose(
-        self, text: str, options: Options, *, name: str | None = None, timeout: timedelta | None = None
+        self,
+        text: str,
+        options: Options,
+        *,
+        name: str | None = None,
+        timeout: timedelta | None = None,
+        resume_state: bytes | None = None,
     ) -> str:
         """Asks a human to choose one of at most 64 options, and returns its id. Otherwise as `ask`."""
-        chosen = await self._ask_human(text, name, timeout, options)
+        chosen = await self._ask_human(text, name, timeout, options, resume_state=resume_state)
         return chosen[0]
 
     async def choose_several(
-        self, text: str, options: Options, *, name: str | None = None, timeout: timedelta | None = None
+        self,
+        text: str,
+        options: Options,
+        *,
+        name: str | None = None,
+        timeout: timedelta | None = None,
+        resume_state: bytes | None = None,
     ) -> list[str]:
         """Asks a human to choose several options, or none, and returns their ids. Otherwise as `ask`."""
-        return await self._ask_human(text, name, timeout, options, multiple=True)
+        return await self._ask_human(text, name, timeout, options, multiple=True, resume_state=resume_state)
 
     async def fill_in(
-        self, text: str, schema: Mapping[str, Any] | str, *, name: str | None = None, timeout: timedelta | None = None
+        self,
+        text: str,
+        schema: Mapping[str, Any] | str,
+        *,
+        name: str | None = None,
+        timeout: timedelta | None = None,
+        resume_state: bytes | None = None,
     ) -> dict[str, Any]:
         """Asks a human to fill in a form, and returns its fields. Otherwise as `ask`.
 
         The schema is a JSON schema of an object with flat fields: strings, numbers, integers, booleans, or one of
         several strings. The server has checked the fields.
         """
-        return await self._ask_human(text, name, timeout, form_schema_json=schema_json(schema))
+        return await self._ask_human(text, name, timeout, form_schema_json=schema_json(schema), resume_state=resume_state)
 
-    async def visit(self, text: str, url: str, *, name: str | None = None, timeout: timedelta | None = None) -> bool:
+    async def visit(
+        self,
+        text: str,
+        url: str,
+        *,
+        name: str | None = None,
+        timeout: timedelta | None = None,
+        resume_state: bytes | None = None,
+    ) -> bool:
         """Asks a human to visit a link; True if the human did there what was asked. Otherwise as `ask`."""
-        return await self._ask_human(text, name, timeout, url=url)
+        return await self._ask_human(text, name, timeout, url=url, resume_state=resume_state)
 
     async def _ask_human(self, text, name, timeout, options=None, **fields):
+        if name in self.answers:
+            return answer(self.answers[name])
         self._questions += 1
         frame = question(text, self._questions, name, timeout, options, **fields)
         frame.call_id, frame.attempt = self.call_id, self.attempt
@@ -155,6 +211,8 @@ class TrackedCall:
     cancelling: bool = False
     # Unanswered questions by id; repeated after a reconnect.
     questions: dict[str, tuple[pb.NeedInput, asyncio.Future[pb.InputResponse]]] = field(default_factory=dict)
+    # The last state that is not recorded yet; repeated after a reconnect.
+    unrecorded: tuple[pb.Progress, asyncio.Future[None]] | None = None
 
 
 async def outcome_of(call: Call, run: Callable[[], Awaitable[Any]]) -> Outcome:

@@ -255,6 +255,8 @@ class Host:
             self._offer_outcome(tracked)
             for question, answered in tracked.questions.values():
                 self._send_question(question, answered)
+            if tracked.unrecorded:
+                self.send(progress=tracked.unrecorded[0])
         if self._draining.is_set():
             self.send(draining=pb.Draining(reason="the host shuts down"))
         self.on_ready()
@@ -341,6 +343,25 @@ class Host:
             return await answered
         finally:
             tracked.questions.pop(question.input_id, None)
+
+    async def save_state(self, progress: pb.Progress) -> None:
+        """Sends a state, and again after each reconnect, until it is recorded or the call is stopped."""
+        tracked = self._calls.get((progress.call_id, progress.attempt))
+        if tracked is None or tracked.outcome is not None or tracked.cancelling:
+            raise NoAnswer("nobody waits for this call any more")
+        if not self.bound.fits(pb.ConnectRequest(progress=progress)):
+            raise NoAnswer("the resume state is larger than the server takes")
+        recorded = asyncio.get_running_loop().create_future()
+        tracked.unrecorded = progress, recorded
+        self.send(progress=progress)
+        await recorded
+
+    def on_progress_ack(self, ack: pb.ProgressAck) -> None:
+        tracked = self._calls.get((ack.call_id, ack.attempt))
+        if tracked and tracked.unrecorded and tracked.unrecorded[0].resume_no <= ack.resume_no:
+            (_, recorded), tracked.unrecorded = tracked.unrecorded, None
+            if not recorded.done():
+                recorded.set_result(None)
 
     def _send_question(self, question: pb.NeedInput, answered: asyncio.Future[pb.InputResponse]) -> None:
         if self.bound.fits(pb.ConnectRequest(need_input=question)):

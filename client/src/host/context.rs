@@ -9,14 +9,16 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use agentloop_proto::v1::{CallRequest, OutputStream, Progress, UrlOutcome, input_response::Response};
+use agentloop_proto::v1::{
+    CallRequest, InputResponse, OutputStream, Progress, UrlOutcome, input_response::Response,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::host::{
     call::key::CallKey,
     call::outcome::cut,
-    call::question::{AskError, Choice, Question, Wanted},
+    call::question::{AskError, Choice, Question, RESUME_STATE_BYTES_MAX, UnrecordedState, Wanted},
     call::task::{Stop, TaskEvent},
 };
 
@@ -40,6 +42,8 @@ struct SharedCall {
     runtime: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// The number of questions asked so far.
     questions: AtomicU32,
+    /// The number of states to go on from that were left so far.
+    states: AtomicU32,
 }
 
 /// The deadline by this machine's clock, where the server says how much time is left. An older server does not; then both
@@ -59,10 +63,10 @@ impl CallContext {
     ) -> Self {
         // The handler has the parsed arguments; this copy would waste memory.
         request.arguments_json.clear();
-        let (runtime, questions) = (OnceLock::new(), AtomicU32::new(0));
+        let (runtime, questions, states) = (OnceLock::new(), AtomicU32::new(0), AtomicU32::new(0));
         let deadline = deadline(&request);
         CallContext {
-            call: Arc::new(SharedCall { key, request, deadline, stop, events, runtime, questions }),
+            call: Arc::new(SharedCall { key, request, deadline, stop, events, runtime, questions, states }),
         }
     }
 
@@ -84,6 +88,18 @@ impl CallContext {
     /// The last checkpoint that an earlier attempt saved with [`CallContext::progress`].
     pub fn checkpoint(&self) -> Option<&[u8]> {
         self.call.request.checkpoint.as_deref()
+    }
+
+    /// The state that an earlier attempt left, with [`Question::resume_state`] or [`CallContext::save_resume_state`]: go
+    /// on from it. `None`: begin.
+    pub fn resume_state(&self) -> Option<&[u8]> {
+        self.call.request.resume_state.as_deref()
+    }
+
+    /// Answers to the questions of earlier attempts, in the order of the questions. A question of the same name gets its
+    /// answer from here, at once.
+    pub fn answers(&self) -> &[InputResponse] {
+        &self.call.request.answers
     }
 
     /// The time at which the server cancels the call, by the clock of this machine.
@@ -151,7 +167,43 @@ impl CallContext {
         });
         let fraction = fraction.filter(|f| f.is_finite()).map(|f| f.clamp(0.0, 1.0));
         let CallKey { call_id, attempt } = self.call.key.clone();
-        self.send(TaskEvent::Progress(Progress { call_id, attempt, message, fraction, checkpoint })).await;
+        self.send(TaskEvent::Progress(Progress {
+            call_id,
+            attempt,
+            message,
+            fraction,
+            checkpoint,
+            ..Progress::default()
+        }))
+        .await;
+    }
+
+    /// Records a state of at most 64 KiB that the call goes on from, and waits until the server has it. Until then the call
+    /// must do nothing that takes effect.
+    ///
+    /// The state is a promise: going on from it repeats nothing that was done, whatever the call does after it. The next
+    /// attempt gets the state, and an UNSAFE call whose host is lost goes on instead of being in doubt.
+    ///
+    /// # Errors
+    /// When the state is too large, or the call must stop.
+    pub async fn save_resume_state(&self, state: impl Into<Vec<u8>>) -> Result<(), AskError> {
+        let state = state.into();
+        if state.len() > RESUME_STATE_BYTES_MAX {
+            return Err(AskError::Refused(format!(
+                "a resume state has at most {RESUME_STATE_BYTES_MAX} bytes"
+            )));
+        }
+        let number = self.call.states.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let CallKey { call_id, attempt } = self.call.key.clone();
+        let (resume_state, resume_no) = (Some(state), u64::from(number));
+        let progress = Progress { call_id, attempt, resume_state, resume_no, ..Progress::default() };
+        let (recorded, is_recorded) = oneshot::channel();
+        self.send(TaskEvent::ResumeState(UnrecordedState { progress, recorded })).await;
+        tokio::select! {
+            biased;
+            () = self.cancelled().cancelled() => Err(AskError::Stopped),
+            recorded = is_recorded => recorded.map_err(|_| AskError::Stopped),
+        }
     }
 
     /// Sends output to the subscribers of the run. The model reads only the result. Output is dropped while the server
@@ -239,6 +291,12 @@ impl CallContext {
     }
 
     async fn ask_human(&self, question: Question, wanted: Wanted) -> Result<Response, AskError> {
+        if let Some(response) = self.earlier_answer(question.given_name()) {
+            return match response {
+                Response::Refused(why) => Err(AskError::Refused(why)),
+                response => Ok(response),
+            };
+        }
         let number = self.call.questions.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let frame = question.frame(&self.call.key, number, wanted)?;
         let (answer, answered) = oneshot::channel();
@@ -253,6 +311,13 @@ impl CallContext {
             Ok(response) => Ok(response),
             Err(_) => Err(AskError::Stopped),
         }
+    }
+
+    /// The answer to the question of this name, if an earlier attempt asked it and gave its host up.
+    fn earlier_answer(&self, name: Option<&str>) -> Option<Response> {
+        let name = name?;
+        let answer = self.answers().iter().rev().find(|answer| answer.input_id == name)?;
+        answer.response.clone()
     }
 
     /// Sends an event to the host. It waits while the host has too many, so that no handler writes faster than the

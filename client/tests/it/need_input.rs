@@ -5,8 +5,9 @@ use std::time::Duration;
 use agentloop_client::{
     host::{AskError, CallContext, NoArguments, Question, Tool, ToolError, ToolHost},
     v1::{
-        CallFailed, CallResult, Cancel, CancelOutcome, InputResponse, InputSelection, NeedInput,
-        connect_request::Frame, connect_response::Frame as ServerFrame, input_response::Response,
+        CallFailed, CallRequest, CallResult, Cancel, CancelOutcome, InputResponse, InputSelection, LeaseLost,
+        NeedInput, Progress, ProgressAck, UrlOutcome, connect_request::Frame,
+        connect_response::Frame as ServerFrame, input_response::Response,
     },
 };
 use tonic::Status;
@@ -45,6 +46,28 @@ async fn curious(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> 
     Ok(whys.join("\n"))
 }
 
+/// Asks with a state, and goes on from it in a later attempt.
+async fn order(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    let state = ctx.resume_state().map(|state| String::from_utf8_lossy(state).into_owned());
+    let which = ctx.ask(Question::new("Which?").name("which").resume_state("ordered")).await?;
+    Ok(format!("{state:?} {which}"))
+}
+
+async fn save(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    let large = ctx.save_resume_state(vec![0; 64 * 1024 + 1]).await;
+    ctx.save_resume_state("one").await?;
+    ctx.save_resume_state("two").await?;
+    Ok(format!("{}", large.expect_err("too large")))
+}
+
+async fn fill_in(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    let unnamed = ctx.ask(Question::new("?").resume_state("x")).await.expect_err("it has no name");
+    let form = ctx.fill_in(Question::new("Who?").metadata_json("{}"), r#"{"type":"object"}"#).await?;
+    let done = ctx.visit("Pay", "https://pay.example").await?;
+    let more = ctx.ask(Question::new("More?").allow_empty()).await?;
+    Ok(format!("{unnamed}; {form}, {done}, {more:?}"))
+}
+
 /// Asks one question, and returns the answer or the error as text.
 async fn wonder(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     match ctx.ask("Well?").await {
@@ -68,6 +91,9 @@ impl Bench {
             .backoff(quick_backoff())
             .tool(Tool::new("book", "Books").handler(book))
             .tool(Tool::new("curious", "Asks").handler(curious))
+            .tool(Tool::new("order", "Orders").handler(order))
+            .tool(Tool::new("save", "Saves").handler(save))
+            .tool(Tool::new("fill_in", "Asks").handler(fill_in))
             .tool(Tool::new("wonder", "Asks").handler(wonder));
         Bench { hosts, running: Running::start(host), _fake: fake }
     }
@@ -127,6 +153,67 @@ async fn a_call_asks_for_text_and_choices_and_goes_on_with_the_answers() {
     assert_eq!((meals.input_id.as_str(), meals.multiple), ("question-3", true));
     answer(&connection, &meals, chosen(&["1", "2"])).await;
     assert_eq!(output(connection.reply().await), "12A w 1+2");
+}
+
+#[tokio::test]
+async fn a_call_that_leaves_a_state_goes_on_with_the_answer_in_its_next_attempt() {
+    let bench = Bench::new().await;
+    let mut connection = bench.calls("order").await;
+    let which = asked(&mut connection).await;
+    assert_eq!(which.resume_state.as_deref(), Some(&b"ordered"[..]));
+    connection.send(ServerFrame::LeaseLost(LeaseLost { call_id: "c1".into(), attempt: 1 })).await;
+    let heard = InputResponse { call_id: "c1".into(), input_id: "which".into(), response: Some(text("red")) };
+    let again = CallRequest {
+        attempt: 2,
+        resume_state: which.resume_state,
+        answers: vec![heard],
+        ..call("c1", "order", "{}")
+    };
+    connection.send_call(again).await;
+    assert_eq!(output(connection.reply().await), r#"Some("ordered") red"#, "nobody is asked again");
+}
+
+async fn saved(connection: &mut Connection) -> Progress {
+    match connection.reply().await {
+        Frame::Progress(progress) => progress,
+        other => panic!("no progress: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_state_is_repeated_until_it_is_acknowledged() {
+    let bench = Bench::new().await;
+    let mut first = bench.calls("save").await;
+    let one = saved(&mut first).await;
+    assert_eq!((one.resume_state.as_deref(), one.resume_no), (Some(&b"one"[..]), 1));
+    first.fail(Status::unavailable("restarting")).await;
+    let mut second = bench.hosts.welcome().await;
+    assert_eq!(saved(&mut second).await, one);
+    let ack =
+        |resume_no| ServerFrame::ProgressAck(ProgressAck { call_id: "c1".into(), attempt: 1, resume_no });
+    second.send(ack(1)).await;
+    let two = saved(&mut second).await;
+    assert_eq!((two.resume_state.as_deref(), two.resume_no), (Some(&b"two"[..]), 2));
+    second.send(ack(1)).await;
+    second.send(ack(2)).await;
+    assert!(output(second.reply().await).contains("at most 65536 bytes"));
+}
+
+#[tokio::test]
+async fn forms_visits_and_empty_texts_are_asked_for() {
+    let bench = Bench::new().await;
+    let mut connection = bench.calls("fill_in").await;
+    let form = asked(&mut connection).await;
+    assert_eq!((form.form_schema_json.as_str(), form.metadata_json.as_str()), (r#"{"type":"object"}"#, "{}"));
+    answer(&connection, &form, Response::FormJson("{}".into())).await;
+    let visit = asked(&mut connection).await;
+    assert_eq!(visit.url, "https://pay.example");
+    answer(&connection, &visit, Response::Url(UrlOutcome::Done.into())).await;
+    let more = asked(&mut connection).await;
+    assert!(more.allow_empty);
+    answer(&connection, &more, text("")).await;
+    let said = output(connection.reply().await);
+    assert_eq!(said, "no answer: a question with a resume state needs a name; {}, true, \"\"");
 }
 
 #[tokio::test]

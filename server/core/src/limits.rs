@@ -75,6 +75,10 @@ pub const FORM_CHOICES_MAX: usize = 256;
 pub const LINK_BYTES_MAX: usize = 8 * 1024;
 /// Size of what an asker adds to a question for user interfaces.
 pub const QUESTION_METADATA_BYTES_MAX: usize = 16 * 1024;
+/// Size of one state that a call leaves for its next attempt to go on from.
+pub const RESUME_STATE_BYTES_MAX: usize = 64 * 1024;
+/// Number of such states that one attempt of a call may report beside its questions: each is a durable write.
+pub const RESUME_STATES_PER_ATTEMPT_MAX: u32 = 256;
 /// Number of questions that one attempt of a call may ask.
 pub const INPUTS_PER_CALL_MAX: usize = 16;
 /// Number of question frames of one attempt of a call on one connection, repeated ones included.

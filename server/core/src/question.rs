@@ -160,6 +160,15 @@ pub enum InputAnswer {
     Refused(String),
 }
 
+/// Reply to a question of an earlier attempt of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputReply {
+    /// The host's name for the question.
+    pub input: String,
+    /// The answer, or why there is none.
+    pub answer: InputAnswer,
+}
+
 impl InputAnswer {
     /// Approximate size on the wire, in bytes.
     #[must_use]

@@ -146,6 +146,8 @@ impl Engine {
             deadline: Timestamp(NOW.0 + 60_000),
             time_left: Millis::secs(60),
             checkpoint: None,
+            resume_state: None,
+            answers: Vec::new(),
             runtime: None,
         };
         drop(attempts);

@@ -220,6 +220,8 @@ async fn a_call_travels_whole() {
         traceparent: String::new(),
         runtime_id: String::new(),
         time_left: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+        resume_state: None,
+        answers: Vec::new(),
         caller: Some(v1::Caller { name: "ada".into(), tenant: "local".into(), groups: Vec::new() }),
     };
     assert_eq!(request, expected);
@@ -229,6 +231,7 @@ async fn a_call_travels_whole() {
         message: "half".into(),
         fraction: Some(0.5),
         checkpoint: Some(b"ck".to_vec()),
+        ..v1::Progress::default()
     }));
     host.say(Say::OutputChunk(v1::OutputChunk {
         call_id: "r/2.1".into(),

@@ -232,6 +232,14 @@ impl Tools for InProcess {
         self.hosted.answer_input(tenant, call, attempt, input, answer);
     }
 
+    fn ack_resume_state(&self, tenant: &TenantId, call: &CallId, attempt: u32, resume_no: u64) {
+        self.hosted.ack_resume_state(tenant, call, attempt, resume_no);
+    }
+
+    fn release_call(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
+        self.hosted.release_call(tenant, call, attempt);
+    }
+
     fn release(&self, tenant: &TenantId, run: &RunId) {
         lock(&self.running).retain(|(of, call), running| {
             let released = of == tenant && call.run == *run;

@@ -132,6 +132,12 @@ pub trait Tools: Send + Sync + 'static {
     ) {
     }
 
+    /// Tells a running call's host, if it is connected, that the state which the call left is recorded.
+    fn ack_resume_state(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _resume_no: u64) {}
+
+    /// Takes an attempt from its host: the call waits for a person, and its next attempt goes on.
+    fn release_call(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32) {}
+
     /// Forgets every call of a run whose task ended. Hosts keep working: a result that arrives later is passed to
     /// [`CallSink::finished`] like that of any unknown call.
     fn release(&self, tenant: &TenantId, run: &RunId);

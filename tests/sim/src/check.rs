@@ -129,7 +129,7 @@ fn told(records: &[Record]) -> BTreeMap<CallSlot, Told> {
                 (call.effect, call.needs_leave) = (Some(*effect), *needs_approval);
             }
             Event::CallOffered { slot, .. } => told.entry(*slot).or_default().offers += 1,
-            Event::HumanRequested { question } => {
+            Event::HumanRequested { question, .. } => {
                 kinds.insert(question.request.clone(), question.kind);
             }
             Event::HumanResolved { request, slot: Some(slot), answer } => {

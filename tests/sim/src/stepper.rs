@@ -96,7 +96,7 @@ fn open_question(world: &World, run: &RunId) -> Option<RequestId> {
     let mut asked = None;
     for record in &tables.run(&tenant(), run)?.records {
         match &record.event {
-            Event::HumanRequested { question } if question.kind == QuestionKind::Approve => {
+            Event::HumanRequested { question, .. } if question.kind == QuestionKind::Approve => {
                 asked = Some(question.request.clone());
             }
             Event::HumanResolved { request, .. } if asked.as_ref() == Some(request) => asked = None,

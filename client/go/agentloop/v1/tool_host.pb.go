@@ -868,6 +868,7 @@ type ConnectResponse struct {
 	//	*ConnectResponse_ExtensionRequest
 	//	*ConnectResponse_OpenRuntime
 	//	*ConnectResponse_CloseRuntime
+	//	*ConnectResponse_ProgressAck
 	Frame         isConnectResponse_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1027,6 +1028,15 @@ func (x *ConnectResponse) GetCloseRuntime() *CloseRuntime {
 	return nil
 }
 
+func (x *ConnectResponse) GetProgressAck() *ProgressAck {
+	if x != nil {
+		if x, ok := x.Frame.(*ConnectResponse_ProgressAck); ok {
+			return x.ProgressAck
+		}
+	}
+	return nil
+}
+
 type isConnectResponse_Frame interface {
 	isConnectResponse_Frame()
 }
@@ -1096,6 +1106,11 @@ type ConnectResponse_CloseRuntime struct {
 	CloseRuntime *CloseRuntime `protobuf:"bytes,13,opt,name=close_runtime,json=closeRuntime,proto3,oneof"`
 }
 
+type ConnectResponse_ProgressAck struct {
+	// A `resume_state` is recorded.
+	ProgressAck *ProgressAck `protobuf:"bytes,14,opt,name=progress_ack,json=progressAck,proto3,oneof"`
+}
+
 func (*ConnectResponse_Welcome) isConnectResponse_Frame() {}
 
 func (*ConnectResponse_ToolsUpdated) isConnectResponse_Frame() {}
@@ -1121,6 +1136,8 @@ func (*ConnectResponse_ExtensionRequest) isConnectResponse_Frame() {}
 func (*ConnectResponse_OpenRuntime) isConnectResponse_Frame() {}
 
 func (*ConnectResponse_CloseRuntime) isConnectResponse_Frame() {}
+
+func (*ConnectResponse_ProgressAck) isConnectResponse_Frame() {}
 
 // The host's identity and capabilities.
 type Hello struct {
@@ -3008,7 +3025,14 @@ type Progress struct {
 	// Bytes that the next attempt gets, if there is one. At most 64 KiB; absent keeps the last one. Send as many as you
 	// like: of those within a second the last one is kept, and none is lost with its host. If the server itself is
 	// lost, the kept one may be a second old.
-	Checkpoint    []byte `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"`
+	Checkpoint []byte `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"`
+	// A state with a promise: going on from it does not repeat what was done, whatever the call does after the state. Until
+	// `progress_ack` the call does nothing that takes effect. The next attempt is given the state, and an UNSAFE call whose
+	// host is lost goes on from it instead of being IN_DOUBT. At most 64 KiB.
+	ResumeState []byte `protobuf:"bytes,6,opt,name=resume_state,json=resumeState,proto3,oneof" json:"resume_state,omitempty"`
+	// Number of this state within the attempt, from 1 and rising; required with `resume_state`. Send a state that is not
+	// acknowledged again after a reconnect.
+	ResumeNo      uint64 `protobuf:"varint,7,opt,name=resume_no,json=resumeNo,proto3" json:"resume_no,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3076,6 +3100,20 @@ func (x *Progress) GetCheckpoint() []byte {
 		return x.Checkpoint
 	}
 	return nil
+}
+
+func (x *Progress) GetResumeState() []byte {
+	if x != nil {
+		return x.ResumeState
+	}
+	return nil
+}
+
+func (x *Progress) GetResumeNo() uint64 {
+	if x != nil {
+		return x.ResumeNo
+	}
+	return 0
 }
 
 // Output of a running call.
@@ -3368,6 +3406,10 @@ type NeedInput struct {
 	Url string `protobuf:"bytes,9,opt,name=url,proto3" json:"url,omitempty"`
 	// A JSON object for user interfaces. At most 16 KiB.
 	MetadataJson string `protobuf:"bytes,10,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
+	// A state with a promise: going on from it with the answer does not repeat what was done until now. It is written in the
+	// same commit as the question. From then on the host does nothing that takes effect: it is released by `lease_lost`,
+	// and the answer comes with the next attempt, which any host may get. At most 64 KiB.
+	ResumeState []byte `protobuf:"bytes,11,opt,name=resume_state,json=resumeState,proto3,oneof" json:"resume_state,omitempty"`
 	// True if an empty text is an answer.
 	AllowEmpty    bool `protobuf:"varint,12,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3472,6 +3514,13 @@ func (x *NeedInput) GetMetadataJson() string {
 		return x.MetadataJson
 	}
 	return ""
+}
+
+func (x *NeedInput) GetResumeState() []byte {
+	if x != nil {
+		return x.ResumeState
+	}
+	return nil
 }
 
 func (x *NeedInput) GetAllowEmpty() bool {
@@ -4007,6 +4056,10 @@ type CallRequest struct {
 	Traceparent string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Id of the runtime to run it in; empty if the tool needs none.
 	RuntimeId string `protobuf:"bytes,13,opt,name=runtime_id,json=runtimeId,proto3" json:"runtime_id,omitempty"`
+	// The last `resume_state` that an earlier attempt left: go on from it. Absent: begin.
+	ResumeState []byte `protobuf:"bytes,14,opt,name=resume_state,json=resumeState,proto3,oneof" json:"resume_state,omitempty"`
+	// Answers to the questions of earlier attempts, in the order of the questions; each names its `input_id`.
+	Answers []*InputResponse `protobuf:"bytes,15,rep,name=answers,proto3" json:"answers,omitempty"`
 	// Time left until the deadline when this was sent, for a host whose clock differs from the server's.
 	TimeLeft *durationpb.Duration `protobuf:"bytes,17,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
 	// On whose behalf the call is made: who started the run. Its groups are not told.
@@ -4134,6 +4187,20 @@ func (x *CallRequest) GetRuntimeId() string {
 		return x.RuntimeId
 	}
 	return ""
+}
+
+func (x *CallRequest) GetResumeState() []byte {
+	if x != nil {
+		return x.ResumeState
+	}
+	return nil
+}
+
+func (x *CallRequest) GetAnswers() []*InputResponse {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
 }
 
 func (x *CallRequest) GetTimeLeft() *durationpb.Duration {
@@ -4507,6 +4574,70 @@ func (*InputResponse_FormJson) isInputResponse_Response() {}
 
 func (*InputResponse_Url) isInputResponse_Response() {}
 
+// A `resume_state` of a running call is recorded: the call may take effect again.
+type ProgressAck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the call.
+	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// Attempt number of the call, from 1.
+	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The greatest number that is recorded.
+	ResumeNo      uint64 `protobuf:"varint,3,opt,name=resume_no,json=resumeNo,proto3" json:"resume_no,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProgressAck) Reset() {
+	*x = ProgressAck{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProgressAck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProgressAck) ProtoMessage() {}
+
+func (x *ProgressAck) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProgressAck.ProtoReflect.Descriptor instead.
+func (*ProgressAck) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ProgressAck) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *ProgressAck) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *ProgressAck) GetResumeNo() uint64 {
+	if x != nil {
+		return x.ResumeNo
+	}
+	return 0
+}
+
 // The chosen options.
 type InputSelection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4518,7 +4649,7 @@ type InputSelection struct {
 
 func (x *InputSelection) Reset() {
 	*x = InputSelection{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[45]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4530,7 +4661,7 @@ func (x *InputSelection) String() string {
 func (*InputSelection) ProtoMessage() {}
 
 func (x *InputSelection) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[45]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4543,7 +4674,7 @@ func (x *InputSelection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputSelection.ProtoReflect.Descriptor instead.
 func (*InputSelection) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{45}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *InputSelection) GetOptionIds() []string {
@@ -4565,7 +4696,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[46]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4577,7 +4708,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[46]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4590,7 +4721,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{46}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Ping) GetNonce() uint64 {
@@ -4614,7 +4745,7 @@ type GoAway struct {
 
 func (x *GoAway) Reset() {
 	*x = GoAway{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[47]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4626,7 +4757,7 @@ func (x *GoAway) String() string {
 func (*GoAway) ProtoMessage() {}
 
 func (x *GoAway) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[47]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4639,7 +4770,7 @@ func (x *GoAway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoAway.ProtoReflect.Descriptor instead.
 func (*GoAway) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{47}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GoAway) GetReconnectAfter() *durationpb.Duration {
@@ -4669,7 +4800,7 @@ type ProtocolError struct {
 
 func (x *ProtocolError) Reset() {
 	*x = ProtocolError{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[48]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4681,7 +4812,7 @@ func (x *ProtocolError) String() string {
 func (*ProtocolError) ProtoMessage() {}
 
 func (x *ProtocolError) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[48]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4694,7 +4825,7 @@ func (x *ProtocolError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProtocolError.ProtoReflect.Descriptor instead.
 func (*ProtocolError) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{48}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ProtocolError) GetMessage() string {
@@ -4727,7 +4858,7 @@ type CompleteCallRequest struct {
 
 func (x *CompleteCallRequest) Reset() {
 	*x = CompleteCallRequest{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[49]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4739,7 +4870,7 @@ func (x *CompleteCallRequest) String() string {
 func (*CompleteCallRequest) ProtoMessage() {}
 
 func (x *CompleteCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[49]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4752,7 +4883,7 @@ func (x *CompleteCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteCallRequest.ProtoReflect.Descriptor instead.
 func (*CompleteCallRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{49}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CompleteCallRequest) GetOutcome() isCompleteCallRequest_Outcome {
@@ -4809,7 +4940,7 @@ type CompleteCallResponse struct {
 
 func (x *CompleteCallResponse) Reset() {
 	*x = CompleteCallResponse{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[50]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4821,7 +4952,7 @@ func (x *CompleteCallResponse) String() string {
 func (*CompleteCallResponse) ProtoMessage() {}
 
 func (x *CompleteCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[50]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4834,7 +4965,7 @@ func (x *CompleteCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteCallResponse.ProtoReflect.Descriptor instead.
 func (*CompleteCallResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{50}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CompleteCallResponse) GetVerdict() ResultVerdict {
@@ -4871,7 +5002,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\agoodbye\x18\x0e \x01(\v2\x15.agentloop.v1.GoodbyeH\x00R\agoodbye\x12(\n" +
 	"\x04pong\x18\x0f \x01(\v2\x12.agentloop.v1.PongH\x00R\x04pong\x12P\n" +
 	"\x12extension_response\x18\x10 \x01(\v2\x1f.agentloop.v1.ExtensionResponseH\x00R\x11extensionResponseB\a\n" +
-	"\x05frame\"\xad\x06\n" +
+	"\x05frame\"\xed\x06\n" +
 	"\x0fConnectResponse\x121\n" +
 	"\awelcome\x18\x01 \x01(\v2\x15.agentloop.v1.WelcomeH\x00R\awelcome\x12A\n" +
 	"\rtools_updated\x18\x02 \x01(\v2\x1a.agentloop.v1.ToolsUpdatedH\x00R\ftoolsUpdated\x12>\n" +
@@ -4888,7 +5019,8 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	" \x01(\v2\x1b.agentloop.v1.ProtocolErrorH\x00R\rprotocolError\x12M\n" +
 	"\x11extension_request\x18\v \x01(\v2\x1e.agentloop.v1.ExtensionRequestH\x00R\x10extensionRequest\x12>\n" +
 	"\fopen_runtime\x18\f \x01(\v2\x19.agentloop.v1.OpenRuntimeH\x00R\vopenRuntime\x12A\n" +
-	"\rclose_runtime\x18\r \x01(\v2\x1a.agentloop.v1.CloseRuntimeH\x00R\fcloseRuntimeB\a\n" +
+	"\rclose_runtime\x18\r \x01(\v2\x1a.agentloop.v1.CloseRuntimeH\x00R\fcloseRuntime\x12>\n" +
+	"\fprogress_ack\x18\x0e \x01(\v2\x19.agentloop.v1.ProgressAckH\x00R\vprogressAckB\a\n" +
 	"\x05frame\"\xe2\x03\n" +
 	"\x05Hello\x12)\n" +
 	"\x10protocol_version\x18\x01 \x01(\rR\x0fprotocolVersion\x12\x17\n" +
@@ -5032,7 +5164,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\x05calls\x18\x01 \x03(\v2\x15.agentloop.v1.CallRefR\x05calls\"<\n" +
 	"\aCallRef\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xb9\x01\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\"\x8f\x02\n" +
 	"\bProgress\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x18\n" +
@@ -5040,9 +5172,12 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\bfraction\x18\x04 \x01(\x01H\x00R\bfraction\x88\x01\x01\x12#\n" +
 	"\n" +
 	"checkpoint\x18\x05 \x01(\fH\x01R\n" +
-	"checkpoint\x88\x01\x01B\v\n" +
+	"checkpoint\x88\x01\x01\x12&\n" +
+	"\fresume_state\x18\x06 \x01(\fH\x02R\vresumeState\x88\x01\x01\x12\x1b\n" +
+	"\tresume_no\x18\a \x01(\x04R\bresumeNoB\v\n" +
 	"\t_fractionB\r\n" +
-	"\v_checkpoint\"\xa5\x01\n" +
+	"\v_checkpointB\x0f\n" +
+	"\r_resume_state\"\xa5\x01\n" +
 	"\vOutputChunk\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1b\n" +
@@ -5067,7 +5202,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\tretryable\x18\x05 \x01(\bR\tretryable\x12:\n" +
 	"\vretry_delay\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryDelay\x123\n" +
-	"\x06effect\x18\a \x01(\x0e2\x1b.agentloop.v1.AttemptEffectR\x06effect\"\xfe\x02\n" +
+	"\x06effect\x18\a \x01(\x0e2\x1b.agentloop.v1.AttemptEffectR\x06effect\"\xb7\x03\n" +
 	"\tNeedInput\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x19\n" +
@@ -5079,9 +5214,11 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\x10form_schema_json\x18\b \x01(\tR\x0eformSchemaJson\x12\x10\n" +
 	"\x03url\x18\t \x01(\tR\x03url\x12#\n" +
 	"\rmetadata_json\x18\n" +
-	" \x01(\tR\fmetadataJson\x12\x1f\n" +
+	" \x01(\tR\fmetadataJson\x12&\n" +
+	"\fresume_state\x18\v \x01(\fH\x00R\vresumeState\x88\x01\x01\x12\x1f\n" +
 	"\vallow_empty\x18\f \x01(\bR\n" +
-	"allowEmpty\"u\n" +
+	"allowEmptyB\x0f\n" +
+	"\r_resume_state\"u\n" +
 	"\tCancelAck\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x125\n" +
@@ -5111,7 +5248,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12?\n" +
 	"\vdisposition\x18\x03 \x01(\x0e2\x1d.agentloop.v1.CallDispositionR\vdisposition\"S\n" +
 	"\fToolsUpdated\x12C\n" +
-	"\fcapabilities\x18\x01 \x03(\v2\x1f.agentloop.v1.CapabilityVerdictR\fcapabilities\"\xa7\x04\n" +
+	"\fcapabilities\x18\x01 \x03(\v2\x1f.agentloop.v1.CapabilityVerdictR\fcapabilities\"\x97\x05\n" +
 	"\vCallRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1f\n" +
@@ -5131,10 +5268,13 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\aturn_id\x18\v \x01(\tR\x06turnId\x12 \n" +
 	"\vtraceparent\x18\f \x01(\tR\vtraceparent\x12\x1d\n" +
 	"\n" +
-	"runtime_id\x18\r \x01(\tR\truntimeId\x126\n" +
+	"runtime_id\x18\r \x01(\tR\truntimeId\x12&\n" +
+	"\fresume_state\x18\x0e \x01(\fH\x01R\vresumeState\x88\x01\x01\x125\n" +
+	"\aanswers\x18\x0f \x03(\v2\x1b.agentloop.v1.InputResponseR\aanswers\x126\n" +
 	"\ttime_left\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12,\n" +
 	"\x06caller\x18\x10 \x01(\v2\x14.agentloop.v1.CallerR\x06callerB\r\n" +
-	"\v_checkpoint\"\xc2\x01\n" +
+	"\v_checkpointB\x0f\n" +
+	"\r_resume_state\"\xc2\x01\n" +
 	"\x06Cancel\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x16\n" +
@@ -5157,7 +5297,11 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\tform_json\x18\x06 \x01(\tH\x00R\bformJson\x12,\n" +
 	"\x03url\x18\a \x01(\x0e2\x18.agentloop.v1.UrlOutcomeH\x00R\x03urlB\n" +
 	"\n" +
-	"\bresponse\"/\n" +
+	"\bresponse\"]\n" +
+	"\vProgressAck\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1b\n" +
+	"\tresume_no\x18\x03 \x01(\x04R\bresumeNo\"/\n" +
 	"\x0eInputSelection\x12\x1d\n" +
 	"\n" +
 	"option_ids\x18\x01 \x03(\tR\toptionIds\"\x1c\n" +
@@ -5242,7 +5386,7 @@ func file_agentloop_v1_tool_host_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_tool_host_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_agentloop_v1_tool_host_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_agentloop_v1_tool_host_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_agentloop_v1_tool_host_proto_goTypes = []any{
 	(HookPoint)(0),                   // 0: agentloop.v1.HookPoint
 	(PlanSituation)(0),               // 1: agentloop.v1.PlanSituation
@@ -5297,29 +5441,30 @@ var file_agentloop_v1_tool_host_proto_goTypes = []any{
 	(*ResultAck)(nil),                // 50: agentloop.v1.ResultAck
 	(*LeaseLost)(nil),                // 51: agentloop.v1.LeaseLost
 	(*InputResponse)(nil),            // 52: agentloop.v1.InputResponse
-	(*InputSelection)(nil),           // 53: agentloop.v1.InputSelection
-	(*Ping)(nil),                     // 54: agentloop.v1.Ping
-	(*GoAway)(nil),                   // 55: agentloop.v1.GoAway
-	(*ProtocolError)(nil),            // 56: agentloop.v1.ProtocolError
-	(*CompleteCallRequest)(nil),      // 57: agentloop.v1.CompleteCallRequest
-	(*CompleteCallResponse)(nil),     // 58: agentloop.v1.CompleteCallResponse
-	nil,                              // 59: agentloop.v1.Hello.LabelsEntry
-	(*ToolDeclaration)(nil),          // 60: agentloop.v1.ToolDeclaration
-	(*durationpb.Duration)(nil),      // 61: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 62: google.protobuf.Timestamp
-	(*Run)(nil),                      // 63: agentloop.v1.Run
-	(*Message)(nil),                  // 64: agentloop.v1.Message
-	(*ToolCall)(nil),                 // 65: agentloop.v1.ToolCall
-	(*HumanAnswer)(nil),              // 66: agentloop.v1.HumanAnswer
-	(*ToolResult)(nil),               // 67: agentloop.v1.ToolResult
-	(*RunResult)(nil),                // 68: agentloop.v1.RunResult
-	(*Instruction)(nil),              // 69: agentloop.v1.Instruction
-	(OutputStream)(0),                // 70: agentloop.v1.OutputStream
-	(*Image)(nil),                    // 71: agentloop.v1.Image
-	(AttemptEffect)(0),               // 72: agentloop.v1.AttemptEffect
-	(*SelectOption)(nil),             // 73: agentloop.v1.SelectOption
-	(*Caller)(nil),                   // 74: agentloop.v1.Caller
-	(UrlOutcome)(0),                  // 75: agentloop.v1.UrlOutcome
+	(*ProgressAck)(nil),              // 53: agentloop.v1.ProgressAck
+	(*InputSelection)(nil),           // 54: agentloop.v1.InputSelection
+	(*Ping)(nil),                     // 55: agentloop.v1.Ping
+	(*GoAway)(nil),                   // 56: agentloop.v1.GoAway
+	(*ProtocolError)(nil),            // 57: agentloop.v1.ProtocolError
+	(*CompleteCallRequest)(nil),      // 58: agentloop.v1.CompleteCallRequest
+	(*CompleteCallResponse)(nil),     // 59: agentloop.v1.CompleteCallResponse
+	nil,                              // 60: agentloop.v1.Hello.LabelsEntry
+	(*ToolDeclaration)(nil),          // 61: agentloop.v1.ToolDeclaration
+	(*durationpb.Duration)(nil),      // 62: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 63: google.protobuf.Timestamp
+	(*Run)(nil),                      // 64: agentloop.v1.Run
+	(*Message)(nil),                  // 65: agentloop.v1.Message
+	(*ToolCall)(nil),                 // 66: agentloop.v1.ToolCall
+	(*HumanAnswer)(nil),              // 67: agentloop.v1.HumanAnswer
+	(*ToolResult)(nil),               // 68: agentloop.v1.ToolResult
+	(*RunResult)(nil),                // 69: agentloop.v1.RunResult
+	(*Instruction)(nil),              // 70: agentloop.v1.Instruction
+	(OutputStream)(0),                // 71: agentloop.v1.OutputStream
+	(*Image)(nil),                    // 72: agentloop.v1.Image
+	(AttemptEffect)(0),               // 73: agentloop.v1.AttemptEffect
+	(*SelectOption)(nil),             // 74: agentloop.v1.SelectOption
+	(*Caller)(nil),                   // 75: agentloop.v1.Caller
+	(UrlOutcome)(0),                  // 76: agentloop.v1.UrlOutcome
 }
 var file_agentloop_v1_tool_host_proto_depIdxs = []int32{
 	10, // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
@@ -5345,86 +5490,88 @@ var file_agentloop_v1_tool_host_proto_depIdxs = []int32{
 	50, // 20: agentloop.v1.ConnectResponse.result_ack:type_name -> agentloop.v1.ResultAck
 	51, // 21: agentloop.v1.ConnectResponse.lease_lost:type_name -> agentloop.v1.LeaseLost
 	52, // 22: agentloop.v1.ConnectResponse.input_response:type_name -> agentloop.v1.InputResponse
-	54, // 23: agentloop.v1.ConnectResponse.ping:type_name -> agentloop.v1.Ping
-	55, // 24: agentloop.v1.ConnectResponse.go_away:type_name -> agentloop.v1.GoAway
-	56, // 25: agentloop.v1.ConnectResponse.protocol_error:type_name -> agentloop.v1.ProtocolError
+	55, // 23: agentloop.v1.ConnectResponse.ping:type_name -> agentloop.v1.Ping
+	56, // 24: agentloop.v1.ConnectResponse.go_away:type_name -> agentloop.v1.GoAway
+	57, // 25: agentloop.v1.ConnectResponse.protocol_error:type_name -> agentloop.v1.ProtocolError
 	15, // 26: agentloop.v1.ConnectResponse.extension_request:type_name -> agentloop.v1.ExtensionRequest
 	26, // 27: agentloop.v1.ConnectResponse.open_runtime:type_name -> agentloop.v1.OpenRuntime
 	27, // 28: agentloop.v1.ConnectResponse.close_runtime:type_name -> agentloop.v1.CloseRuntime
-	11, // 29: agentloop.v1.Hello.capabilities:type_name -> agentloop.v1.Capability
-	28, // 30: agentloop.v1.Hello.calls_in_hand:type_name -> agentloop.v1.CallInHand
-	59, // 31: agentloop.v1.Hello.labels:type_name -> agentloop.v1.Hello.LabelsEntry
-	60, // 32: agentloop.v1.Capability.tool:type_name -> agentloop.v1.ToolDeclaration
-	12, // 33: agentloop.v1.Capability.planner:type_name -> agentloop.v1.PlannerDeclaration
-	13, // 34: agentloop.v1.Capability.hook:type_name -> agentloop.v1.HookDeclaration
-	14, // 35: agentloop.v1.Capability.context_source:type_name -> agentloop.v1.ContextSourceDeclaration
-	61, // 36: agentloop.v1.PlannerDeclaration.timeout:type_name -> google.protobuf.Duration
-	0,  // 37: agentloop.v1.HookDeclaration.points:type_name -> agentloop.v1.HookPoint
-	61, // 38: agentloop.v1.HookDeclaration.timeout:type_name -> google.protobuf.Duration
-	61, // 39: agentloop.v1.ContextSourceDeclaration.timeout:type_name -> google.protobuf.Duration
-	62, // 40: agentloop.v1.ExtensionRequest.deadline:type_name -> google.protobuf.Timestamp
-	63, // 41: agentloop.v1.ExtensionRequest.run:type_name -> agentloop.v1.Run
-	16, // 42: agentloop.v1.ExtensionRequest.plan:type_name -> agentloop.v1.PlanRequest
-	17, // 43: agentloop.v1.ExtensionRequest.hook:type_name -> agentloop.v1.HookRequest
-	18, // 44: agentloop.v1.ExtensionRequest.context:type_name -> agentloop.v1.ContextRequest
-	19, // 45: agentloop.v1.ExtensionRequest.remember:type_name -> agentloop.v1.RememberRequest
-	61, // 46: agentloop.v1.ExtensionRequest.time_left:type_name -> google.protobuf.Duration
-	1,  // 47: agentloop.v1.PlanRequest.situation:type_name -> agentloop.v1.PlanSituation
-	64, // 48: agentloop.v1.PlanRequest.messages:type_name -> agentloop.v1.Message
-	65, // 49: agentloop.v1.PlanRequest.tool_calls:type_name -> agentloop.v1.ToolCall
-	66, // 50: agentloop.v1.PlanRequest.answer:type_name -> agentloop.v1.HumanAnswer
-	0,  // 51: agentloop.v1.HookRequest.point:type_name -> agentloop.v1.HookPoint
-	64, // 52: agentloop.v1.HookRequest.input_messages:type_name -> agentloop.v1.Message
-	65, // 53: agentloop.v1.HookRequest.tool_call:type_name -> agentloop.v1.ToolCall
-	67, // 54: agentloop.v1.HookRequest.tool_result:type_name -> agentloop.v1.ToolResult
-	68, // 55: agentloop.v1.HookRequest.run_result:type_name -> agentloop.v1.RunResult
-	64, // 56: agentloop.v1.RememberRequest.messages:type_name -> agentloop.v1.Message
-	69, // 57: agentloop.v1.ExtensionResponse.instruction:type_name -> agentloop.v1.Instruction
-	21, // 58: agentloop.v1.ExtensionResponse.hook:type_name -> agentloop.v1.HookVerdict
-	22, // 59: agentloop.v1.ExtensionResponse.context:type_name -> agentloop.v1.ContextItems
-	24, // 60: agentloop.v1.ExtensionResponse.remembered:type_name -> agentloop.v1.Remembered
-	25, // 61: agentloop.v1.ExtensionResponse.failure:type_name -> agentloop.v1.ExtensionFailure
-	64, // 62: agentloop.v1.HookVerdict.input_messages:type_name -> agentloop.v1.Message
-	23, // 63: agentloop.v1.ContextItems.items:type_name -> agentloop.v1.ContextItem
-	11, // 64: agentloop.v1.UpdateTools.capabilities:type_name -> agentloop.v1.Capability
-	2,  // 65: agentloop.v1.CallRejected.reason:type_name -> agentloop.v1.RejectReason
-	34, // 66: agentloop.v1.Heartbeat.calls:type_name -> agentloop.v1.CallRef
-	70, // 67: agentloop.v1.OutputChunk.stream:type_name -> agentloop.v1.OutputStream
-	71, // 68: agentloop.v1.CallResult.images:type_name -> agentloop.v1.Image
-	61, // 69: agentloop.v1.CallFailed.retry_delay:type_name -> google.protobuf.Duration
-	72, // 70: agentloop.v1.CallFailed.effect:type_name -> agentloop.v1.AttemptEffect
-	73, // 71: agentloop.v1.NeedInput.options:type_name -> agentloop.v1.SelectOption
-	61, // 72: agentloop.v1.NeedInput.timeout:type_name -> google.protobuf.Duration
-	3,  // 73: agentloop.v1.CancelAck.outcome:type_name -> agentloop.v1.CancelOutcome
-	45, // 74: agentloop.v1.Welcome.capabilities:type_name -> agentloop.v1.CapabilityVerdict
-	61, // 75: agentloop.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	61, // 76: agentloop.v1.Welcome.lease_timeout:type_name -> google.protobuf.Duration
-	61, // 77: agentloop.v1.Welcome.grace_period:type_name -> google.protobuf.Duration
-	46, // 78: agentloop.v1.Welcome.calls:type_name -> agentloop.v1.CallVerdict
-	4,  // 79: agentloop.v1.CapabilityVerdict.refusal:type_name -> agentloop.v1.CapabilityRefusal
-	5,  // 80: agentloop.v1.CallVerdict.disposition:type_name -> agentloop.v1.CallDisposition
-	45, // 81: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
-	62, // 82: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
-	61, // 83: agentloop.v1.CallRequest.time_left:type_name -> google.protobuf.Duration
-	74, // 84: agentloop.v1.CallRequest.caller:type_name -> agentloop.v1.Caller
-	61, // 85: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
-	6,  // 86: agentloop.v1.Cancel.cause:type_name -> agentloop.v1.CancelCause
-	7,  // 87: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
-	53, // 88: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
-	75, // 89: agentloop.v1.InputResponse.url:type_name -> agentloop.v1.UrlOutcome
-	61, // 90: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
-	37, // 91: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
-	38, // 92: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
-	7,  // 93: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
-	8,  // 94: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
-	57, // 95: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
-	9,  // 96: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
-	58, // 97: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
-	96, // [96:98] is the sub-list for method output_type
-	94, // [94:96] is the sub-list for method input_type
-	94, // [94:94] is the sub-list for extension type_name
-	94, // [94:94] is the sub-list for extension extendee
-	0,  // [0:94] is the sub-list for field type_name
+	53, // 29: agentloop.v1.ConnectResponse.progress_ack:type_name -> agentloop.v1.ProgressAck
+	11, // 30: agentloop.v1.Hello.capabilities:type_name -> agentloop.v1.Capability
+	28, // 31: agentloop.v1.Hello.calls_in_hand:type_name -> agentloop.v1.CallInHand
+	60, // 32: agentloop.v1.Hello.labels:type_name -> agentloop.v1.Hello.LabelsEntry
+	61, // 33: agentloop.v1.Capability.tool:type_name -> agentloop.v1.ToolDeclaration
+	12, // 34: agentloop.v1.Capability.planner:type_name -> agentloop.v1.PlannerDeclaration
+	13, // 35: agentloop.v1.Capability.hook:type_name -> agentloop.v1.HookDeclaration
+	14, // 36: agentloop.v1.Capability.context_source:type_name -> agentloop.v1.ContextSourceDeclaration
+	62, // 37: agentloop.v1.PlannerDeclaration.timeout:type_name -> google.protobuf.Duration
+	0,  // 38: agentloop.v1.HookDeclaration.points:type_name -> agentloop.v1.HookPoint
+	62, // 39: agentloop.v1.HookDeclaration.timeout:type_name -> google.protobuf.Duration
+	62, // 40: agentloop.v1.ContextSourceDeclaration.timeout:type_name -> google.protobuf.Duration
+	63, // 41: agentloop.v1.ExtensionRequest.deadline:type_name -> google.protobuf.Timestamp
+	64, // 42: agentloop.v1.ExtensionRequest.run:type_name -> agentloop.v1.Run
+	16, // 43: agentloop.v1.ExtensionRequest.plan:type_name -> agentloop.v1.PlanRequest
+	17, // 44: agentloop.v1.ExtensionRequest.hook:type_name -> agentloop.v1.HookRequest
+	18, // 45: agentloop.v1.ExtensionRequest.context:type_name -> agentloop.v1.ContextRequest
+	19, // 46: agentloop.v1.ExtensionRequest.remember:type_name -> agentloop.v1.RememberRequest
+	62, // 47: agentloop.v1.ExtensionRequest.time_left:type_name -> google.protobuf.Duration
+	1,  // 48: agentloop.v1.PlanRequest.situation:type_name -> agentloop.v1.PlanSituation
+	65, // 49: agentloop.v1.PlanRequest.messages:type_name -> agentloop.v1.Message
+	66, // 50: agentloop.v1.PlanRequest.tool_calls:type_name -> agentloop.v1.ToolCall
+	67, // 51: agentloop.v1.PlanRequest.answer:type_name -> agentloop.v1.HumanAnswer
+	0,  // 52: agentloop.v1.HookRequest.point:type_name -> agentloop.v1.HookPoint
+	65, // 53: agentloop.v1.HookRequest.input_messages:type_name -> agentloop.v1.Message
+	66, // 54: agentloop.v1.HookRequest.tool_call:type_name -> agentloop.v1.ToolCall
+	68, // 55: agentloop.v1.HookRequest.tool_result:type_name -> agentloop.v1.ToolResult
+	69, // 56: agentloop.v1.HookRequest.run_result:type_name -> agentloop.v1.RunResult
+	65, // 57: agentloop.v1.RememberRequest.messages:type_name -> agentloop.v1.Message
+	70, // 58: agentloop.v1.ExtensionResponse.instruction:type_name -> agentloop.v1.Instruction
+	21, // 59: agentloop.v1.ExtensionResponse.hook:type_name -> agentloop.v1.HookVerdict
+	22, // 60: agentloop.v1.ExtensionResponse.context:type_name -> agentloop.v1.ContextItems
+	24, // 61: agentloop.v1.ExtensionResponse.remembered:type_name -> agentloop.v1.Remembered
+	25, // 62: agentloop.v1.ExtensionResponse.failure:type_name -> agentloop.v1.ExtensionFailure
+	65, // 63: agentloop.v1.HookVerdict.input_messages:type_name -> agentloop.v1.Message
+	23, // 64: agentloop.v1.ContextItems.items:type_name -> agentloop.v1.ContextItem
+	11, // 65: agentloop.v1.UpdateTools.capabilities:type_name -> agentloop.v1.Capability
+	2,  // 66: agentloop.v1.CallRejected.reason:type_name -> agentloop.v1.RejectReason
+	34, // 67: agentloop.v1.Heartbeat.calls:type_name -> agentloop.v1.CallRef
+	71, // 68: agentloop.v1.OutputChunk.stream:type_name -> agentloop.v1.OutputStream
+	72, // 69: agentloop.v1.CallResult.images:type_name -> agentloop.v1.Image
+	62, // 70: agentloop.v1.CallFailed.retry_delay:type_name -> google.protobuf.Duration
+	73, // 71: agentloop.v1.CallFailed.effect:type_name -> agentloop.v1.AttemptEffect
+	74, // 72: agentloop.v1.NeedInput.options:type_name -> agentloop.v1.SelectOption
+	62, // 73: agentloop.v1.NeedInput.timeout:type_name -> google.protobuf.Duration
+	3,  // 74: agentloop.v1.CancelAck.outcome:type_name -> agentloop.v1.CancelOutcome
+	45, // 75: agentloop.v1.Welcome.capabilities:type_name -> agentloop.v1.CapabilityVerdict
+	62, // 76: agentloop.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	62, // 77: agentloop.v1.Welcome.lease_timeout:type_name -> google.protobuf.Duration
+	62, // 78: agentloop.v1.Welcome.grace_period:type_name -> google.protobuf.Duration
+	46, // 79: agentloop.v1.Welcome.calls:type_name -> agentloop.v1.CallVerdict
+	4,  // 80: agentloop.v1.CapabilityVerdict.refusal:type_name -> agentloop.v1.CapabilityRefusal
+	5,  // 81: agentloop.v1.CallVerdict.disposition:type_name -> agentloop.v1.CallDisposition
+	45, // 82: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
+	63, // 83: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
+	52, // 84: agentloop.v1.CallRequest.answers:type_name -> agentloop.v1.InputResponse
+	62, // 85: agentloop.v1.CallRequest.time_left:type_name -> google.protobuf.Duration
+	75, // 86: agentloop.v1.CallRequest.caller:type_name -> agentloop.v1.Caller
+	62, // 87: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
+	6,  // 88: agentloop.v1.Cancel.cause:type_name -> agentloop.v1.CancelCause
+	7,  // 89: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
+	54, // 90: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
+	76, // 91: agentloop.v1.InputResponse.url:type_name -> agentloop.v1.UrlOutcome
+	62, // 92: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
+	37, // 93: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
+	38, // 94: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
+	7,  // 95: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
+	8,  // 96: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
+	58, // 97: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
+	9,  // 98: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
+	59, // 99: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
+	98, // [98:100] is the sub-list for method output_type
+	96, // [96:98] is the sub-list for method input_type
+	96, // [96:96] is the sub-list for extension type_name
+	96, // [96:96] is the sub-list for extension extendee
+	0,  // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_tool_host_proto_init() }
@@ -5467,6 +5614,7 @@ func file_agentloop_v1_tool_host_proto_init() {
 		(*ConnectResponse_ExtensionRequest)(nil),
 		(*ConnectResponse_OpenRuntime)(nil),
 		(*ConnectResponse_CloseRuntime)(nil),
+		(*ConnectResponse_ProgressAck)(nil),
 	}
 	file_agentloop_v1_tool_host_proto_msgTypes[3].OneofWrappers = []any{
 		(*Capability_Tool)(nil),
@@ -5489,6 +5637,7 @@ func file_agentloop_v1_tool_host_proto_init() {
 	}
 	file_agentloop_v1_tool_host_proto_msgTypes[13].OneofWrappers = []any{}
 	file_agentloop_v1_tool_host_proto_msgTypes[27].OneofWrappers = []any{}
+	file_agentloop_v1_tool_host_proto_msgTypes[31].OneofWrappers = []any{}
 	file_agentloop_v1_tool_host_proto_msgTypes[40].OneofWrappers = []any{}
 	file_agentloop_v1_tool_host_proto_msgTypes[44].OneofWrappers = []any{
 		(*InputResponse_Text)(nil),
@@ -5497,7 +5646,7 @@ func file_agentloop_v1_tool_host_proto_init() {
 		(*InputResponse_FormJson)(nil),
 		(*InputResponse_Url)(nil),
 	}
-	file_agentloop_v1_tool_host_proto_msgTypes[49].OneofWrappers = []any{
+	file_agentloop_v1_tool_host_proto_msgTypes[50].OneofWrappers = []any{
 		(*CompleteCallRequest_Result)(nil),
 		(*CompleteCallRequest_Failed)(nil),
 	}
@@ -5507,7 +5656,7 @@ func file_agentloop_v1_tool_host_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_tool_host_proto_rawDesc), len(file_agentloop_v1_tool_host_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   52,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

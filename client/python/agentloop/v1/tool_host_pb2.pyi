@@ -159,7 +159,7 @@ class ConnectRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., update_tools: _Optional[_Union[UpdateTools, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., call_accepted: _Optional[_Union[CallAccepted, _Mapping]] = ..., call_rejected: _Optional[_Union[CallRejected, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., output_chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., call_result: _Optional[_Union[CallResult, _Mapping]] = ..., call_failed: _Optional[_Union[CallFailed, _Mapping]] = ..., need_input: _Optional[_Union[NeedInput, _Mapping]] = ..., cancel_ack: _Optional[_Union[CancelAck, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., extension_response: _Optional[_Union[ExtensionResponse, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ("welcome", "tools_updated", "call_request", "cancel", "result_ack", "lease_lost", "input_response", "ping", "go_away", "protocol_error", "extension_request", "open_runtime", "close_runtime")
+    __slots__ = ("welcome", "tools_updated", "call_request", "cancel", "result_ack", "lease_lost", "input_response", "ping", "go_away", "protocol_error", "extension_request", "open_runtime", "close_runtime", "progress_ack")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     TOOLS_UPDATED_FIELD_NUMBER: _ClassVar[int]
     CALL_REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +173,7 @@ class ConnectResponse(_message.Message):
     EXTENSION_REQUEST_FIELD_NUMBER: _ClassVar[int]
     OPEN_RUNTIME_FIELD_NUMBER: _ClassVar[int]
     CLOSE_RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_ACK_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     tools_updated: ToolsUpdated
     call_request: CallRequest
@@ -186,7 +187,8 @@ class ConnectResponse(_message.Message):
     extension_request: ExtensionRequest
     open_runtime: OpenRuntime
     close_runtime: CloseRuntime
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., tools_updated: _Optional[_Union[ToolsUpdated, _Mapping]] = ..., call_request: _Optional[_Union[CallRequest, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., result_ack: _Optional[_Union[ResultAck, _Mapping]] = ..., lease_lost: _Optional[_Union[LeaseLost, _Mapping]] = ..., input_response: _Optional[_Union[InputResponse, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., protocol_error: _Optional[_Union[ProtocolError, _Mapping]] = ..., extension_request: _Optional[_Union[ExtensionRequest, _Mapping]] = ..., open_runtime: _Optional[_Union[OpenRuntime, _Mapping]] = ..., close_runtime: _Optional[_Union[CloseRuntime, _Mapping]] = ...) -> None: ...
+    progress_ack: ProgressAck
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., tools_updated: _Optional[_Union[ToolsUpdated, _Mapping]] = ..., call_request: _Optional[_Union[CallRequest, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., result_ack: _Optional[_Union[ResultAck, _Mapping]] = ..., lease_lost: _Optional[_Union[LeaseLost, _Mapping]] = ..., input_response: _Optional[_Union[InputResponse, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., protocol_error: _Optional[_Union[ProtocolError, _Mapping]] = ..., extension_request: _Optional[_Union[ExtensionRequest, _Mapping]] = ..., open_runtime: _Optional[_Union[OpenRuntime, _Mapping]] = ..., close_runtime: _Optional[_Union[CloseRuntime, _Mapping]] = ..., progress_ack: _Optional[_Union[ProgressAck, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol_version", "host_id", "sdk", "capabilities", "max_frame_bytes", "calls_in_hand", "initial_credit", "labels", "open_runtimes", "instance_id")
@@ -468,18 +470,22 @@ class CallRef(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("call_id", "attempt", "message", "fraction", "checkpoint")
+    __slots__ = ("call_id", "attempt", "message", "fraction", "checkpoint", "resume_state", "resume_no")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     FRACTION_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    RESUME_STATE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_NO_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     attempt: int
     message: str
     fraction: float
     checkpoint: bytes
-    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., message: _Optional[str] = ..., fraction: _Optional[float] = ..., checkpoint: _Optional[bytes] = ...) -> None: ...
+    resume_state: bytes
+    resume_no: int
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., message: _Optional[str] = ..., fraction: _Optional[float] = ..., checkpoint: _Optional[bytes] = ..., resume_state: _Optional[bytes] = ..., resume_no: _Optional[int] = ...) -> None: ...
 
 class OutputChunk(_message.Message):
     __slots__ = ("call_id", "attempt", "chunk_seq", "stream", "data")
@@ -528,7 +534,7 @@ class CallFailed(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., retry_delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., effect: _Optional[_Union[_events_pb2.AttemptEffect, str]] = ...) -> None: ...
 
 class NeedInput(_message.Message):
-    __slots__ = ("call_id", "attempt", "input_id", "question", "options", "multiple", "timeout", "form_schema_json", "url", "metadata_json", "allow_empty")
+    __slots__ = ("call_id", "attempt", "input_id", "question", "options", "multiple", "timeout", "form_schema_json", "url", "metadata_json", "resume_state", "allow_empty")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     INPUT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -539,6 +545,7 @@ class NeedInput(_message.Message):
     FORM_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    RESUME_STATE_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     attempt: int
@@ -550,8 +557,9 @@ class NeedInput(_message.Message):
     form_schema_json: str
     url: str
     metadata_json: str
+    resume_state: bytes
     allow_empty: bool
-    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., input_id: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[_types_pb2.SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., form_schema_json: _Optional[str] = ..., url: _Optional[str] = ..., metadata_json: _Optional[str] = ..., allow_empty: _Optional[bool] = ...) -> None: ...
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., input_id: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[_types_pb2.SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., form_schema_json: _Optional[str] = ..., url: _Optional[str] = ..., metadata_json: _Optional[str] = ..., resume_state: _Optional[bytes] = ..., allow_empty: _Optional[bool] = ...) -> None: ...
 
 class CancelAck(_message.Message):
     __slots__ = ("call_id", "attempt", "outcome")
@@ -630,7 +638,7 @@ class ToolsUpdated(_message.Message):
     def __init__(self, capabilities: _Optional[_Iterable[_Union[CapabilityVerdict, _Mapping]]] = ...) -> None: ...
 
 class CallRequest(_message.Message):
-    __slots__ = ("call_id", "attempt", "lease_token", "idempotency_key", "tool", "arguments_json", "deadline", "checkpoint", "run_id", "session_id", "turn_id", "traceparent", "runtime_id", "time_left", "caller")
+    __slots__ = ("call_id", "attempt", "lease_token", "idempotency_key", "tool", "arguments_json", "deadline", "checkpoint", "run_id", "session_id", "turn_id", "traceparent", "runtime_id", "resume_state", "answers", "time_left", "caller")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -644,6 +652,8 @@ class CallRequest(_message.Message):
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_ID_FIELD_NUMBER: _ClassVar[int]
+    RESUME_STATE_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     TIME_LEFT_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     call_id: str
@@ -659,9 +669,11 @@ class CallRequest(_message.Message):
     turn_id: str
     traceparent: str
     runtime_id: str
+    resume_state: bytes
+    answers: _containers.RepeatedCompositeFieldContainer[InputResponse]
     time_left: _duration_pb2.Duration
     caller: _types_pb2.Caller
-    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[bytes] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., runtime_id: _Optional[str] = ..., time_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., caller: _Optional[_Union[_types_pb2.Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[bytes] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., runtime_id: _Optional[str] = ..., resume_state: _Optional[bytes] = ..., answers: _Optional[_Iterable[_Union[InputResponse, _Mapping]]] = ..., time_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., caller: _Optional[_Union[_types_pb2.Caller, _Mapping]] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("call_id", "attempt", "reason", "grace_period", "cause")
@@ -712,6 +724,16 @@ class InputResponse(_message.Message):
     form_json: str
     url: _types_pb2.UrlOutcome
     def __init__(self, call_id: _Optional[str] = ..., input_id: _Optional[str] = ..., text: _Optional[str] = ..., selection: _Optional[_Union[InputSelection, _Mapping]] = ..., refused: _Optional[str] = ..., form_json: _Optional[str] = ..., url: _Optional[_Union[_types_pb2.UrlOutcome, str]] = ...) -> None: ...
+
+class ProgressAck(_message.Message):
+    __slots__ = ("call_id", "attempt", "resume_no")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RESUME_NO_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    resume_no: int
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., resume_no: _Optional[int] = ...) -> None: ...
 
 class InputSelection(_message.Message):
     __slots__ = ("option_ids",)

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use agentloop_proto::v1::{NeedInput, SelectOption, connect_request::Frame, input_response::Response};
+use agentloop_proto::v1::{
+    NeedInput, Progress, SelectOption, connect_request::Frame, input_response::Response,
+};
 use tokio::sync::oneshot;
 
 use crate::host::{call::frame_bound::FrameBound, call::key::CallKey, error::ToolError};
@@ -13,6 +15,9 @@ const ID_BYTES_MAX: usize = 128;
 /// Bound on a question with its options. It is above the server's own bound, and keeps a larger one from being sent.
 const QUESTION_BYTES_MAX: usize = 128 * 1024;
 
+/// The contract's bound on a state that a call goes on from.
+pub(crate) const RESUME_STATE_BYTES_MAX: usize = 64 * 1024;
+
 /// A question for a human. A text converts into one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
@@ -21,13 +26,15 @@ pub struct Question {
     timeout: Option<Duration>,
     allow_empty: bool,
     metadata_json: String,
+    resume_state: Option<Vec<u8>>,
 }
 
 impl Question {
     /// A question with this text of at most 4 KiB.
     pub fn new(text: impl Into<String>) -> Self {
         let (name, timeout) = (None, None);
-        Question { text: text.into(), name, timeout, allow_empty: false, metadata_json: String::new() }
+        let (metadata_json, resume_state) = (String::new(), None);
+        Question { text: text.into(), name, timeout, allow_empty: false, metadata_json, resume_state }
     }
 
     /// Sets the question's name within its call, of 1 to 128 bytes. A later attempt that asks the same question under
@@ -55,8 +62,26 @@ impl Question {
         self
     }
 
+    /// Gives the call up until the answer: it may take a week, on any host, through any failure. The server records the
+    /// question with this state of at most 64 KiB, and stops this attempt: the method that asks returns
+    /// [`AskError::Stopped`]. The answer comes with the next attempt, in which the question of the same name has its
+    /// answer at once. So the question needs a [name](Question::name).
+    ///
+    /// The state is a promise: going on from it with the answer repeats nothing that was done until now. An UNSAFE call
+    /// goes on then, and nobody is asked what became of it.
+    pub fn resume_state(mut self, state: impl Into<Vec<u8>>) -> Self {
+        self.resume_state = Some(state.into());
+        self
+    }
+
+    /// The name of the question; `None` if it is numbered.
+    pub(crate) fn given_name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// The frame of this question. `number` counts the questions of the call from 1.
     pub(crate) fn frame(self, call: &CallKey, number: u32, wanted: Wanted) -> Result<NeedInput, AskError> {
+        let unnamed = self.resume_state.is_some() && self.name.is_none();
         let nothing_to_choose = matches!(&wanted, Wanted::Choice(choice) if choice.options.is_empty());
         let (mut choice, mut form_schema_json, mut url) = (Choice::default(), String::new(), String::new());
         match wanted {
@@ -77,6 +102,7 @@ impl Question {
             url,
             metadata_json: self.metadata_json,
             allow_empty: self.allow_empty,
+            resume_state: self.resume_state,
         };
         let refused = |why: String| Err(AskError::Refused(why));
         if number > QUESTIONS_MAX {
@@ -84,6 +110,12 @@ impl Question {
         }
         if frame.input_id.is_empty() || frame.input_id.len() > ID_BYTES_MAX {
             return refused(format!("the name of a question has 1 to {ID_BYTES_MAX} bytes"));
+        }
+        if unnamed {
+            return refused("a question with a resume state needs a name".to_owned());
+        }
+        if frame.resume_state.as_ref().is_some_and(|state| state.len() > RESUME_STATE_BYTES_MAX) {
+            return refused(format!("a resume state has at most {RESUME_STATE_BYTES_MAX} bytes"));
         }
         if nothing_to_choose {
             return refused("there is nothing to choose from".to_owned());
@@ -158,6 +190,14 @@ impl From<AskError> for ToolError {
             AskError::Stopped => ToolError::retryable(error, Duration::ZERO),
         }
     }
+}
+
+/// The state of a call that waits to be recorded.
+#[derive(Debug)]
+pub(crate) struct UnrecordedState {
+    pub(crate) progress: Progress,
+    /// Told when the state is recorded; dropped when it never will be.
+    pub(crate) recorded: oneshot::Sender<()>,
 }
 
 /// The unanswered questions of one call.

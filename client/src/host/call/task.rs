@@ -11,7 +11,9 @@ use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::host::{call::key::CallKey, call::outcome::CallFuture, call::outcome::Outcome};
+use crate::host::{
+    call::key::CallKey, call::outcome::CallFuture, call::outcome::Outcome, call::question::UnrecordedState,
+};
 
 /// An event from a task of the host: a running call, or an extension that answers.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) enum TaskEvent {
     ExtensionAnswered(u64, ExtensionResponse),
     /// A call asks a human; the answer goes into the channel.
     Question(NeedInput, oneshot::Sender<Response>),
+    /// A call left a state to go on from, and waits until it is recorded.
+    ResumeState(UnrecordedState),
     /// A call wrote output.
     Output { key: CallKey, stream: OutputStream, bytes: Vec<u8> },
 }

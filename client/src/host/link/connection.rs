@@ -160,6 +160,7 @@ impl<'a> Connection<'a> {
             ServerFrame::OpenRuntime(request) => self.state.open_runtime(request),
             ServerFrame::CloseRuntime(closed) => self.state.close_runtime(&closed.runtime_id),
             ServerFrame::InputResponse(response) => self.state.calls.answer_question(&response),
+            ServerFrame::ProgressAck(ack) => self.state.calls.state_recorded(&ack),
             // A second welcome, and answers to requests that this host never sends, are ignored.
             ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) => {}
         }

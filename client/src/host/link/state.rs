@@ -190,6 +190,7 @@ impl HostState {
             }
             TaskEvent::ExtensionAnswered(..) => Vec::new(),
             TaskEvent::Question(question, answer) => self.calls.ask(question, answer).into_iter().collect(),
+            TaskEvent::ResumeState(state) => self.calls.save_state(state).into_iter().collect(),
             TaskEvent::Progress(progress) => self.calls.progress(progress).into_iter().collect(),
             TaskEvent::Output { key, stream, bytes } => self.calls.output(&key, stream, &bytes),
         }

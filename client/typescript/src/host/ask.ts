@@ -1,6 +1,6 @@
 // Questions that a running call asks a human.
 
-import { type InputResponse, NeedInput } from "../gen/agentloop/v1/tool_host.js";
+import { type InputResponse, NeedInput, type ProgressAck } from "../gen/agentloop/v1/tool_host.js";
 import { UrlOutcome } from "../gen/agentloop/v1/types.js";
 import { ToolFailed } from "./failure.js";
 import type { FrameBound } from "./frame.js";
@@ -8,6 +8,7 @@ import type { FrameBound } from "./frame.js";
 // Bounds of the contract.
 const MAX_QUESTIONS = 16;
 const MAX_NAME_BYTES = 128;
+const MAX_RESUME_STATE_BYTES = 64 << 10;
 const MAX_QUESTION_BYTES = 128 << 10; // above the server's own bound; a larger question is not sent
 
 /** One choice: an id and a label for people. A text alone is both. */
@@ -23,6 +24,13 @@ export interface QuestionOptions {
   timeoutMs?: number;
   /** True takes an empty text as an answer. */
   allowEmpty?: boolean;
+  /**
+   * Gives the call up until the answer, which may take a week: the server records the question with this state, and
+   * aborts this attempt. The answer comes with the next attempt, on any host; there the question of the same name has it
+   * at once, so the question needs a name. The state is a promise: going on from it with the answer repeats nothing that
+   * was done until now. At most 64 KiB.
+   */
+  resumeState?: Uint8Array;
 }
 
 /**
@@ -40,6 +48,7 @@ export class Questions {
   readonly #send: (question: NeedInput) => void;
   readonly #bound: () => FrameBound;
   readonly #open = new Map<string, Open>();
+  readonly #earlier: ReadonlyMap<string, InputResponse>;
   #asked = 0;
 
   constructor(
@@ -47,7 +56,9 @@ export class Questions {
     signal: AbortSignal,
     send: (question: NeedInput) => void,
     bound: () => FrameBound,
+    earlier: readonly InputResponse[],
   ) {
+    this.#earlier = new Map(earlier.map((answer) => [answer.inputId, answer]));
     this.#of = of;
     this.#signal = signal;
     this.#send = send;
@@ -93,16 +104,24 @@ export class Questions {
   }
 
   async #ask(fields: Partial<NeedInput>, options: QuestionOptions): Promise<InputResponse> {
-    const { name, timeoutMs, allowEmpty } = options;
+    const { name, timeoutMs, allowEmpty, resumeState } = options;
+    const earlier = name === undefined ? undefined : this.#earlier.get(name);
+    if (earlier) return answered(earlier);
+    if (resumeState && name === undefined) throw new NoAnswer("a question with a resume state needs a name");
+    checkState(resumeState);
     this.#signal.throwIfAborted();
     this.#asked += 1;
     const inputId = name ?? `question-${this.#asked}`;
     const timeout = timeoutMs === undefined ? undefined : duration(timeoutMs);
-    const question = NeedInput.fromPartial({ ...fields, inputId, timeout, allowEmpty });
+    const question = NeedInput.fromPartial({
+      ...fields,
+      inputId,
+      timeout,
+      allowEmpty,
+      resumeState: resumeState && Buffer.from(resumeState),
+    });
     this.#check(question);
-    const response = await this.#wait(question);
-    if (response.response?.$case === "refused") throw new NoAnswer(`no answer: ${response.response.value}`);
-    return response;
+    return answered(await this.#wait(question));
   }
 
   #check(question: NeedInput): void {
@@ -140,6 +159,58 @@ export class Questions {
     const { callId, inputId } = question;
     const why = `the question has more than the ${bound.maxBytes} bytes that the server takes`;
     this.onResponse({ callId, inputId, response: { $case: "refused", value: why } });
+  }
+}
+
+function answered(response: InputResponse): InputResponse {
+  if (response.response?.$case === "refused") throw new NoAnswer(`no answer: ${response.response.value}`);
+  return response;
+}
+
+/** Throws NoAnswer for a state that is too large. */
+function checkState(state: Uint8Array | undefined): void {
+  if (state && state.length > MAX_RESUME_STATE_BYTES) {
+    throw new NoAnswer(`a resume state has at most ${MAX_RESUME_STATE_BYTES} bytes`);
+  }
+}
+
+/** The states of one call, and the one that is not recorded yet. */
+export class ResumeStates {
+  readonly #signal: AbortSignal;
+  readonly #send: (state: Uint8Array, no: bigint) => void;
+  #last = 0n;
+  #unrecorded?: { state: Uint8Array; no: bigint; resolve: () => void };
+
+  constructor(signal: AbortSignal, send: (state: Uint8Array, no: bigint) => void) {
+    this.#signal = signal;
+    this.#send = send;
+  }
+
+  save(state: Uint8Array): Promise<void> {
+    this.#signal.throwIfAborted();
+    checkState(state);
+    return new Promise((resolve, reject) => {
+      const stop = () => reject(this.#signal.reason);
+      this.#signal.addEventListener("abort", stop, { once: true });
+      const recorded = () => {
+        this.#signal.removeEventListener("abort", stop);
+        resolve();
+      };
+      this.#last += 1n;
+      this.#unrecorded = { state, no: this.#last, resolve: recorded };
+      this.repeat();
+    });
+  }
+
+  /** Repeats the state that is not recorded, after a reconnect. */
+  repeat(): void {
+    if (this.#unrecorded) this.#send(this.#unrecorded.state, this.#unrecorded.no);
+  }
+
+  onAck(ack: ProgressAck): void {
+    if (!this.#unrecorded || this.#unrecorded.no > ack.resumeNo) return;
+    this.#unrecorded.resolve();
+    this.#unrecorded = undefined;
   }
 }
 

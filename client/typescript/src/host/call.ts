@@ -1,9 +1,9 @@
 // One call: the object that its tool gets, and the state that the host keeps.
 
 import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
-import type { CallRequest, NeedInput } from "../gen/agentloop/v1/tool_host.js";
+import type { CallRequest, InputResponse, NeedInput } from "../gen/agentloop/v1/tool_host.js";
 import { type DeepPartial, Image } from "../gen/agentloop/v1/types.js";
-import { type Option, Questions, type QuestionOptions } from "./ask.js";
+import { type Option, Questions, type QuestionOptions, ResumeStates } from "./ask.js";
 import { milliseconds } from "./connection.js";
 import { ToolFailed } from "./failure.js";
 import { cut, type Frame, type FrameBound, messageOf, sizeOf } from "./frame.js";
@@ -37,6 +37,10 @@ export class Call {
   readonly attempt: number;
   readonly idempotencyKey: string;
   readonly checkpoint?: Uint8Array;
+  /** The state that an earlier attempt left: go on from it. Undefined: begin. */
+  readonly resumeState?: Uint8Array;
+  /** Answers to the questions of earlier attempts. A question of the same name gets its answer from here. */
+  readonly answers: readonly InputResponse[];
   readonly deadline?: Date;
   readonly runId: string;
   readonly sessionId: string;
@@ -47,6 +51,8 @@ export class Call {
   runtime: unknown;
   /** For the host only. */
   readonly questions: Questions;
+  /** For the host only. */
+  readonly states: ResumeStates;
   readonly #channel: CallChannel;
   #chunks = 0n;
 
@@ -55,6 +61,8 @@ export class Call {
     this.attempt = request.attempt;
     this.idempotencyKey = request.idempotencyKey;
     this.checkpoint = request.checkpoint;
+    this.resumeState = request.resumeState;
+    this.answers = request.answers;
     // Where the time left is given, this clock may differ from the server's.
     this.deadline = request.timeLeft ? new Date(Date.now() + milliseconds(request.timeLeft)) : request.deadline;
     this.runId = request.runId;
@@ -64,7 +72,11 @@ export class Call {
     this.signal = signal;
     this.#channel = channel;
     const send = (question: NeedInput) => channel.send({ $case: "needInput", value: question });
-    this.questions = new Questions(this.ref, signal, send, () => channel.bound());
+    this.questions = new Questions(this.ref, signal, send, () => channel.bound(), request.answers);
+    this.states = new ResumeStates(signal, (state, resumeNo) => {
+      const value = { ...this.ref, message: "", resumeState: Buffer.from(state), resumeNo };
+      channel.send({ $case: "progress", value });
+    });
   }
 
   get ref(): Ref {
@@ -79,6 +91,7 @@ export class Call {
     await this.#channel.room();
     const value = {
       ...this.ref,
+      resumeNo: 0n,
       message: message.slice(0, MAX_PROGRESS_CHARS),
       fraction,
       checkpoint: checkpoint && Buffer.from(checkpoint),
@@ -89,6 +102,16 @@ export class Call {
       value.checkpoint = undefined;
     }
     this.#channel.send(frame);
+  }
+
+  /**
+   * Records a state of at most 64 KiB that the call goes on from, and resolves when the server has it. Until then the call
+   * must do nothing that takes effect. The state is a promise: going on from it repeats nothing that was done, whatever
+   * the call does after it. The next attempt has it as `resumeState`, and an UNSAFE call whose host is lost goes on
+   * instead of being in doubt. Errors: NoAnswer; when `signal` aborts, its reason.
+   */
+  saveResumeState(state: Uint8Array): Promise<void> {
+    return this.states.save(state);
   }
 
   /** Sends output to the subscribers of the run. It is dropped while the server cannot be reached. */

@@ -215,6 +215,11 @@ export class Host {
         return this.#forgetCall(frame.value);
       case "inputResponse":
         return this.#onInputResponse(frame.value);
+      case "progressAck":
+        for (const { call } of this.#calls.values()) {
+          if (call.callId === frame.value.callId && call.attempt === frame.value.attempt) call.states.onAck(frame.value);
+        }
+        return;
       case "extensionRequest":
         return void this.#onExtensionRequest(frame.value, this.#connection);
       case "openRuntime":
@@ -263,6 +268,7 @@ export class Host {
     for (const tracked of this.#calls.values()) {
       this.#offerOutcome(tracked);
       tracked.call.questions.repeat();
+      tracked.call.states.repeat();
     }
     this.#sendCredit();
     if (this.#draining) this.#sendDraining();

@@ -81,6 +81,8 @@ pub(super) struct Assignment {
     pub(super) last_chunk: u64,
     /// Questions to people that it sent on this stream, repeated ones included.
     pub(super) asked: u32,
+    /// States to go on from that it left on this stream, repeated ones included.
+    pub(super) resume_states: u32,
     /// The newest checkpoint, until it is reported to the run.
     pub(super) checkpoint: Option<Vec<u8>>,
     /// Time of the last checkpoint that was reported to the run.
@@ -101,6 +103,7 @@ impl Assignment {
             missed: 0,
             last_chunk: 0,
             asked: 0,
+            resume_states: 0,
             checkpoint: None,
             checkpoint_reported_at: None,
         }

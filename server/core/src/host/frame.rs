@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::extension::ExtensionDeclaration;
 use crate::id::{CallId, HostId, InstanceId, SessionId, TenantId};
 pub use crate::outcome::{CallOutcome, CancelCause, Ran};
-pub use crate::question::{InputAnswer, QuestionContent, SelectOption};
+pub use crate::question::{InputAnswer, InputReply, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, Runtime, ToolDeclaration};
 use crate::trace::TraceParent;
@@ -51,6 +51,8 @@ pub enum HostFrame {
         fraction: Option<f64>,
         /// Saved progress for the next attempt, if the tool saved any.
         checkpoint: Option<Vec<u8>>,
+        /// A state to go on from, if the tool left one. It waits until the state is recorded.
+        resumable: Option<Resumable>,
     },
     /// Output of a running call.
     Output {
@@ -73,6 +75,8 @@ pub enum HostFrame {
         question: Box<QuestionContent>,
         /// The question stays open for this long. `None` sets no limit.
         timeout: Option<Millis>,
+        /// State to go on from with the answer. With it, the host gives the call up until there is one.
+        resume_state: Option<Vec<u8>>,
     },
     /// The host's reply to a cancel.
     CancelAck {
@@ -89,6 +93,15 @@ pub enum HostFrame {
     Pong,
     /// A kind of frame that this server does not know.
     Unknown,
+}
+
+/// A state of a call, with the promise that going on from it does not repeat what was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resumable {
+    /// Its number within the attempt, counted from 1.
+    pub no: u64,
+    /// Bytes that only the tool understands.
+    pub state: Vec<u8>,
 }
 
 /// What became of a call that was cancelled.
@@ -246,6 +259,13 @@ pub enum ServerFrame {
         /// The answer, or why there is none.
         answer: InputAnswer,
     },
+    /// A state of a running call is recorded.
+    ResumeStateAck {
+        /// The attempt that left it.
+        call: CallRef,
+        /// The greatest number that is recorded.
+        resume_no: u64,
+    },
     /// The server is alive. The host replies, and leaves a server that it hears nothing from.
     Ping {
         /// Number that the reply repeats.
@@ -372,6 +392,10 @@ pub struct CallRequest {
     pub time_left: Millis,
     /// Progress that the last attempt saved.
     pub checkpoint: Option<Vec<u8>>,
+    /// State to go on from, if an attempt left one.
+    pub resume_state: Option<Vec<u8>>,
+    /// Answers to the questions of earlier attempts, in the order of the questions.
+    pub answers: Vec<InputReply>,
     /// Session of the run.
     pub session: SessionId,
     /// The runtime that the tool needs, if it needs one.
@@ -400,7 +424,11 @@ impl CallRequest {
     pub fn size(&self) -> usize {
         let checkpoint = self.checkpoint.as_ref().map_or(0, Vec::len);
         let caller = self.caller.name.as_ref().map_or(0, String::len) + self.caller.tenant.as_str().len();
-        FRAME_OVERHEAD_BYTES + caller + self.arguments.len() + self.idempotency_key.len() + checkpoint
+        let resume_state = self.resume_state.as_ref().map_or(0, Vec::len);
+        let reply = |reply: &InputReply| FRAME_OVERHEAD_BYTES + reply.input.len() + reply.answer.size();
+        let answers: usize = self.answers.iter().map(reply).sum();
+        let bytes = self.arguments.len() + self.idempotency_key.len() + checkpoint + resume_state + answers;
+        FRAME_OVERHEAD_BYTES + caller + bytes
     }
 
     /// Upper bound of the size of the frame that opens its runtime, in bytes; 0 if it needs no runtime.
@@ -427,6 +455,7 @@ impl ServerFrame {
             | Self::Cancel { .. }
             | Self::ResultAck { .. }
             | Self::LeaseLost(_)
+            | Self::ResumeStateAck { .. }
             | Self::Ping { .. }
             | Self::GoAway { .. }
             | Self::ProtocolError { .. } => FRAME_OVERHEAD_BYTES,

@@ -107,6 +107,18 @@ pub enum Input {
         /// The reply to send to the call.
         answer: InputAnswer,
     },
+    /// A state of a running call is recorded: tell its host.
+    AckResumeState {
+        /// The attempt that left the state.
+        call: CallRef,
+        /// The greatest number that is recorded.
+        resume_no: u64,
+    },
+    /// A call waits for a person, and goes on with its next attempt: its host does not have it any more.
+    ReleaseCall {
+        /// The attempt that ends.
+        call: CallRef,
+    },
     /// A runtime is no longer used: its host is to close it.
     CloseRuntime {
         /// The host that has it. A disconnected host is not told.
@@ -281,6 +293,15 @@ pub enum CallUpdate {
         /// Bytes for the next attempt, which only the tool understands.
         checkpoint: Vec<u8>,
     },
+    /// The call left a state to go on from, and waits until it is recorded.
+    Resumable {
+        /// Attempt number, counted from 1.
+        attempt: u32,
+        /// Number of the state within the attempt, counted from 1.
+        resume_no: u64,
+        /// Bytes that only the tool understands.
+        state: Vec<u8>,
+    },
     /// The call asks a person.
     InputNeeded {
         /// Attempt number, counted from 1.
@@ -289,6 +310,8 @@ pub enum CallUpdate {
         question: Box<QuestionContent>,
         /// The question stays open for this long. `None` sets no limit.
         timeout: Option<Millis>,
+        /// State to go on from with the answer.
+        resume_state: Option<Vec<u8>>,
     },
     /// The host will not send a result of this attempt.
     Lost {

@@ -4,7 +4,7 @@
 use crate::entry::CompactionReason;
 use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RuntimeId};
 pub use crate::outcome::CancelCause;
-use crate::question::InputAnswer;
+use crate::question::{InputAnswer, InputReply};
 use crate::run::plan::Situation;
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, Runtime};
@@ -108,6 +108,23 @@ pub enum Effect {
         /// The answer, or why there is none.
         answer: InputAnswer,
     },
+    /// Tell the host that a state of its call is recorded. Leads to nothing. A host that is away sends the state again.
+    AckResumeState {
+        /// Slot of the call.
+        slot: CallSlot,
+        /// Attempt number, counted from 1.
+        attempt: u32,
+        /// The greatest number that is recorded.
+        resume_no: u64,
+    },
+    /// Tell the host that it does not have the call any more: the call waits for a person, and goes on with its next
+    /// attempt. Leads to nothing.
+    ReleaseCall {
+        /// Slot of the call.
+        slot: CallSlot,
+        /// Attempt number, counted from 1.
+        attempt: u32,
+    },
     /// Tell the host to stop the call. Leads to [`super::input::Input::CallStopped`] if the host says that it did; a run
     /// that does not wait for the call any more refuses that.
     CancelCall {
@@ -147,6 +164,10 @@ pub struct Offer {
     pub time_left: Millis,
     /// Checkpoint of the last attempt that saved one.
     pub checkpoint: Option<Vec<u8>>,
+    /// The state to go on from, if an attempt left one.
+    pub resume_state: Option<Vec<u8>>,
+    /// Answers to the questions of earlier attempts, in the order of the questions.
+    pub answers: Vec<InputReply>,
     /// The runtime to run in, if the call needs one.
     pub runtime: Option<Runtime>,
 }

@@ -6,6 +6,7 @@ use crate::form::Form;
 use crate::id::{CallSlot, RequestId, RunId};
 use crate::limits::POLICY_RULES_MAX;
 use crate::policy::{BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening};
+use crate::question::InputAnswer;
 pub use crate::question::{BadQuestion, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
@@ -288,6 +289,28 @@ impl Decision {
                 | Self::Visited { .. }
                 | Self::Declined { .. }
         )
+    }
+
+    /// The decision as the host of the call that asked reads it; `None` if it need not know.
+    #[must_use]
+    pub fn input_answer(&self) -> Option<InputAnswer> {
+        match self {
+            Self::Text { text } => Some(InputAnswer::Text(text.clone())),
+            Self::Selected { options } => Some(InputAnswer::Selected(options.clone())),
+            Self::Filled { fields } => Some(InputAnswer::Filled(fields.clone())),
+            Self::Visited { done } => Some(InputAnswer::Visited(*done)),
+            Self::Declined { message } if message.is_empty() => {
+                Some(InputAnswer::Refused("declined".to_owned()))
+            }
+            Self::Declined { message } => Some(InputAnswer::Refused(format!("declined: {message}"))),
+            Self::Expired => Some(InputAnswer::Refused("nobody answered in time".to_owned())),
+            Self::Approve
+            | Self::ApproveWithEdits { .. }
+            | Self::Deny { .. }
+            | Self::DenyAndStop { .. }
+            | Self::AnswerInPlace { .. }
+            | Self::Withdrawn => None,
+        }
     }
 
     /// Name of the decision in errors and logs.

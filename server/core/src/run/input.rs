@@ -93,6 +93,18 @@ pub enum Input {
         /// Opaque bytes of the tool.
         checkpoint: Vec<u8>,
     },
+    /// A call saved a state, and promises that going on from it does not repeat what was done. It waits until the state
+    /// is recorded.
+    CallResumable {
+        /// Slot of the call.
+        slot: CallSlot,
+        /// Attempt number, counted from 1.
+        attempt: u32,
+        /// Number of the state within the attempt, counted from 1.
+        resume_no: u64,
+        /// Opaque bytes of the tool.
+        state: Vec<u8>,
+    },
     /// A running call puts a question to people, for the first time or again.
     InputNeeded {
         /// Slot of the call.
@@ -103,6 +115,8 @@ pub enum Input {
         question: QuestionContent,
         /// Time allowed for the answer; `None` means the run's `approval_timeout`.
         timeout: Option<Millis>,
+        /// State to go on from with the answer. With it, the host gives the call up until there is one.
+        resume_state: Option<Vec<u8>>,
     },
     /// A host reports the result of a call.
     CallFinished {

@@ -284,6 +284,8 @@ impl Machine {
             deadline: deadline.before(self.ahead),
             time_left: deadline.since(now),
             checkpoint: call.checkpoint.clone(),
+            resume_state: call.resume.as_ref().map(|resume| resume.state.clone()),
+            answers: self.state.answers_of_earlier_attempts(call),
             runtime: call.runtime.clone().map(|id| self.runtime(id)),
         }
     }
@@ -315,12 +317,23 @@ fn stop(key: &EffectKey, records: &[Record]) -> Effect {
         EffectKey::Model { number, attempt } => Effect::StopModel { model_call: number, attempt },
         EffectKey::Compact { number } => Effect::StopCompacting { number },
         EffectKey::Call { slot, attempt } => {
+            if is_suspended(slot, records) {
+                return Effect::ReleaseCall { slot, attempt };
+            }
             let (cause, reason) = cancel_cause(slot, records);
             Effect::CancelCall { slot, attempt, cause, reason }
         }
         EffectKey::Seek { slot, .. } => Effect::StopSeeking { slot },
         EffectKey::Plan { decision } => Effect::StopPlanning { decision },
     }
+}
+
+/// True if the call has asked in this step, and left a state to go on from.
+fn is_suspended(slot: CallSlot, records: &[Record]) -> bool {
+    records.iter().any(|record| match &record.event {
+        Event::HumanRequested { question, resume_state: Some(_) } => question.slot == Some(slot),
+        _ => false,
+    })
 }
 
 /// The reason why a host is not to go on with a call, from the events of the step. A host whose call is in doubt can only

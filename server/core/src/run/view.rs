@@ -226,6 +226,7 @@ impl RunState {
             CallState::Proposed | CallState::AwaitingInstruction { .. } | CallState::Settled => None,
             CallState::AwaitingApproval { .. }
             | CallState::AwaitingInput { .. }
+            | CallState::Suspended { .. }
             | CallState::InDoubt { .. } => Some((WaitKind::Human, self.asked_about(call)?.asked_at)),
             CallState::Ready { since, .. } => {
                 (self.free_call_slots() > 0).then_some((WaitKind::ToolHost, since))
@@ -254,6 +255,7 @@ fn not_before(call: &RoundCall) -> Option<Timestamp> {
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
         | CallState::AwaitingInput { .. }
+        | CallState::Suspended { .. }
         | CallState::Settled => None,
     }
 }
@@ -268,6 +270,7 @@ fn request_of(call: &RoundCall) -> Option<&crate::id::RequestId> {
         | CallState::Ready { .. }
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
+        | CallState::Suspended { .. }
         | CallState::Settled => None,
     }
 }

@@ -314,7 +314,16 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
         ("call_accepted", Event::CallAccepted { slot: SLOT, attempt: 1, host: host() }),
         (
             "call_checkpoint",
-            Event::CallCheckpoint { slot: SLOT, attempt: 1, checkpoint: vec![0x00, 0x0f, 0xf0, 0xff] },
+            Event::CallCheckpoint {
+                slot: SLOT,
+                attempt: 1,
+                checkpoint: vec![0x00, 0x0f, 0xf0, 0xff],
+                resume_no: 0,
+            },
+        ),
+        (
+            "call_checkpoint.resume",
+            Event::CallCheckpoint { slot: SLOT, attempt: 1, checkpoint: vec![0x0f, 0xf0], resume_no: 2 },
         ),
         (
             "call_attempt_failed",
@@ -333,6 +342,7 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
 
 fn questions() -> Vec<(&'static str, Event)> {
     let question = |kind, expires_at| Event::HumanRequested {
+        resume_state: None,
         question: Question {
             request: request(),
             kind,
@@ -354,6 +364,7 @@ fn questions() -> Vec<(&'static str, Event)> {
         ("human_requested.again", asked_again()),
         ("human_requested.prompt", prompted()),
         ("human_requested.select", selected()),
+        ("human_requested.resume", suspended()),
         ("human_requested.form", form_asked()),
         ("human_requested.url", visit_asked()),
         ("human_requested.allow_empty", maybe_empty()),
@@ -362,6 +373,7 @@ fn questions() -> Vec<(&'static str, Event)> {
 
 fn doubted() -> Event {
     Event::HumanRequested {
+        resume_state: None,
         question: Question {
             request: request(),
             kind: QuestionKind::InDoubt,
@@ -382,6 +394,7 @@ fn doubted() -> Event {
 fn asked_again() -> Event {
     let run = RunId::parse("r-1").expect("an id");
     Event::HumanRequested {
+        resume_state: None,
         question: Question {
             request: CallId { run, slot: SLOT }.request_again(1, 2),
             kind: QuestionKind::Approve,
@@ -402,7 +415,10 @@ fn asked_again() -> Event {
 fn prompted() -> Event {
     let run = RunId::parse("r-1").expect("an id");
     let ask = QuestionContent { text: "Which city?".to_owned(), ..QuestionContent::default() };
-    Event::HumanRequested { question: Question::planned(&run, 3, ask, Timestamp(1_790_000_003_000), None) }
+    Event::HumanRequested {
+        resume_state: None,
+        question: Question::planned(&run, 3, ask, Timestamp(1_790_000_003_000), None),
+    }
 }
 
 const FORM: &str = r#"{"type":"object","properties":{"name":{"type":"string"}}}"#;
@@ -411,6 +427,7 @@ const FORM: &str = r#"{"type":"object","properties":{"name":{"type":"string"}}}"
 fn planned_question(content: QuestionContent) -> Event {
     let run = RunId::parse("r-1").expect("an id");
     Event::HumanRequested {
+        resume_state: None,
         question: Question::planned(&run, 3, content, Timestamp(1_790_000_003_000), None),
     }
 }
@@ -443,6 +460,7 @@ fn selected() -> Event {
     };
     let call = CallId { run: RunId::parse("r-1").expect("an id"), slot: SLOT };
     Event::HumanRequested {
+        resume_state: None,
         question: Question {
             request: call.input(1, 2),
             kind: ask.kind(),
@@ -457,6 +475,12 @@ fn selected() -> Event {
             expires_at: Some(Timestamp(1_790_000_600_000)),
         },
     }
+}
+
+/// By a call that gives its host up until the answer.
+fn suspended() -> Event {
+    let Event::HumanRequested { question, .. } = selected() else { unreachable!("a question") };
+    Event::HumanRequested { question, resume_state: Some(vec![0x00, 0xff]) }
 }
 
 fn answers() -> Vec<(&'static str, Event)> {

@@ -239,6 +239,7 @@ fn between_steps(machine: &Machine) -> bool {
             | CallState::Offered { .. }
             | CallState::Accepted { .. }
             | CallState::AwaitingInstruction { .. }
+            | CallState::Suspended { .. }
             | CallState::Settled => false,
         }
     });

@@ -240,6 +240,8 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
             0..2 => accepted(slot, attempt),
             2 => checkpoint(slot, attempt, &[random.below(256) as u8]),
             3..5 => lost(slot, attempt, random_ran(random)),
+            5 if random.one_in(2) => leaves(slot, attempt, random.pick(&["q", "r"]), b"left"),
+            5 => resumable(slot, attempt, random.below(3) + 1, b"left"),
             _ => script.finished(slot, attempt, random_outcome(random)),
         },
     })

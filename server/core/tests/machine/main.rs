@@ -21,6 +21,7 @@ mod queue;
 mod remember;
 mod replays;
 mod restart;
+mod resume;
 mod runtimes;
 mod search;
 mod steer;

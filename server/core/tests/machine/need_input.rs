@@ -65,9 +65,11 @@ fn an_empty_text_is_an_answer_only_where_the_question_allows_it() {
     let refusal = script.clone().refuses(script.decision(A, text("")));
     assert_eq!(refusal, Refusal::BadAnswer(BadAnswer::EmptyText));
     script.decides(A, text("that"));
-    let Input::InputNeeded { slot, attempt, question, timeout } = needs(A, 1, "p") else { unreachable!() };
+    let Input::InputNeeded { slot, attempt, question, timeout, resume_state } = needs(A, 1, "p") else {
+        unreachable!()
+    };
     let question = QuestionContent { allow_empty: true, ..question };
-    script.does(Input::InputNeeded { slot, attempt, question, timeout });
+    script.does(Input::InputNeeded { slot, attempt, question, timeout, resume_state });
     let step = script.decides(A, text(""));
     assert_eq!(heard(&step), [("p", said(""))]);
 }
@@ -76,11 +78,12 @@ fn an_empty_text_is_an_answer_only_where_the_question_allows_it() {
 fn a_host_reads_what_was_filled_in_visited_or_declined() {
     let asks = |change: &dyn Fn(&mut QuestionContent)| {
         let mut script = running();
-        let Input::InputNeeded { slot, attempt, mut question, timeout } = needs(A, 1, "q") else {
+        let Input::InputNeeded { slot, attempt, mut question, timeout, resume_state } = needs(A, 1, "q")
+        else {
             unreachable!()
         };
         change(&mut question);
-        script.does(Input::InputNeeded { slot, attempt, question, timeout });
+        script.does(Input::InputNeeded { slot, attempt, question, timeout, resume_state });
         script
     };
     let form = r#"{"type":"object","properties":{"seat":{"type":"string"}}}"#;
@@ -128,7 +131,7 @@ fn nobody_answers_in_time() {
     let mut script = running();
     let needed = match needs(A, 1, "q") {
         Input::InputNeeded { slot, attempt, question, .. } => {
-            Input::InputNeeded { slot, attempt, question, timeout: Some(Millis::secs(5)) }
+            Input::InputNeeded { slot, attempt, question, timeout: Some(Millis::secs(5)), resume_state: None }
         }
         other => other,
     };

@@ -205,14 +205,21 @@ fn answers(script: &Script, owed: Owed) -> Vec<Input> {
         }
         Owed::Compact(number) => vec![compacted(number), compaction_failed(number)],
         Owed::Seek(slot) => vec![granted(slot), denied(slot)],
-        Owed::Call(slot, attempt) => vec![
-            accepted(slot, attempt),
-            needs(slot, attempt, "q"),
-            script.finished(slot, attempt, ok("done")),
-            script.finished(slot, attempt, passing(Ran::Maybe, Millis(0))),
-            script.finished(slot, attempt, passing(Ran::No, Millis::secs(1))),
-            lost(slot, attempt, Ran::Maybe),
-            lost(slot, attempt, Ran::No),
-        ],
+        Owed::Call(slot, attempt) => {
+            // Only the call that must not run twice leaves states: one more of each at both calls doubles the states.
+            let asks = match slot {
+                A => vec![leaves(slot, attempt, "q", b"left"), resumable(slot, attempt, 1, b"left")],
+                _ => vec![needs(slot, attempt, "q")],
+            };
+            let ends = vec![
+                accepted(slot, attempt),
+                script.finished(slot, attempt, ok("done")),
+                script.finished(slot, attempt, passing(Ran::Maybe, Millis(0))),
+                script.finished(slot, attempt, passing(Ran::No, Millis::secs(1))),
+                lost(slot, attempt, Ran::Maybe),
+                lost(slot, attempt, Ran::No),
+            ];
+            [asks, ends].concat()
+        }
     }
 }

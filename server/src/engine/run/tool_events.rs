@@ -5,11 +5,9 @@ use std::sync::{Arc, Weak};
 
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, RunKey, RuntimeId, TenantId};
-use agentloop_core::question::QuestionContent;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::{CallState, RunState};
-use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
@@ -32,8 +30,20 @@ impl CallSink for Engine {
             CallUpdate::Checkpoint { attempt, checkpoint } => {
                 Input::CallCheckpoint { slot, attempt, checkpoint }
             }
-            CallUpdate::InputNeeded { attempt, question, timeout } => {
-                return self.input_needed(&key, call, attempt, *question, timeout).await;
+            CallUpdate::InputNeeded { attempt, question, timeout, resume_state } => {
+                let question = *question;
+                let input = || Input::InputNeeded {
+                    slot,
+                    attempt,
+                    question: question.clone(),
+                    timeout,
+                    resume_state: resume_state.clone(),
+                };
+                return self.record_word(&key, call, input).await;
+            }
+            CallUpdate::Resumable { attempt, resume_no, state } => {
+                let input = || Input::CallResumable { slot, attempt, resume_no, state: state.clone() };
+                return self.record_word(&key, call, input).await;
             }
             CallUpdate::Lost { attempt, message, ran, busy } => {
                 Input::CallLost { slot, attempt, message, ran, busy }
@@ -172,22 +182,14 @@ impl Engine {
         Arc::new(WeakSink(Arc::downgrade(&self.0)))
     }
 
-    /// A call asks its human for input. The run is made live for it: a host that reconnects may ask before the run is
-    /// live, and does not repeat the question by itself.
-    async fn input_needed(
-        &self,
-        key: &RunKey,
-        call: &CallId,
-        attempt: u32,
-        question: QuestionContent,
-        timeout: Option<Millis>,
-    ) {
-        let input = || Input::InputNeeded { slot: call.slot, attempt, question: question.clone(), timeout };
+    /// A call asks a person, or leaves a state to go on from. The run is made live for it: a host that reconnects may say
+    /// so before the run is live, and does not repeat it by itself.
+    async fn record_word(&self, key: &RunKey, call: &CallId, input: impl Fn() -> Input + Send + Sync) {
         match self.deliver(key, input).await {
             // Refused: the call is settled. Its host learns of that in another way.
             Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
             Err(error) => {
-                tracing::warn!(call.id = %call, %error, "cannot record a call's question for input")
+                tracing::warn!(call.id = %call, %error, "cannot record what a call asks or leaves; its host says it again")
             }
         }
     }
@@ -250,11 +252,14 @@ fn disposition(state: &RunState, claim: &CallInHand) -> Disposition {
             CallState::Offered { .. } | CallState::Accepted { .. } | CallState::InDoubt { .. } => {
                 Disposition::Continue
             }
+            CallState::Ready { .. } if open.was_released() => Disposition::Stop,
             // Its result is still the call's, also while a human is asked about the next attempt.
             CallState::Ready { .. }
             | CallState::AwaitingInstruction { .. }
             | CallState::AwaitingApproval { .. } => Disposition::Continue,
-            CallState::Proposed | CallState::AwaitingInput { .. } => Disposition::Stop,
+            CallState::Proposed | CallState::AwaitingInput { .. } | CallState::Suspended { .. } => {
+                Disposition::Stop
+            }
         },
         None if state.settled_calls().get(&call.slot) == Some(&attempt) => Disposition::AlreadyRecorded,
         None => Disposition::Stop,

@@ -3,13 +3,13 @@
 use agentloop_core::extension::ExtensionDeclaration;
 use agentloop_core::host::frame::{
     CallInHand, CallOutcome, CallRef, CallResult, CancelOutcome, Capability, Hello, HostFrame,
-    QuestionContent, Ran, RejectReason, SelectOption,
+    QuestionContent, Ran, RejectReason, Resumable, SelectOption,
 };
 use agentloop_core::id::{CallId, HostId, IdError, InstanceId};
 use agentloop_core::limits::{
     CALLS_PER_HOST_MAX, CHECKPOINT_BYTES_MAX, GRPC_MESSAGE_BYTES_MAX, ID_BYTES_MAX, LABELS_MAX,
-    OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, RUNTIMES_PER_HOST_MAX, SHORT_TEXT_BYTES_MAX,
-    TOOL_RESULT_BYTES_MAX, TOOLS_PER_HOST_MAX,
+    OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, RESUME_STATE_BYTES_MAX, RUNTIMES_PER_HOST_MAX,
+    SHORT_TEXT_BYTES_MAX, TOOL_RESULT_BYTES_MAX, TOOLS_PER_HOST_MAX,
 };
 use agentloop_core::message::Image;
 use agentloop_core::time::Millis;
@@ -234,7 +234,22 @@ fn progress(frame: v1::Progress) -> Parsed<HostFrame> {
     about(&call, at_most("progress.checkpoint", checkpoint, CHECKPOINT_BYTES_MAX))?;
     let fraction =
         frame.fraction.filter(|fraction| fraction.is_finite()).map(|fraction| fraction.clamp(0.0, 1.0));
-    Ok(HostFrame::Progress { call, message: frame.message, fraction, checkpoint: frame.checkpoint })
+    about(&call, check_resume_state("progress.resume_state", frame.resume_state.as_ref()))?;
+    if frame.resume_state.is_some() && frame.resume_no == 0 {
+        return about(&call, malformed("progress.resume_no", "is required with resume_state"));
+    }
+    let resumable = frame.resume_state.map(|state| Resumable { no: frame.resume_no, state });
+    Ok(HostFrame::Progress {
+        call,
+        message: frame.message,
+        fraction,
+        checkpoint: frame.checkpoint,
+        resumable,
+    })
+}
+
+fn check_resume_state(field: &'static str, state: Option<&Vec<u8>>) -> Parsed<()> {
+    at_most(field, state.map_or(0, Vec::len), RESUME_STATE_BYTES_MAX)
 }
 
 fn output(frame: v1::OutputChunk) -> Parsed<HostFrame> {
@@ -328,7 +343,9 @@ fn need_input(frame: v1::NeedInput) -> Parsed<HostFrame> {
         allow_empty: frame.allow_empty,
         metadata: given(frame.metadata_json),
     };
-    Ok(HostFrame::NeedInput { call, question: Box::new(question), timeout })
+    about(&call, check_resume_state("need_input.resume_state", frame.resume_state.as_ref()))?;
+    let (question, resume_state) = (Box::new(question), frame.resume_state);
+    Ok(HostFrame::NeedInput { call, question, timeout, resume_state })
 }
 
 fn cancel_ack(frame: &v1::CancelAck) -> Parsed<HostFrame> {

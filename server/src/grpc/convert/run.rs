@@ -145,7 +145,7 @@ fn open_call(run: &RunId, call: &RoundCall) -> wire::ToolCallView {
             wire::ToolCallState::Ready
         }
         CallState::AwaitingApproval { .. } => wire::ToolCallState::AwaitingApproval,
-        CallState::AwaitingInput { .. } => wire::ToolCallState::AwaitingInput,
+        CallState::AwaitingInput { .. } | CallState::Suspended { .. } => wire::ToolCallState::AwaitingInput,
         CallState::Offered { .. } => wire::ToolCallState::Offered,
         CallState::Accepted { .. } => wire::ToolCallState::Accepted,
         CallState::InDoubt { .. } => wire::ToolCallState::InDoubt,

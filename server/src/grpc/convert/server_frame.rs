@@ -1,9 +1,10 @@
 //! Conversion of the server's frames to tool hosts.
 
 use agentloop_core::host::frame::{
-    CallRequest, CancelCause, CapabilityVerdict, Disposition, InputAnswer, RefusalKind, Refused,
+    CallRequest, CancelCause, CapabilityVerdict, Disposition, InputAnswer, InputReply, RefusalKind, Refused,
     ResultVerdict, ServerFrame, Welcome,
 };
+use agentloop_core::id::CallId;
 use agentloop_proto::v1::{self, connect_response::Frame, input_response};
 
 use super::{duration, extension, human, timestamp};
@@ -42,10 +43,13 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
         ServerFrame::LeaseLost(call) => {
             Frame::LeaseLost(v1::LeaseLost { call_id: call.call.to_string(), attempt: call.attempt })
         }
-        ServerFrame::InputResponse { call, input, answer } => Frame::InputResponse(v1::InputResponse {
+        ServerFrame::InputResponse { call, input, answer } => {
+            Frame::InputResponse(input_response(&call.call, InputReply { input, answer }))
+        }
+        ServerFrame::ResumeStateAck { call, resume_no } => Frame::ProgressAck(v1::ProgressAck {
             call_id: call.call.to_string(),
-            input_id: input,
-            response: Some(input_answer(answer)),
+            attempt: call.attempt,
+            resume_no,
         }),
         ServerFrame::Ping { nonce } => Frame::Ping(v1::Ping { nonce }),
         ServerFrame::GoAway { reconnect_after, reason } => {
@@ -62,6 +66,11 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
 /// Converts a question for one of a host's extensions.
 pub(crate) fn extension_request(request: &ExtensionRequest) -> v1::ConnectResponse {
     v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::ask(request))) }
+}
+
+fn input_response(call: &CallId, reply: InputReply) -> v1::InputResponse {
+    let InputReply { input, answer } = reply;
+    v1::InputResponse { call_id: call.to_string(), input_id: input, response: Some(input_answer(answer)) }
 }
 
 fn input_answer(answer: InputAnswer) -> input_response::Response {
@@ -130,6 +139,8 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
         deadline: Some(timestamp(request.deadline)),
         time_left: Some(duration(request.time_left)),
         checkpoint: request.checkpoint,
+        resume_state: request.resume_state,
+        answers: request.answers.into_iter().map(|reply| input_response(&request.call.call, reply)).collect(),
         turn_id: format!("{run}.{}", slot.0),
         run_id: run.to_string(),
         session_id: request.session.to_string(),

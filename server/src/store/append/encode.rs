@@ -140,7 +140,7 @@ impl EncodedAppend {
             Some((entry, Added::Held(seq))) => self.entries.push(NewEntry { entry, seq, is_searched }),
             None => {}
         }
-        if let Event::HumanRequested { question } = event {
+        if let Event::HumanRequested { question, .. } = event {
             let asked_at = question.asked_at;
             let question = question_of(&self.run.run, &question.request);
             self.asked.push(NewQuestion { question, asked_at, seq });

@@ -199,7 +199,9 @@ impl Owner {
     pub async fn asks(&mut self, index: u32) -> RequestId {
         let question = self.question(index);
         let request = question.request.clone();
-        self.tell(RunStatus::AwaitingHuman, vec![Event::HumanRequested { question }]).await.unwrap();
+        self.tell(RunStatus::AwaitingHuman, vec![Event::HumanRequested { question, resume_state: None }])
+            .await
+            .unwrap();
         request
     }
 
@@ -235,7 +237,12 @@ impl Owner {
         let id = question.request.rule(answer.at);
         let resolved =
             Event::HumanResolved { request: question.request.clone(), slot: question.slot, answer };
-        self.tell(RunStatus::ToolRunning, vec![Event::HumanRequested { question }, resolved]).await.unwrap();
+        self.tell(
+            RunStatus::ToolRunning,
+            vec![Event::HumanRequested { question, resume_state: None }, resolved],
+        )
+        .await
+        .unwrap();
         id
     }
 

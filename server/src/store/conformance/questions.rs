@@ -13,8 +13,8 @@ pub async fn a_question_is_open_until_it_is_answered(store: Arc<dyn Store>) {
     let (first, second) = (owner.question(0), owner.question(1));
     assert_eq!(store.request(&tenant(), &first.request).await.unwrap(), None);
     let asked = vec![
-        Event::HumanRequested { question: first.clone() },
-        Event::HumanRequested { question: second.clone() },
+        Event::HumanRequested { question: first.clone(), resume_state: None },
+        Event::HumanRequested { question: second.clone(), resume_state: None },
     ];
     owner.tell(RunStatus::AwaitingHuman, asked).await.unwrap();
     let row = |question: &_, answer| RequestRow {
@@ -31,8 +31,11 @@ pub async fn a_question_is_open_until_it_is_answered(store: Arc<dyn Store>) {
     assert_eq!(pending(&store).await, [row(&second, None)]);
 
     let together = owner.question(2);
-    let asked_and_answered =
-        vec![Event::HumanRequested { question: together.clone() }, resolved(&together), resolved(&second)];
+    let asked_and_answered = vec![
+        Event::HumanRequested { question: together.clone(), resume_state: None },
+        resolved(&together),
+        resolved(&second),
+    ];
     owner.tell(RunStatus::ToolRunning, asked_and_answered).await.unwrap();
     assert_eq!(pending(&store).await, []);
     assert_eq!(
@@ -88,7 +91,10 @@ pub async fn questions_are_filtered_by_what_they_ask(store: Arc<dyn Store>) {
         let mut owner = owner.at(at);
         let arguments = format!(r#"{{"to":"{name}@example.com","share":"5%"}}"#);
         let question = Question { kind, tool: tool.to_owned(), arguments, ..owner.question(0) };
-        owner.tell(RunStatus::AwaitingHuman, vec![Event::HumanRequested { question }]).await.unwrap();
+        owner
+            .tell(RunStatus::AwaitingHuman, vec![Event::HumanRequested { question, resume_state: None }])
+            .await
+            .unwrap();
     }
     let any = RequestFilter::default;
     let text = |text: &str| RequestFilter { text: text.to_owned(), ..any() };

@@ -36,7 +36,7 @@ async fn remembers(owner: &mut Owner, index: u32, at: u64, name: &str, scope: Re
         at: answer.at,
     };
     let resolved = Event::HumanResolved { request: question.request.clone(), slot: question.slot, answer };
-    let events = vec![Event::HumanRequested { question }, resolved];
+    let events = vec![Event::HumanRequested { question, resume_state: None }, resolved];
     owner.tell(RunStatus::ToolRunning, events).await.unwrap();
     row
 }

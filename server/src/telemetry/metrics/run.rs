@@ -59,7 +59,7 @@ impl RunMeter {
             Event::CallProposed { slot, tool, .. } => {
                 self.calls.insert(*slot, self.metrics.tool(tool));
             }
-            Event::HumanRequested { question } => {
+            Event::HumanRequested { question, .. } => {
                 self.questions.insert(question.request.clone(), question.asked_at);
             }
             Event::CompactionStarted { reason, .. } => self.compacts_for = Some(*reason),
@@ -113,7 +113,7 @@ impl RunMeter {
                     self.tool(*slot).settled(result.status, took);
                 }
             }
-            Event::HumanRequested { question } => {
+            Event::HumanRequested { question, .. } => {
                 all.human_requests.get_or_create(&[("kind", kind(question.kind))]).inc();
             }
             Event::HumanResolved { request, answer, .. } => {

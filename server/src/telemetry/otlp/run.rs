@@ -134,7 +134,7 @@ impl RunSpans {
             Event::CallSettled { slot, attempt, message, .. } => {
                 self.settled(*slot, *attempt, message, at, is_replay);
             }
-            Event::HumanRequested { question } => {
+            Event::HumanRequested { question, .. } => {
                 self.questions.insert(question.request.clone(), question.clone());
             }
             Event::HumanResolved { request, answer, .. } => {

@@ -78,6 +78,15 @@ impl Tools for RemoteTools {
         self.input(tenant, Input::AnswerInput { call, input: input.to_owned(), answer });
     }
 
+    fn ack_resume_state(&self, tenant: &TenantId, call: &CallId, attempt: u32, resume_no: u64) {
+        let call = CallRef { call: call.clone(), attempt };
+        self.input(tenant, Input::AckResumeState { call, resume_no });
+    }
+
+    fn release_call(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
+        self.input(tenant, Input::ReleaseCall { call: CallRef { call: call.clone(), attempt } });
+    }
+
     fn release(&self, tenant: &TenantId, run: &RunId) {
         self.input(tenant, Input::Release { run: run.clone() });
     }

@@ -116,6 +116,7 @@ fn droppable_size(news: &CallUpdate) -> usize {
         | CallUpdate::Denied { .. }
         | CallUpdate::Accepted { .. }
         | CallUpdate::InputNeeded { .. }
+        | CallUpdate::Resumable { .. }
         | CallUpdate::Lost { .. }
         | CallUpdate::Stopped { .. } => 0,
     }

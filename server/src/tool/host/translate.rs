@@ -20,6 +20,8 @@ pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -
         deadline: offer.deadline,
         time_left: offer.time_left,
         checkpoint: offer.checkpoint,
+        resume_state: offer.resume_state,
+        answers: offer.answers,
         runtime: offer.runtime,
         session: owner.session.clone(),
         traceparent: owner.traceparent,

@@ -103,6 +103,7 @@ async fn a_host_that_works_on_what_is_not_its_own() {
         message: "hm".into(),
         fraction: None,
         checkpoint: Some(vec![1]),
+        resumable: None,
     });
     assert_eq!(host.frame().await, ServerFrame::LeaseLost(call_ref("x/1.0", 1)));
     assert_eq!(harness.engine.all(), [], "nobody hears of it");
@@ -140,7 +141,12 @@ async fn a_host_that_does_not_read() {
     for index in 0..30_000 {
         let call = call_ref("x/1.0", 1);
         let question = QuestionContent { input: Some(format!("q{index}")), ..QuestionContent::default() };
-        host.say(HostFrame::NeedInput { call, question: Box::new(question), timeout: None });
+        host.say(HostFrame::NeedInput {
+            call,
+            question: Box::new(question),
+            timeout: None,
+            resume_state: None,
+        });
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(harness.tools.hosts_snapshot(&tenant()), [], "it is dropped");

@@ -313,6 +313,8 @@ pub(crate) fn offer(call: &str, attempt: u32, host: &HostId, tool: &str) -> Offe
         deadline: Timestamp(NOW.0 + 60_000),
         time_left: Millis::secs(60),
         checkpoint: None,
+        resume_state: None,
+        answers: Vec::new(),
         runtime: None,
     }
 }

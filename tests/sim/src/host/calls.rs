@@ -20,8 +20,18 @@ use crate::world::World;
 pub(super) enum Told {
     Checkpoint(Vec<u8>),
     Output(u64),
-    Asks,
+    Asks { leaves: bool },
     Done(CallOutcome),
+}
+
+/// The state that a call leaves with its question: it took effect, and needs the answer.
+pub(super) const LEFT: &[u8] = b"took effect";
+
+/// A call that waits for a human.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asking {
+    /// True if its next attempt goes on with the answer.
+    pub(super) leaves: bool,
 }
 
 /// A try that the host was given and has not seen acknowledged.
@@ -29,8 +39,8 @@ pub(super) enum Told {
 pub(super) struct Held {
     pub(super) lease: String,
     pub(super) outcome: Option<CallOutcome>,
-    /// True while it waits for a human.
-    pub(super) asks: bool,
+    /// Set while it waits for a human.
+    pub(super) asks: Option<Asking>,
     /// True once it took effect. From then on it cannot be stopped.
     pub(super) done: watch::Receiver<bool>,
     pub(super) answers: watch::Sender<Option<InputAnswer>>,
@@ -43,7 +53,7 @@ impl Held {
     pub(super) fn finished(request: &CallRequest, outcome: CallOutcome) -> Self {
         let lease = request.lease.as_str().to_owned();
         let (done, answers) = (watch::channel(true).1, watch::channel(None).0);
-        Self { lease, outcome: Some(outcome), asks: false, done, answers, task: None }
+        Self { lease, outcome: Some(outcome), asks: None, done, answers, task: None }
     }
 
     /// It ends where it is.
@@ -64,6 +74,12 @@ pub(super) fn start(
     let (answers, answer) = watch::channel(None);
     let (call, tool, host) = (request.call.clone(), request.tool.clone(), host.to_owned());
     let lease = request.lease.as_str().to_owned();
+    // Half of the calls leave a state. The lease is as good as chance, and draws none.
+    let leaves = lease.bytes().last().is_some_and(|byte| byte % 2 == 0);
+    let goes_on = request.resume_state.as_deref() == Some(LEFT);
+    if goes_on && request.answers.is_empty() {
+        world.problem(format_args!("{} goes on without the answer that it waited for", request.call.call));
+    }
     let run = async move {
         let say = |told| {
             // A host that was killed hears nothing more.
@@ -75,26 +91,32 @@ pub(super) fn start(
             say(Told::Checkpoint(vec![7]));
             say(Told::Output(1));
         }
-        if tool == CONSULT && random.chance(700) {
-            say(Told::Asks);
+        let asks = tool == CONSULT && random.chance(700);
+        let mut output = None;
+        if asks && !goes_on {
+            if leaves {
+                // It takes effect before it asks: going on with the answer must not do so again.
+                output = Some(take_effect(&world, &call, &host));
+            }
+            say(Told::Asks { leaves });
             wait_for(answer).await;
         }
-        if random.chance(fails) {
+        if output.is_none() && !goes_on && random.chance(fails) {
             let retryable = random.chance(600);
             let delay = Millis(random.pick(&[0, 0, 1_500]));
             world.fault("calls failed");
             let message = "failed before it did anything".to_owned();
             return say(Told::Done(CallOutcome::Failed { message, retryable, delay, ran: Ran::No }));
         }
-        let output = {
-            let mut ledger = world.ledger();
-            let times = ledger.effects.entry(call.call.clone()).or_default();
-            *times += 1;
-            let output = format!("{} done by {host} as try {}, time {times}", call.call, call.attempt);
-            ledger.outputs.entry(call.call.clone()).or_default().insert(output.clone());
-            output
+        let output = match output {
+            Some(output) => output,
+            None if goes_on => {
+                let output = format!("{} done as try {}, with an answer", call.call, call.attempt);
+                world.ledger().outputs.entry(call.call.clone()).or_default().insert(output.clone());
+                output
+            }
+            None => take_effect(&world, &call, &host),
         };
-        world.trace.line(&host, &output);
         done.send_replace(true);
         pause(&mut random, fails).await;
         let ran = random.pick(&[Ran::Yes, Ran::Maybe]);
@@ -112,7 +134,21 @@ pub(super) fn start(
         say(Told::Done(outcome));
     };
     let task = Some(tokio::spawn(run).abort_handle());
-    Held { lease, outcome: None, asks: false, done: is_done, answers, task }
+    Held { lease, outcome: None, asks: None, done: is_done, answers, task }
+}
+
+/// Counts an effect. Returns the output that tells of it.
+fn take_effect(world: &World, call: &CallRef, host: &str) -> String {
+    let output = {
+        let mut ledger = world.ledger();
+        let times = ledger.effects.entry(call.call.clone()).or_default();
+        *times += 1;
+        let output = format!("{} done by {host} as try {}, time {times}", call.call, call.attempt);
+        ledger.outputs.entry(call.call.clone()).or_default().insert(output.clone());
+        output
+    };
+    world.trace.line(host, &output);
+    output
 }
 
 /// The question of the tool `consult`.

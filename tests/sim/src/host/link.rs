@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::calls::{self, Held, Told};
+use super::calls::{self, Asking, Held, Told};
 use super::{extensions, tools};
 use crate::plan::Plant;
 use crate::random::Random;
@@ -287,13 +287,19 @@ impl Host {
         match told {
             Told::Checkpoint(checkpoint) => {
                 let (message, checkpoint) = ("half way".to_owned(), Some(checkpoint));
-                self.send(HostFrame::Progress { call, message, fraction: Some(0.5), checkpoint });
+                self.send(HostFrame::Progress {
+                    call,
+                    message,
+                    fraction: Some(0.5),
+                    checkpoint,
+                    resumable: None,
+                });
             }
             Told::Output(chunk_seq) => {
                 self.send(HostFrame::Output { call, chunk_seq, stderr: false, data: b"out".to_vec() });
             }
-            Told::Asks => {
-                held.asks = true;
+            Told::Asks { leaves } => {
+                held.asks = Some(Asking { leaves });
                 self.asks(call);
             }
             Told::Done(outcome) => {
@@ -305,7 +311,9 @@ impl Host {
     }
 
     fn asks(&mut self, call: CallRef) {
-        self.send(HostFrame::NeedInput { call, question: calls::question(), timeout: None });
+        let Some(Asking { leaves }) = self.held.get(&call).and_then(|held| held.asks) else { return };
+        let resume_state = leaves.then(|| calls::LEFT.to_vec());
+        self.send(HostFrame::NeedInput { call, question: calls::question(), timeout: None, resume_state });
     }
 
     fn answers(&mut self, call: &CallRef) {
@@ -345,7 +353,7 @@ impl Host {
             ServerFrame::LeaseLost(call) => self.forgets(&call),
             ServerFrame::InputResponse { call, answer, .. } => {
                 if let Some(held) = self.held.get_mut(&call) {
-                    held.asks = false;
+                    held.asks = None;
                     held.answers.send_replace(Some(answer));
                 }
             }
@@ -357,6 +365,7 @@ impl Host {
             ServerFrame::ToolsUpdated(_)
             | ServerFrame::OpenRuntime { .. }
             | ServerFrame::CloseRuntime { .. }
+            | ServerFrame::ResumeStateAck { .. }
             | ServerFrame::Ping { .. } => {}
         }
         true
@@ -371,9 +380,7 @@ impl Host {
         match said {
             Disposition::Continue => {
                 self.answers(call);
-                if self.held.get(call).is_some_and(|held| held.asks) {
-                    self.asks(call.clone());
-                }
+                self.asks(call.clone());
             }
             Disposition::Stop => self.forgets(call),
             Disposition::AlreadyRecorded => self.remembers(call),

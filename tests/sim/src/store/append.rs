@@ -121,7 +121,7 @@ impl Tables {
     /// Updates the tables that are derived from the journal.
     fn note(&mut self, tenant: &TenantId, run: &RunId, session: &SessionId, record: &Record) {
         match &record.event {
-            Event::HumanRequested { question } => {
+            Event::HumanRequested { question, .. } => {
                 let (run, session, question) = (run.clone(), session.clone(), question.clone());
                 let key = (tenant.clone(), question.request.clone());
                 self.requests.insert(key, RequestRow { run, session, question, answer: None });

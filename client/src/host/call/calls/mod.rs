@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use agentloop_proto::v1::{
     CallAccepted, CallDisposition, CallInHand, CallRef, CallRequest, CallVerdict, CancelAck, CancelOutcome,
-    InputResponse, NeedInput, OutputStream, Progress, connect_request::Frame, input_response::Response,
+    InputResponse, NeedInput, OutputStream, Progress, ProgressAck, connect_request::Frame,
+    input_response::Response,
 };
 use tokio::sync::oneshot;
 
@@ -16,7 +17,7 @@ use crate::host::{
     call::key::CallKey,
     call::outcome::{self, Outcome, ToolResult},
     call::output_buffer::OutputBuffer,
-    call::question::OpenQuestions,
+    call::question::{OpenQuestions, UnrecordedState},
     call::result_cache::{CachedResult, ResultCache},
     call::task::Stop,
     error::ToolError,
@@ -42,7 +43,7 @@ pub(crate) struct Calls {
 
 #[derive(Debug)]
 enum CallState {
-    Running(RunningCall),
+    Running(Box<RunningCall>),
     /// The call ended, and the server has not acknowledged its result.
     Finished(FinishedCall),
 }
@@ -58,6 +59,8 @@ struct RunningCall {
     output: OutputBuffer,
     /// Questions that wait for a human; repeated after a reconnect.
     questions: OpenQuestions,
+    /// The last state that is not recorded yet; repeated after a reconnect.
+    unrecorded: Option<UnrecordedState>,
 }
 
 /// The server's interest in a running call. It decides which frames follow when the call ends.
@@ -100,7 +103,9 @@ impl RunningCall {
         self.questions.refuse_larger(bound);
         let checkpoint = self.checkpoint.as_ref().map(|progress| progress_frame(bound, progress));
         let wanted = self.interest == Interest::Wanted;
-        checkpoint.into_iter().chain(self.questions.frames_to_repeat().filter(|_| wanted)).collect()
+        let unrecorded = self.unrecorded.as_ref().map(|state| Frame::Progress(state.progress.clone()));
+        let states = checkpoint.into_iter().chain(unrecorded.filter(|_| wanted));
+        states.chain(self.questions.frames_to_repeat().filter(|_| wanted)).collect()
     }
 }
 
@@ -149,14 +154,14 @@ impl Calls {
 
     fn running(&self) -> impl Iterator<Item = (&CallKey, &RunningCall)> {
         self.calls.iter().filter_map(|(key, state)| match state {
-            CallState::Running(running) => Some((key, running)),
+            CallState::Running(running) => Some((key, &**running)),
             CallState::Finished(_) => None,
         })
     }
 
     fn running_mut(&mut self, key: &CallKey) -> Option<&mut RunningCall> {
         match self.calls.get_mut(key) {
-            Some(CallState::Running(running)) => Some(running),
+            Some(CallState::Running(running)) => Some(&mut **running),
             _ => None,
         }
     }
@@ -207,8 +212,9 @@ impl Calls {
             checkpoint: None,
             output: OutputBuffer::default(),
             questions: OpenQuestions::default(),
+            unrecorded: None,
         };
-        self.calls.insert(key, CallState::Running(running));
+        self.calls.insert(key, CallState::Running(Box::new(running)));
         frame
     }
 
@@ -355,6 +361,28 @@ impl Calls {
         }
     }
 
+    /// Sends a state of a running call. If nobody waits for the call, dropping the state tells the handler.
+    pub(crate) fn save_state(&mut self, state: UnrecordedState) -> Option<Frame> {
+        let frame = Frame::Progress(state.progress.clone());
+        let fits = self.bound.fits(&frame);
+        let running = self.running_mut(&CallKey::new(&state.progress.call_id, state.progress.attempt))?;
+        if running.interest != Interest::Wanted || !fits {
+            return None;
+        }
+        running.unrecorded = Some(state);
+        Some(frame)
+    }
+
+    /// Tells a call that its state is recorded.
+    pub(crate) fn state_recorded(&mut self, ack: &ProgressAck) {
+        let Some(running) = self.running_mut(&CallKey::new(&ack.call_id, ack.attempt)) else { return };
+        let recorded = |state: &mut UnrecordedState| state.progress.resume_no <= ack.resume_no;
+        if let Some(state) = running.unrecorded.take_if(recorded) {
+            // The send fails if the handler gave up.
+            state.recorded.send(()).ok();
+        }
+    }
+
     /// Records the progress of a running call.
     pub(crate) fn progress(&mut self, progress: Progress) -> Option<Frame> {
         let bound = self.bound;
@@ -445,8 +473,7 @@ fn progress_frame(bound: FrameBound, progress: &Progress) -> Frame {
         return frame;
     }
     tracing::warn!(call_id = %progress.call_id, bytes = frame.encoded_len(), "checkpoint dropped: it is larger than the server accepts");
-    let Progress { call_id, attempt, message, fraction, .. } = progress.clone();
-    Frame::Progress(Progress { call_id, attempt, message, fraction, checkpoint: None })
+    Frame::Progress(Progress { checkpoint: None, ..progress.clone() })
 }
 
 fn accepted(key: &CallKey) -> Frame {

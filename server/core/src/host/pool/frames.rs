@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use super::questions::AskedInput;
 use super::{Pool, Timer};
 use crate::host::call::CallState;
 use crate::host::frame::{
-    CallOutcome, CallRef, CallResult, CancelOutcome, HostFrame, Ran, RejectReason, ServerFrame,
+    CallOutcome, CallRef, CallResult, CancelOutcome, HostFrame, Ran, RejectReason, Resumable, ServerFrame,
 };
 use crate::host::io::{CallUpdate, CloseReason, ConnectionId, Output};
 use crate::id::HostId;
@@ -17,6 +18,14 @@ use crate::id::HostId;
 const MISSED_HEARTBEATS_MAX: u8 = 2;
 /// Most unknown calls of one heartbeat that are answered with a lost lease.
 const LEASES_LOST_PER_HEARTBEAT_MAX: usize = 64;
+
+/// The content of a progress frame.
+struct Progress {
+    message: String,
+    fraction: Option<f64>,
+    checkpoint: Option<Vec<u8>>,
+    resumable: Option<Resumable>,
+}
 
 impl Pool {
     pub(super) fn frame(&mut self, connection: ConnectionId, frame: HostFrame) {
@@ -30,15 +39,20 @@ impl Pool {
                 self.rejected(connection, &host, &call, reason, message);
             }
             HostFrame::Heartbeat { calls } => self.heartbeat(connection, &host, calls),
-            HostFrame::Progress { call, message, fraction, checkpoint } => {
-                self.progress(connection, &host, &call, message, fraction, checkpoint);
+            HostFrame::Progress { call, message, fraction, checkpoint, resumable } => {
+                self.progress(
+                    connection,
+                    &host,
+                    &call,
+                    Progress { message, fraction, checkpoint, resumable },
+                );
             }
             HostFrame::Output { call, chunk_seq, stderr, data } => {
                 self.output(connection, &host, &call, chunk_seq, stderr, data);
             }
             HostFrame::Result(result) => self.call_result(connection, host, result),
-            HostFrame::NeedInput { call, question, timeout } => {
-                self.need_input(connection, &host, &call, question, timeout);
+            HostFrame::NeedInput { call, question, timeout, resume_state } => {
+                self.need_input(connection, &host, &call, AskedInput { question, timeout, resume_state });
             }
             HostFrame::CancelAck { call, outcome } => self.cancel_ack(connection, &host, &call, outcome),
             HostFrame::Draining => self.drain(connection),
@@ -261,20 +275,16 @@ impl Pool {
         }
     }
 
-    fn progress(
-        &mut self,
-        connection: ConnectionId,
-        host: &HostId,
-        call: &CallRef,
-        message: String,
-        fraction: Option<f64>,
-        checkpoint: Option<Vec<u8>>,
-    ) {
+    fn progress(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef, progress: Progress) {
         if !self.owns(connection, host, call) {
             return;
         }
+        let Progress { message, fraction, checkpoint, resumable } = progress;
         self.accept(host, call);
         let attempt = call.attempt;
+        if let Some(resumable) = resumable {
+            self.resumable(connection, call, resumable);
+        }
         if let Some(checkpoint) = checkpoint {
             self.checkpoint(call, checkpoint);
         }

@@ -107,6 +107,8 @@ impl Pool {
             Input::Reclaim(request) => self.reclaim(&request),
             Input::Cancel { call, cause, reason } => self.cancel(&call, cause, reason),
             Input::AnswerInput { call, input, answer } => self.answer_input(call, input, answer),
+            Input::AckResumeState { call, resume_no } => self.ack_resume_state(call, resume_no),
+            Input::ReleaseCall { call } => self.release_call(&call),
             Input::CloseRuntime { host, runtime } => self.close_runtime(&host, runtime),
             Input::Release { run } => self.release(&run),
             Input::ResultHandled { call } => self.result_handled(&call),

@@ -56,6 +56,8 @@ pub(super) fn request(text: &str, host_name: &str, tool: &str) -> Box<CallReques
         deadline: Timestamp(1_000_000),
         time_left: Millis::secs(60),
         checkpoint: None,
+        resume_state: None,
+        answers: Vec::new(),
         runtime: None,
         traceparent: None,
         caller: CallCaller { name: None, tenant: TenantId::local() },
@@ -217,6 +219,16 @@ impl Bench {
         self.input(Input::AnswerInput { call: call_ref(text), input: "q".into(), answer })
     }
 
+    /// The run recorded a state of a call.
+    pub(super) fn recorded(&mut self, text: &str, resume_no: u64) -> Vec<String> {
+        self.input(Input::AckResumeState { call: call_ref(text), resume_no })
+    }
+
+    /// The run takes a call from its host, because it waits for a person.
+    pub(super) fn release_call(&mut self, text: &str) -> Vec<String> {
+        self.input(Input::ReleaseCall { call: call_ref(text) })
+    }
+
     pub(super) fn handled(&mut self, text: &str) -> Vec<String> {
         self.input(Input::ResultHandled { call: call_ref(text) })
     }
@@ -281,6 +293,7 @@ fn show_frame(frame: &ServerFrame) -> String {
         ServerFrame::CloseRuntime { runtime } => format!("close {runtime}"),
         ServerFrame::LeaseLost(call) => format!("lease lost {}", show_ref(call)),
         ServerFrame::InputResponse { input, answer, .. } => format!("input {input} {answer:?}"),
+        ServerFrame::ResumeStateAck { call, resume_no } => format!("state {resume_no} of {}", show_ref(call)),
         ServerFrame::Ping { nonce } => format!("ping {nonce}"),
         ServerFrame::GoAway { .. } => "go away".to_owned(),
         ServerFrame::ProtocolError { .. } => "protocol error".to_owned(),
@@ -303,6 +316,9 @@ fn show_update(update: &CallUpdate) -> String {
         CallUpdate::Accepted { attempt, host } => format!("accepted #{attempt} {host}"),
         CallUpdate::Checkpoint { attempt, checkpoint } => {
             format!("checkpoint #{attempt} {}", checkpoint.len())
+        }
+        CallUpdate::Resumable { attempt, resume_no, state } => {
+            format!("resumable #{attempt} {resume_no} {}", state.len())
         }
         CallUpdate::InputNeeded { attempt, question, .. } => {
             format!(

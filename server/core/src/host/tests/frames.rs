@@ -1,8 +1,8 @@
 //! Frames from hosts, expected and unexpected ones.
 
 use super::bench::{Bench, call_ref};
-use crate::host::frame::{CancelOutcome, Hello, HostFrame, InputAnswer, QuestionContent};
-use crate::limits::INPUT_FRAMES_PER_CALL_MAX;
+use crate::host::frame::{CancelOutcome, Hello, HostFrame, InputAnswer, QuestionContent, Resumable};
+use crate::limits::{INPUT_FRAMES_PER_CALL_MAX, RESUME_STATES_PER_ATTEMPT_MAX};
 use crate::time::Millis;
 
 fn bench() -> Bench {
@@ -17,6 +17,7 @@ fn progress(text: &str, message: &str, checkpoint: Option<&[u8]>) -> HostFrame {
         message: message.into(),
         fraction: None,
         checkpoint: checkpoint.map(<[u8]>::to_vec),
+        resumable: None,
     }
 }
 
@@ -237,6 +238,39 @@ fn questions_from_calls_go_to_their_run_and_the_answers_back() {
 }
 
 #[test]
+fn a_released_call_leaves_its_host_and_frees_its_room() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    assert_eq!(bench.release_call("a/1.0#2"), [""; 0], "another attempt is not there");
+    assert_eq!(bench.release_call("a/1.0"), ["c1 <- lease lost a/1.0#1"]);
+    assert_eq!(bench.release_call("a/1.0"), [""; 0]);
+    assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: granted h"], "its next attempt may go anywhere");
+    let late = bench.frame(1, need_input("a/1.0", "Which?"));
+    assert_eq!(late, ["c1 <- lease lost a/1.0#1"]);
+}
+
+#[test]
+fn a_state_to_go_on_from_goes_to_its_run_and_is_acknowledged() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    let leaves = |no| HostFrame::Progress {
+        call: call_ref("a/1.0"),
+        message: String::new(),
+        fraction: None,
+        checkpoint: None,
+        resumable: Some(Resumable { no, state: vec![7; 3] }),
+    };
+    assert_eq!(bench.frame(1, leaves(1)), ["a/1.0: resumable #1 1 3"]);
+    assert_eq!(bench.recorded("a/1.0", 1), ["c1 <- state 1 of a/1.0#1"]);
+    assert_eq!(bench.recorded("a/1.0#2", 1), [""; 0], "another attempt has left nothing");
+    for _ in 1..RESUME_STATES_PER_ATTEMPT_MAX {
+        assert_eq!(bench.frame(1, leaves(2)).len(), 1);
+    }
+    let more = bench.frame(1, leaves(2));
+    assert!(more.contains(&"c1 closed Violation".to_owned()), "each is a durable write: {more:?}");
+}
+
+#[test]
 fn a_question_confirms_its_call() {
     let mut bench = bench();
     bench.seek("a/1.0", "t");
@@ -262,5 +296,10 @@ fn a_malformed_question_is_refused() {
 fn need_input(call: &str, text: &str) -> HostFrame {
     let question =
         QuestionContent { text: text.into(), input: Some("q".into()), ..QuestionContent::default() };
-    HostFrame::NeedInput { call: call_ref(call), question: Box::new(question), timeout: None }
+    HostFrame::NeedInput {
+        call: call_ref(call),
+        question: Box::new(question),
+        timeout: None,
+        resume_state: None,
+    }
 }

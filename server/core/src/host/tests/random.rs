@@ -334,7 +334,7 @@ impl World {
             }
             10..=14 => {
                 let checkpoint = (self.dice.roll(2) == 0).then(|| vec![0]);
-                HostFrame::Progress { call, message: "p".into(), fraction: None, checkpoint }
+                HostFrame::Progress { call, message: "p".into(), fraction: None, checkpoint, resumable: None }
             }
             15 => HostFrame::Goodbye,
             _ => HostFrame::Pong,

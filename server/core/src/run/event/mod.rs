@@ -25,7 +25,7 @@ use crate::tool::{Digest, EffectClass};
 use crate::trace::TraceParent;
 
 pub use detail::{Added, AfterAttempt, Observation, Outcome, Steer, Totals};
-use format::{hex, is_none, is_nothing, is_one, one};
+use format::{hex, is_none, is_nothing, is_one, is_zero, maybe_hex, one};
 
 /// Version of the event format, stored beside each event.
 pub const EVENT_VERSION: u32 = 1;
@@ -278,7 +278,7 @@ pub enum Event {
         /// The host that runs the call.
         host: HostId,
     },
-    /// The host saved a checkpoint. Written like [`Event::CallAccepted`].
+    /// The host saved a checkpoint. Written like [`Event::CallAccepted`], unless it has a `resume_no`.
     CallCheckpoint {
         /// Slot of the call in its run.
         slot: CallSlot,
@@ -287,6 +287,10 @@ pub enum Event {
         /// Opaque bytes of the tool.
         #[serde(with = "hex")]
         checkpoint: Vec<u8>,
+        /// Number of the state within the attempt, if the host promises that going on from it does not repeat what was
+        /// done. The host waits for the acknowledgement of such a state. 0 for a checkpoint, which is advice.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        resume_no: u64,
     },
     /// An attempt ended without a result.
     CallAttemptFailed {
@@ -327,6 +331,10 @@ pub enum Event {
     HumanRequested {
         /// The question, with its deadline.
         question: Question,
+        /// State that the call which asks goes on from: no host has the call until the answer, which comes with its next
+        /// attempt.
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_hex")]
+        resume_state: Option<Vec<u8>>,
     },
     /// A question is answered, expired or withdrawn.
     HumanResolved {

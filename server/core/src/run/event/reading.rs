@@ -72,7 +72,7 @@ impl Event {
     /// True if nothing outside depends on the event, so that it may be written together with later ones.
     #[must_use]
     pub fn may_wait(&self) -> bool {
-        matches!(self, Self::CallAccepted { .. } | Self::CallCheckpoint { .. })
+        matches!(self, Self::CallAccepted { .. } | Self::CallCheckpoint { resume_no: 0, .. })
     }
 
     /// Name of the kind, as stored in the column `kind`.

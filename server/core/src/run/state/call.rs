@@ -54,10 +54,38 @@ pub struct RoundCall {
     pub first_offered: Option<Timestamp>,
     /// The checkpoint that the last attempt saved.
     pub checkpoint: Option<Vec<u8>>,
+    /// The last state that an attempt left to go on from.
+    pub resume: Option<ResumeState>,
+    /// Questions that the call's attempts asked, in order.
+    pub inputs: Vec<AskedInput>,
     /// Open questions of the last attempt.
     pub open_inputs: u32,
+    /// True if a person answered a question of the last attempt.
+    pub heard_person: bool,
+    /// Attempts that ended with a question which a person answered. They are no tries.
+    pub answered_attempts: u32,
     /// The state of the call.
     pub state: CallState,
+}
+
+/// A state that a call goes on from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResumeState {
+    /// The attempt that left it.
+    pub attempt: u32,
+    /// Its number within the attempt; 0 if it came with a question.
+    pub no: u64,
+    /// Opaque bytes of the tool.
+    pub state: Vec<u8>,
+}
+
+/// A question that an attempt of a call asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedInput {
+    /// The attempt.
+    pub attempt: u32,
+    /// Id of the question.
+    pub request: RequestId,
 }
 
 /// The state of a tool call.
@@ -108,6 +136,11 @@ pub enum CallState {
         /// The question; `None` until it is asked, by the same input.
         request: Option<RequestId>,
     },
+    /// The call has asked and left a state to go on from. No host has it until its questions are answered.
+    Suspended {
+        /// The time at which its host was released.
+        since: Timestamp,
+    },
     /// The call has its one result.
     Settled,
 }
@@ -127,7 +160,20 @@ impl RoundCall {
     /// Attempts that count as tries.
     #[must_use]
     pub fn tries(&self) -> u32 {
-        self.attempt - self.busy_attempts
+        self.attempt - self.busy_attempts - self.answered_attempts
+    }
+
+    /// True if the host promised that going on from a recorded state does not repeat what was done, whatever came after
+    /// the state. A state that came with a question promises that only for the time until its answer.
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        self.resume.as_ref().is_some_and(|resume| resume.no > 0)
+    }
+
+    /// True if the host of the last attempt was released with a question: it has no word in the call any more.
+    #[must_use]
+    pub fn was_released(&self) -> bool {
+        self.resume.as_ref().is_some_and(|resume| resume.no == 0 && resume.attempt == self.attempt)
     }
 
     /// True while a host has the call.
@@ -136,10 +182,10 @@ impl RoundCall {
         matches!(self.state, CallState::Offered { .. } | CallState::Accepted { .. })
     }
 
-    /// True while a host has the call and waits for a person's answer.
+    /// True while an open question of the call itself waits for a person's answer.
     #[must_use]
     pub fn awaits_input(&self) -> bool {
-        self.in_flight() && self.open_inputs > 0
+        (self.in_flight() || matches!(self.state, CallState::Suspended { .. })) && self.open_inputs > 0
     }
 
     /// True while the call waits for a person.
@@ -147,7 +193,10 @@ impl RoundCall {
     pub fn awaits_human(&self) -> bool {
         matches!(
             self.state,
-            CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } | CallState::InDoubt { .. }
+            CallState::AwaitingApproval { .. }
+                | CallState::AwaitingInput { .. }
+                | CallState::Suspended { .. }
+                | CallState::InDoubt { .. }
         ) || self.awaits_input()
     }
 
@@ -162,7 +211,7 @@ impl RoundCall {
             CallState::AwaitingApproval { request }
             | CallState::AwaitingInput { request }
             | CallState::InDoubt { request, .. } => request.is_none(),
-            CallState::AwaitingInstruction { .. } | CallState::Settled => false,
+            CallState::AwaitingInstruction { .. } | CallState::Suspended { .. } | CallState::Settled => false,
         }
     }
 
@@ -195,6 +244,7 @@ impl RoundCall {
             | CallState::Ready { .. }
             | CallState::InDoubt { .. }
             | CallState::AwaitingInput { .. }
+            | CallState::Suspended { .. }
             | CallState::Settled => None,
         }
     }

@@ -43,6 +43,9 @@
 //!                      its deadline                      Settled; or the same for a while, then InDoubt, if the call
 //!                                                        must not run twice
 //!                      CallStopped, after its deadline   InDoubt | Settled (did not begin)
+//!                      InputNeeded with a resume_state   Suspended
+//! Suspended            Decided | expired, the last one   Ready (next attempt) | Settled (out of tries)
+//!                      CallFinished, a result            Settled
 //! InDoubt              Decided: approve                  Ready (next attempt) | AwaitingInstruction (stepped runs)
 //!                      CallFinished: has not run         Ready (next attempt)
 //!                      CallStopped: did not begin        Ready (next attempt) | Settled, after its deadline
@@ -77,7 +80,7 @@ use questions::Questions;
 use requests::CarriedOut;
 use tools::ToolHistory;
 
-pub use call::{Approval, CallState, RoundCall};
+pub use call::{Approval, AskedInput, CallState, ResumeState, RoundCall};
 pub use phase::{AfterCompaction, ModelCall, Phase, RunningCompaction};
 pub use planning::InstructionResult;
 pub use questions::AskedQuestion;

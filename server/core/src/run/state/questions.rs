@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::id::RequestId;
 use crate::policy::{PolicyCall, PolicyRule, deciding_rule};
+use crate::question::InputReply;
 use crate::run::human::{Answer, Question};
 use crate::run::state::{RoundCall, RunState};
 
@@ -53,6 +54,18 @@ impl RunState {
     pub fn question_of(&self, call: &RoundCall) -> Option<&Question> {
         let mut open = self.open_questions().filter(|_| call.awaits_input());
         open.find(|question| question.slot == Some(call.slot) && question.input().is_some())
+    }
+
+    /// The answers to questions of the call's earlier attempts, in the order of the questions.
+    #[must_use]
+    pub fn answers_of_earlier_attempts(&self, call: &RoundCall) -> Vec<InputReply> {
+        let earlier = call.inputs.iter().filter(|asked| asked.attempt < call.attempt);
+        let asked = earlier.filter_map(|asked| self.question(&asked.request));
+        let reply = |asked: &AskedQuestion| {
+            let answer = asked.answer.as_ref()?.decision.input_answer()?;
+            Some(InputReply { input: asked.question.input()?.to_owned(), answer })
+        };
+        asked.filter_map(reply).collect()
     }
 
     /// The rules that were remembered during the run, in order.

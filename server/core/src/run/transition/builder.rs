@@ -24,7 +24,7 @@ pub(in crate::run) struct TransitionBuilder<'a> {
     /// The response of the model call that is under way, if the driver has some of it.
     pub(super) answer_so_far: Option<AnswerSoFar>,
     records: Vec<Record>,
-    /// Messages for running calls: answers to their questions, or that their time is up.
+    /// Messages for running calls: answers to their questions, acknowledged states, or that their time is up.
     answers: Vec<Effect>,
 }
 
@@ -71,6 +71,11 @@ impl<'a> TransitionBuilder<'a> {
     /// Tells a host the answer to a question of its call.
     pub(super) fn answer(&mut self, slot: CallSlot, attempt: u32, input: String, answer: InputAnswer) {
         self.answers.push(Effect::AnswerInput { slot, attempt, input, answer });
+    }
+
+    /// Tells a host that the state of its call is recorded.
+    pub(super) fn ack_resume_state(&mut self, slot: CallSlot, attempt: u32, resume_no: u64) {
+        self.answers.push(Effect::AckResumeState { slot, attempt, resume_no });
     }
 
     /// Tells a host that the time of its call is up. The call still waits for the host's word on that.

@@ -51,6 +51,7 @@ pub(in crate::run) fn next(
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
         | CallState::AwaitingInput { .. }
+        | CallState::Suspended { .. }
         | CallState::Settled => {
             let times = [timeout_at(call, recovered_at), given_up_at(call, recovered_at)];
             times.into_iter().flatten().find(|at| *at > seen).or(times[1])
@@ -86,6 +87,7 @@ pub(super) fn is_from_before_restart(call: &RoundCall, recovered_at: Option<Time
         | CallState::AwaitingApproval { .. }
         | CallState::AwaitingInstruction { .. }
         | CallState::AwaitingInput { .. }
+        | CallState::Suspended { .. }
         | CallState::Ready { .. }
         | CallState::InDoubt { .. }
         | CallState::Settled => false,

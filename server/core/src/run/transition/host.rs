@@ -94,8 +94,26 @@ pub(super) fn checkpoint(
     checkpoint: Vec<u8>,
 ) -> Result<(), Refusal> {
     if calls::in_flight(builder, slot, attempt)?.checkpoint.as_ref() != Some(&checkpoint) {
-        builder.emit(Event::CallCheckpoint { slot, attempt, checkpoint });
+        builder.emit(Event::CallCheckpoint { slot, attempt, checkpoint, resume_no: 0 });
     }
+    Ok(())
+}
+
+/// A call left a state to go on from, and waits until it is recorded. A state that is recorded already is confirmed.
+pub(super) fn resumable(
+    builder: &mut TransitionBuilder<'_>,
+    slot: CallSlot,
+    attempt: u32,
+    resume_no: u64,
+    state: Vec<u8>,
+) -> Result<(), Refusal> {
+    let call = calls::in_flight(builder, slot, attempt)?;
+    let recorded = call.resume.as_ref().filter(|resume| resume.attempt == attempt);
+    let recorded = recorded.map_or(0, |resume| resume.no);
+    if resume_no > recorded {
+        builder.emit(Event::CallCheckpoint { slot, attempt, checkpoint: state, resume_no });
+    }
+    builder.ack_resume_state(slot, attempt, resume_no.max(recorded));
     Ok(())
 }
 
@@ -121,6 +139,10 @@ pub(super) fn finished(
     }
     let sent = sent.unwrap_or_else(|| outcome.digest());
     let call = calls::answerable(builder, slot, attempt, &sent)?;
+    // A host that was released says nothing more than a result that it has after all.
+    if call.was_released() && !matches!(outcome, CallOutcome::Succeeded { .. }) {
+        return Err(Refusal::StaleAttempt);
+    }
     let (retry, ran) = match &outcome {
         CallOutcome::Failed { retryable, ran, .. } => {
             (*retryable && may_repeat(call, *ran) && call.tries() < TOOL_ATTEMPTS_MAX, *ran)
@@ -176,6 +198,7 @@ fn is_due_again(call: &RoundCall, ran: Ran) -> bool {
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
         | CallState::AwaitingInput { .. }
+        | CallState::Suspended { .. }
         | CallState::Settled => false,
     }
 }
@@ -188,14 +211,15 @@ pub(super) fn lost(
     Loss { message, ran, busy }: Loss,
 ) -> Result<(), Refusal> {
     let call = calls::in_flight(builder, slot, attempt)?;
-    if !may_repeat(call, ran) {
+    let is_overdue = call.is_doubtful_at_deadline() && deadline::is_overdue(builder, call);
+    if !may_repeat(call, ran) || (is_overdue && ran != Ran::No) {
         let message = if deadline::is_from_before_restart(call, builder.recovered_at) {
             format!("the server restarted during the call: {message}")
         } else {
             message
         };
         calls::put_in_doubt(builder, slot, message, ran);
-    } else if call.is_doubtful_at_deadline() && deadline::is_overdue(builder, call) {
+    } else if is_overdue {
         never_began(builder, slot, attempt);
     } else {
         try_again(builder, slot, attempt, Loss { message, ran, busy });
@@ -230,6 +254,7 @@ pub(super) fn stopped(
         | CallState::AwaitingInput { .. }
         | CallState::AwaitingInstruction { .. }
         | CallState::Ready { .. }
+        | CallState::Suspended { .. }
         | CallState::Settled => return Err(Refusal::StaleAttempt),
     };
     if begun {
@@ -275,7 +300,7 @@ fn try_again(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32, 
 }
 
 fn may_repeat(call: &RoundCall, ran: Ran) -> bool {
-    ran == Ran::No || call.effect.repeatable()
+    ran == Ran::No || call.effect.repeatable() || call.is_resumable()
 }
 
 /// The time of the next offer of a call that hosts have turned away `attempt` times.

@@ -59,8 +59,11 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
         Input::CallCheckpoint { slot, attempt, checkpoint } => {
             host::checkpoint(builder, slot, attempt, checkpoint)
         }
-        Input::InputNeeded { slot, attempt, question, timeout } => {
-            need_input::needed(builder, slot, attempt, question, timeout)
+        Input::CallResumable { slot, attempt, resume_no, state } => {
+            host::resumable(builder, slot, attempt, resume_no, state)
+        }
+        Input::InputNeeded { slot, attempt, question, timeout, resume_state } => {
+            need_input::needed(builder, slot, attempt, question, timeout, resume_state)
         }
         Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } => {
             host::finished(builder, slot, attempt, &lease, HostResult { host, outcome, sent, applied })

@@ -8,7 +8,6 @@ use crate::run::human::Question;
 use crate::run::refusal::Refusal;
 use crate::run::state::AskedQuestion;
 use crate::run::transition::builder::TransitionBuilder;
-use crate::run::transition::routine::answer::input_answer;
 use crate::run::transition::routine::calls;
 use crate::time::Millis;
 
@@ -23,13 +22,14 @@ enum Known {
 }
 
 /// A call in flight asks. A question that was asked before is not asked again: its answer is repeated, once there is
-/// one.
+/// one. With a `resume_state`, no host has the call until it is answered.
 pub(super) fn needed(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
     attempt: u32,
     content: QuestionContent,
     timeout: Option<Millis>,
+    resume_state: Option<Vec<u8>>,
 ) -> Result<(), Refusal> {
     let tool = calls::in_flight(builder, slot, attempt)?.requested.name.clone();
     let Some(input) = content.input.clone() else { return Ok(()) };
@@ -52,7 +52,7 @@ pub(super) fn needed(
     let timeout = timeout.or(builder.state().spec().approval_timeout);
     let question = Question::with_content(request, content, builder.now, timeout);
     let question = Question { slot: Some(slot), tool, ..question };
-    builder.emit(Event::HumanRequested { question });
+    builder.emit(Event::HumanRequested { question, resume_state });
     Ok(())
 }
 
@@ -64,13 +64,13 @@ fn known(builder: &TransitionBuilder<'_>, slot: CallSlot, attempt: u32, content:
             let refused = "the input_id is that of another question of this call".to_owned();
             return Known::Answered(InputAnswer::Refused(refused));
         }
-        let answer = asked.answer.as_ref().and_then(|answer| input_answer(&answer.decision));
+        let answer = asked.answer.as_ref().and_then(|answer| answer.decision.input_answer());
         return answer.map_or(Known::Open, Known::Answered);
     }
     let earlier = (1..attempt).rev().flat_map(|attempt| asked_by(builder, slot, attempt));
     let mut same = earlier.filter(same_input).filter(|asked| asked.question.digest == content.digest());
     let answer = same.find_map(|asked| asked.answer.as_ref().filter(|answer| answer.decision.is_input()));
-    let answer = answer.and_then(|answer| input_answer(&answer.decision));
+    let answer = answer.and_then(|answer| answer.decision.input_answer());
     answer.map_or(Known::No, Known::Answered)
 }
 

@@ -39,10 +39,11 @@ pub(super) enum Situation {
     InDoubt,
     Compacting,
     Asking,
+    Suspended,
 }
 
 /// The columns of the table, in order.
-pub(super) const COLUMNS: [(Situation, &str); 17] = [
+pub(super) const COLUMNS: [(Situation, &str); 18] = [
     (Situation::New, "New"),
     (Situation::Queued, "Que"),
     (Situation::ModelRunning, "Mod"),
@@ -60,6 +61,7 @@ pub(super) const COLUMNS: [(Situation, &str); 17] = [
     (Situation::InDoubt, "Dbt"),
     (Situation::Compacting, "Cmp"),
     (Situation::Asking, "Ask"),
+    (Situation::Suspended, "Sus"),
 ];
 
 /// Exhaustive, so that a new phase or call state has to find its column.
@@ -91,6 +93,7 @@ pub(super) fn situation_of(state: &RunState) -> Option<Situation> {
                 CallState::Offered { .. } => Some(Situation::Offered),
                 CallState::Accepted { .. } => Some(Situation::Accepted),
                 CallState::InDoubt { .. } => Some(Situation::InDoubt),
+                CallState::Suspended { .. } => Some(Situation::Suspended),
             };
             situation.filter(|_| open.next().is_none())
         }
@@ -197,6 +200,11 @@ pub(super) fn in_situation(situation: Situation) -> Script {
         Situation::Asking => {
             let mut script = in_situation(Situation::Accepted);
             script.does(needs(X, 1, "q"));
+            script
+        }
+        Situation::Suspended => {
+            let mut script = in_situation(Situation::Accepted);
+            script.does(leaves(X, 1, "q", b"half"));
             script
         }
         Situation::InDoubt => {

@@ -308,7 +308,20 @@ pub(crate) fn needs(slot: CallSlot, attempt: u32, input: &str) -> Input {
         input: Some(input.to_owned()),
         ..QuestionContent::default()
     };
-    Input::InputNeeded { slot, attempt, question, timeout: None }
+    Input::InputNeeded { slot, attempt, question, timeout: None, resume_state: None }
+}
+
+/// A running call asks for text, and leaves a state to go on from.
+pub(crate) fn leaves(slot: CallSlot, attempt: u32, input: &str, state: &[u8]) -> Input {
+    let Input::InputNeeded { question, timeout, .. } = needs(slot, attempt, input) else {
+        unreachable!("a question")
+    };
+    Input::InputNeeded { slot, attempt, question, timeout, resume_state: Some(state.to_vec()) }
+}
+
+/// A running call leaves a state to go on from, without a question.
+pub(crate) fn resumable(slot: CallSlot, attempt: u32, resume_no: u64, state: &[u8]) -> Input {
+    Input::CallResumable { slot, attempt, resume_no, state: state.to_vec() }
 }
 
 pub(crate) fn lost(slot: CallSlot, attempt: u32, ran: Ran) -> Input {

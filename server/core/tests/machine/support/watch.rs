@@ -11,7 +11,7 @@ use agentloop_core::message::SharedMessage;
 use agentloop_core::policy::{PolicyAction, PolicyCall};
 use agentloop_core::run::effect::{CancelCause, Effect, Offer};
 use agentloop_core::run::event::{Added, Event, Ran, Record};
-use agentloop_core::run::human::{Decision, QuestionKind};
+use agentloop_core::run::human::{Decision, Question, QuestionKind};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Transition};
 use agentloop_core::run::state::{Approval, CallState, Phase, RunState};
@@ -37,7 +37,9 @@ pub(crate) struct Watch {
     settled: BTreeSet<CallSlot>,
     /// Tries of each call that may have run, and that no human let run again.
     doubts: BTreeMap<CallSlot, BTreeSet<u32>>,
-    /// Human leaves to run a call again.
+    /// Calls that may go on from a state whatever came after it.
+    resumable: BTreeSet<CallSlot>,
+    /// Human leaves to run a call again, and attempts that are no tries.
     reruns: BTreeMap<CallSlot, u32>,
     /// Calls that a human let run, each by itself.
     named: BTreeSet<CallSlot>,
@@ -72,6 +74,7 @@ impl Watch {
             closed: BTreeSet::new(),
             settled: BTreeSet::new(),
             doubts: BTreeMap::new(),
+            resumable: BTreeSet::new(),
             reruns: BTreeMap::new(),
             named: BTreeSet::new(),
             keys: BTreeMap::new(),
@@ -88,7 +91,7 @@ impl Watch {
 
     /// What tells apart two paths to the same state.
     pub(crate) fn fingerprint(&self) -> String {
-        format!("{:?} {:?}", self.doubts, self.reruns)
+        format!("{:?} {:?} {:?}", self.doubts, self.reruns, self.resumable)
     }
 
     /// Takes in an accepted step.
@@ -185,6 +188,23 @@ impl Watch {
                 *self.reruns.entry(*slot).or_default() += u32::from(*busy);
                 self.doubts.entry(*slot).or_default().remove(attempt);
             }
+            Event::CallCheckpoint { slot, resume_no: 1.., .. } => {
+                self.resumable.insert(*slot);
+            }
+            Event::CallAttemptFailed { slot, attempt, .. } if self.resumable.contains(slot) => {
+                self.doubts.entry(*slot).or_default().remove(attempt);
+            }
+            Event::HumanRequested { question: Question { slot: Some(slot), .. }, resume_state: Some(_) } => {
+                let attempt = self.shadow.call(*slot).expect("it is of this round").attempt;
+                self.doubts.entry(*slot).or_default().remove(&attempt);
+                self.resumable.remove(slot);
+            }
+            Event::HumanResolved { request, slot: Some(slot), answer }
+                if answer.decision.is_input()
+                    && self.shadow.questions()[request].question.input().is_some() =>
+            {
+                *self.reruns.entry(*slot).or_default() += 1;
+            }
             Event::HumanResolved { request, slot, answer } => {
                 let kind = self.shadow.questions()[request].question.kind;
                 let may = matches!(answer.decision, Decision::Approve | Decision::ApproveWithEdits { .. });
@@ -231,6 +251,17 @@ impl Watch {
                 }
                 Effect::CancelCall { slot, attempt, .. } => {
                     stops(Owed::Call(*slot, *attempt), &mut self.owed)
+                }
+                Effect::ReleaseCall { slot, attempt } => {
+                    let suspended = matches!(
+                        self.shadow.call(*slot).map(|call| &call.state),
+                        Some(CallState::Suspended { .. })
+                    );
+                    assert!(suspended, "only a call that waits for a person is released: {effect:?}");
+                    stops(Owed::Call(*slot, *attempt), &mut self.owed);
+                }
+                Effect::AckResumeState { slot, attempt, .. } => {
+                    assert!(self.owed.contains_key(&Owed::Call(*slot, *attempt)), "nobody hears {effect:?}");
                 }
                 Effect::StopSeeking { slot } => {
                     let granted = matches!(input, Input::SlotGranted { slot: of, .. } if of == slot);
@@ -299,8 +330,10 @@ impl Watch {
                 assert_eq!(Some(effect), self.owed.get(&key_of(effect)));
                 continue;
             };
-            // A checkpoint may have come since, its time started anew, and the host begun; everything else stands.
-            let (checkpoint, deadline, time_left) = (owed.checkpoint.clone(), owed.deadline, owed.time_left);
+            // A checkpoint or a state may have come since, its time started anew, and the host begun; everything else
+            // stands.
+            let (checkpoint, resume_state) = (owed.checkpoint.clone(), owed.resume_state.clone());
+            let (deadline, time_left) = (owed.deadline, owed.time_left);
             let instance = owed.instance.clone();
             assert!(
                 fresh.instance.is_none() || fresh.instance == instance,
@@ -308,7 +341,8 @@ impl Watch {
             );
             let set_back = self.ahead > Millis(0);
             assert!(set_back || fresh.deadline >= deadline, "a deadline does not go back");
-            assert_eq!(Offer { checkpoint, deadline, time_left, instance, ..fresh.clone() }, *owed);
+            let then = Offer { checkpoint, resume_state, deadline, time_left, instance, ..fresh.clone() };
+            assert_eq!(then, *owed);
         }
     }
 
@@ -375,6 +409,10 @@ fn stands_well(state: &RunState) {
                 assert_eq!(open, call.open_inputs as usize, "{} waits for what it asked", call.slot);
                 assert_eq!(call.deadline().is_none(), open > 0, "its time stands still meanwhile");
             }
+            CallState::Suspended { .. } => {
+                assert_eq!(open, call.open_inputs as usize, "{} waits for what it asked", call.slot);
+                assert!(open > 0, "{} waits for nobody and has no host", call.slot);
+            }
             CallState::Ready { .. } | CallState::Settled => {
                 assert_eq!(open, 0, "{} waits for nobody", call.slot)
             }
@@ -417,6 +455,7 @@ fn answered(input: &Input) -> Option<Owed> {
         | Input::Step { .. }
         | Input::CallAccepted { .. }
         | Input::CallCheckpoint { .. }
+        | Input::CallResumable { .. }
         | Input::InputNeeded { .. }
         | Input::Decided { .. }
         | Input::Enter { .. }
@@ -444,6 +483,8 @@ fn key_of(effect: &Effect) -> Owed {
         | Effect::StopPreparing
         | Effect::CloseRuntime { .. }
         | Effect::AnswerInput { .. }
+        | Effect::AckResumeState { .. }
+        | Effect::ReleaseCall { .. }
         | Effect::CancelCall { .. } => {
             panic!("nothing is owed by {effect:?}")
         }

@@ -39,7 +39,7 @@ impl RunTask {
     pub(in crate::engine) fn notify_executors(&mut self, records: &[Arc<Record>]) {
         for record in records {
             match &record.event {
-                Event::HumanRequested { question } => self.ask_human_executor(question.clone()),
+                Event::HumanRequested { question, .. } => self.ask_human_executor(question.clone()),
                 Event::Finished { .. } => self.notify_finish_executor(),
                 _ => {}
             }

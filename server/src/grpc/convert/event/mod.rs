@@ -113,7 +113,7 @@ impl EventConverter {
                 self.call_offered(*slot, tool, *attempt, host, instance.as_ref(), *effect)
             }
             Event::CallAccepted { slot, attempt, host } => self.call_accepted(*slot, *attempt, host),
-            Event::CallCheckpoint { slot, attempt, checkpoint } => {
+            Event::CallCheckpoint { slot, attempt, checkpoint, .. } => {
                 self.call_checkpoint(*slot, *attempt, checkpoint)
             }
             Event::CallAttemptFailed { slot, attempt, message, ran, then, .. } => {
@@ -122,7 +122,7 @@ impl EventConverter {
             Event::CallSettled { entry, attempt, host, message, duration, .. } => {
                 self.call_settled(*entry, *attempt, host.as_ref(), message, *duration)
             }
-            Event::HumanRequested { question } => self.human_requested(question),
+            Event::HumanRequested { question, .. } => self.human_requested(question),
             Event::HumanResolved { request, slot, answer } => self.human_resolved(request, *slot, answer),
             Event::Paused { error } => run::paused(error),
             Event::Resumed { by, .. } => run::resumed(by),
@@ -172,7 +172,7 @@ fn turn_of(event: &Event) -> Option<u32> {
         | Event::CallAttemptFailed { slot, .. }
         | Event::CallSettled { slot, .. } => Some(slot.0),
         Event::ExtensionApplied { slot, .. } | Event::HumanResolved { slot, .. } => slot.map(|slot| slot.0),
-        Event::HumanRequested { question } => question.slot.map(|slot| slot.0),
+        Event::HumanRequested { question, .. } => question.slot.map(|slot| slot.0),
         Event::Started { .. }
         | Event::InputAdded { .. }
         | Event::SessionEntered { .. }

@@ -185,7 +185,7 @@ fn question(tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, Sto
     let misplaced = |event: &StoredEvent, is_not: &str| StoreError::Corrupt {
         what: format!("event {tenant}/{run}/{}: is not {is_not}", event.seq),
     };
-    let Event::HumanRequested { question } = codec::decode(tenant, &run, &asked)?.event else {
+    let Event::HumanRequested { question, .. } = codec::decode(tenant, &run, &asked)?.event else {
         return Err(misplaced(&asked, "a question"));
     };
     let answer = match answered {

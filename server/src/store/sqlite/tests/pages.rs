@@ -16,7 +16,10 @@ async fn a_page_of_questions_ends_where_a_message_would_be_too_large() {
         let mut owner = Owner::started(&shared, name, name).await;
         let question = Question { arguments: "x".repeat(800 * 1024), ..owner.question(1) };
         expected.push(question.request.clone());
-        owner.tell(RunStatus::AwaitingHuman, vec![Event::HumanRequested { question }]).await.unwrap();
+        owner
+            .tell(RunStatus::AwaitingHuman, vec![Event::HumanRequested { question, resume_state: None }])
+            .await
+            .unwrap();
     }
     let (mut found, mut sizes, mut after) = (Vec::new(), Vec::new(), None);
     loop {

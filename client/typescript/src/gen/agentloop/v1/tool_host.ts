@@ -267,6 +267,9 @@ export interface ConnectResponse {
     | //
     /** Closes a runtime, whose run is over. */
     { $case: "closeRuntime"; value: CloseRuntime }
+    | //
+    /** A `resume_state` is recorded. */
+    { $case: "progressAck"; value: ProgressAck }
     | undefined;
 }
 
@@ -649,7 +652,22 @@ export interface Progress {
    * like: of those within a second the last one is kept, and none is lost with its host. If the server itself is
    * lost, the kept one may be a second old.
    */
-  checkpoint?: Buffer | undefined;
+  checkpoint?:
+    | Buffer
+    | undefined;
+  /**
+   * A state with a promise: going on from it does not repeat what was done, whatever the call does after the state. Until
+   * `progress_ack` the call does nothing that takes effect. The next attempt is given the state, and an UNSAFE call whose
+   * host is lost goes on from it instead of being IN_DOUBT. At most 64 KiB.
+   */
+  resumeState?:
+    | Buffer
+    | undefined;
+  /**
+   * Number of this state within the attempt, from 1 and rising; required with `resume_state`. Send a state that is not
+   * acknowledged again after a reconnect.
+   */
+  resumeNo: bigint;
 }
 
 /** Output of a running call. */
@@ -733,6 +751,14 @@ export interface NeedInput {
   url: string;
   /** A JSON object for user interfaces. At most 16 KiB. */
   metadataJson: string;
+  /**
+   * A state with a promise: going on from it with the answer does not repeat what was done until now. It is written in the
+   * same commit as the question. From then on the host does nothing that takes effect: it is released by `lease_lost`,
+   * and the answer comes with the next attempt, which any host may get. At most 64 KiB.
+   */
+  resumeState?:
+    | Buffer
+    | undefined;
   /** True if an empty text is an answer. */
   allowEmpty: boolean;
 }
@@ -860,6 +886,12 @@ export interface CallRequest {
   traceparent: string;
   /** Id of the runtime to run it in; empty if the tool needs none. */
   runtimeId: string;
+  /** The last `resume_state` that an earlier attempt left: go on from it. Absent: begin. */
+  resumeState?:
+    | Buffer
+    | undefined;
+  /** Answers to the questions of earlier attempts, in the order of the questions; each names its `input_id`. */
+  answers: InputResponse[];
   /** Time left until the deadline when this was sent, for a host whose clock differs from the server's. */
   timeLeft?:
     | Duration
@@ -926,6 +958,16 @@ export interface InputResponse {
     /** Outcome of the visit to the link. */
     { $case: "url"; value: UrlOutcome }
     | undefined;
+}
+
+/** A `resume_state` of a running call is recorded: the call may take effect again. */
+export interface ProgressAck {
+  /** Id of the call. */
+  callId: string;
+  /** Attempt number of the call, from 1. */
+  attempt: number;
+  /** The greatest number that is recorded. */
+  resumeNo: bigint;
 }
 
 /** The chosen options. */
@@ -1348,6 +1390,9 @@ export const ConnectResponse: MessageFns<ConnectResponse> = {
       case "closeRuntime":
         CloseRuntime.encode(message.frame.value, writer.uint32(106).fork()).join();
         break;
+      case "progressAck":
+        ProgressAck.encode(message.frame.value, writer.uint32(114).fork()).join();
+        break;
     }
     return writer;
   },
@@ -1469,6 +1514,14 @@ export const ConnectResponse: MessageFns<ConnectResponse> = {
             message.frame = { $case: "closeRuntime", value: CloseRuntime.decode(reader, reader.uint32()) };
             continue;
           }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.frame = { $case: "progressAck", value: ProgressAck.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1562,6 +1615,12 @@ export const ConnectResponse: MessageFns<ConnectResponse> = {
       case "closeRuntime": {
         if (object.frame?.value !== undefined && object.frame?.value !== null) {
           message.frame = { $case: "closeRuntime", value: CloseRuntime.fromPartial(object.frame.value) };
+        }
+        break;
+      }
+      case "progressAck": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "progressAck", value: ProgressAck.fromPartial(object.frame.value) };
         }
         break;
       }
@@ -3900,7 +3959,15 @@ export const CallRef: MessageFns<CallRef> = {
 };
 
 function createBaseProgress(): Progress {
-  return { callId: "", attempt: 0, message: "", fraction: undefined, checkpoint: undefined };
+  return {
+    callId: "",
+    attempt: 0,
+    message: "",
+    fraction: undefined,
+    checkpoint: undefined,
+    resumeState: undefined,
+    resumeNo: 0n,
+  };
 }
 
 export const Progress: MessageFns<Progress> = {
@@ -3919,6 +3986,15 @@ export const Progress: MessageFns<Progress> = {
     }
     if (message.checkpoint !== undefined) {
       writer.uint32(42).bytes(message.checkpoint);
+    }
+    if (message.resumeState !== undefined) {
+      writer.uint32(50).bytes(message.resumeState);
+    }
+    if (message.resumeNo !== 0n) {
+      if (BigInt.asUintN(64, message.resumeNo) !== message.resumeNo) {
+        throw new globalThis.Error("value provided for field message.resumeNo of type uint64 too large");
+      }
+      writer.uint32(56).uint64(message.resumeNo);
     }
     return writer;
   },
@@ -3976,6 +4052,22 @@ export const Progress: MessageFns<Progress> = {
             message.checkpoint = Buffer.from(reader.bytes());
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.resumeState = Buffer.from(reader.bytes());
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.resumeNo = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3998,6 +4090,8 @@ export const Progress: MessageFns<Progress> = {
     message.message = object.message ?? "";
     message.fraction = object.fraction ?? undefined;
     message.checkpoint = object.checkpoint ?? undefined;
+    message.resumeState = object.resumeState ?? undefined;
+    message.resumeNo = (object.resumeNo !== undefined && object.resumeNo !== null) ? BigInt(object.resumeNo) : 0n;
     return message;
   },
 };
@@ -4352,6 +4446,7 @@ function createBaseNeedInput(): NeedInput {
     formSchemaJson: "",
     url: "",
     metadataJson: "",
+    resumeState: undefined,
     allowEmpty: false,
   };
 }
@@ -4387,6 +4482,9 @@ export const NeedInput: MessageFns<NeedInput> = {
     }
     if (message.metadataJson !== "") {
       writer.uint32(82).string(message.metadataJson);
+    }
+    if (message.resumeState !== undefined) {
+      writer.uint32(90).bytes(message.resumeState);
     }
     if (message.allowEmpty !== false) {
       writer.uint32(96).bool(message.allowEmpty);
@@ -4487,6 +4585,14 @@ export const NeedInput: MessageFns<NeedInput> = {
             message.metadataJson = reader.string();
             continue;
           }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.resumeState = Buffer.from(reader.bytes());
+            continue;
+          }
           case 12: {
             if (tag !== 96) {
               break;
@@ -4524,6 +4630,7 @@ export const NeedInput: MessageFns<NeedInput> = {
     message.formSchemaJson = object.formSchemaJson ?? "";
     message.url = object.url ?? "";
     message.metadataJson = object.metadataJson ?? "";
+    message.resumeState = object.resumeState ?? undefined;
     message.allowEmpty = object.allowEmpty ?? false;
     return message;
   },
@@ -5175,6 +5282,8 @@ function createBaseCallRequest(): CallRequest {
     turnId: "",
     traceparent: "",
     runtimeId: "",
+    resumeState: undefined,
+    answers: [],
     timeLeft: undefined,
     caller: undefined,
   };
@@ -5220,6 +5329,12 @@ export const CallRequest: MessageFns<CallRequest> = {
     }
     if (message.runtimeId !== "") {
       writer.uint32(106).string(message.runtimeId);
+    }
+    if (message.resumeState !== undefined) {
+      writer.uint32(114).bytes(message.resumeState);
+    }
+    for (const v of message.answers) {
+      InputResponse.encode(v!, writer.uint32(122).fork()).join();
     }
     if (message.timeLeft !== undefined) {
       Duration.encode(message.timeLeft, writer.uint32(138).fork()).join();
@@ -5347,6 +5462,22 @@ export const CallRequest: MessageFns<CallRequest> = {
             message.runtimeId = reader.string();
             continue;
           }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.resumeState = Buffer.from(reader.bytes());
+            continue;
+          }
+          case 15: {
+            if (tag !== 122) {
+              break;
+            }
+
+            message.answers.push(InputResponse.decode(reader, reader.uint32()));
+            continue;
+          }
           case 17: {
             if (tag !== 138) {
               break;
@@ -5393,6 +5524,8 @@ export const CallRequest: MessageFns<CallRequest> = {
     message.turnId = object.turnId ?? "";
     message.traceparent = object.traceparent ?? "";
     message.runtimeId = object.runtimeId ?? "";
+    message.resumeState = object.resumeState ?? undefined;
+    message.answers = object.answers?.map((e) => InputResponse.fromPartial(e)) || [];
     message.timeLeft = (object.timeLeft !== undefined && object.timeLeft !== null)
       ? Duration.fromPartial(object.timeLeft)
       : undefined;
@@ -5806,6 +5939,88 @@ export const InputResponse: MessageFns<InputResponse> = {
         break;
       }
     }
+    return message;
+  },
+};
+
+function createBaseProgressAck(): ProgressAck {
+  return { callId: "", attempt: 0, resumeNo: 0n };
+}
+
+export const ProgressAck: MessageFns<ProgressAck> = {
+  encode(message: ProgressAck, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.callId !== "") {
+      writer.uint32(10).string(message.callId);
+    }
+    if (message.attempt !== 0) {
+      writer.uint32(16).uint32(message.attempt);
+    }
+    if (message.resumeNo !== 0n) {
+      if (BigInt.asUintN(64, message.resumeNo) !== message.resumeNo) {
+        throw new globalThis.Error("value provided for field message.resumeNo of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.resumeNo);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ProgressAck {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseProgressAck();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.attempt = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.resumeNo = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ProgressAck>): ProgressAck {
+    return ProgressAck.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ProgressAck>): ProgressAck {
+    const message = createBaseProgressAck();
+    message.callId = object.callId ?? "";
+    message.attempt = object.attempt ?? 0;
+    message.resumeNo = (object.resumeNo !== undefined && object.resumeNo !== null) ? BigInt(object.resumeNo) : 0n;
     return message;
   },
 };

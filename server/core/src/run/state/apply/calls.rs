@@ -3,7 +3,7 @@
 use crate::id::{CallSlot, HostId, InstanceId, RuntimeId};
 use crate::message::SharedMessage;
 use crate::run::event::{AfterAttempt, Ran};
-use crate::run::state::{Approval, CallState, Phase, PlacedRuntime, RoundCall, RunState};
+use crate::run::state::{Approval, CallState, Phase, PlacedRuntime, ResumeState, RoundCall, RunState};
 use crate::time::Millis;
 use crate::tool::{Digest, EffectClass};
 
@@ -66,6 +66,7 @@ impl RunState {
         call.instance = instance.cloned();
         call.effect = effect.unwrap_or(call.effect);
         call.first_offered.get_or_insert(at);
+        call.heard_person = false;
         call.state = CallState::Offered { at };
         if call.needs_runtime {
             let runtime = self.place_runtime(host);
@@ -92,8 +93,14 @@ impl RunState {
         }
     }
 
-    pub(super) fn call_checkpoint(&mut self, slot: CallSlot, checkpoint: &[u8]) {
-        self.open_call_mut(slot).checkpoint = Some(checkpoint.to_vec());
+    pub(super) fn call_checkpoint(&mut self, slot: CallSlot, checkpoint: &[u8], resume_no: u64) {
+        let call = self.open_call_mut(slot);
+        if resume_no == 0 {
+            call.checkpoint = Some(checkpoint.to_vec());
+        } else {
+            let (attempt, state) = (call.attempt, checkpoint.to_vec());
+            call.resume = Some(ResumeState { attempt, no: resume_no, state });
+        }
     }
 
     pub(super) fn call_attempt_failed(
@@ -109,7 +116,7 @@ impl RunState {
         let call = self.open_call_mut(slot);
         call.busy_attempts += u32::from(busy);
         call.doubtful_attempts.retain(|doubtful| *doubtful != attempt);
-        if ran != Ran::No {
+        if ran != Ran::No && !call.is_resumable() {
             call.doubtful_attempts.push(attempt);
         }
         match then {

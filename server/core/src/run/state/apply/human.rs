@@ -2,19 +2,21 @@
 
 use crate::id::{CallSlot, RequestId};
 use crate::run::human::{Answer, Decision, Question, QuestionKind};
-use crate::run::state::{Approval, AskedQuestion, CallState, InstructionResult, RoundCall, RunState};
+use crate::run::state::{
+    Approval, AskedInput, AskedQuestion, CallState, InstructionResult, ResumeState, RoundCall, RunState,
+};
 use crate::time::Timestamp;
 
 impl RunState {
-    pub(super) fn human_requested(&mut self, question: &Question) {
+    pub(super) fn human_requested(&mut self, question: &Question, resume_state: Option<&[u8]>) {
         if let Some(slot) = question.slot {
-            self.await_answer(slot, question);
+            self.await_answer(slot, question, resume_state);
         }
         let asked = AskedQuestion { question: question.clone(), answer: None };
         self.questions.asked.insert(question.request.clone(), asked);
     }
 
-    fn await_answer(&mut self, slot: CallSlot, question: &Question) {
+    fn await_answer(&mut self, slot: CallSlot, question: &Question, resume_state: Option<&[u8]>) {
         let since = self.now();
         let call = self.open_call_mut(slot);
         let request = Some(question.request.clone());
@@ -24,6 +26,12 @@ impl RunState {
         match question.kind {
             _ if question.input().is_some() => {
                 call.open_inputs += 1;
+                call.inputs.push(AskedInput { attempt: call.attempt, request: question.request.clone() });
+                if let Some(state) = resume_state {
+                    let (attempt, state) = (call.attempt, state.to_vec());
+                    call.resume = Some(ResumeState { attempt, no: 0, state });
+                    call.state = CallState::Suspended { since };
+                }
                 // A call that asks has begun, also if its host never accepted it.
                 call.instance = None;
             }
@@ -57,7 +65,7 @@ impl RunState {
             .extend(answer.remembered.as_ref().map(|remembered| remembered.rule.clone()));
         let now = self.now();
         match slot {
-            Some(slot) if by_running_call => self.open_call_mut(slot).input_resolved(now),
+            Some(slot) if by_running_call => self.open_call_mut(slot).input_resolved(&answer.decision, now),
             Some(slot) => self.approve(slot, &question, &answer.decision),
             None => self.planning.result = Some(InstructionResult::HumanAnswered),
         }
@@ -111,11 +119,18 @@ impl RoundCall {
         }
     }
 
-    /// A question of the running call is answered: its timeout starts anew.
-    fn input_resolved(&mut self, now: Timestamp) {
+    /// A question of the call is answered: its timeout starts anew. A call without a host goes on with its next attempt
+    /// once no question is open.
+    fn input_resolved(&mut self, decision: &Decision, now: Timestamp) {
         self.open_inputs = self.open_inputs.checked_sub(1).expect("only what was asked is answered");
-        if let CallState::Offered { at } | CallState::Accepted { at } = &mut self.state {
-            *at = now;
+        self.heard_person |= decision.is_input();
+        match &mut self.state {
+            CallState::Offered { at } | CallState::Accepted { at } => *at = now,
+            CallState::Suspended { .. } if self.open_inputs == 0 && *decision != Decision::Withdrawn => {
+                self.answered_attempts += u32::from(self.heard_person);
+                self.state = CallState::Ready { since: now, not_before: None };
+            }
+            _ => {}
         }
     }
 }

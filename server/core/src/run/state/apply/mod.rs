@@ -93,14 +93,18 @@ impl RunState {
                 self.call_offered(*slot, *attempt, host, instance.as_ref(), *effect);
             }
             Event::CallAccepted { slot, .. } => self.call_accepted(*slot),
-            Event::CallCheckpoint { slot, checkpoint, .. } => self.call_checkpoint(*slot, checkpoint),
+            Event::CallCheckpoint { slot, checkpoint, resume_no, .. } => {
+                self.call_checkpoint(*slot, checkpoint, *resume_no)
+            }
             Event::CallAttemptFailed { slot, attempt, ran, message, then, busy, .. } => {
                 self.call_attempt_failed(*slot, *attempt, *ran, message, *then, *busy);
             }
             Event::CallSettled { slot, attempt, host, outcome, message, duration, .. } => {
                 self.call_settled(*slot, *attempt, host.is_some(), outcome.as_ref(), message, *duration);
             }
-            Event::HumanRequested { question } => self.human_requested(question),
+            Event::HumanRequested { question, resume_state } => {
+                self.human_requested(question, resume_state.as_deref())
+            }
             Event::HumanResolved { request, slot, answer } => self.human_resolved(request, *slot, answer),
             Event::Paused { error } => self.paused(error),
             Event::Resumed { request, .. } => self.resumed(request),

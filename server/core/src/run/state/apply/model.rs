@@ -77,13 +77,17 @@ impl RoundCall {
             runtime: None,
             attempt: 0,
             busy_attempts: 0,
+            answered_attempts: 0,
             answered_attempt: 0,
             answer_digest: None,
             host: None,
             instance: None,
             first_offered: None,
             checkpoint: None,
+            resume: None,
+            inputs: Vec::new(),
             open_inputs: 0,
+            heard_person: false,
             state: CallState::Proposed,
         }
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::id::CallSlot;
+use crate::limits::TOOL_ATTEMPTS_MAX;
 use crate::message::{Message, Role, ToolStatus};
-use crate::question::InputAnswer;
 use crate::run::event::Event;
 use crate::run::human::{Answer, Decision, Question, QuestionKind};
 use crate::run::state::RoundCall;
@@ -29,7 +29,7 @@ pub(in crate::run::transition) fn resolve(
     match question.slot {
         None => tell_session(builder, question, &decision),
         Some(slot) => match question.input() {
-            Some(input) => tell_host(builder, slot, input, &decision),
+            Some(input) => tell_call(builder, slot, input, &decision),
             None => move_call(builder, slot, question, decision),
         },
     }
@@ -52,32 +52,21 @@ fn tell_session(builder: &mut TransitionBuilder<'_>, question: &Question, decisi
     }
 }
 
-/// The answer to a running call's question goes to its host, unless the call has ended.
-fn tell_host(builder: &mut TransitionBuilder<'_>, slot: CallSlot, input: &str, decision: &Decision) {
-    let Some(attempt) = builder.state().call(slot).map(|call| call.attempt) else { return };
-    if let Some(answer) = input_answer(decision) {
-        builder.answer(slot, attempt, input.to_owned(), answer);
-    }
-}
-
-/// An answer as the host of the call reads it; `None` if the host need not know.
-pub(in crate::run::transition) fn input_answer(decision: &Decision) -> Option<InputAnswer> {
-    match decision {
-        Decision::Text { text } => Some(InputAnswer::Text(text.clone())),
-        Decision::Selected { options } => Some(InputAnswer::Selected(options.clone())),
-        Decision::Filled { fields } => Some(InputAnswer::Filled(fields.clone())),
-        Decision::Visited { done } => Some(InputAnswer::Visited(*done)),
-        Decision::Declined { message } if message.is_empty() => {
-            Some(InputAnswer::Refused("declined".to_owned()))
+/// The answer to a call's question goes to its host, or comes with the next attempt if no host has the call. Each attempt
+/// whose questions nobody answered is a try, so that a tool cannot ask and wait without end.
+fn tell_call(builder: &mut TransitionBuilder<'_>, slot: CallSlot, input: &str, decision: &Decision) {
+    let Some(call) = builder.state().call(slot) else { return };
+    if !call.in_flight() {
+        let is_out_of_tries = !call.awaits_input() && call.tries() >= TOOL_ATTEMPTS_MAX;
+        if is_out_of_tries {
+            let output = format!("given up after {TOOL_ATTEMPTS_MAX} tries: nobody answered in time");
+            calls::settle(builder, slot, ToolStatus::Unavailable, output);
         }
-        Decision::Declined { message } => Some(InputAnswer::Refused(format!("declined: {message}"))),
-        Decision::Expired => Some(InputAnswer::Refused("nobody answered in time".to_owned())),
-        Decision::Approve
-        | Decision::ApproveWithEdits { .. }
-        | Decision::Deny { .. }
-        | Decision::DenyAndStop { .. }
-        | Decision::AnswerInPlace { .. }
-        | Decision::Withdrawn => None,
+        return;
+    }
+    let attempt = call.attempt;
+    if let Some(answer) = decision.input_answer() {
+        builder.answer(slot, attempt, input.to_owned(), answer);
     }
 }
 

@@ -83,7 +83,7 @@ fn ask_about(
         asked_at: builder.now,
         expires_at,
     };
-    builder.emit(Event::HumanRequested { question });
+    builder.emit(Event::HumanRequested { question, resume_state: None });
 }
 
 /// An id that no question has yet. Each question before it took a person's answer, so there are few.
@@ -104,7 +104,7 @@ pub(in crate::run::transition) fn ask_input(builder: &mut TransitionBuilder<'_>,
             let request = builder.state().call_id(slot).input(attempt, 1);
             let question = Question::with_content(request, content, builder.now, timeout);
             let question = Question { slot: Some(slot), tool, ..question };
-            builder.emit(Event::HumanRequested { question });
+            builder.emit(Event::HumanRequested { question, resume_state: None });
         }
         Err(problem) => calls::settle(builder, slot, ToolStatus::Rejected, problem),
     }
@@ -115,7 +115,7 @@ pub(in crate::run::transition) fn ask_planned(builder: &mut TransitionBuilder<'_
     let (state, now) = (builder.state(), builder.now);
     let question =
         Question::planned(state.run(), state.decisions(), content, now, state.spec().approval_timeout);
-    builder.emit(Event::HumanRequested { question });
+    builder.emit(Event::HumanRequested { question, resume_state: None });
 }
 
 /// Withdraws the planner's open question: the run ends.

@@ -1,0 +1,207 @@
+//! A call leaves a state that its next attempt goes on from: with a question, or by itself.
+
+use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
+use agentloop_core::message::ToolStatus;
+use agentloop_core::question::{InputAnswer, InputReply};
+use agentloop_core::run::effect::Effect;
+use agentloop_core::run::event::Ran;
+use agentloop_core::run::human::{Decision, QuestionKind};
+use agentloop_core::run::machine::Transition;
+use agentloop_core::run::refusal::Refusal;
+use agentloop_core::run::state::CallState;
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::run::view::WaitKind;
+use agentloop_core::time::Millis;
+use agentloop_core::tool::EffectClass;
+
+use crate::support::*;
+
+fn text(text: &str) -> Decision {
+    Decision::Text { text: text.to_owned() }
+}
+
+fn reply(input: &str, text: &str) -> InputReply {
+    InputReply { input: input.to_owned(), answer: InputAnswer::Text(text.to_owned()) }
+}
+
+/// An UNSAFE call has asked, and its host was released.
+fn suspended() -> Script {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    let step = script.does(leaves(A, 1, "seat", b"booked"));
+    assert_eq!(kinds(&step.records), "human_requested", "question and state are one commit");
+    assert_eq!(step.effects, [Effect::ReleaseCall { slot: A, attempt: 1 }]);
+    script
+}
+
+/// The states that a step acknowledges.
+fn acknowledged(step: &Transition) -> Vec<u64> {
+    let number = |effect: &Effect| match effect {
+        Effect::AckResumeState { resume_no, .. } => Some(*resume_no),
+        _ => None,
+    };
+    step.effects.iter().filter_map(number).collect()
+}
+
+#[test]
+fn the_answer_comes_with_a_new_attempt_that_goes_on() {
+    let mut script = suspended();
+    assert_eq!(script.status(), RunStatus::AwaitingHuman);
+    assert_eq!(script.state().waiting_on().map(|on| on.kind), Some(WaitKind::Human));
+    assert!(!script.state().has_calls_in_flight(), "nothing holds the run in memory");
+    assert_eq!(script.machine.deadline(), None, "it may wait for years");
+    let key = script.state().idempotency_key(A);
+    script.restarts();
+    let step = script.decides(A, text("12A"));
+    assert_eq!(kinds(&step.records), "human_resolved");
+    assert!(matches!(step.effects[..], [Effect::SeekHost { slot: A, .. }]), "{:?}", step.effects);
+    let offer = offer(&script.does(granted_by(A, "another host")));
+    assert_eq!((offer.attempt, offer.resume_state.as_deref()), (2, Some(&b"booked"[..])));
+    assert_eq!(offer.answers, [reply("seat", "12A")]);
+    assert_eq!(offer.idempotency_key, key);
+    assert_eq!(script.call(A).tries(), 1, "the attempt that asked was no try");
+    script.finishes(A, "done");
+    assert_eq!(script.result(A), (ToolStatus::Succeeded, "done".to_owned()));
+}
+
+#[test]
+fn a_host_that_is_lost_meanwhile_is_no_doubt() {
+    let mut script = suspended();
+    for ran in [Ran::No, Ran::Maybe, Ran::Yes] {
+        check(&script, lost(A, 1, ran), Err(Refusal::StaleAttempt));
+    }
+    let failed = script.finished(A, 1, lasting(Ran::Maybe));
+    check(&script, failed.clone(), Err(Refusal::StaleAttempt));
+    script.decides(A, text("12A"));
+    check(&script, failed, Err(Refusal::StaleAttempt));
+    check(&script, script.stopped(A, 1, true), Err(Refusal::StaleAttempt));
+}
+
+#[test]
+fn a_result_that_comes_all_the_same_counts() {
+    let mut script = suspended();
+    let step = script.finishes(A, "sold out");
+    assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
+    assert_eq!(script.result(A), (ToolStatus::Succeeded, "sold out".to_owned()));
+}
+
+#[test]
+fn after_the_answer_a_lost_host_is_a_doubt_again() {
+    let mut script = suspended();
+    script.decides(A, text("12A"));
+    script.grants(A);
+    script.loses(A, Ran::Maybe);
+    assert_eq!(script.question(A).map(|asked| asked.kind), Some(QuestionKind::InDoubt));
+    script.decides(A, Decision::Approve);
+    let offer = offer(&script.grants(A));
+    assert_eq!((offer.attempt, offer.resume_state.as_deref()), (3, Some(&b"booked"[..])));
+    assert_eq!(offer.answers, [reply("seat", "12A")]);
+}
+
+#[test]
+fn several_questions_are_answered_before_it_goes_on() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    script.does(needs(A, 1, "meal"));
+    script.does(leaves(A, 1, "seat", b"booked"));
+    check(&script, needs(A, 1, "more"), Err(Refusal::StaleAttempt));
+    let asked: Vec<_> = script.state().open_questions().map(|question| question.request.clone()).collect();
+    let [meal, seat] = &asked[..] else { panic!("two questions: {asked:?}") };
+    let answer =
+        |request: &agentloop_core::id::RequestId, words: &str| agentloop_core::run::input::Input::Decided {
+            request: request.clone(),
+            decision: text(words),
+            digest: None,
+            by: "ann".to_owned(),
+            remember: None,
+        };
+    script.does(answer(seat, "12A"));
+    assert!(matches!(script.call_state(A), CallState::Suspended { .. }));
+    script.does(answer(meal, "soup"));
+    let offer = offer(&script.grants(A));
+    assert_eq!(offer.answers, [reply("meal", "soup"), reply("seat", "12A")], "in the order of the questions");
+}
+
+#[test]
+fn a_tool_may_ask_again_and_again_as_long_as_a_person_answers() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    for attempt in 1..=2 * TOOL_ATTEMPTS_MAX {
+        script.does(leaves(A, attempt, &format!("q{attempt}"), b"on"));
+        script.decides(A, text("yes"));
+        script.grants(A);
+    }
+    assert_eq!(script.call(A).tries(), 1);
+    script.finishes(A, "done");
+}
+
+#[test]
+fn a_tool_that_nobody_answers_is_given_up() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    for attempt in 1.. {
+        let agentloop_core::run::input::Input::InputNeeded { slot, question, resume_state, .. } =
+            leaves(A, attempt, &format!("q{attempt}"), b"on")
+        else {
+            unreachable!("a question")
+        };
+        let timeout = Some(Millis::secs(1));
+        script.does(agentloop_core::run::input::Input::InputNeeded {
+            slot,
+            attempt,
+            question,
+            timeout,
+            resume_state,
+        });
+        script.wakes();
+        if script.status() == RunStatus::ModelRunning {
+            assert_eq!(attempt, TOOL_ATTEMPTS_MAX);
+            break;
+        }
+        let offer = offer(&script.grants(A));
+        let refused = InputAnswer::Refused("nobody answered in time".to_owned());
+        assert_eq!(offer.answers.last().map(|reply| &reply.answer), Some(&refused), "it may decide itself");
+    }
+    assert_eq!(script.result(A).0, ToolStatus::Unavailable);
+}
+
+#[test]
+fn an_abort_withdraws_the_question_and_says_that_it_may_have_taken_effect() {
+    let mut script = suspended();
+    script.aborts();
+    let (status, told) = script.result(A);
+    assert_eq!(status, ToolStatus::Aborted);
+    assert!(told.contains("may have taken effect"), "{told}");
+}
+
+#[test]
+fn a_recorded_state_lets_an_unsafe_call_go_on_without_its_host() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    let step = script.does(resumable(A, 1, 1, b"one"));
+    assert_eq!((kinds(&step.records).as_str(), acknowledged(&step)), ("call_checkpoint", vec![1]));
+    assert!(!step.may_wait(), "the host waits for it");
+    let step = script.does(resumable(A, 1, 2, b"two"));
+    assert_eq!(acknowledged(&step), [2]);
+    let again = script.does(resumable(A, 1, 1, b"one"));
+    assert_eq!((again.records.len(), acknowledged(&again)), (0, vec![2]), "the greatest is confirmed");
+    script.restarts();
+    script.loses(A, Ran::Maybe);
+    let offer = offer(&script.grants(A));
+    assert_eq!((offer.attempt, offer.resume_state.as_deref()), (2, Some(&b"two"[..])));
+    assert_eq!(script.call(A).tries(), 2);
+    script.loses(A, Ran::Maybe);
+    assert!(matches!(script.call_state(A), CallState::Ready { .. }), "the promise holds for later attempts");
+}
+
+#[test]
+fn an_overdue_call_is_doubted_whatever_it_left() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    script.does(resumable(A, 1, 1, b"one"));
+    script.passes(Millis::secs(60));
+    script.loses(A, Ran::Maybe);
+    assert_eq!(script.question(A).map(|asked| asked.kind), Some(QuestionKind::InDoubt));
+}
+
+#[test]
+fn a_call_without_a_state_is_doubted_as_before() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    script.does(needs(A, 1, "seat"));
+    script.loses(A, Ran::Maybe);
+    assert_eq!(script.question(A).map(|asked| asked.kind), Some(QuestionKind::InDoubt));
+}
