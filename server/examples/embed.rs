@@ -76,6 +76,7 @@ fn dice() -> ToolDeclaration {
         requires_approval: false,
         requires_runtime: false,
         deadline_is_outcome: false,
+        output_schema: String::new(),
         timeout: Some(Millis::secs(5)),
         max_concurrency: None,
         streams_output: false,
@@ -87,7 +88,7 @@ fn dice() -> ToolDeclaration {
 impl ToolExecutor for Dice {
     async fn run(&self, _call: ToolExecution) -> CallOutcome {
         // Chosen by a fair roll.
-        CallOutcome::Succeeded { output: "4".to_owned(), images: Vec::new() }
+        CallOutcome::Succeeded { output: "4".to_owned(), images: Vec::new(), attachments: Default::default() }
     }
 }
 

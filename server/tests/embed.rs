@@ -71,6 +71,7 @@ impl Tools for LocalTools {
             requires_approval: false,
             requires_runtime: false,
             deadline_is_outcome: false,
+            output_schema: String::new(),
             timeout: None,
             max_concurrency: None,
             streams_output: false,
@@ -111,7 +112,11 @@ impl Tools for LocalTools {
                     attempt: offer.attempt,
                     lease: offer.lease.to_string(),
                     host: offer.host.clone(),
-                    outcome: CallOutcome::Succeeded { output: "echo".to_owned(), images: vec![] },
+                    outcome: CallOutcome::Succeeded {
+                        output: "echo".to_owned(),
+                        images: vec![],
+                        attachments: Default::default(),
+                    },
                 };
                 let verdict = engine.finished(&tenant, &call, answer).await.expect("the store answers");
                 verdicts.lock().expect("not poisoned").push(verdict);

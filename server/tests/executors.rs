@@ -118,7 +118,7 @@ impl ToolExecutor for Here {
         match self.0 {
             Does::Says(name) => {
                 let output = format!("{name} paid {} on try {}", call.call.slot, call.attempt);
-                CallOutcome::Succeeded { output, images: Vec::new() }
+                CallOutcome::Succeeded { output, images: Vec::new(), attachments: Default::default() }
             }
             Does::Panics => panic!("an executor's fault"),
             Does::Hangs => std::future::pending().await,

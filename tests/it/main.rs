@@ -47,6 +47,7 @@ mod tidy;
 mod tls;
 mod tools;
 mod traces;
+mod typed_results;
 mod vendors;
 mod watch;
 mod weaker_terms;

@@ -41,7 +41,11 @@ impl ToolExecutor for Sums {
         let arguments: serde_json::Value = serde_json::from_str(&call.arguments).expect("it was checked");
         let sum: i64 =
             arguments["of"].as_array().expect("it was checked").iter().filter_map(|n| n.as_i64()).sum();
-        CallOutcome::Succeeded { output: sum.to_string(), images: Vec::new() }
+        CallOutcome::Succeeded {
+            output: sum.to_string(),
+            images: Vec::new(),
+            attachments: Default::default(),
+        }
     }
 }
 
@@ -83,6 +87,7 @@ fn declaration() -> ToolDeclaration {
         requires_approval: false,
         requires_runtime: false,
         deadline_is_outcome: false,
+        output_schema: String::new(),
         timeout: None,
         max_concurrency: None,
         streams_output: false,

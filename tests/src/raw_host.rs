@@ -250,6 +250,6 @@ pub fn result_of(call: &wire::CallRequest, output: &str) -> wire::CallResult {
         attempt: call.attempt,
         lease_token: call.lease_token.clone(),
         output: output.to_owned(),
-        images: Vec::new(),
+        ..Default::default()
     }
 }

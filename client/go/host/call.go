@@ -164,16 +164,20 @@ type trackedCall struct {
 
 func (tracked *trackedCall) key() callKey { return callKey{tracked.call.CallID, tracked.call.Attempt} }
 
-// Output is the result of a tool that returns images beside its text.
+// Output is the result of a tool that returns more than a text.
 type Output struct {
 	Text   string
 	Images []*pb.Image
+	// Structured is a value that follows the tool's OutputSchemaJson. The model reads it as JSON if there is no text.
+	Structured any
+	Files      []*pb.FileContent
+	Links      []*pb.Link
 }
 
 // outcome is the end of a call: an output, or a failure.
 type outcome struct {
 	output  string
-	images  []*pb.Image
+	beside  *pb.CallResult // everything else; nil if there is nothing
 	failure *ToolError
 }
 
@@ -200,22 +204,25 @@ func newOutcome(value any, err error) *outcome {
 	case err != nil:
 		return maybe(err.Error())
 	}
-	withImages, is := value.(Output)
+	whole, is := value.(Output)
 	if is {
-		value = withImages.Text
+		value = whole.Text
 	}
 	output, err := toText(value)
-	size := len(output)
-	for _, image := range withImages.Images {
-		size += proto.Size(image)
+	beside := &pb.CallResult{Images: whole.Images, Files: whole.Files, Links: whole.Links}
+	if err == nil && whole.Structured != nil {
+		var structured []byte
+		structured, err = json.Marshal(whole.Structured)
+		beside.StructuredJson = string(structured)
 	}
+	size := len(output) + proto.Size(beside)
 	if err == nil && size > maxResultBytes {
 		err = fmt.Errorf("the result has %d bytes, the limit is %d", size, maxResultBytes)
 	}
 	if err != nil {
 		return done(err.Error())
 	}
-	return &outcome{output: output, images: withImages.Images}
+	return &outcome{output: output, beside: beside}
 }
 
 // maybe is a failure of a call that may have changed something.
@@ -273,10 +280,14 @@ func (tracked *trackedCall) frame() *pb.ConnectRequest {
 	callID, attempt := tracked.call.CallID, tracked.call.Attempt
 	failure := tracked.outcome.failure
 	if failure == nil {
-		return &pb.ConnectRequest{Frame: &pb.ConnectRequest_CallResult{CallResult: &pb.CallResult{
-			CallId: callID, Attempt: attempt, LeaseToken: tracked.leaseToken,
-			Output: tracked.outcome.output, Images: tracked.outcome.images,
-		}}}
+		result := &pb.CallResult{
+			CallId: callID, Attempt: attempt, LeaseToken: tracked.leaseToken, Output: tracked.outcome.output,
+		}
+		if beside := tracked.outcome.beside; beside != nil {
+			result.Images, result.Files, result.Links = beside.Images, beside.Files, beside.Links
+			result.StructuredJson = beside.StructuredJson
+		}
+		return &pb.ConnectRequest{Frame: &pb.ConnectRequest_CallResult{CallResult: result}}
 	}
 	failed := &pb.CallFailed{
 		CallId: callID, Attempt: attempt, LeaseToken: tracked.leaseToken,

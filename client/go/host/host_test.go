@@ -307,3 +307,101 @@ func TestAResponseLargerThanTheServerAcceptsBecomesAFailure(t *testing.T) {
 		t.Errorf("%v", said)
 	}
 }
+
+func TestTheNextAttemptGoesOnWithTheAnswer(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("order"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			which, err := call.Ask(ctx, Question{Text: "Which?", Name: "which", ResumeState: []byte("ordered")})
+			return string(call.ResumeState) + " " + which, err
+		})
+	})
+	connection := server.welcome(t, 0)
+	connection.sendCall(request("c1", "order", nothing{}))
+	question := connection.reply().GetNeedInput()
+	if string(question.GetResumeState()) != "ordered" || question.GetInputId() != "which" {
+		t.Fatalf("%v", question)
+	}
+	connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_LeaseLost{LeaseLost: &pb.LeaseLost{
+		CallId: "c1", Attempt: 1,
+	}}})
+	again := request("c1", "order", nothing{})
+	again.Attempt, again.ResumeState = 2, []byte("ordered")
+	again.Answers = []*pb.InputResponse{{
+		CallId: "c1", InputId: "which", Response: &pb.InputResponse_Text{Text: "red"},
+	}}
+	connection.sendCall(again)
+	if result := connection.result(); result.Output != "ordered red" || result.Attempt != 2 {
+		t.Errorf("%v", result)
+	}
+}
+
+func TestAStateIsRepeatedUntilItIsAcknowledged(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("save"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			for _, state := range []string{"one", "two"} {
+				if err := call.SaveResumeState(ctx, []byte(state)); err != nil {
+					return nil, err
+				}
+			}
+			return Output{Structured: []int{1}, Links: []*pb.Link{{Url: "https://a.example"}}}, nil
+		})
+	})
+	ack := func(no uint64) *pb.ConnectResponse {
+		return &pb.ConnectResponse{Frame: &pb.ConnectResponse_ProgressAck{ProgressAck: &pb.ProgressAck{
+			CallId: "c1", Attempt: 1, ResumeNo: no,
+		}}}
+	}
+	first := server.welcome(t, 0)
+	first.sendCall(request("c1", "save", nothing{}))
+	if one := first.reply().GetProgress(); string(one.GetResumeState()) != "one" || one.GetResumeNo() != 1 {
+		t.Fatalf("%v", one)
+	}
+	first.over <- codes.Unavailable
+	second := server.welcome(t, 0)
+	if one := second.reply().GetProgress(); string(one.GetResumeState()) != "one" {
+		t.Fatalf("%v", one)
+	}
+	second.send(ack(1))
+	if two := second.reply().GetProgress(); string(two.GetResumeState()) != "two" || two.GetResumeNo() != 2 {
+		t.Fatalf("%v", two)
+	}
+	second.send(ack(2))
+	result := second.result()
+	if result.Output != "" || result.StructuredJson != "[1]" || len(result.Links) != 1 {
+		t.Errorf("%v", result)
+	}
+}
+
+func TestFormsVisitsAndEmptyTextsAreAskedFor(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("fill"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			form, err := call.FillIn(ctx, Question{Text: "Who?"}, `{"type":"object"}`)
+			if err != nil {
+				return nil, err
+			}
+			paid, err := call.Visit(ctx, Question{Text: "Pay"}, "https://pay.example")
+			if err != nil {
+				return nil, err
+			}
+			more, err := call.Ask(ctx, Question{Text: "More?", AllowEmpty: true})
+			return []any{form, paid, more}, err
+		})
+	})
+	connection := server.welcome(t, 0)
+	connection.sendCall(request("c1", "fill", nothing{}))
+	for _, response := range []*pb.InputResponse{
+		{Response: &pb.InputResponse_FormJson{FormJson: "{}"}},
+		{Response: &pb.InputResponse_Url{Url: pb.UrlOutcome_URL_OUTCOME_DONE}},
+		{Response: &pb.InputResponse_Text{}},
+	} {
+		question := connection.reply().GetNeedInput()
+		response.CallId, response.InputId = "c1", question.GetInputId()
+		connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_InputResponse{InputResponse: response}})
+	}
+	if result := connection.result(); result.Output != `["{}",true,""]` {
+		t.Errorf("%v", result)
+	}
+}

@@ -25,7 +25,7 @@ from agentloop.v1.types_pb2 import EFFECT_CLASS_IDEMPOTENT as IDEMPOTENT
 from agentloop.v1.types_pb2 import EFFECT_CLASS_KEYED as KEYED
 from agentloop.v1.types_pb2 import EFFECT_CLASS_READ_ONLY as READ_ONLY
 from agentloop.v1.types_pb2 import EFFECT_CLASS_UNSAFE as UNSAFE
-from agentloop.v1.types_pb2 import Image, Instruction
+from agentloop.v1.types_pb2 import FileContent, Image, Instruction, Link
 
 from .ask import NoAnswer
 from .call import Call, Output
@@ -37,6 +37,8 @@ __all__ = [
     "Call",
     "Host",
     "Image",
+    "FileContent",
+    "Link",
     "Output",
     "ToolFailed",
     "NoAnswer",

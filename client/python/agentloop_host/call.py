@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_DONE, ATTEMPT_EFFECT_MAYBE, OUTPUT_STREAM_STDOUT
-from agentloop.v1.types_pb2 import Image
+from agentloop.v1.types_pb2 import FileContent, Image, Link
 
 from .ask import Options, answer, check_state, question, schema_json
 from .failure import ToolFailed
@@ -190,10 +190,16 @@ class Call:
 
 @dataclass
 class Output:
-    """The result of a tool that returns images beside its text."""
+    """The result of a tool that returns more than a text.
 
-    text: str
-    images: list[Image]
+    `structured` is a value that follows the tool's `output_schema_json`; the model reads it as JSON if there is no text.
+    """
+
+    text: str = ""
+    images: list[Image] = field(default_factory=list)
+    structured: Any = None
+    files: list[FileContent] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
 
 
 # The end of a call: its result or its failure, as a frame.
@@ -228,14 +234,28 @@ async def outcome_of(call: Call, run: Callable[[], Awaitable[Any]]) -> Outcome:
 
 
 def _result(value: Any) -> Outcome:
-    images = value.images if isinstance(value, Output) else []
-    value = value.text if isinstance(value, Output) else value
-    output = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    output = output.encode(errors="replace")
-    size = len(output) + sum(image.ByteSize() for image in images)
+    whole = value if isinstance(value, Output) else Output(_text(value))
+    output = _text(whole.text).encode(errors="replace")
+    structured = "" if whole.structured is None else _json(whole.structured)
+    beside = [*whole.images, *whole.files, *whole.links]
+    size = len(output) + len(structured.encode()) + sum(part.ByteSize() for part in beside)
     if size > MAX_RESULT_BYTES:
         return _done(f"the result has {size} bytes, the limit is {MAX_RESULT_BYTES}")
-    return pb.CallResult(output=output.decode(), images=images)
+    return pb.CallResult(
+        output=output.decode(),
+        images=whole.images,
+        structured_json=structured,
+        files=whole.files,
+        links=whole.links,
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def failure_of(error: BaseException) -> pb.CallFailed:

@@ -9,7 +9,8 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from agentloop.v1 import tool_host_pb2 as pb
-from agentloop_host import DONE, MAYBE, NONE, READ_ONLY, ContextItem, NoAnswer, ToolFailed
+from agentloop.v1.types_pb2 import URL_OUTCOME_DONE
+from agentloop_host import DONE, MAYBE, NONE, READ_ONLY, ContextItem, Link, NoAnswer, Output, ToolFailed
 from fake_server import HostTest
 
 ANYTHING = {"type": "object"}
@@ -158,6 +159,78 @@ class Calls(HostTest):
         await self.accept()
         gc.collect()
         self.assertEqual(complaints, [])
+
+
+class ResumeStates(HostTest):
+    """A call leaves a state, and its next attempt goes on from it."""
+
+    async def asyncSetUp(self):
+        await super().asyncSetUp()
+
+        @self.host.tool(description="Orders.", schema=ANYTHING, effect=READ_ONLY)
+        async def order(call):
+            which = await call.ask("Which?", name="which", resume_state=b"ordered")
+            return f"{call.resume_state} {which}"
+
+        @self.host.tool(description="Saves.", schema=ANYTHING, effect=READ_ONLY)
+        async def save(call):
+            await call.save_resume_state(b"one")
+            await call.save_resume_state(b"two")
+            return "saved"
+
+        @self.host.tool(description="Asks.", schema=ANYTHING, effect=READ_ONLY)
+        async def fill_in(call):
+            who = await call.fill_in("Who?", {"type": "object"})
+            paid = await call.visit("Pay", "https://pay.example")
+            link = Link(url="https://a.example")
+            return Output(structured=[who, paid, await call.ask("More?", allow_empty=True)], links=[link])
+
+        self.run_host()
+
+    async def test_the_next_attempt_goes_on_with_the_answer(self):
+        connection = await self.welcome()
+        await connection.send_call("c1", "order")
+        question = await connection.expect("need_input")
+        self.assertEqual((question.resume_state, question.input_id), (b"ordered", "which"))
+        await connection.send(lease_lost=pb.LeaseLost(call_id="c1", attempt=1))
+        answer = pb.InputResponse(call_id="c1", input_id="which", text="red")
+        again = pb.CallRequest(call_id="c1", attempt=2, tool="order", idempotency_key="c1", lease_token="l2")
+        again.resume_state = b"ordered"
+        again.answers.append(answer)
+        await connection.send(call_request=again)
+        await connection.expect("call_accepted")
+        result = await connection.expect("call_result")
+        self.assertEqual((result.output, result.attempt), ("b'ordered' red", 2))
+
+    async def test_a_state_is_repeated_until_it_is_acknowledged(self):
+        first = await self.welcome()
+        await first.send_call("c1", "save")
+        one = await first.expect("progress")
+        self.assertEqual((one.resume_state, one.resume_no), (b"one", 1))
+        first.end(grpc.StatusCode.UNAVAILABLE)
+        second = await self.welcome()
+        self.assertEqual(await second.expect("progress"), one)
+        await second.send(progress_ack=pb.ProgressAck(call_id="c1", attempt=1, resume_no=1))
+        two = await second.expect("progress")
+        self.assertEqual((two.resume_state, two.resume_no), (b"two", 2))
+        await second.send(progress_ack=pb.ProgressAck(call_id="c1", attempt=1, resume_no=2))
+        self.assertEqual((await second.expect("call_result")).output, "saved")
+
+    async def test_forms_visits_and_empty_texts(self):
+        connection = await self.welcome()
+        await connection.send_call("c1", "fill_in")
+        for kind, answer in [
+            ("form_schema_json", {"form_json": '{"name":"Ada"}'}),
+            ("url", {"url": URL_OUTCOME_DONE}),
+            ("allow_empty", {"text": ""}),
+        ]:
+            question = await connection.expect("need_input")
+            self.assertTrue(getattr(question, kind))
+            response = pb.InputResponse(call_id="c1", input_id=question.input_id, **answer)
+            await connection.send(input_response=response)
+        result = await connection.expect("call_result")
+        self.assertEqual((result.output, result.structured_json), ("", '[{"name":"Ada"},true,""]'))
+        self.assertEqual(result.links[0].url, "https://a.example")
 
 
 class Bounds(HostTest):

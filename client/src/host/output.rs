@@ -1,6 +1,6 @@
 //! The output of a tool.
 
-use agentloop_proto::v1::{Image, image};
+use agentloop_proto::v1::{FileContent, Image, Link, file_content, image};
 use serde::Serialize;
 
 /// The output of a call: the text and the images that the model gets.
@@ -8,12 +8,15 @@ use serde::Serialize;
 pub struct Output {
     pub(crate) text: String,
     pub(crate) images: Vec<Image>,
+    pub(crate) structured_json: String,
+    pub(crate) files: Vec<FileContent>,
+    pub(crate) links: Vec<Link>,
 }
 
 impl Output {
     /// An output of text alone.
     pub fn text(text: impl Into<String>) -> Self {
-        Output { text: text.into(), images: Vec::new() }
+        Output { text: text.into(), ..Output::default() }
     }
 
     /// Adds an image. `media_type` is its MIME type, such as `image/png`.
@@ -28,14 +31,49 @@ impl Output {
         self
     }
 
-    /// Bytes of the text and all images.
+    /// A typed output: a value that follows the tool's [output schema](crate::host::ToolBuilder::output_schema_json). The
+    /// model reads it as JSON, unless the output has a text, too.
+    ///
+    /// # Errors
+    /// When the value cannot be written as JSON.
+    pub fn structured(value: &impl Serialize) -> Result<Self, serde_json::Error> {
+        Ok(Output { structured_json: serde_json::to_string(value)?, ..Output::default() })
+    }
+
+    /// Sets the text that the model reads.
+    pub fn with_text(mut self, text: impl Into<String>) -> Self {
+        self.text = text.into();
+        self
+    }
+
+    /// Adds a file. The name has 1 to 256 bytes and no folders. The model reads its name, type and size.
+    pub fn file(mut self, name: impl Into<String>, media_type: impl Into<String>, data: Vec<u8>) -> Self {
+        let (name, media_type, size_bytes) = (name.into(), media_type.into(), data.len() as u64);
+        let source = Some(file_content::Source::Data(data));
+        self.files.push(FileContent { name, media_type, size_bytes, source });
+        self
+    }
+
+    /// Adds an `https:` or `http:` link, with a title for people. The model reads it; the server does not fetch it.
+    pub fn link(mut self, url: impl Into<String>, title: impl Into<String>) -> Self {
+        self.links.push(Link { url: url.into(), title: title.into() });
+        self
+    }
+
+    /// Bytes of the text, all images, and what is beside them.
     pub(crate) fn size(&self) -> usize {
         let images = self.images.iter().map(|image| match &image.source {
             Some(image::Source::Data(data)) => data.len(),
             Some(image::Source::Url(url)) => url.len(),
             None => 0,
         });
-        self.text.len() + images.sum::<usize>()
+        let files = self.files.iter().map(|file| match &file.source {
+            Some(file_content::Source::Data(data)) => file.name.len() + file.media_type.len() + data.len(),
+            None => 0,
+        });
+        let links = self.links.iter().map(|link| link.url.len() + link.title.len());
+        let beside = self.structured_json.len() + files.sum::<usize>() + links.sum::<usize>();
+        self.text.len() + images.sum::<usize>() + beside
     }
 }
 
@@ -80,5 +118,7 @@ mod tests {
     fn size_counts_images() {
         let output = Output::text("abc").image(vec![0; 10], "image/png").image_url("https://a/b");
         assert_eq!(output.size(), 3 + 10 + 11);
+        let output = Output::structured(&[1, 2]).expect("JSON").file("a.csv", "text/csv", vec![0; 7]);
+        assert_eq!(output.link("https://a/b", "x").size(), 5 + 5 + 8 + 7 + 11 + 1);
     }
 }

@@ -127,6 +127,13 @@ impl ToolBuilder {
         self
     }
 
+    /// Declares the JSON schema of [`Output::structured`](crate::host::Output::structured), as JSON text of at most 64 KiB.
+    /// The server fails a call whose typed output does not follow it.
+    pub fn output_schema_json(mut self, schema: impl Into<String>) -> Self {
+        self.declaration.output_schema_json = schema.into();
+        self
+    }
+
     /// Lets a call run only after a human approves it.
     pub fn requires_approval(mut self) -> Self {
         self.declaration.requires_approval = true;

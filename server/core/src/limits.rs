@@ -32,6 +32,12 @@ pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
 pub const TOOL_RESULT_SHOWN_BYTES_MAX: usize = 256 * 1024;
 /// Size of one tool result.
 pub const TOOL_RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// Number of files of one tool result.
+pub const FILES_PER_RESULT_MAX: usize = 64;
+/// Number of links of one tool result.
+pub const LINKS_PER_RESULT_MAX: usize = 64;
+/// Size of the name and of the media type of a file.
+pub const FILE_TEXT_BYTES_MAX: usize = 256;
 /// Size of an answer that a person gives in place of a tool. It is sent to clients together with the call's arguments.
 pub const ANSWER_IN_PLACE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Size of the quote of edited arguments that is added to a tool result.

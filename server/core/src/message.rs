@@ -2,6 +2,7 @@
 //!
 //! Messages are stored as JSON. Fields are only ever added, with a default.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -260,6 +261,83 @@ pub struct ToolResult {
     /// Pictures that belong to the output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
+    /// The typed output, files and links beside the text.
+    #[serde(default, skip_serializing_if = "Attachments::is_empty")]
+    pub attachments: Attachments,
+}
+
+/// A result's content beside its text and pictures.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachments {
+    /// The output as JSON text that follows the tool's output schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<String>,
+    /// Files. The model reads their names, types and sizes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<File>,
+    /// Links. The model reads them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Link>,
+}
+
+/// A file that a tool gives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// Name for people, without folders.
+    pub name: String,
+    /// Media type, such as `text/csv`.
+    pub media_type: String,
+    /// Length in bytes.
+    pub size: u64,
+    /// The contents.
+    #[serde(flatten)]
+    pub source: FileSource,
+}
+
+/// The place of a file's contents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "source", rename_all = "snake_case")]
+pub enum FileSource {
+    /// With the result.
+    Inline {
+        /// The bytes in standard base64.
+        base64: String,
+    },
+}
+
+/// A link that a tool gives. Nobody but people follows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Address, with the scheme `https:` or `http:`.
+    pub url: String,
+    /// Title for people; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+}
+
+impl Attachments {
+    /// True if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Digest of all of them.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::of(&[&serde_json::to_vec(self).expect("plain data serialises")])
+    }
+
+    fn size(&self) -> usize {
+        let file = |file: &File| {
+            let FileSource::Inline { base64 } = &file.source;
+            PART_BYTES + file.name.len() + file.media_type.len() + base64.len()
+        };
+        let link = |link: &Link| PART_BYTES + link.url.len() + link.title.len();
+        self.structured.as_ref().map_or(0, String::len)
+            + self.files.iter().map(file).sum::<usize>()
+            + self.links.iter().map(link).sum::<usize>()
+    }
 }
 
 /// Reasons of a model to end its response.
@@ -372,7 +450,26 @@ impl ToolResult {
     /// Approximate size in bytes, in memory and on the wire.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.output.len() + self.images.iter().map(Image::size).sum::<usize>()
+        self.output.len() + self.images.iter().map(Image::size).sum::<usize>() + self.attachments.size()
+    }
+
+    /// The text that the model reads: the output, or the typed output where that is empty, then the files and links.
+    #[must_use]
+    pub fn text_for_model(&self) -> Cow<'_, str> {
+        let Attachments { structured, files, links } = &self.attachments;
+        let text =
+            if self.output.is_empty() { structured.as_deref().unwrap_or_default() } else { &self.output };
+        if files.is_empty() && links.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let file = |file: &File| format!("- file {} ({}, {} bytes)", file.name, file.media_type, file.size);
+        let link = |link: &Link| match link.title.as_str() {
+            "" => format!("- link {}", link.url),
+            title => format!("- link {title}: {}", link.url),
+        };
+        let lines: Vec<String> = files.iter().map(file).chain(links.iter().map(link)).collect();
+        let separator = if text.is_empty() { "" } else { "\n\n" };
+        Cow::Owned(format!("{text}{separator}{}", lines.join("\n")))
     }
 }
 

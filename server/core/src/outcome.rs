@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::Image;
+use crate::message::{Attachments, Image};
 use crate::time::Millis;
 use crate::tool::Digest;
 
@@ -40,6 +40,8 @@ pub enum CallOutcome {
         output: String,
         /// Pictures that belong to the output.
         images: Vec<Image>,
+        /// The typed output, files and links beside the text.
+        attachments: Box<Attachments>,
     },
     /// The tool failed, or could not finish.
     Failed {
@@ -64,11 +66,14 @@ impl CallOutcome {
     #[must_use]
     pub fn digest(&self) -> Digest {
         match self {
-            Self::Succeeded { output, images } => {
+            Self::Succeeded { output, images, attachments } => {
                 let images = images.iter().map(Image::digest);
                 let images: Vec<Digest> = images.collect();
                 let pieces = [b"succeeded".as_slice(), output.as_bytes()].into_iter();
                 let pieces = pieces.chain(images.iter().map(|image| image.as_str().as_bytes()));
+                // A result without attachments has the digest of before.
+                let attachments = (!attachments.is_empty()).then(|| attachments.digest());
+                let pieces = pieces.chain(attachments.iter().map(|digest| digest.as_str().as_bytes()));
                 Digest::of(&pieces.collect::<Vec<_>>())
             }
             Self::Failed { message, retryable, delay: _, ran } => {

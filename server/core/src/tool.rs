@@ -71,6 +71,9 @@ pub struct ToolDeclaration {
     /// in doubt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deadline_is_outcome: bool,
+    /// JSON schema of the typed output, as JSON text. Empty if the tool gives none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub output_schema: String,
 }
 
 impl ToolDeclaration {

@@ -57,6 +57,7 @@ fn round(random: &mut Random, number: u32, entries: &mut Vec<Entry>) {
             status: ToolStatus::Succeeded,
             output: "ö".repeat(random.below(3_000) as usize),
             images: Vec::new(),
+            attachments: Default::default(),
         };
         entries.push(Entry::Message(Arc::new(Message {
             role: Role::Tool,

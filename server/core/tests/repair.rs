@@ -25,7 +25,15 @@ fn slot(random: &mut Random) -> CallSlot {
 fn result(slot: CallSlot, output: String) -> Part {
     let (provider_id, name) = (format!("p{slot}"), "look".to_owned());
     let status = ToolStatus::Succeeded;
-    Part::ToolResult(ToolResult { slot, provider_id, name, status, output, images: Vec::new() })
+    Part::ToolResult(ToolResult {
+        slot,
+        provider_id,
+        name,
+        status,
+        output,
+        images: Vec::new(),
+        attachments: Default::default(),
+    })
 }
 
 /// Calls without results, results without calls, twice, late, or several in a message.

@@ -163,6 +163,10 @@ impl Tools for InProcess {
         self.hosted.validate(tenant, tool, arguments)
     }
 
+    fn check_output(&self, tenant: &TenantId, tool: &str, structured: &str) -> Result<(), String> {
+        self.hosted.check_output(tenant, tool, structured)
+    }
+
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
         match self.executors.of(&owner.agent, tool) {
             Some(_) => Seek::Granted { host: in_process(), instance: None, terms: None },

@@ -91,6 +91,14 @@ pub trait Tools: Send + Sync + 'static {
     /// The fault with its JSON path, or that there is no such tool.
     fn validate(&self, tenant: &TenantId, tool: &str, arguments: &str) -> Result<(), String>;
 
+    /// Checks the typed output of a call against the tool's output schema. A tool without one gives none.
+    ///
+    /// # Errors
+    /// The fault with its JSON path.
+    fn check_output(&self, _tenant: &TenantId, _tool: &str, _structured: &str) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Seeks a host for a call. Idempotent: a second call for the same attempt changes nothing.
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek;
 

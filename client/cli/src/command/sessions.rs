@@ -121,7 +121,12 @@ fn part(part: &Part) -> String {
         Some(Content::Image(image)) => format!("(picture {})", image.media_type),
         Some(Content::ToolCall(call)) => format!("→ {} {}", call.name, call.arguments_json),
         Some(Content::ToolResult(result)) => {
-            format!("← {} {}: {}", result.name, format::tool_status(result.status()), result.output)
+            format!(
+                "← {} {}: {}",
+                result.name,
+                format::tool_status(result.status()),
+                format::tool_output(result)
+            )
         }
         None => "(unknown)".to_owned(),
     }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use agentloop_client::v1::{Message, RunErrorCode, RunStatus, ToolStatus, Usage, WaitKind, part::Content};
+use agentloop_client::v1::{
+    FileContent, Link, Message, RunErrorCode, RunStatus, ToolResult, ToolStatus, Usage, WaitKind,
+    part::Content,
+};
 
 /// The name of an enum value without its prefix, in lower case.
 pub(crate) fn enum_name(name: &str, prefix: &str) -> String {
@@ -19,6 +22,21 @@ pub(crate) fn tool_status(status: ToolStatus) -> String {
 
 pub(crate) fn error_code(code: RunErrorCode) -> String {
     enum_name(code.as_str_name(), "RUN_ERROR_CODE_")
+}
+
+/// The output of a tool as people read it: its text, or the typed output where that is empty, then files and links.
+pub(crate) fn tool_output(result: &ToolResult) -> String {
+    let text = if result.output.is_empty() { &result.structured_json } else { &result.output };
+    let file =
+        |file: &FileContent| format!("file {} ({}, {} bytes)", file.name, file.media_type, file.size_bytes);
+    let link = |link: &Link| match link.title.as_str() {
+        "" => format!("link {}", link.url),
+        title => format!("link {title}: {}", link.url),
+    };
+    let beside = result.files.iter().map(file).chain(result.links.iter().map(link));
+    let lines: Vec<String> =
+        Some(text.clone()).filter(|text| !text.is_empty()).into_iter().chain(beside).collect();
+    lines.join("\n")
 }
 
 /// The text parts of a message, joined.
@@ -92,6 +110,17 @@ pub(crate) fn first_line(text: &str, chars: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tool_result_shows_what_is_beside_its_text() {
+        let file =
+            FileContent { name: "a.csv".into(), media_type: "text/csv".into(), size_bytes: 7, source: None };
+        let link = Link { url: "https://a/b".into(), title: "More".into() };
+        let typed = ToolResult { structured_json: "[1]".into(), ..ToolResult::default() };
+        assert_eq!(tool_output(&typed), "[1]");
+        let text = ToolResult { output: "ok".into(), files: vec![file], links: vec![link], ..typed };
+        assert_eq!(tool_output(&text), "ok\nfile a.csv (text/csv, 7 bytes)\nlink More: https://a/b");
+    }
 
     #[test]
     fn enums_read_well() {

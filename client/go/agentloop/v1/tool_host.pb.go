@@ -3207,11 +3207,18 @@ type CallResult struct {
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Lease token from the `CallRequest`.
 	LeaseToken string `protobuf:"bytes,3,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
-	// Output for the model: text, often JSON. At most 3 MiB with the images; a larger one is a `protocol_error` that
+	// Output for the model: text, often JSON. At most 3 MiB with all of the below; a larger one is a `protocol_error` that
 	// names the call, and the host fails the call in its place. Of more than 256 KiB the model reads the beginning.
 	Output string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
 	// Pictures beside the text.
-	Images        []*Image `protobuf:"bytes,5,rep,name=images,proto3" json:"images,omitempty"`
+	Images []*Image `protobuf:"bytes,5,rep,name=images,proto3" json:"images,omitempty"`
+	// A JSON value that follows the tool's `output_schema_json`; the call fails if it does not. Where `output` is empty, the
+	// model reads this. It counts into the 3 MiB.
+	StructuredJson string `protobuf:"bytes,6,opt,name=structured_json,json=structuredJson,proto3" json:"structured_json,omitempty"`
+	// Files beside the text. At most 64; their data counts into the 3 MiB.
+	Files []*FileContent `protobuf:"bytes,7,rep,name=files,proto3" json:"files,omitempty"`
+	// Links beside the text. At most 64.
+	Links         []*Link `protobuf:"bytes,8,rep,name=links,proto3" json:"links,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3277,6 +3284,27 @@ func (x *CallResult) GetOutput() string {
 func (x *CallResult) GetImages() []*Image {
 	if x != nil {
 		return x.Images
+	}
+	return nil
+}
+
+func (x *CallResult) GetStructuredJson() string {
+	if x != nil {
+		return x.StructuredJson
+	}
+	return ""
+}
+
+func (x *CallResult) GetFiles() []*FileContent {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *CallResult) GetLinks() []*Link {
+	if x != nil {
+		return x.Links
 	}
 	return nil
 }
@@ -5183,7 +5211,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1b\n" +
 	"\tchunk_seq\x18\x03 \x01(\x04R\bchunkSeq\x122\n" +
 	"\x06stream\x18\x04 \x01(\x0e2\x1a.agentloop.v1.OutputStreamR\x06stream\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data\"\xa5\x01\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"\xa9\x02\n" +
 	"\n" +
 	"CallResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
@@ -5191,7 +5219,10 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\vlease_token\x18\x03 \x01(\tR\n" +
 	"leaseToken\x12\x16\n" +
 	"\x06output\x18\x04 \x01(\tR\x06output\x12+\n" +
-	"\x06images\x18\x05 \x03(\v2\x13.agentloop.v1.ImageR\x06images\"\x89\x02\n" +
+	"\x06images\x18\x05 \x03(\v2\x13.agentloop.v1.ImageR\x06images\x12'\n" +
+	"\x0fstructured_json\x18\x06 \x01(\tR\x0estructuredJson\x12/\n" +
+	"\x05files\x18\a \x03(\v2\x19.agentloop.v1.FileContentR\x05files\x12(\n" +
+	"\x05links\x18\b \x03(\v2\x12.agentloop.v1.LinkR\x05links\"\x89\x02\n" +
 	"\n" +
 	"CallFailed\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
@@ -5461,117 +5492,121 @@ var file_agentloop_v1_tool_host_proto_goTypes = []any{
 	(*Instruction)(nil),              // 70: agentloop.v1.Instruction
 	(OutputStream)(0),                // 71: agentloop.v1.OutputStream
 	(*Image)(nil),                    // 72: agentloop.v1.Image
-	(AttemptEffect)(0),               // 73: agentloop.v1.AttemptEffect
-	(*SelectOption)(nil),             // 74: agentloop.v1.SelectOption
-	(*Caller)(nil),                   // 75: agentloop.v1.Caller
-	(UrlOutcome)(0),                  // 76: agentloop.v1.UrlOutcome
+	(*FileContent)(nil),              // 73: agentloop.v1.FileContent
+	(*Link)(nil),                     // 74: agentloop.v1.Link
+	(AttemptEffect)(0),               // 75: agentloop.v1.AttemptEffect
+	(*SelectOption)(nil),             // 76: agentloop.v1.SelectOption
+	(*Caller)(nil),                   // 77: agentloop.v1.Caller
+	(UrlOutcome)(0),                  // 78: agentloop.v1.UrlOutcome
 }
 var file_agentloop_v1_tool_host_proto_depIdxs = []int32{
-	10, // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
-	29, // 1: agentloop.v1.ConnectRequest.update_tools:type_name -> agentloop.v1.UpdateTools
-	30, // 2: agentloop.v1.ConnectRequest.credit:type_name -> agentloop.v1.Credit
-	31, // 3: agentloop.v1.ConnectRequest.call_accepted:type_name -> agentloop.v1.CallAccepted
-	32, // 4: agentloop.v1.ConnectRequest.call_rejected:type_name -> agentloop.v1.CallRejected
-	33, // 5: agentloop.v1.ConnectRequest.heartbeat:type_name -> agentloop.v1.Heartbeat
-	35, // 6: agentloop.v1.ConnectRequest.progress:type_name -> agentloop.v1.Progress
-	36, // 7: agentloop.v1.ConnectRequest.output_chunk:type_name -> agentloop.v1.OutputChunk
-	37, // 8: agentloop.v1.ConnectRequest.call_result:type_name -> agentloop.v1.CallResult
-	38, // 9: agentloop.v1.ConnectRequest.call_failed:type_name -> agentloop.v1.CallFailed
-	39, // 10: agentloop.v1.ConnectRequest.need_input:type_name -> agentloop.v1.NeedInput
-	40, // 11: agentloop.v1.ConnectRequest.cancel_ack:type_name -> agentloop.v1.CancelAck
-	41, // 12: agentloop.v1.ConnectRequest.draining:type_name -> agentloop.v1.Draining
-	42, // 13: agentloop.v1.ConnectRequest.goodbye:type_name -> agentloop.v1.Goodbye
-	43, // 14: agentloop.v1.ConnectRequest.pong:type_name -> agentloop.v1.Pong
-	20, // 15: agentloop.v1.ConnectRequest.extension_response:type_name -> agentloop.v1.ExtensionResponse
-	44, // 16: agentloop.v1.ConnectResponse.welcome:type_name -> agentloop.v1.Welcome
-	47, // 17: agentloop.v1.ConnectResponse.tools_updated:type_name -> agentloop.v1.ToolsUpdated
-	48, // 18: agentloop.v1.ConnectResponse.call_request:type_name -> agentloop.v1.CallRequest
-	49, // 19: agentloop.v1.ConnectResponse.cancel:type_name -> agentloop.v1.Cancel
-	50, // 20: agentloop.v1.ConnectResponse.result_ack:type_name -> agentloop.v1.ResultAck
-	51, // 21: agentloop.v1.ConnectResponse.lease_lost:type_name -> agentloop.v1.LeaseLost
-	52, // 22: agentloop.v1.ConnectResponse.input_response:type_name -> agentloop.v1.InputResponse
-	55, // 23: agentloop.v1.ConnectResponse.ping:type_name -> agentloop.v1.Ping
-	56, // 24: agentloop.v1.ConnectResponse.go_away:type_name -> agentloop.v1.GoAway
-	57, // 25: agentloop.v1.ConnectResponse.protocol_error:type_name -> agentloop.v1.ProtocolError
-	15, // 26: agentloop.v1.ConnectResponse.extension_request:type_name -> agentloop.v1.ExtensionRequest
-	26, // 27: agentloop.v1.ConnectResponse.open_runtime:type_name -> agentloop.v1.OpenRuntime
-	27, // 28: agentloop.v1.ConnectResponse.close_runtime:type_name -> agentloop.v1.CloseRuntime
-	53, // 29: agentloop.v1.ConnectResponse.progress_ack:type_name -> agentloop.v1.ProgressAck
-	11, // 30: agentloop.v1.Hello.capabilities:type_name -> agentloop.v1.Capability
-	28, // 31: agentloop.v1.Hello.calls_in_hand:type_name -> agentloop.v1.CallInHand
-	60, // 32: agentloop.v1.Hello.labels:type_name -> agentloop.v1.Hello.LabelsEntry
-	61, // 33: agentloop.v1.Capability.tool:type_name -> agentloop.v1.ToolDeclaration
-	12, // 34: agentloop.v1.Capability.planner:type_name -> agentloop.v1.PlannerDeclaration
-	13, // 35: agentloop.v1.Capability.hook:type_name -> agentloop.v1.HookDeclaration
-	14, // 36: agentloop.v1.Capability.context_source:type_name -> agentloop.v1.ContextSourceDeclaration
-	62, // 37: agentloop.v1.PlannerDeclaration.timeout:type_name -> google.protobuf.Duration
-	0,  // 38: agentloop.v1.HookDeclaration.points:type_name -> agentloop.v1.HookPoint
-	62, // 39: agentloop.v1.HookDeclaration.timeout:type_name -> google.protobuf.Duration
-	62, // 40: agentloop.v1.ContextSourceDeclaration.timeout:type_name -> google.protobuf.Duration
-	63, // 41: agentloop.v1.ExtensionRequest.deadline:type_name -> google.protobuf.Timestamp
-	64, // 42: agentloop.v1.ExtensionRequest.run:type_name -> agentloop.v1.Run
-	16, // 43: agentloop.v1.ExtensionRequest.plan:type_name -> agentloop.v1.PlanRequest
-	17, // 44: agentloop.v1.ExtensionRequest.hook:type_name -> agentloop.v1.HookRequest
-	18, // 45: agentloop.v1.ExtensionRequest.context:type_name -> agentloop.v1.ContextRequest
-	19, // 46: agentloop.v1.ExtensionRequest.remember:type_name -> agentloop.v1.RememberRequest
-	62, // 47: agentloop.v1.ExtensionRequest.time_left:type_name -> google.protobuf.Duration
-	1,  // 48: agentloop.v1.PlanRequest.situation:type_name -> agentloop.v1.PlanSituation
-	65, // 49: agentloop.v1.PlanRequest.messages:type_name -> agentloop.v1.Message
-	66, // 50: agentloop.v1.PlanRequest.tool_calls:type_name -> agentloop.v1.ToolCall
-	67, // 51: agentloop.v1.PlanRequest.answer:type_name -> agentloop.v1.HumanAnswer
-	0,  // 52: agentloop.v1.HookRequest.point:type_name -> agentloop.v1.HookPoint
-	65, // 53: agentloop.v1.HookRequest.input_messages:type_name -> agentloop.v1.Message
-	66, // 54: agentloop.v1.HookRequest.tool_call:type_name -> agentloop.v1.ToolCall
-	68, // 55: agentloop.v1.HookRequest.tool_result:type_name -> agentloop.v1.ToolResult
-	69, // 56: agentloop.v1.HookRequest.run_result:type_name -> agentloop.v1.RunResult
-	65, // 57: agentloop.v1.RememberRequest.messages:type_name -> agentloop.v1.Message
-	70, // 58: agentloop.v1.ExtensionResponse.instruction:type_name -> agentloop.v1.Instruction
-	21, // 59: agentloop.v1.ExtensionResponse.hook:type_name -> agentloop.v1.HookVerdict
-	22, // 60: agentloop.v1.ExtensionResponse.context:type_name -> agentloop.v1.ContextItems
-	24, // 61: agentloop.v1.ExtensionResponse.remembered:type_name -> agentloop.v1.Remembered
-	25, // 62: agentloop.v1.ExtensionResponse.failure:type_name -> agentloop.v1.ExtensionFailure
-	65, // 63: agentloop.v1.HookVerdict.input_messages:type_name -> agentloop.v1.Message
-	23, // 64: agentloop.v1.ContextItems.items:type_name -> agentloop.v1.ContextItem
-	11, // 65: agentloop.v1.UpdateTools.capabilities:type_name -> agentloop.v1.Capability
-	2,  // 66: agentloop.v1.CallRejected.reason:type_name -> agentloop.v1.RejectReason
-	34, // 67: agentloop.v1.Heartbeat.calls:type_name -> agentloop.v1.CallRef
-	71, // 68: agentloop.v1.OutputChunk.stream:type_name -> agentloop.v1.OutputStream
-	72, // 69: agentloop.v1.CallResult.images:type_name -> agentloop.v1.Image
-	62, // 70: agentloop.v1.CallFailed.retry_delay:type_name -> google.protobuf.Duration
-	73, // 71: agentloop.v1.CallFailed.effect:type_name -> agentloop.v1.AttemptEffect
-	74, // 72: agentloop.v1.NeedInput.options:type_name -> agentloop.v1.SelectOption
-	62, // 73: agentloop.v1.NeedInput.timeout:type_name -> google.protobuf.Duration
-	3,  // 74: agentloop.v1.CancelAck.outcome:type_name -> agentloop.v1.CancelOutcome
-	45, // 75: agentloop.v1.Welcome.capabilities:type_name -> agentloop.v1.CapabilityVerdict
-	62, // 76: agentloop.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	62, // 77: agentloop.v1.Welcome.lease_timeout:type_name -> google.protobuf.Duration
-	62, // 78: agentloop.v1.Welcome.grace_period:type_name -> google.protobuf.Duration
-	46, // 79: agentloop.v1.Welcome.calls:type_name -> agentloop.v1.CallVerdict
-	4,  // 80: agentloop.v1.CapabilityVerdict.refusal:type_name -> agentloop.v1.CapabilityRefusal
-	5,  // 81: agentloop.v1.CallVerdict.disposition:type_name -> agentloop.v1.CallDisposition
-	45, // 82: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
-	63, // 83: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
-	52, // 84: agentloop.v1.CallRequest.answers:type_name -> agentloop.v1.InputResponse
-	62, // 85: agentloop.v1.CallRequest.time_left:type_name -> google.protobuf.Duration
-	75, // 86: agentloop.v1.CallRequest.caller:type_name -> agentloop.v1.Caller
-	62, // 87: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
-	6,  // 88: agentloop.v1.Cancel.cause:type_name -> agentloop.v1.CancelCause
-	7,  // 89: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
-	54, // 90: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
-	76, // 91: agentloop.v1.InputResponse.url:type_name -> agentloop.v1.UrlOutcome
-	62, // 92: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
-	37, // 93: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
-	38, // 94: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
-	7,  // 95: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
-	8,  // 96: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
-	58, // 97: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
-	9,  // 98: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
-	59, // 99: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
-	98, // [98:100] is the sub-list for method output_type
-	96, // [96:98] is the sub-list for method input_type
-	96, // [96:96] is the sub-list for extension type_name
-	96, // [96:96] is the sub-list for extension extendee
-	0,  // [0:96] is the sub-list for field type_name
+	10,  // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
+	29,  // 1: agentloop.v1.ConnectRequest.update_tools:type_name -> agentloop.v1.UpdateTools
+	30,  // 2: agentloop.v1.ConnectRequest.credit:type_name -> agentloop.v1.Credit
+	31,  // 3: agentloop.v1.ConnectRequest.call_accepted:type_name -> agentloop.v1.CallAccepted
+	32,  // 4: agentloop.v1.ConnectRequest.call_rejected:type_name -> agentloop.v1.CallRejected
+	33,  // 5: agentloop.v1.ConnectRequest.heartbeat:type_name -> agentloop.v1.Heartbeat
+	35,  // 6: agentloop.v1.ConnectRequest.progress:type_name -> agentloop.v1.Progress
+	36,  // 7: agentloop.v1.ConnectRequest.output_chunk:type_name -> agentloop.v1.OutputChunk
+	37,  // 8: agentloop.v1.ConnectRequest.call_result:type_name -> agentloop.v1.CallResult
+	38,  // 9: agentloop.v1.ConnectRequest.call_failed:type_name -> agentloop.v1.CallFailed
+	39,  // 10: agentloop.v1.ConnectRequest.need_input:type_name -> agentloop.v1.NeedInput
+	40,  // 11: agentloop.v1.ConnectRequest.cancel_ack:type_name -> agentloop.v1.CancelAck
+	41,  // 12: agentloop.v1.ConnectRequest.draining:type_name -> agentloop.v1.Draining
+	42,  // 13: agentloop.v1.ConnectRequest.goodbye:type_name -> agentloop.v1.Goodbye
+	43,  // 14: agentloop.v1.ConnectRequest.pong:type_name -> agentloop.v1.Pong
+	20,  // 15: agentloop.v1.ConnectRequest.extension_response:type_name -> agentloop.v1.ExtensionResponse
+	44,  // 16: agentloop.v1.ConnectResponse.welcome:type_name -> agentloop.v1.Welcome
+	47,  // 17: agentloop.v1.ConnectResponse.tools_updated:type_name -> agentloop.v1.ToolsUpdated
+	48,  // 18: agentloop.v1.ConnectResponse.call_request:type_name -> agentloop.v1.CallRequest
+	49,  // 19: agentloop.v1.ConnectResponse.cancel:type_name -> agentloop.v1.Cancel
+	50,  // 20: agentloop.v1.ConnectResponse.result_ack:type_name -> agentloop.v1.ResultAck
+	51,  // 21: agentloop.v1.ConnectResponse.lease_lost:type_name -> agentloop.v1.LeaseLost
+	52,  // 22: agentloop.v1.ConnectResponse.input_response:type_name -> agentloop.v1.InputResponse
+	55,  // 23: agentloop.v1.ConnectResponse.ping:type_name -> agentloop.v1.Ping
+	56,  // 24: agentloop.v1.ConnectResponse.go_away:type_name -> agentloop.v1.GoAway
+	57,  // 25: agentloop.v1.ConnectResponse.protocol_error:type_name -> agentloop.v1.ProtocolError
+	15,  // 26: agentloop.v1.ConnectResponse.extension_request:type_name -> agentloop.v1.ExtensionRequest
+	26,  // 27: agentloop.v1.ConnectResponse.open_runtime:type_name -> agentloop.v1.OpenRuntime
+	27,  // 28: agentloop.v1.ConnectResponse.close_runtime:type_name -> agentloop.v1.CloseRuntime
+	53,  // 29: agentloop.v1.ConnectResponse.progress_ack:type_name -> agentloop.v1.ProgressAck
+	11,  // 30: agentloop.v1.Hello.capabilities:type_name -> agentloop.v1.Capability
+	28,  // 31: agentloop.v1.Hello.calls_in_hand:type_name -> agentloop.v1.CallInHand
+	60,  // 32: agentloop.v1.Hello.labels:type_name -> agentloop.v1.Hello.LabelsEntry
+	61,  // 33: agentloop.v1.Capability.tool:type_name -> agentloop.v1.ToolDeclaration
+	12,  // 34: agentloop.v1.Capability.planner:type_name -> agentloop.v1.PlannerDeclaration
+	13,  // 35: agentloop.v1.Capability.hook:type_name -> agentloop.v1.HookDeclaration
+	14,  // 36: agentloop.v1.Capability.context_source:type_name -> agentloop.v1.ContextSourceDeclaration
+	62,  // 37: agentloop.v1.PlannerDeclaration.timeout:type_name -> google.protobuf.Duration
+	0,   // 38: agentloop.v1.HookDeclaration.points:type_name -> agentloop.v1.HookPoint
+	62,  // 39: agentloop.v1.HookDeclaration.timeout:type_name -> google.protobuf.Duration
+	62,  // 40: agentloop.v1.ContextSourceDeclaration.timeout:type_name -> google.protobuf.Duration
+	63,  // 41: agentloop.v1.ExtensionRequest.deadline:type_name -> google.protobuf.Timestamp
+	64,  // 42: agentloop.v1.ExtensionRequest.run:type_name -> agentloop.v1.Run
+	16,  // 43: agentloop.v1.ExtensionRequest.plan:type_name -> agentloop.v1.PlanRequest
+	17,  // 44: agentloop.v1.ExtensionRequest.hook:type_name -> agentloop.v1.HookRequest
+	18,  // 45: agentloop.v1.ExtensionRequest.context:type_name -> agentloop.v1.ContextRequest
+	19,  // 46: agentloop.v1.ExtensionRequest.remember:type_name -> agentloop.v1.RememberRequest
+	62,  // 47: agentloop.v1.ExtensionRequest.time_left:type_name -> google.protobuf.Duration
+	1,   // 48: agentloop.v1.PlanRequest.situation:type_name -> agentloop.v1.PlanSituation
+	65,  // 49: agentloop.v1.PlanRequest.messages:type_name -> agentloop.v1.Message
+	66,  // 50: agentloop.v1.PlanRequest.tool_calls:type_name -> agentloop.v1.ToolCall
+	67,  // 51: agentloop.v1.PlanRequest.answer:type_name -> agentloop.v1.HumanAnswer
+	0,   // 52: agentloop.v1.HookRequest.point:type_name -> agentloop.v1.HookPoint
+	65,  // 53: agentloop.v1.HookRequest.input_messages:type_name -> agentloop.v1.Message
+	66,  // 54: agentloop.v1.HookRequest.tool_call:type_name -> agentloop.v1.ToolCall
+	68,  // 55: agentloop.v1.HookRequest.tool_result:type_name -> agentloop.v1.ToolResult
+	69,  // 56: agentloop.v1.HookRequest.run_result:type_name -> agentloop.v1.RunResult
+	65,  // 57: agentloop.v1.RememberRequest.messages:type_name -> agentloop.v1.Message
+	70,  // 58: agentloop.v1.ExtensionResponse.instruction:type_name -> agentloop.v1.Instruction
+	21,  // 59: agentloop.v1.ExtensionResponse.hook:type_name -> agentloop.v1.HookVerdict
+	22,  // 60: agentloop.v1.ExtensionResponse.context:type_name -> agentloop.v1.ContextItems
+	24,  // 61: agentloop.v1.ExtensionResponse.remembered:type_name -> agentloop.v1.Remembered
+	25,  // 62: agentloop.v1.ExtensionResponse.failure:type_name -> agentloop.v1.ExtensionFailure
+	65,  // 63: agentloop.v1.HookVerdict.input_messages:type_name -> agentloop.v1.Message
+	23,  // 64: agentloop.v1.ContextItems.items:type_name -> agentloop.v1.ContextItem
+	11,  // 65: agentloop.v1.UpdateTools.capabilities:type_name -> agentloop.v1.Capability
+	2,   // 66: agentloop.v1.CallRejected.reason:type_name -> agentloop.v1.RejectReason
+	34,  // 67: agentloop.v1.Heartbeat.calls:type_name -> agentloop.v1.CallRef
+	71,  // 68: agentloop.v1.OutputChunk.stream:type_name -> agentloop.v1.OutputStream
+	72,  // 69: agentloop.v1.CallResult.images:type_name -> agentloop.v1.Image
+	73,  // 70: agentloop.v1.CallResult.files:type_name -> agentloop.v1.FileContent
+	74,  // 71: agentloop.v1.CallResult.links:type_name -> agentloop.v1.Link
+	62,  // 72: agentloop.v1.CallFailed.retry_delay:type_name -> google.protobuf.Duration
+	75,  // 73: agentloop.v1.CallFailed.effect:type_name -> agentloop.v1.AttemptEffect
+	76,  // 74: agentloop.v1.NeedInput.options:type_name -> agentloop.v1.SelectOption
+	62,  // 75: agentloop.v1.NeedInput.timeout:type_name -> google.protobuf.Duration
+	3,   // 76: agentloop.v1.CancelAck.outcome:type_name -> agentloop.v1.CancelOutcome
+	45,  // 77: agentloop.v1.Welcome.capabilities:type_name -> agentloop.v1.CapabilityVerdict
+	62,  // 78: agentloop.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	62,  // 79: agentloop.v1.Welcome.lease_timeout:type_name -> google.protobuf.Duration
+	62,  // 80: agentloop.v1.Welcome.grace_period:type_name -> google.protobuf.Duration
+	46,  // 81: agentloop.v1.Welcome.calls:type_name -> agentloop.v1.CallVerdict
+	4,   // 82: agentloop.v1.CapabilityVerdict.refusal:type_name -> agentloop.v1.CapabilityRefusal
+	5,   // 83: agentloop.v1.CallVerdict.disposition:type_name -> agentloop.v1.CallDisposition
+	45,  // 84: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
+	63,  // 85: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
+	52,  // 86: agentloop.v1.CallRequest.answers:type_name -> agentloop.v1.InputResponse
+	62,  // 87: agentloop.v1.CallRequest.time_left:type_name -> google.protobuf.Duration
+	77,  // 88: agentloop.v1.CallRequest.caller:type_name -> agentloop.v1.Caller
+	62,  // 89: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
+	6,   // 90: agentloop.v1.Cancel.cause:type_name -> agentloop.v1.CancelCause
+	7,   // 91: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
+	54,  // 92: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
+	78,  // 93: agentloop.v1.InputResponse.url:type_name -> agentloop.v1.UrlOutcome
+	62,  // 94: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
+	37,  // 95: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
+	38,  // 96: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
+	7,   // 97: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
+	8,   // 98: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
+	58,  // 99: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
+	9,   // 100: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
+	59,  // 101: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
+	100, // [100:102] is the sub-list for method output_type
+	98,  // [98:100] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_tool_host_proto_init() }

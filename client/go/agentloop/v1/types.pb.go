@@ -1477,7 +1477,14 @@ type ToolResult struct {
 	// Output of the tool: text, often JSON.
 	Output string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
 	// Pictures beside the text.
-	Images        []*Image `protobuf:"bytes,5,rep,name=images,proto3" json:"images,omitempty"`
+	Images []*Image `protobuf:"bytes,5,rep,name=images,proto3" json:"images,omitempty"`
+	// Output as a JSON value that follows the tool's `output_schema_json`; empty if the tool gave none. The model reads it
+	// where `output` is empty.
+	StructuredJson string `protobuf:"bytes,6,opt,name=structured_json,json=structuredJson,proto3" json:"structured_json,omitempty"`
+	// Files beside the text. The model reads their names, types and sizes.
+	Files []*FileContent `protobuf:"bytes,7,rep,name=files,proto3" json:"files,omitempty"`
+	// Links beside the text. The model reads them.
+	Links         []*Link `protobuf:"bytes,8,rep,name=links,proto3" json:"links,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1547,6 +1554,179 @@ func (x *ToolResult) GetImages() []*Image {
 	return nil
 }
 
+func (x *ToolResult) GetStructuredJson() string {
+	if x != nil {
+		return x.StructuredJson
+	}
+	return ""
+}
+
+func (x *ToolResult) GetFiles() []*FileContent {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *ToolResult) GetLinks() []*Link {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+// A file that a tool gives.
+type FileContent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name for people, without folders. 1 to 256 bytes.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Media type, such as `text/csv`. At most 256 bytes.
+	MediaType string `protobuf:"bytes,2,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	// Length in bytes; a host may leave it out.
+	SizeBytes uint64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Exactly one is set.
+	//
+	// Types that are valid to be assigned to Source:
+	//
+	//	*FileContent_Data
+	Source        isFileContent_Source `protobuf_oneof:"source"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileContent) Reset() {
+	*x = FileContent{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileContent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileContent) ProtoMessage() {}
+
+func (x *FileContent) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileContent.ProtoReflect.Descriptor instead.
+func (*FileContent) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FileContent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FileContent) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
+
+func (x *FileContent) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *FileContent) GetSource() isFileContent_Source {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *FileContent) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Source.(*FileContent_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isFileContent_Source interface {
+	isFileContent_Source()
+}
+
+type FileContent_Data struct {
+	// The contents.
+	Data []byte `protobuf:"bytes,4,opt,name=data,proto3,oneof"`
+}
+
+func (*FileContent_Data) isFileContent_Source() {}
+
+// A link that a tool gives.
+type Link struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Address, `https:` or `http:`. At most 8 KiB. The server never fetches it.
+	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	// Title for people; may be empty. At most 4 KiB.
+	Title         string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Link) Reset() {
+	*x = Link{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Link) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Link) ProtoMessage() {}
+
+func (x *Link) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Link.ProtoReflect.Descriptor instead.
+func (*Link) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Link) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Link) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
 // Tokens and cost of model calls.
 type Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1568,7 +1748,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[6]
+	mi := &file_agentloop_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1760,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[6]
+	mi := &file_agentloop_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1773,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Usage) GetInputTokens() uint64 {
@@ -1653,7 +1833,7 @@ type RunDurations struct {
 
 func (x *RunDurations) Reset() {
 	*x = RunDurations{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[7]
+	mi := &file_agentloop_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1845,7 @@ func (x *RunDurations) String() string {
 func (*RunDurations) ProtoMessage() {}
 
 func (x *RunDurations) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[7]
+	mi := &file_agentloop_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1858,7 @@ func (x *RunDurations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunDurations.ProtoReflect.Descriptor instead.
 func (*RunDurations) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RunDurations) GetTotal() *durationpb.Duration {
@@ -1717,7 +1897,7 @@ type RunError struct {
 
 func (x *RunError) Reset() {
 	*x = RunError{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[8]
+	mi := &file_agentloop_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1909,7 @@ func (x *RunError) String() string {
 func (*RunError) ProtoMessage() {}
 
 func (x *RunError) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[8]
+	mi := &file_agentloop_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1922,7 @@ func (x *RunError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunError.ProtoReflect.Descriptor instead.
 func (*RunError) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RunError) GetCode() RunErrorCode {
@@ -1790,7 +1970,7 @@ type ToolPolicy struct {
 
 func (x *ToolPolicy) Reset() {
 	*x = ToolPolicy{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[9]
+	mi := &file_agentloop_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1982,7 @@ func (x *ToolPolicy) String() string {
 func (*ToolPolicy) ProtoMessage() {}
 
 func (x *ToolPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[9]
+	mi := &file_agentloop_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1995,7 @@ func (x *ToolPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolPolicy.ProtoReflect.Descriptor instead.
 func (*ToolPolicy) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ToolPolicy) GetEnabled() bool {
@@ -1878,7 +2058,7 @@ type PolicyRules struct {
 
 func (x *PolicyRules) Reset() {
 	*x = PolicyRules{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[10]
+	mi := &file_agentloop_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +2070,7 @@ func (x *PolicyRules) String() string {
 func (*PolicyRules) ProtoMessage() {}
 
 func (x *PolicyRules) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[10]
+	mi := &file_agentloop_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +2083,7 @@ func (x *PolicyRules) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRules.ProtoReflect.Descriptor instead.
 func (*PolicyRules) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PolicyRules) GetRules() []*PolicyRule {
@@ -1931,7 +2111,7 @@ type PolicyRule struct {
 
 func (x *PolicyRule) Reset() {
 	*x = PolicyRule{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[11]
+	mi := &file_agentloop_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2123,7 @@ func (x *PolicyRule) String() string {
 func (*PolicyRule) ProtoMessage() {}
 
 func (x *PolicyRule) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[11]
+	mi := &file_agentloop_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2136,7 @@ func (x *PolicyRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRule.ProtoReflect.Descriptor instead.
 func (*PolicyRule) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PolicyRule) GetName() string {
@@ -2002,7 +2182,7 @@ type ArgumentPattern struct {
 
 func (x *ArgumentPattern) Reset() {
 	*x = ArgumentPattern{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[12]
+	mi := &file_agentloop_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2194,7 @@ func (x *ArgumentPattern) String() string {
 func (*ArgumentPattern) ProtoMessage() {}
 
 func (x *ArgumentPattern) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[12]
+	mi := &file_agentloop_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2207,7 @@ func (x *ArgumentPattern) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArgumentPattern.ProtoReflect.Descriptor instead.
 func (*ArgumentPattern) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ArgumentPattern) GetPointer() string {
@@ -2065,7 +2245,7 @@ type ContextPolicy struct {
 
 func (x *ContextPolicy) Reset() {
 	*x = ContextPolicy{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[13]
+	mi := &file_agentloop_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2257,7 @@ func (x *ContextPolicy) String() string {
 func (*ContextPolicy) ProtoMessage() {}
 
 func (x *ContextPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[13]
+	mi := &file_agentloop_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2270,7 @@ func (x *ContextPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextPolicy.ProtoReflect.Descriptor instead.
 func (*ContextPolicy) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ContextPolicy) GetMaxMessages() uint32 {
@@ -2141,7 +2321,7 @@ type InstructionFile struct {
 
 func (x *InstructionFile) Reset() {
 	*x = InstructionFile{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[14]
+	mi := &file_agentloop_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2333,7 @@ func (x *InstructionFile) String() string {
 func (*InstructionFile) ProtoMessage() {}
 
 func (x *InstructionFile) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[14]
+	mi := &file_agentloop_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2346,7 @@ func (x *InstructionFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstructionFile.ProtoReflect.Descriptor instead.
 func (*InstructionFile) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *InstructionFile) GetPath() string {
@@ -2194,7 +2374,7 @@ type Names struct {
 
 func (x *Names) Reset() {
 	*x = Names{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[15]
+	mi := &file_agentloop_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2386,7 @@ func (x *Names) String() string {
 func (*Names) ProtoMessage() {}
 
 func (x *Names) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[15]
+	mi := &file_agentloop_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2399,7 @@ func (x *Names) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Names.ProtoReflect.Descriptor instead.
 func (*Names) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Names) GetNames() []string {
@@ -2252,7 +2432,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[16]
+	mi := &file_agentloop_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2444,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[16]
+	mi := &file_agentloop_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2457,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Instruction) GetInstruction() isInstruction_Instruction {
@@ -2444,7 +2624,7 @@ type CallModelInstruction struct {
 
 func (x *CallModelInstruction) Reset() {
 	*x = CallModelInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[17]
+	mi := &file_agentloop_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2636,7 @@ func (x *CallModelInstruction) String() string {
 func (*CallModelInstruction) ProtoMessage() {}
 
 func (x *CallModelInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[17]
+	mi := &file_agentloop_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2649,7 @@ func (x *CallModelInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallModelInstruction.ProtoReflect.Descriptor instead.
 func (*CallModelInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 // Run the tool calls of the model's message. A human is asked first if policy says so.
@@ -2481,7 +2661,7 @@ type CallToolsInstruction struct {
 
 func (x *CallToolsInstruction) Reset() {
 	*x = CallToolsInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[18]
+	mi := &file_agentloop_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2673,7 @@ func (x *CallToolsInstruction) String() string {
 func (*CallToolsInstruction) ProtoMessage() {}
 
 func (x *CallToolsInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[18]
+	mi := &file_agentloop_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2686,7 @@ func (x *CallToolsInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallToolsInstruction.ProtoReflect.Descriptor instead.
 func (*CallToolsInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 // Ask a human whether the waiting tool calls may run.
@@ -2518,7 +2698,7 @@ type RequestApprovalInstruction struct {
 
 func (x *RequestApprovalInstruction) Reset() {
 	*x = RequestApprovalInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[19]
+	mi := &file_agentloop_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2710,7 @@ func (x *RequestApprovalInstruction) String() string {
 func (*RequestApprovalInstruction) ProtoMessage() {}
 
 func (x *RequestApprovalInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[19]
+	mi := &file_agentloop_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2723,7 @@ func (x *RequestApprovalInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestApprovalInstruction.ProtoReflect.Descriptor instead.
 func (*RequestApprovalInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 // Ask a human for text. The answer enters the session as a user message.
@@ -2557,7 +2737,7 @@ type RequestPromptInstruction struct {
 
 func (x *RequestPromptInstruction) Reset() {
 	*x = RequestPromptInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[20]
+	mi := &file_agentloop_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2749,7 @@ func (x *RequestPromptInstruction) String() string {
 func (*RequestPromptInstruction) ProtoMessage() {}
 
 func (x *RequestPromptInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[20]
+	mi := &file_agentloop_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2762,7 @@ func (x *RequestPromptInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestPromptInstruction.ProtoReflect.Descriptor instead.
 func (*RequestPromptInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RequestPromptInstruction) GetQuestion() string {
@@ -2607,7 +2787,7 @@ type RequestSelectInstruction struct {
 
 func (x *RequestSelectInstruction) Reset() {
 	*x = RequestSelectInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[21]
+	mi := &file_agentloop_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2799,7 @@ func (x *RequestSelectInstruction) String() string {
 func (*RequestSelectInstruction) ProtoMessage() {}
 
 func (x *RequestSelectInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[21]
+	mi := &file_agentloop_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2812,7 @@ func (x *RequestSelectInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestSelectInstruction.ProtoReflect.Descriptor instead.
 func (*RequestSelectInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RequestSelectInstruction) GetQuestion() string {
@@ -2669,7 +2849,7 @@ type RequestFormInstruction struct {
 
 func (x *RequestFormInstruction) Reset() {
 	*x = RequestFormInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[22]
+	mi := &file_agentloop_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2861,7 @@ func (x *RequestFormInstruction) String() string {
 func (*RequestFormInstruction) ProtoMessage() {}
 
 func (x *RequestFormInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[22]
+	mi := &file_agentloop_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +2874,7 @@ func (x *RequestFormInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestFormInstruction.ProtoReflect.Descriptor instead.
 func (*RequestFormInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RequestFormInstruction) GetQuestion() string {
@@ -2724,7 +2904,7 @@ type RequestUrlInstruction struct {
 
 func (x *RequestUrlInstruction) Reset() {
 	*x = RequestUrlInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[23]
+	mi := &file_agentloop_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2916,7 @@ func (x *RequestUrlInstruction) String() string {
 func (*RequestUrlInstruction) ProtoMessage() {}
 
 func (x *RequestUrlInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[23]
+	mi := &file_agentloop_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2929,7 @@ func (x *RequestUrlInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestUrlInstruction.ProtoReflect.Descriptor instead.
 func (*RequestUrlInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RequestUrlInstruction) GetQuestion() string {
@@ -2777,7 +2957,7 @@ type CompactInstruction struct {
 
 func (x *CompactInstruction) Reset() {
 	*x = CompactInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[24]
+	mi := &file_agentloop_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +2969,7 @@ func (x *CompactInstruction) String() string {
 func (*CompactInstruction) ProtoMessage() {}
 
 func (x *CompactInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[24]
+	mi := &file_agentloop_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +2982,7 @@ func (x *CompactInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactInstruction.ProtoReflect.Descriptor instead.
 func (*CompactInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CompactInstruction) GetStrategy() string {
@@ -2823,7 +3003,7 @@ type FinishInstruction struct {
 
 func (x *FinishInstruction) Reset() {
 	*x = FinishInstruction{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[25]
+	mi := &file_agentloop_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +3015,7 @@ func (x *FinishInstruction) String() string {
 func (*FinishInstruction) ProtoMessage() {}
 
 func (x *FinishInstruction) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[25]
+	mi := &file_agentloop_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +3028,7 @@ func (x *FinishInstruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishInstruction.ProtoReflect.Descriptor instead.
 func (*FinishInstruction) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FinishInstruction) GetFailure() string {
@@ -2869,7 +3049,7 @@ type ToolNames struct {
 
 func (x *ToolNames) Reset() {
 	*x = ToolNames{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[26]
+	mi := &file_agentloop_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +3061,7 @@ func (x *ToolNames) String() string {
 func (*ToolNames) ProtoMessage() {}
 
 func (x *ToolNames) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[26]
+	mi := &file_agentloop_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +3074,7 @@ func (x *ToolNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolNames.ProtoReflect.Descriptor instead.
 func (*ToolNames) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ToolNames) GetNames() []string {
@@ -2928,7 +3108,7 @@ type LoopLimits struct {
 
 func (x *LoopLimits) Reset() {
 	*x = LoopLimits{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[27]
+	mi := &file_agentloop_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3120,7 @@ func (x *LoopLimits) String() string {
 func (*LoopLimits) ProtoMessage() {}
 
 func (x *LoopLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[27]
+	mi := &file_agentloop_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3133,7 @@ func (x *LoopLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoopLimits.ProtoReflect.Descriptor instead.
 func (*LoopLimits) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LoopLimits) GetMaxIterations() uint32 {
@@ -3023,7 +3203,7 @@ type RetryPolicy struct {
 
 func (x *RetryPolicy) Reset() {
 	*x = RetryPolicy{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[28]
+	mi := &file_agentloop_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3215,7 @@ func (x *RetryPolicy) String() string {
 func (*RetryPolicy) ProtoMessage() {}
 
 func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[28]
+	mi := &file_agentloop_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3228,7 @@ func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
 func (*RetryPolicy) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RetryPolicy) GetMaxRetries() uint32 {
@@ -3108,7 +3288,7 @@ type ModelOptions struct {
 
 func (x *ModelOptions) Reset() {
 	*x = ModelOptions{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[29]
+	mi := &file_agentloop_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3300,7 @@ func (x *ModelOptions) String() string {
 func (*ModelOptions) ProtoMessage() {}
 
 func (x *ModelOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[29]
+	mi := &file_agentloop_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3313,7 @@ func (x *ModelOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelOptions.ProtoReflect.Descriptor instead.
 func (*ModelOptions) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ModelOptions) GetTemperature() float64 {
@@ -3208,7 +3388,7 @@ type ToolChoice struct {
 
 func (x *ToolChoice) Reset() {
 	*x = ToolChoice{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[30]
+	mi := &file_agentloop_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3220,7 +3400,7 @@ func (x *ToolChoice) String() string {
 func (*ToolChoice) ProtoMessage() {}
 
 func (x *ToolChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[30]
+	mi := &file_agentloop_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3233,7 +3413,7 @@ func (x *ToolChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolChoice.ProtoReflect.Descriptor instead.
 func (*ToolChoice) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ToolChoice) GetChoice() isToolChoice_Choice {
@@ -3294,7 +3474,7 @@ type ResponseSchema struct {
 
 func (x *ResponseSchema) Reset() {
 	*x = ResponseSchema{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[31]
+	mi := &file_agentloop_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3306,7 +3486,7 @@ func (x *ResponseSchema) String() string {
 func (*ResponseSchema) ProtoMessage() {}
 
 func (x *ResponseSchema) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[31]
+	mi := &file_agentloop_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3319,7 +3499,7 @@ func (x *ResponseSchema) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseSchema.ProtoReflect.Descriptor instead.
 func (*ResponseSchema) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ResponseSchema) GetName() string {
@@ -3370,13 +3550,15 @@ type ToolDeclaration struct {
 	// Meaning of a deadline for an UNSAFE tool that has begun. False: the call is IN_DOUBT. True: it is TIMED_OUT, and
 	// the model reads that. Calls of other classes are always TIMED_OUT.
 	DeadlineIsOutcome bool `protobuf:"varint,12,opt,name=deadline_is_outcome,json=deadlineIsOutcome,proto3" json:"deadline_is_outcome,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// JSON schema of `CallResult.structured_json` as JSON text. Empty: the tool gives none. At most 64 KiB.
+	OutputSchemaJson string `protobuf:"bytes,11,opt,name=output_schema_json,json=outputSchemaJson,proto3" json:"output_schema_json,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ToolDeclaration) Reset() {
 	*x = ToolDeclaration{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[32]
+	mi := &file_agentloop_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3570,7 @@ func (x *ToolDeclaration) String() string {
 func (*ToolDeclaration) ProtoMessage() {}
 
 func (x *ToolDeclaration) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[32]
+	mi := &file_agentloop_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3583,7 @@ func (x *ToolDeclaration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolDeclaration.ProtoReflect.Descriptor instead.
 func (*ToolDeclaration) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ToolDeclaration) GetName() string {
@@ -3481,6 +3663,13 @@ func (x *ToolDeclaration) GetDeadlineIsOutcome() bool {
 	return false
 }
 
+func (x *ToolDeclaration) GetOutputSchemaJson() string {
+	if x != nil {
+		return x.OutputSchemaJson
+	}
+	return ""
+}
+
 // A question to a human, open or answered.
 type HumanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3536,7 +3725,7 @@ type HumanRequest struct {
 
 func (x *HumanRequest) Reset() {
 	*x = HumanRequest{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[33]
+	mi := &file_agentloop_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3737,7 @@ func (x *HumanRequest) String() string {
 func (*HumanRequest) ProtoMessage() {}
 
 func (x *HumanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[33]
+	mi := &file_agentloop_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3750,7 @@ func (x *HumanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanRequest.ProtoReflect.Descriptor instead.
 func (*HumanRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HumanRequest) GetRequestId() string {
@@ -3724,7 +3913,7 @@ type SelectOption struct {
 
 func (x *SelectOption) Reset() {
 	*x = SelectOption{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[34]
+	mi := &file_agentloop_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3925,7 @@ func (x *SelectOption) String() string {
 func (*SelectOption) ProtoMessage() {}
 
 func (x *SelectOption) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[34]
+	mi := &file_agentloop_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3938,7 @@ func (x *SelectOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectOption.ProtoReflect.Descriptor instead.
 func (*SelectOption) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SelectOption) GetId() string {
@@ -3787,7 +3976,7 @@ type HumanAnswer struct {
 
 func (x *HumanAnswer) Reset() {
 	*x = HumanAnswer{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[35]
+	mi := &file_agentloop_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3799,7 +3988,7 @@ func (x *HumanAnswer) String() string {
 func (*HumanAnswer) ProtoMessage() {}
 
 func (x *HumanAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[35]
+	mi := &file_agentloop_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3812,7 +4001,7 @@ func (x *HumanAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanAnswer.ProtoReflect.Descriptor instead.
 func (*HumanAnswer) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HumanAnswer) GetDecision() *Decision {
@@ -3876,7 +4065,7 @@ type HumanInput struct {
 
 func (x *HumanInput) Reset() {
 	*x = HumanInput{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[36]
+	mi := &file_agentloop_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +4077,7 @@ func (x *HumanInput) String() string {
 func (*HumanInput) ProtoMessage() {}
 
 func (x *HumanInput) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[36]
+	mi := &file_agentloop_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +4090,7 @@ func (x *HumanInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanInput.ProtoReflect.Descriptor instead.
 func (*HumanInput) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HumanInput) GetInput() isHumanInput_Input {
@@ -4006,7 +4195,7 @@ type Declined struct {
 
 func (x *Declined) Reset() {
 	*x = Declined{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[37]
+	mi := &file_agentloop_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4018,7 +4207,7 @@ func (x *Declined) String() string {
 func (*Declined) ProtoMessage() {}
 
 func (x *Declined) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[37]
+	mi := &file_agentloop_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4031,7 +4220,7 @@ func (x *Declined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Declined.ProtoReflect.Descriptor instead.
 func (*Declined) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Declined) GetMessage() string {
@@ -4052,7 +4241,7 @@ type Selection struct {
 
 func (x *Selection) Reset() {
 	*x = Selection{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[38]
+	mi := &file_agentloop_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4064,7 +4253,7 @@ func (x *Selection) String() string {
 func (*Selection) ProtoMessage() {}
 
 func (x *Selection) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[38]
+	mi := &file_agentloop_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4077,7 +4266,7 @@ func (x *Selection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Selection.ProtoReflect.Descriptor instead.
 func (*Selection) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Selection) GetOptionIds() []string {
@@ -4108,7 +4297,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[39]
+	mi := &file_agentloop_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4120,7 +4309,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[39]
+	mi := &file_agentloop_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4133,7 +4322,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Decision) GetDecision() isDecision_Decision {
@@ -4268,7 +4457,7 @@ type Approve struct {
 
 func (x *Approve) Reset() {
 	*x = Approve{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[40]
+	mi := &file_agentloop_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4280,7 +4469,7 @@ func (x *Approve) String() string {
 func (*Approve) ProtoMessage() {}
 
 func (x *Approve) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[40]
+	mi := &file_agentloop_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4293,7 +4482,7 @@ func (x *Approve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Approve.ProtoReflect.Descriptor instead.
 func (*Approve) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 // Run the call with other arguments.
@@ -4307,7 +4496,7 @@ type ApproveWithEdits struct {
 
 func (x *ApproveWithEdits) Reset() {
 	*x = ApproveWithEdits{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[41]
+	mi := &file_agentloop_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4319,7 +4508,7 @@ func (x *ApproveWithEdits) String() string {
 func (*ApproveWithEdits) ProtoMessage() {}
 
 func (x *ApproveWithEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[41]
+	mi := &file_agentloop_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4332,7 +4521,7 @@ func (x *ApproveWithEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveWithEdits.ProtoReflect.Descriptor instead.
 func (*ApproveWithEdits) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ApproveWithEdits) GetArgumentsJson() string {
@@ -4353,7 +4542,7 @@ type Deny struct {
 
 func (x *Deny) Reset() {
 	*x = Deny{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[42]
+	mi := &file_agentloop_v1_types_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4365,7 +4554,7 @@ func (x *Deny) String() string {
 func (*Deny) ProtoMessage() {}
 
 func (x *Deny) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[42]
+	mi := &file_agentloop_v1_types_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4378,7 +4567,7 @@ func (x *Deny) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deny.ProtoReflect.Descriptor instead.
 func (*Deny) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Deny) GetMessage() string {
@@ -4399,7 +4588,7 @@ type DenyAndStop struct {
 
 func (x *DenyAndStop) Reset() {
 	*x = DenyAndStop{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[43]
+	mi := &file_agentloop_v1_types_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4411,7 +4600,7 @@ func (x *DenyAndStop) String() string {
 func (*DenyAndStop) ProtoMessage() {}
 
 func (x *DenyAndStop) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[43]
+	mi := &file_agentloop_v1_types_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4424,7 +4613,7 @@ func (x *DenyAndStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenyAndStop.ProtoReflect.Descriptor instead.
 func (*DenyAndStop) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{43}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DenyAndStop) GetMessage() string {
@@ -4445,7 +4634,7 @@ type AnswerInPlace struct {
 
 func (x *AnswerInPlace) Reset() {
 	*x = AnswerInPlace{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[44]
+	mi := &file_agentloop_v1_types_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4646,7 @@ func (x *AnswerInPlace) String() string {
 func (*AnswerInPlace) ProtoMessage() {}
 
 func (x *AnswerInPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[44]
+	mi := &file_agentloop_v1_types_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4659,7 @@ func (x *AnswerInPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerInPlace.ProtoReflect.Descriptor instead.
 func (*AnswerInPlace) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{44}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AnswerInPlace) GetOutput() string {
@@ -4489,7 +4678,7 @@ type Expired struct {
 
 func (x *Expired) Reset() {
 	*x = Expired{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[45]
+	mi := &file_agentloop_v1_types_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4501,7 +4690,7 @@ func (x *Expired) String() string {
 func (*Expired) ProtoMessage() {}
 
 func (x *Expired) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[45]
+	mi := &file_agentloop_v1_types_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4514,7 +4703,7 @@ func (x *Expired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expired.ProtoReflect.Descriptor instead.
 func (*Expired) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{45}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{47}
 }
 
 // The question was withdrawn before anybody answered: the run or the call ended.
@@ -4526,7 +4715,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[46]
+	mi := &file_agentloop_v1_types_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4727,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[46]
+	mi := &file_agentloop_v1_types_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4740,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{46}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{48}
 }
 
 // On whose behalf something is done.
@@ -4569,7 +4758,7 @@ type Caller struct {
 
 func (x *Caller) Reset() {
 	*x = Caller{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[47]
+	mi := &file_agentloop_v1_types_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4581,7 +4770,7 @@ func (x *Caller) String() string {
 func (*Caller) ProtoMessage() {}
 
 func (x *Caller) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[47]
+	mi := &file_agentloop_v1_types_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4594,7 +4783,7 @@ func (x *Caller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Caller.ProtoReflect.Descriptor instead.
 func (*Caller) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{47}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Caller) GetName() string {
@@ -4646,14 +4835,28 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\bToolCall\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12%\n" +
-	"\x0earguments_json\x18\x03 \x01(\tR\rargumentsJson\"\xb0\x01\n" +
+	"\x0earguments_json\x18\x03 \x01(\tR\rargumentsJson\"\xb4\x02\n" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
 	"\x06status\x18\x03 \x01(\x0e2\x18.agentloop.v1.ToolStatusR\x06status\x12\x16\n" +
 	"\x06output\x18\x04 \x01(\tR\x06output\x12+\n" +
-	"\x06images\x18\x05 \x03(\v2\x13.agentloop.v1.ImageR\x06images\"\xf9\x01\n" +
+	"\x06images\x18\x05 \x03(\v2\x13.agentloop.v1.ImageR\x06images\x12'\n" +
+	"\x0fstructured_json\x18\x06 \x01(\tR\x0estructuredJson\x12/\n" +
+	"\x05files\x18\a \x03(\v2\x19.agentloop.v1.FileContentR\x05files\x12(\n" +
+	"\x05links\x18\b \x03(\v2\x12.agentloop.v1.LinkR\x05links\"\x7f\n" +
+	"\vFileContent\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"media_type\x18\x02 \x01(\tR\tmediaType\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x03 \x01(\x04R\tsizeBytes\x12\x14\n" +
+	"\x04data\x18\x04 \x01(\fH\x00R\x04dataB\b\n" +
+	"\x06source\".\n" +
+	"\x04Link\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x12\x14\n" +
+	"\x05title\x18\x02 \x01(\tR\x05title\"\xf9\x01\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x04R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x04R\foutputTokens\x12.\n" +
@@ -4800,7 +5003,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vschema_json\x18\x02 \x01(\tR\n" +
 	"schemaJson\x12\x16\n" +
-	"\x06strict\x18\x03 \x01(\bR\x06strict\"\xe2\x03\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"\x90\x04\n" +
 	"\x0fToolDeclaration\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12*\n" +
@@ -4813,7 +5016,8 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x0estreams_output\x18\t \x01(\bR\rstreamsOutput\x12\x14\n" +
 	"\x05title\x18\n" +
 	" \x01(\tR\x05title\x12.\n" +
-	"\x13deadline_is_outcome\x18\f \x01(\bR\x11deadlineIsOutcomeB\x12\n" +
+	"\x13deadline_is_outcome\x18\f \x01(\bR\x11deadlineIsOutcome\x12,\n" +
+	"\x12output_schema_json\x18\v \x01(\tR\x10outputSchemaJsonB\x12\n" +
 	"\x10_max_concurrency\"\x9b\x06\n" +
 	"\fHumanRequest\x12\x1d\n" +
 	"\n" +
@@ -5039,7 +5243,7 @@ func file_agentloop_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
-var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_agentloop_v1_types_proto_goTypes = []any{
 	(Role)(0),                          // 0: agentloop.v1.Role
 	(ToolStatus)(0),                    // 1: agentloop.v1.ToolStatus
@@ -5061,50 +5265,52 @@ var file_agentloop_v1_types_proto_goTypes = []any{
 	(*Image)(nil),                      // 17: agentloop.v1.Image
 	(*ToolCall)(nil),                   // 18: agentloop.v1.ToolCall
 	(*ToolResult)(nil),                 // 19: agentloop.v1.ToolResult
-	(*Usage)(nil),                      // 20: agentloop.v1.Usage
-	(*RunDurations)(nil),               // 21: agentloop.v1.RunDurations
-	(*RunError)(nil),                   // 22: agentloop.v1.RunError
-	(*ToolPolicy)(nil),                 // 23: agentloop.v1.ToolPolicy
-	(*PolicyRules)(nil),                // 24: agentloop.v1.PolicyRules
-	(*PolicyRule)(nil),                 // 25: agentloop.v1.PolicyRule
-	(*ArgumentPattern)(nil),            // 26: agentloop.v1.ArgumentPattern
-	(*ContextPolicy)(nil),              // 27: agentloop.v1.ContextPolicy
-	(*InstructionFile)(nil),            // 28: agentloop.v1.InstructionFile
-	(*Names)(nil),                      // 29: agentloop.v1.Names
-	(*Instruction)(nil),                // 30: agentloop.v1.Instruction
-	(*CallModelInstruction)(nil),       // 31: agentloop.v1.CallModelInstruction
-	(*CallToolsInstruction)(nil),       // 32: agentloop.v1.CallToolsInstruction
-	(*RequestApprovalInstruction)(nil), // 33: agentloop.v1.RequestApprovalInstruction
-	(*RequestPromptInstruction)(nil),   // 34: agentloop.v1.RequestPromptInstruction
-	(*RequestSelectInstruction)(nil),   // 35: agentloop.v1.RequestSelectInstruction
-	(*RequestFormInstruction)(nil),     // 36: agentloop.v1.RequestFormInstruction
-	(*RequestUrlInstruction)(nil),      // 37: agentloop.v1.RequestUrlInstruction
-	(*CompactInstruction)(nil),         // 38: agentloop.v1.CompactInstruction
-	(*FinishInstruction)(nil),          // 39: agentloop.v1.FinishInstruction
-	(*ToolNames)(nil),                  // 40: agentloop.v1.ToolNames
-	(*LoopLimits)(nil),                 // 41: agentloop.v1.LoopLimits
-	(*RetryPolicy)(nil),                // 42: agentloop.v1.RetryPolicy
-	(*ModelOptions)(nil),               // 43: agentloop.v1.ModelOptions
-	(*ToolChoice)(nil),                 // 44: agentloop.v1.ToolChoice
-	(*ResponseSchema)(nil),             // 45: agentloop.v1.ResponseSchema
-	(*ToolDeclaration)(nil),            // 46: agentloop.v1.ToolDeclaration
-	(*HumanRequest)(nil),               // 47: agentloop.v1.HumanRequest
-	(*SelectOption)(nil),               // 48: agentloop.v1.SelectOption
-	(*HumanAnswer)(nil),                // 49: agentloop.v1.HumanAnswer
-	(*HumanInput)(nil),                 // 50: agentloop.v1.HumanInput
-	(*Declined)(nil),                   // 51: agentloop.v1.Declined
-	(*Selection)(nil),                  // 52: agentloop.v1.Selection
-	(*Decision)(nil),                   // 53: agentloop.v1.Decision
-	(*Approve)(nil),                    // 54: agentloop.v1.Approve
-	(*ApproveWithEdits)(nil),           // 55: agentloop.v1.ApproveWithEdits
-	(*Deny)(nil),                       // 56: agentloop.v1.Deny
-	(*DenyAndStop)(nil),                // 57: agentloop.v1.DenyAndStop
-	(*AnswerInPlace)(nil),              // 58: agentloop.v1.AnswerInPlace
-	(*Expired)(nil),                    // 59: agentloop.v1.Expired
-	(*Withdrawn)(nil),                  // 60: agentloop.v1.Withdrawn
-	(*Caller)(nil),                     // 61: agentloop.v1.Caller
-	(*durationpb.Duration)(nil),        // 62: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 63: google.protobuf.Timestamp
+	(*FileContent)(nil),                // 20: agentloop.v1.FileContent
+	(*Link)(nil),                       // 21: agentloop.v1.Link
+	(*Usage)(nil),                      // 22: agentloop.v1.Usage
+	(*RunDurations)(nil),               // 23: agentloop.v1.RunDurations
+	(*RunError)(nil),                   // 24: agentloop.v1.RunError
+	(*ToolPolicy)(nil),                 // 25: agentloop.v1.ToolPolicy
+	(*PolicyRules)(nil),                // 26: agentloop.v1.PolicyRules
+	(*PolicyRule)(nil),                 // 27: agentloop.v1.PolicyRule
+	(*ArgumentPattern)(nil),            // 28: agentloop.v1.ArgumentPattern
+	(*ContextPolicy)(nil),              // 29: agentloop.v1.ContextPolicy
+	(*InstructionFile)(nil),            // 30: agentloop.v1.InstructionFile
+	(*Names)(nil),                      // 31: agentloop.v1.Names
+	(*Instruction)(nil),                // 32: agentloop.v1.Instruction
+	(*CallModelInstruction)(nil),       // 33: agentloop.v1.CallModelInstruction
+	(*CallToolsInstruction)(nil),       // 34: agentloop.v1.CallToolsInstruction
+	(*RequestApprovalInstruction)(nil), // 35: agentloop.v1.RequestApprovalInstruction
+	(*RequestPromptInstruction)(nil),   // 36: agentloop.v1.RequestPromptInstruction
+	(*RequestSelectInstruction)(nil),   // 37: agentloop.v1.RequestSelectInstruction
+	(*RequestFormInstruction)(nil),     // 38: agentloop.v1.RequestFormInstruction
+	(*RequestUrlInstruction)(nil),      // 39: agentloop.v1.RequestUrlInstruction
+	(*CompactInstruction)(nil),         // 40: agentloop.v1.CompactInstruction
+	(*FinishInstruction)(nil),          // 41: agentloop.v1.FinishInstruction
+	(*ToolNames)(nil),                  // 42: agentloop.v1.ToolNames
+	(*LoopLimits)(nil),                 // 43: agentloop.v1.LoopLimits
+	(*RetryPolicy)(nil),                // 44: agentloop.v1.RetryPolicy
+	(*ModelOptions)(nil),               // 45: agentloop.v1.ModelOptions
+	(*ToolChoice)(nil),                 // 46: agentloop.v1.ToolChoice
+	(*ResponseSchema)(nil),             // 47: agentloop.v1.ResponseSchema
+	(*ToolDeclaration)(nil),            // 48: agentloop.v1.ToolDeclaration
+	(*HumanRequest)(nil),               // 49: agentloop.v1.HumanRequest
+	(*SelectOption)(nil),               // 50: agentloop.v1.SelectOption
+	(*HumanAnswer)(nil),                // 51: agentloop.v1.HumanAnswer
+	(*HumanInput)(nil),                 // 52: agentloop.v1.HumanInput
+	(*Declined)(nil),                   // 53: agentloop.v1.Declined
+	(*Selection)(nil),                  // 54: agentloop.v1.Selection
+	(*Decision)(nil),                   // 55: agentloop.v1.Decision
+	(*Approve)(nil),                    // 56: agentloop.v1.Approve
+	(*ApproveWithEdits)(nil),           // 57: agentloop.v1.ApproveWithEdits
+	(*Deny)(nil),                       // 58: agentloop.v1.Deny
+	(*DenyAndStop)(nil),                // 59: agentloop.v1.DenyAndStop
+	(*AnswerInPlace)(nil),              // 60: agentloop.v1.AnswerInPlace
+	(*Expired)(nil),                    // 61: agentloop.v1.Expired
+	(*Withdrawn)(nil),                  // 62: agentloop.v1.Withdrawn
+	(*Caller)(nil),                     // 63: agentloop.v1.Caller
+	(*durationpb.Duration)(nil),        // 64: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 65: google.protobuf.Timestamp
 }
 var file_agentloop_v1_types_proto_depIdxs = []int32{
 	0,  // 0: agentloop.v1.Message.role:type_name -> agentloop.v1.Role
@@ -5115,60 +5321,62 @@ var file_agentloop_v1_types_proto_depIdxs = []int32{
 	19, // 5: agentloop.v1.Part.tool_result:type_name -> agentloop.v1.ToolResult
 	1,  // 6: agentloop.v1.ToolResult.status:type_name -> agentloop.v1.ToolStatus
 	17, // 7: agentloop.v1.ToolResult.images:type_name -> agentloop.v1.Image
-	62, // 8: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
-	62, // 9: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
-	62, // 10: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
-	7,  // 11: agentloop.v1.RunError.code:type_name -> agentloop.v1.RunErrorCode
-	40, // 12: agentloop.v1.ToolPolicy.allow_list:type_name -> agentloop.v1.ToolNames
-	24, // 13: agentloop.v1.ToolPolicy.rules:type_name -> agentloop.v1.PolicyRules
-	25, // 14: agentloop.v1.PolicyRules.rules:type_name -> agentloop.v1.PolicyRule
-	8,  // 15: agentloop.v1.PolicyRule.action:type_name -> agentloop.v1.PolicyAction
-	26, // 16: agentloop.v1.PolicyRule.arguments:type_name -> agentloop.v1.ArgumentPattern
-	31, // 17: agentloop.v1.Instruction.call_model:type_name -> agentloop.v1.CallModelInstruction
-	32, // 18: agentloop.v1.Instruction.call_tools:type_name -> agentloop.v1.CallToolsInstruction
-	33, // 19: agentloop.v1.Instruction.request_human_approve:type_name -> agentloop.v1.RequestApprovalInstruction
-	34, // 20: agentloop.v1.Instruction.request_human_prompt:type_name -> agentloop.v1.RequestPromptInstruction
-	35, // 21: agentloop.v1.Instruction.request_human_select:type_name -> agentloop.v1.RequestSelectInstruction
-	38, // 22: agentloop.v1.Instruction.compact:type_name -> agentloop.v1.CompactInstruction
-	39, // 23: agentloop.v1.Instruction.finish:type_name -> agentloop.v1.FinishInstruction
-	36, // 24: agentloop.v1.Instruction.request_human_form:type_name -> agentloop.v1.RequestFormInstruction
-	37, // 25: agentloop.v1.Instruction.request_human_url:type_name -> agentloop.v1.RequestUrlInstruction
-	48, // 26: agentloop.v1.RequestSelectInstruction.options:type_name -> agentloop.v1.SelectOption
-	62, // 27: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
-	62, // 28: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	62, // 29: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
-	44, // 30: agentloop.v1.ModelOptions.tool_choice:type_name -> agentloop.v1.ToolChoice
-	10, // 31: agentloop.v1.ModelOptions.reasoning_effort:type_name -> agentloop.v1.ReasoningEffort
-	45, // 32: agentloop.v1.ModelOptions.response_schema:type_name -> agentloop.v1.ResponseSchema
-	9,  // 33: agentloop.v1.ToolChoice.mode:type_name -> agentloop.v1.ToolChoiceMode
-	11, // 34: agentloop.v1.ToolDeclaration.effect:type_name -> agentloop.v1.EffectClass
-	62, // 35: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
-	12, // 36: agentloop.v1.HumanRequest.kind:type_name -> agentloop.v1.HumanRequestKind
-	48, // 37: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
-	63, // 38: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
-	63, // 39: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
-	49, // 40: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
-	25, // 41: agentloop.v1.HumanRequest.suggested_rule:type_name -> agentloop.v1.PolicyRule
-	53, // 42: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
-	63, // 43: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
-	50, // 44: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
-	25, // 45: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
-	25, // 46: agentloop.v1.HumanAnswer.applied_rule:type_name -> agentloop.v1.PolicyRule
-	52, // 47: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
-	13, // 48: agentloop.v1.HumanInput.url:type_name -> agentloop.v1.UrlOutcome
-	51, // 49: agentloop.v1.HumanInput.declined:type_name -> agentloop.v1.Declined
-	54, // 50: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
-	55, // 51: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
-	56, // 52: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
-	57, // 53: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
-	58, // 54: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
-	59, // 55: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
-	60, // 56: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	20, // 8: agentloop.v1.ToolResult.files:type_name -> agentloop.v1.FileContent
+	21, // 9: agentloop.v1.ToolResult.links:type_name -> agentloop.v1.Link
+	64, // 10: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
+	64, // 11: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
+	64, // 12: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
+	7,  // 13: agentloop.v1.RunError.code:type_name -> agentloop.v1.RunErrorCode
+	42, // 14: agentloop.v1.ToolPolicy.allow_list:type_name -> agentloop.v1.ToolNames
+	26, // 15: agentloop.v1.ToolPolicy.rules:type_name -> agentloop.v1.PolicyRules
+	27, // 16: agentloop.v1.PolicyRules.rules:type_name -> agentloop.v1.PolicyRule
+	8,  // 17: agentloop.v1.PolicyRule.action:type_name -> agentloop.v1.PolicyAction
+	28, // 18: agentloop.v1.PolicyRule.arguments:type_name -> agentloop.v1.ArgumentPattern
+	33, // 19: agentloop.v1.Instruction.call_model:type_name -> agentloop.v1.CallModelInstruction
+	34, // 20: agentloop.v1.Instruction.call_tools:type_name -> agentloop.v1.CallToolsInstruction
+	35, // 21: agentloop.v1.Instruction.request_human_approve:type_name -> agentloop.v1.RequestApprovalInstruction
+	36, // 22: agentloop.v1.Instruction.request_human_prompt:type_name -> agentloop.v1.RequestPromptInstruction
+	37, // 23: agentloop.v1.Instruction.request_human_select:type_name -> agentloop.v1.RequestSelectInstruction
+	40, // 24: agentloop.v1.Instruction.compact:type_name -> agentloop.v1.CompactInstruction
+	41, // 25: agentloop.v1.Instruction.finish:type_name -> agentloop.v1.FinishInstruction
+	38, // 26: agentloop.v1.Instruction.request_human_form:type_name -> agentloop.v1.RequestFormInstruction
+	39, // 27: agentloop.v1.Instruction.request_human_url:type_name -> agentloop.v1.RequestUrlInstruction
+	50, // 28: agentloop.v1.RequestSelectInstruction.options:type_name -> agentloop.v1.SelectOption
+	64, // 29: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
+	64, // 30: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	64, // 31: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	46, // 32: agentloop.v1.ModelOptions.tool_choice:type_name -> agentloop.v1.ToolChoice
+	10, // 33: agentloop.v1.ModelOptions.reasoning_effort:type_name -> agentloop.v1.ReasoningEffort
+	47, // 34: agentloop.v1.ModelOptions.response_schema:type_name -> agentloop.v1.ResponseSchema
+	9,  // 35: agentloop.v1.ToolChoice.mode:type_name -> agentloop.v1.ToolChoiceMode
+	11, // 36: agentloop.v1.ToolDeclaration.effect:type_name -> agentloop.v1.EffectClass
+	64, // 37: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
+	12, // 38: agentloop.v1.HumanRequest.kind:type_name -> agentloop.v1.HumanRequestKind
+	50, // 39: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
+	65, // 40: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
+	65, // 41: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
+	51, // 42: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
+	27, // 43: agentloop.v1.HumanRequest.suggested_rule:type_name -> agentloop.v1.PolicyRule
+	55, // 44: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
+	65, // 45: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
+	52, // 46: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
+	27, // 47: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
+	27, // 48: agentloop.v1.HumanAnswer.applied_rule:type_name -> agentloop.v1.PolicyRule
+	54, // 49: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
+	13, // 50: agentloop.v1.HumanInput.url:type_name -> agentloop.v1.UrlOutcome
+	53, // 51: agentloop.v1.HumanInput.declined:type_name -> agentloop.v1.Declined
+	56, // 52: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
+	57, // 53: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
+	58, // 54: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
+	59, // 55: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
+	60, // 56: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
+	61, // 57: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
+	62, // 58: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_types_proto_init() }
@@ -5187,9 +5395,12 @@ func file_agentloop_v1_types_proto_init() {
 		(*Image_Url)(nil),
 		(*Image_Data)(nil),
 	}
-	file_agentloop_v1_types_proto_msgTypes[9].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[13].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[16].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[6].OneofWrappers = []any{
+		(*FileContent_Data)(nil),
+	}
+	file_agentloop_v1_types_proto_msgTypes[11].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[15].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[18].OneofWrappers = []any{
 		(*Instruction_CallModel)(nil),
 		(*Instruction_CallTools)(nil),
 		(*Instruction_RequestHumanApprove)(nil),
@@ -5200,22 +5411,22 @@ func file_agentloop_v1_types_proto_init() {
 		(*Instruction_RequestHumanForm)(nil),
 		(*Instruction_RequestHumanUrl)(nil),
 	}
-	file_agentloop_v1_types_proto_msgTypes[27].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[28].OneofWrappers = []any{}
 	file_agentloop_v1_types_proto_msgTypes[29].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[30].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[30].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[31].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[32].OneofWrappers = []any{
 		(*ToolChoice_Mode)(nil),
 		(*ToolChoice_Name)(nil),
 	}
-	file_agentloop_v1_types_proto_msgTypes[32].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[36].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[34].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[38].OneofWrappers = []any{
 		(*HumanInput_Text)(nil),
 		(*HumanInput_Selection)(nil),
 		(*HumanInput_FormJson)(nil),
 		(*HumanInput_Url)(nil),
 		(*HumanInput_Declined)(nil),
 	}
-	file_agentloop_v1_types_proto_msgTypes[39].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[41].OneofWrappers = []any{
 		(*Decision_Approve)(nil),
 		(*Decision_ApproveWithEdits)(nil),
 		(*Decision_Deny)(nil),
@@ -5230,7 +5441,7 @@ func file_agentloop_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_types_proto_rawDesc), len(file_agentloop_v1_types_proto_rawDesc)),
 			NumEnums:      14,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

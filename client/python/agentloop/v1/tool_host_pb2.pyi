@@ -502,18 +502,24 @@ class OutputChunk(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., chunk_seq: _Optional[int] = ..., stream: _Optional[_Union[_events_pb2.OutputStream, str]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class CallResult(_message.Message):
-    __slots__ = ("call_id", "attempt", "lease_token", "output", "images")
+    __slots__ = ("call_id", "attempt", "lease_token", "output", "images", "structured_json", "files", "links")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
+    STRUCTURED_JSON_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     attempt: int
     lease_token: str
     output: str
     images: _containers.RepeatedCompositeFieldContainer[_types_pb2.Image]
-    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., output: _Optional[str] = ..., images: _Optional[_Iterable[_Union[_types_pb2.Image, _Mapping]]] = ...) -> None: ...
+    structured_json: str
+    files: _containers.RepeatedCompositeFieldContainer[_types_pb2.FileContent]
+    links: _containers.RepeatedCompositeFieldContainer[_types_pb2.Link]
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., output: _Optional[str] = ..., images: _Optional[_Iterable[_Union[_types_pb2.Image, _Mapping]]] = ..., structured_json: _Optional[str] = ..., files: _Optional[_Iterable[_Union[_types_pb2.FileContent, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[_types_pb2.Link, _Mapping]]] = ...) -> None: ...
 
 class CallFailed(_message.Message):
     __slots__ = ("call_id", "attempt", "lease_token", "message", "retryable", "retry_delay", "effect")

@@ -92,6 +92,9 @@ pub(crate) fn frame(key: &CallKey, lease_token: &str, result: &ToolResult) -> Fr
             lease_token,
             output: output.text.clone(),
             images: output.images.clone(),
+            structured_json: output.structured_json.clone(),
+            files: output.files.clone(),
+            links: output.links.clone(),
         }),
         Err(error) => Frame::CallFailed(CallFailed {
             call_id,

@@ -2,7 +2,7 @@
 
 import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
 import type { CallRequest, InputResponse, NeedInput } from "../gen/agentloop/v1/tool_host.js";
-import { type DeepPartial, Image } from "../gen/agentloop/v1/types.js";
+import { type DeepPartial, FileContent, Image, Link } from "../gen/agentloop/v1/types.js";
 import { type Option, Questions, type QuestionOptions, ResumeStates } from "./ask.js";
 import { milliseconds } from "./connection.js";
 import { ToolFailed } from "./failure.js";
@@ -161,19 +161,31 @@ export class Call {
   }
 }
 
-/** The result of a tool that returns images beside its text. */
+/** What a result has beside its text and images. */
+export interface Beside {
+  /** A value that follows the tool's `outputSchemaJson`. The model reads it as JSON if there is no text. */
+  structured?: unknown;
+  files?: readonly DeepPartial<FileContent>[];
+  links?: readonly DeepPartial<Link>[];
+}
+
+/** The result of a tool that returns more than a text. */
 export class Output {
   readonly text: string;
   readonly images: readonly DeepPartial<Image>[];
+  readonly beside: Beside;
 
-  constructor(text: string, images: readonly DeepPartial<Image>[]) {
+  constructor(text: string, images: readonly DeepPartial<Image>[] = [], beside: Beside = {}) {
     this.text = text;
     this.images = images;
+    this.beside = beside;
   }
 }
 
 /** The end of a call: an output, or a failure. */
-export type Outcome = { output: string; images: Image[] } | { failure: Failure };
+export type Outcome =
+  | { output: string; images: Image[]; structuredJson: string; files: FileContent[]; links: Link[] }
+  | { failure: Failure };
 
 /** The failure of a call, as it is sent. */
 export type Failure = Pick<ToolFailed, "message" | "retryable" | "retryDelayMs" | "effect">;
@@ -192,12 +204,19 @@ export interface TrackedCall {
 export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
   try {
     const value = await run();
-    const images = value instanceof Output ? value.images.map(Image.fromPartial) : [];
+    const { structured, files: someFiles = [], links: someLinks = [] } = value instanceof Output ? value.beside : {};
+    const images = value instanceof Output ? value.images.map((image) => Image.fromPartial(image)) : [];
+    const files = someFiles.map((file) => FileContent.fromPartial(file));
+    const links = someLinks.map((link) => Link.fromPartial(link));
+    const structuredJson = structured === undefined ? "" : JSON.stringify(structured);
     const text = value instanceof Output ? value.text : value;
     const output = typeof text === "string" ? text : (JSON.stringify(text) ?? "null");
     const imageBytes = images.reduce((bytes, image) => bytes + Image.encode(image).finish().length, 0);
-    const size = Buffer.byteLength(output) + imageBytes;
-    if (size <= MAX_RESULT_BYTES) return { output, images };
+    const fileBytes = files.reduce((bytes, file) => bytes + FileContent.encode(file).finish().length, 0);
+    const linkBytes = links.reduce((bytes, link) => bytes + Link.encode(link).finish().length, 0);
+    const texts = Buffer.byteLength(output) + Buffer.byteLength(structuredJson);
+    const size = texts + imageBytes + fileBytes + linkBytes;
+    if (size <= MAX_RESULT_BYTES) return { output, images, structuredJson, files, links };
     return done(`the result has ${size} bytes, the limit is ${MAX_RESULT_BYTES}`);
   } catch (error) {
     return { failure: failureOf(error) };

@@ -11,7 +11,7 @@ export { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
 export { HookPoint, PlanSituation } from "../gen/agentloop/v1/tool_host.js";
 export { EffectClass } from "../gen/agentloop/v1/types.js";
 export { NoAnswer, type Option, type QuestionOptions } from "./ask.js";
-export { type Call, Output } from "./call.js";
+export { type Beside, type Call, Output } from "./call.js";
 export {
   type ContextSource,
   type ContextSourceOptions,

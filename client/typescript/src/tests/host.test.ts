@@ -3,9 +3,10 @@
 import { status } from "@grpc/grpc-js";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, test } from "node:test";
-import { CallFailed, ExtensionRequest, RejectReason } from "../gen/agentloop/v1/tool_host.js";
+import { CallFailed, CallRequest, ExtensionRequest, RejectReason } from "../gen/agentloop/v1/tool_host.js";
+import { UrlOutcome } from "../gen/agentloop/v1/types.js";
 import { type Frame, sizeOf } from "../host/frame.js";
-import { AttemptEffect, EffectClass, NoAnswer, ToolFailed } from "../host/index.js";
+import { AttemptEffect, EffectClass, NoAnswer, Output, ToolFailed } from "../host/index.js";
 import { Bench, type Connection } from "./fake_server.js";
 
 const { NONE, MAYBE, DONE } = AttemptEffect;
@@ -139,6 +140,86 @@ describe("calls", () => {
     await connection.sendCall("c1", "wait", { idempotencyKey: "other" });
     leave();
     assert.equal((await connection.expect("callResult")).output, "waited 2");
+  });
+});
+
+describe("a call leaves a state, and its next attempt goes on from it", () => {
+  const declared = (name: string) => ({
+    name,
+    description: "A tool.",
+    schema: { type: "object" },
+    effect: EffectClass.READ_ONLY,
+  });
+
+  test("with the answer to its question", async () => {
+    bench.host.tool(declared("order"), async (call) => {
+      const which = await call.ask("Which?", { name: "which", resumeState: Buffer.from("ordered") });
+      return `${call.resumeState} ${which}`;
+    });
+    bench.run();
+    const connection = await bench.welcome();
+    await connection.sendCall("c1", "order");
+    const question = await connection.expect("needInput");
+    assert.deepEqual([`${question.resumeState}`, question.inputId], ["ordered", "which"]);
+    connection.send({ $case: "leaseLost", value: { callId: "c1", attempt: 1 } });
+    const value = CallRequest.fromPartial({
+      callId: "c1",
+      attempt: 2,
+      leaseToken: "lease-2",
+      idempotencyKey: "key-c1",
+      tool: "order",
+      argumentsJson: "{}",
+      resumeState: Buffer.from("ordered"),
+      answers: [{ callId: "c1", inputId: "which", response: { $case: "text", value: "red" } }],
+    });
+    connection.send({ $case: "callRequest", value });
+    await connection.expect("callAccepted");
+    const result = await connection.expect("callResult");
+    assert.deepEqual([result.output, result.attempt], ["ordered red", 2]);
+  });
+
+  test("without a question, once the state is acknowledged", async () => {
+    bench.host.tool(declared("save"), async (call) => {
+      await call.saveResumeState(Buffer.from("one"));
+      await call.saveResumeState(Buffer.from("two"));
+      return new Output("", [], { structured: [1], links: [{ url: "https://a.example" }] });
+    });
+    bench.run();
+    const ack = (resumeNo: bigint) =>
+      ({ $case: "progressAck", value: { callId: "c1", attempt: 1, resumeNo } }) as const;
+    const first = await bench.welcome();
+    await first.sendCall("c1", "save");
+    const one = await first.expect("progress");
+    assert.deepEqual([`${one.resumeState}`, one.resumeNo], ["one", 1n]);
+    first.end(status.UNAVAILABLE);
+    const second = await bench.welcome();
+    assert.deepEqual(await second.expect("progress"), one);
+    second.send(ack(1n));
+    const two = await second.expect("progress");
+    assert.deepEqual([`${two.resumeState}`, two.resumeNo], ["two", 2n]);
+    second.send(ack(2n));
+    const result = await second.expect("callResult");
+    assert.deepEqual([result.output, result.structuredJson, result.links[0]?.url], ["", "[1]", "https://a.example"]);
+  });
+
+  test("forms, visits and empty texts", async () => {
+    bench.host.tool(declared("fill"), async (call) => [
+      await call.fillIn("Who?", { type: "object" }),
+      await call.visit("Pay", "https://pay.example"),
+      await call.ask("More?", { allowEmpty: true }),
+    ]);
+    bench.run();
+    const connection = await bench.welcome();
+    await connection.sendCall("c1", "fill");
+    for (const response of [
+      { $case: "formJson", value: '{"name":"Ada"}' },
+      { $case: "url", value: UrlOutcome.DONE },
+      { $case: "text", value: "" },
+    ] as const) {
+      const { inputId } = await connection.expect("needInput");
+      connection.send({ $case: "inputResponse", value: { callId: "c1", inputId, response } });
+    }
+    assert.equal((await connection.expect("callResult")).output, '[{"name":"Ada"},true,""]');
   });
 });
 

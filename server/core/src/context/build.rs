@@ -8,15 +8,16 @@ use std::sync::Arc;
 
 use crate::id::CallSlot;
 use crate::limits::TOOL_RESULT_SHOWN_BYTES_MAX;
-use crate::message::{Message, Part, Role, SharedMessage, ToolCall, ToolResult, ToolStatus};
+use crate::message::{Attachments, Message, Part, Role, SharedMessage, ToolCall, ToolResult, ToolStatus};
 
-/// The message as the model reads it: tool output beyond [`TOOL_RESULT_SHOWN_BYTES_MAX`] is cut, with a notice.
+/// The message as the model reads it: typed output, files and links become text, and tool output beyond
+/// [`TOOL_RESULT_SHOWN_BYTES_MAX`] is cut, with a notice.
 #[must_use]
 pub fn shown(message: &SharedMessage) -> SharedMessage {
-    if !message.parts.iter().any(is_too_long) {
+    if !message.parts.iter().any(|part| is_too_long(part) || has_attachments(part)) {
         return message.clone();
     }
-    let parts = message.parts.iter().cloned().map(cut).collect();
+    let parts = message.parts.iter().cloned().map(as_text).map(cut).collect();
     Arc::new(Message { role: message.role, parts })
 }
 
@@ -28,6 +29,20 @@ pub fn is_cut(message: &Message) -> bool {
 
 fn is_too_long(part: &Part) -> bool {
     matches!(part, Part::ToolResult(result) if result.output.len() > TOOL_RESULT_SHOWN_BYTES_MAX)
+}
+
+fn has_attachments(part: &Part) -> bool {
+    matches!(part, Part::ToolResult(result) if !result.attachments.is_empty())
+}
+
+fn as_text(part: Part) -> Part {
+    match part {
+        Part::ToolResult(result) if !result.attachments.is_empty() => {
+            let output = result.text_for_model().into_owned();
+            Part::ToolResult(ToolResult { output, attachments: Attachments::default(), ..result })
+        }
+        other => other,
+    }
 }
 
 fn cut(part: Part) -> Part {
@@ -139,6 +154,7 @@ fn close(out: &mut Vec<SharedMessage>, open: Vec<ToolCall>) {
             status: ToolStatus::Aborted,
             output: "not completed".to_owned(),
             images: Vec::new(),
+            attachments: Attachments::default(),
         };
         out.push(Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }));
     }
@@ -171,6 +187,7 @@ mod tests {
             status: ToolStatus::Succeeded,
             output: output.into(),
             images: vec![],
+            attachments: Attachments::default(),
         };
         Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] })
     }

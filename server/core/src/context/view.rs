@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::entry::{Compaction, Cut, Entry};
 use crate::id::{CallSlot, EntryNo};
-use crate::message::{Message, Part, Role, SharedMessage, ToolResult};
+use crate::message::{Attachments, Message, Part, Role, SharedMessage, ToolResult};
 use crate::tool::Digest;
 
 /// Replaces a result whose call was repeated later.
@@ -118,9 +118,13 @@ fn shorter(part: &Part, cut: &Cut, is_stale: bool) -> Option<Part> {
         Part::Image { .. } if cut.text_bytes.is_some() => Part::text("[image left out]"),
         Part::Image { .. } | Part::ToolCall(_) => part.clone(),
         Part::ToolResult(result) => {
-            let output =
-                if is_stale { STALE.to_owned() } else { short(&result.output, Some(cut.output_bytes)) };
-            Part::ToolResult(ToolResult { output, images: Vec::new(), ..result.clone() })
+            let output = if is_stale {
+                STALE.to_owned()
+            } else {
+                short(&result.text_for_model(), Some(cut.output_bytes))
+            };
+            let (images, attachments) = (Vec::new(), Attachments::default());
+            Part::ToolResult(ToolResult { output, images, attachments, ..result.clone() })
         }
     })
 }

@@ -24,6 +24,7 @@ pub fn declaration() -> ToolDeclaration {
         requires_approval: false,
         requires_runtime: false,
         deadline_is_outcome: false,
+        output_schema: String::new(),
         timeout: None,
         max_concurrency: None,
         streams_output: false,

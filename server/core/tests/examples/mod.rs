@@ -12,8 +12,8 @@ use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{ExtensionCall, ExtensionKind};
 use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, InstanceId, RequestId, RunId, Seq, SessionId};
 use agentloop_core::message::{
-    FinishReason, Image, Message, Part, ProviderState, Reasoning, Role, ToolCall, ToolResult, ToolStatus,
-    Usage,
+    Attachments, File, FileSource, FinishReason, Image, Link, Message, Part, ProviderState, Reasoning, Role,
+    ToolCall, ToolResult, ToolStatus, Usage,
 };
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin, Widening};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Steer, Totals};
@@ -334,6 +334,7 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
         ("call_attempt_failed.settle", attempt_failed(Ran::Yes, AfterAttempt::Settle)),
         ("call_attempt_failed.busy", busy()),
         ("call_settled", settled(2, Some(host()), ToolStatus::Succeeded, vec![by_value()])),
+        ("call_settled.attachments", settled_with_attachments()),
         ("call_settled.outcome", settled_by(Some(Digest::of(&[b"an outcome"])))),
         ("call_settled.rejected", settled(0, None, ToolStatus::Rejected, vec![])),
         ("call_settled.unknown", settled(1, None, ToolStatus::OutcomeUnknown, vec![])),
@@ -910,6 +911,7 @@ fn settled_by(outcome: Option<Digest>) -> Event {
         status: ToolStatus::Succeeded,
         output: "sunny".to_owned(),
         images: Vec::new(),
+        attachments: Default::default(),
     };
     Event::CallSettled {
         slot: SLOT,
@@ -922,6 +924,21 @@ fn settled_by(outcome: Option<Digest>) -> Event {
     }
 }
 
+fn settled_with_attachments() -> Event {
+    let Event::CallSettled { slot, attempt, host, entry, message, duration, outcome } = settled_by(None)
+    else {
+        unreachable!("a settled call")
+    };
+    let mut result = message.tool_result().expect("a result").clone();
+    let source = FileSource::Inline { base64: "YSxiCg==".to_owned() };
+    let file = File { name: "a.csv".to_owned(), media_type: "text/csv".to_owned(), size: 4, source };
+    let link = Link { url: "https://example.org".to_owned(), title: "More".to_owned() };
+    let structured = Some(r#"{"celsius":22}"#.to_owned());
+    result.attachments = Attachments { structured, files: vec![file], links: vec![link] };
+    let message = Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] });
+    Event::CallSettled { slot, attempt, host, entry, message, duration, outcome }
+}
+
 fn settled(attempt: u32, host: Option<HostId>, status: ToolStatus, images: Vec<Image>) -> Event {
     let result = ToolResult {
         slot: SLOT,
@@ -930,6 +947,7 @@ fn settled(attempt: u32, host: Option<HostId>, status: ToolStatus, images: Vec<I
         status,
         output: r#"{"celsius":22}"#.to_owned(),
         images,
+        attachments: Default::default(),
     };
     let message = Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] };
     Event::CallSettled {

@@ -54,7 +54,7 @@ fn the_answer_comes_with_a_new_attempt_that_goes_on() {
     let step = script.decides(A, text("12A"));
     assert_eq!(kinds(&step.records), "human_resolved");
     assert!(matches!(step.effects[..], [Effect::SeekHost { slot: A, .. }]), "{:?}", step.effects);
-    let offer = offer(&script.does(granted_by(A, "another host")));
+    let offer = offer(&script.does(granted_by(A, "host-2")));
     assert_eq!((offer.attempt, offer.resume_state.as_deref()), (2, Some(&b"booked"[..])));
     assert_eq!(offer.answers, [reply("seat", "12A")]);
     assert_eq!(offer.idempotency_key, key);

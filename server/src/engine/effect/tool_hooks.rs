@@ -1,7 +1,7 @@
 //! Calls a run's hooks before and after tool calls.
 
 use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
-use agentloop_core::message::{Image, ToolCall, ToolResult, ToolStatus};
+use agentloop_core::message::{ToolCall, ToolResult, ToolStatus};
 use agentloop_core::run::input::{CallFacts, CallOutcome, HookedCall, Input};
 use agentloop_core::run::state::RoundCall;
 use futures_util::future::{BoxFuture, join_all};
@@ -118,10 +118,14 @@ pub(in crate::engine) async fn after_tool(extensions: RunExtensions, call: Round
 }
 
 fn result_of(call: &ToolCall, outcome: &CallOutcome) -> ToolResult {
-    let (status, output, images): (_, _, &[Image]) = match outcome {
-        CallOutcome::Succeeded { output, images } => (ToolStatus::Succeeded, output, images),
-        CallOutcome::Failed { message, .. } => (ToolStatus::Failed, message, &[]),
-        CallOutcome::Rejected { message } => (ToolStatus::Rejected, message, &[]),
+    let (status, output) = match outcome {
+        CallOutcome::Succeeded { output, .. } => (ToolStatus::Succeeded, output),
+        CallOutcome::Failed { message, .. } => (ToolStatus::Failed, message),
+        CallOutcome::Rejected { message } => (ToolStatus::Rejected, message),
+    };
+    let (images, attachments) = match outcome {
+        CallOutcome::Succeeded { images, attachments, .. } => (images.clone(), (**attachments).clone()),
+        CallOutcome::Failed { .. } | CallOutcome::Rejected { .. } => Default::default(),
     };
     ToolResult {
         slot: call.slot,
@@ -129,7 +133,8 @@ fn result_of(call: &ToolCall, outcome: &CallOutcome) -> ToolResult {
         name: call.name.clone(),
         status,
         output: output.clone(),
-        images: images.to_vec(),
+        images,
+        attachments,
     }
 }
 

@@ -7,14 +7,16 @@ use agentloop_core::host::frame::{
 };
 use agentloop_core::id::{CallId, HostId, IdError, InstanceId};
 use agentloop_core::limits::{
-    CALLS_PER_HOST_MAX, CHECKPOINT_BYTES_MAX, GRPC_MESSAGE_BYTES_MAX, ID_BYTES_MAX, LABELS_MAX,
+    CALLS_PER_HOST_MAX, CHECKPOINT_BYTES_MAX, FILE_TEXT_BYTES_MAX, FILES_PER_RESULT_MAX,
+    GRPC_MESSAGE_BYTES_MAX, ID_BYTES_MAX, LABELS_MAX, LINK_BYTES_MAX, LINKS_PER_RESULT_MAX,
     OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, RESUME_STATE_BYTES_MAX, RUNTIMES_PER_HOST_MAX,
     SHORT_TEXT_BYTES_MAX, TOOL_RESULT_BYTES_MAX, TOOLS_PER_HOST_MAX,
 };
-use agentloop_core::message::Image;
+use agentloop_core::message::{Attachments, File, FileSource, Image, Link};
+use agentloop_core::question::is_link;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
-use agentloop_proto::v1::{self, capability, connect_request::Frame, image};
+use agentloop_proto::v1::{self, capability, connect_request::Frame, file_content, image};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -167,6 +169,7 @@ fn capability(capability: v1::Capability) -> Capability {
                 streams_output: tool.streams_output,
                 title: tool.title,
                 deadline_is_outcome: tool.deadline_is_outcome,
+                output_schema: tool.output_schema_json,
             })),
             Err(problem) => unreadable(tool.name, &format!("timeout: {problem}")),
         },
@@ -267,7 +270,10 @@ pub(crate) fn result(frame: v1::CallResult) -> Parsed<CallResult> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     let lease = about(&call, lease(frame.lease_token))?;
     let images: usize = frame.images.iter().map(image_size).sum();
-    about(&call, at_most("call_result.output", frame.output.len() + images, TOOL_RESULT_BYTES_MAX))?;
+    let (structured, files, links) =
+        (frame.structured_json.len(), file_bytes(&frame.files), link_bytes(&frame.links));
+    let size = frame.output.len() + images + structured + files + links;
+    about(&call, at_most("call_result.output", size, TOOL_RESULT_BYTES_MAX))?;
     if frame.images.len() > PARTS_PER_MESSAGE_MAX {
         return about(
             &call,
@@ -275,7 +281,72 @@ pub(crate) fn result(frame: v1::CallResult) -> Parsed<CallResult> {
         );
     }
     let images = about(&call, frame.images.into_iter().map(picture).collect())?;
-    Ok(CallResult { call, lease, outcome: CallOutcome::Succeeded { output: frame.output, images } })
+    let attachments = about(&call, attachments(frame.structured_json, frame.files, frame.links))?;
+    let attachments = Box::new(attachments);
+    Ok(CallResult {
+        call,
+        lease,
+        outcome: CallOutcome::Succeeded { output: frame.output, images, attachments },
+    })
+}
+
+fn file_bytes(files: &[v1::FileContent]) -> usize {
+    let bytes = |file: &v1::FileContent| match &file.source {
+        Some(file_content::Source::Data(data)) => data.len(),
+        None => 0,
+    };
+    files.iter().map(|file| file.name.len() + file.media_type.len() + bytes(file)).sum()
+}
+
+fn link_bytes(links: &[v1::Link]) -> usize {
+    links.iter().map(|link| link.url.len() + link.title.len()).sum()
+}
+
+fn attachments(
+    structured_json: String,
+    files: Vec<v1::FileContent>,
+    links: Vec<v1::Link>,
+) -> Parsed<Attachments> {
+    if files.len() > FILES_PER_RESULT_MAX {
+        return malformed("call_result.files", format!("must be at most {FILES_PER_RESULT_MAX}"));
+    }
+    if links.len() > LINKS_PER_RESULT_MAX {
+        return malformed("call_result.links", format!("must be at most {LINKS_PER_RESULT_MAX}"));
+    }
+    let structured = Some(structured_json).filter(|json| !json.is_empty());
+    Ok(Attachments {
+        structured,
+        files: files.into_iter().map(file).collect::<Parsed<_>>()?,
+        links: links.into_iter().map(link).collect::<Parsed<_>>()?,
+    })
+}
+
+fn file(file: v1::FileContent) -> Parsed<File> {
+    at_most("call_result.files.name", file.name.len(), FILE_TEXT_BYTES_MAX)?;
+    at_most("call_result.files.media_type", file.media_type.len(), FILE_TEXT_BYTES_MAX)?;
+    if file.name.is_empty() || file.name.contains(['/', '\\']) || file.name.chars().any(char::is_control) {
+        return malformed("call_result.files.name", "must be a name without folders");
+    }
+    let Some(file_content::Source::Data(data)) = file.source else {
+        return malformed("call_result.files.data", "is required");
+    };
+    let size = data.len() as u64;
+    if file.size_bytes != 0 && file.size_bytes != size {
+        return malformed("call_result.files.size_bytes", "must be the length of the data");
+    }
+    let source = FileSource::Inline { base64: STANDARD.encode(data) };
+    Ok(File { name: file.name, media_type: file.media_type, size, source })
+}
+
+fn link(link: v1::Link) -> Parsed<Link> {
+    at_most("call_result.links.title", link.title.len(), SHORT_TEXT_BYTES_MAX)?;
+    if !is_link(&link.url) {
+        return malformed(
+            "call_result.links.url",
+            format!("must be an https: or http: address of at most {LINK_BYTES_MAX} bytes"),
+        );
+    }
+    Ok(Link { url: link.url, title: link.title })
 }
 
 fn image_size(image: &v1::Image) -> usize {
@@ -398,7 +469,7 @@ mod tests {
             attempt: 1,
             lease_token: "l".into(),
             output: "42".into(),
-            images: vec![],
+            ..v1::CallResult::default()
         }
     }
 
@@ -566,6 +637,7 @@ mod tests {
             max_concurrency: Some(3),
             streams_output: true,
             title: "T {a}".into(),
+            output_schema_json: r#"{"type":"string"}"#.into(),
         };
         let offered = |tool| v1::Capability { capability: Some(capability::Capability::Tool(tool)) };
         let endless = v1::ToolDeclaration { timeout: seconds(-5, 0), ..tool.clone() };

@@ -3,7 +3,7 @@
 use agentloop_core::id::{CallId, CallSlot, RunId};
 use agentloop_core::limits::{INPUT_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
 use agentloop_core::message::{
-    FinishReason, Image, Message, Part, Role, ToolCall, ToolResult, ToolStatus, Usage,
+    File, FileSource, FinishReason, Image, Link, Message, Part, Role, ToolCall, ToolResult, ToolStatus, Usage,
 };
 use agentloop_proto::v1 as wire;
 use base64::Engine as _;
@@ -67,6 +67,9 @@ pub fn tool_result(run: &RunId, result: &ToolResult) -> wire::ToolResult {
         status: tool_status(result.status).into(),
         output: result.output.clone(),
         images: result.images.iter().map(image).collect(),
+        structured_json: result.attachments.structured.clone().unwrap_or_default(),
+        files: result.attachments.files.iter().map(file).collect(),
+        links: result.attachments.links.iter().map(link).collect(),
     }
 }
 
@@ -82,6 +85,21 @@ fn tool_status(status: ToolStatus) -> wire::ToolStatus {
         ToolStatus::Unavailable => wire::ToolStatus::Unavailable,
         ToolStatus::OutcomeUnknown => wire::ToolStatus::OutcomeUnknown,
     }
+}
+
+fn file(file: &File) -> wire::FileContent {
+    let FileSource::Inline { base64 } = &file.source;
+    wire::FileContent {
+        name: file.name.clone(),
+        media_type: file.media_type.clone(),
+        size_bytes: file.size,
+        // Decoding cannot fail: the conversion of the host's frame encoded it.
+        source: BASE64_STANDARD.decode(base64).ok().map(wire::file_content::Source::Data),
+    }
+}
+
+fn link(link: &Link) -> wire::Link {
+    wire::Link { url: link.url.clone(), title: link.title.clone() }
 }
 
 fn image(image: &Image) -> wire::Image {

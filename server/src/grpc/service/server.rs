@@ -20,15 +20,17 @@ use crate::model::Models;
 
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 13] = [
+const FEATURES: [&str; 15] = [
     "authentication",
     "cancel_outcome",
     "damaged_entries",
     "forms",
     "host_instances",
     "memory_bounds",
+    "resume_state",
     "run_filters",
     "server_info",
+    "structured_results",
     "subscribe_session",
     "time_left",
     "tool_terms",

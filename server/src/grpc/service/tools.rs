@@ -217,6 +217,7 @@ fn declaration(declared: &ToolDeclaration) -> v1::ToolDeclaration {
         streams_output: declared.streams_output,
         title: declared.title.clone(),
         deadline_is_outcome: declared.deadline_is_outcome,
+        output_schema_json: declared.output_schema.clone(),
     }
 }
 

@@ -70,6 +70,7 @@ pub(in crate::model) fn result(id: &str, status: ToolStatus, output: &str, image
         status,
         output: output.to_owned(),
         images,
+        attachments: Default::default(),
     };
     Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }
 }
@@ -91,6 +92,7 @@ pub(in crate::model) fn tool(name: &str, schema: &str) -> Arc<ToolDeclaration> {
         requires_approval: false,
         requires_runtime: false,
         deadline_is_outcome: false,
+        output_schema: String::new(),
         timeout: None,
         max_concurrency: None,
         streams_output: false,

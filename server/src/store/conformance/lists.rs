@@ -174,6 +174,7 @@ pub async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
             requires_approval: true,
             requires_runtime: false,
             deadline_is_outcome: false,
+            output_schema: String::new(),
             timeout: None,
             max_concurrency: Some(2),
             streams_output: false,

@@ -31,7 +31,7 @@ fn part(part: &Part) -> Option<Value> {
             json!({ "type": "tool_call", "id": call.provider_id, "name": call.name, "arguments": call.arguments })
         }
         Part::ToolResult(result) => {
-            json!({ "type": "tool_call_response", "id": result.provider_id, "response": result.output })
+            json!({ "type": "tool_call_response", "id": result.provider_id, "response": result.text_for_model() })
         }
     })
 }

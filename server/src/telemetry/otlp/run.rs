@@ -292,7 +292,7 @@ impl RunSpans {
         if self.otlp.captures_content() {
             span = span
                 .with("gen_ai.tool.call.arguments", call.arguments)
-                .with("gen_ai.tool.call.result", result.output.clone());
+                .with("gen_ai.tool.call.result", result.text_for_model().into_owned());
         }
         self.end(span);
     }

@@ -69,6 +69,7 @@ mod tests {
             requires_approval: false,
             requires_runtime: false,
             deadline_is_outcome: false,
+            output_schema: String::new(),
             timeout: None,
             max_concurrency: None,
             streams_output: false,

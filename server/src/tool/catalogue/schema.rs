@@ -32,35 +32,60 @@ pub(in crate::tool) struct Schema {
 }
 
 impl Schema {
-    /// Parses a schema, checks its bounds and compiles it.
+    /// Parses a schema of arguments, checks its bounds and compiles it.
     ///
     /// # Errors
     /// The reason for the refusal, for the host's author.
     pub(in crate::tool) fn compile(text: &str) -> Result<Self, String> {
-        if text.len() > TOOL_SCHEMA_BYTES_MAX {
-            return Err(format!("the input schema is larger than {TOOL_SCHEMA_BYTES_MAX} bytes"));
-        }
-        let schema: Value =
-            serde_json::from_str(text).map_err(|fault| format!("the input schema is not JSON: {fault}"))?;
+        let schema = Self::parse("input", text)?;
         if schema.get("type").and_then(Value::as_str) != Some("object") {
             return Err("the input schema must be an object with \"type\": \"object\"".to_owned());
         }
-        check_depth(&schema).map_err(|fault| format!("the input schema is {fault}"))?;
-        check_references(&schema)?;
+        Self::build("input", &schema)
+    }
+
+    /// As [`Self::compile`], for the schema of a typed output, which may be of any type.
+    ///
+    /// # Errors
+    /// As [`Self::compile`].
+    pub(in crate::tool) fn compile_output(text: &str) -> Result<Self, String> {
+        Self::build("output", &Self::parse("output", text)?)
+    }
+
+    fn parse(what: &str, text: &str) -> Result<Value, String> {
+        if text.len() > TOOL_SCHEMA_BYTES_MAX {
+            return Err(format!("the {what} schema is larger than {TOOL_SCHEMA_BYTES_MAX} bytes"));
+        }
+        serde_json::from_str(text).map_err(|fault| format!("the {what} schema is not JSON: {fault}"))
+    }
+
+    fn build(what: &str, schema: &Value) -> Result<Self, String> {
+        check_depth(schema).map_err(|fault| format!("the {what} schema is {fault}"))?;
+        check_references(schema)?;
         let patterns =
             PatternOptions::fancy_regex().backtrack_limit(BACKTRACKING_MAX).size_limit(PATTERN_BYTES_MAX);
         jsonschema::options()
             .offline()
             .with_pattern_options(patterns)
-            .build(&schema)
+            .build(schema)
             .map(|validator| Self { validator })
             .map_err(|fault| {
                 format!(
-                    "the input schema is not valid at {}: {}",
+                    "the {what} schema is not valid at {}: {}",
                     location(fault.instance_path().as_str()),
                     truncate(fault.to_string())
                 )
             })
+    }
+
+    /// Checks a typed output, whose size the caller has checked.
+    ///
+    /// # Errors
+    /// The faults and their JSON paths, for the model.
+    pub(in crate::tool) fn check_output(&self, output: &str) -> Result<(), String> {
+        let value = arguments::parse(output).map_err(|fault| format!("it is not valid JSON: {fault}"))?;
+        check_depth(&value).map_err(|fault| format!("it is {fault}"))?;
+        self.check_value("it does", &value)
     }
 
     /// Checks a call's arguments.
@@ -77,10 +102,10 @@ impl Schema {
             return Err("the arguments must be a JSON object".to_owned());
         }
         check_depth(&value).map_err(|fault| format!("the arguments are {fault}"))?;
-        self.check_value(&value)
+        self.check_value("the arguments do", &value)
     }
 
-    fn check_value(&self, value: &Value) -> Result<(), String> {
+    fn check_value(&self, they_do: &str, value: &Value) -> Result<(), String> {
         let mut message = String::new();
         let mut faults = self.validator.iter_errors(value);
         for fault in faults.by_ref().take(FAULTS_SHOWN_MAX) {
@@ -94,7 +119,7 @@ impl Schema {
             return Ok(());
         }
         let more = if faults.next().is_some() { "; and more" } else { "" };
-        Err(format!("the arguments do not follow the tool's schema: {message}{more}"))
+        Err(format!("{they_do} not follow the tool's schema: {message}{more}"))
     }
 }
 

@@ -40,6 +40,16 @@ impl Tools for RemoteTools {
         known.ok_or_else(|| format!("there is no tool `{tool}`"))?.schema.check(arguments)
     }
 
+    fn check_output(&self, tenant: &TenantId, tool: &str, structured: &str) -> Result<(), String> {
+        let known = self.lock().catalogue.tool(tenant, tool).cloned();
+        // A tool that is forgotten by now has nothing to be compared with.
+        let Some(known) = known else { return Ok(()) };
+        match &known.output_schema {
+            Some(schema) => schema.check_output(structured),
+            None => Err("the tool declares no output_schema_json".to_owned()),
+        }
+    }
+
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
         self.seek_room(owner, call, tool, None)
     }

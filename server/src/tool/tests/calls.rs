@@ -32,7 +32,10 @@ async fn a_call_from_seeking_to_acknowledgement() {
         panic!("{heard:?}")
     };
     assert_eq!(answer.lease, lease("r/1.0", 1).as_str());
-    assert_eq!(answer.outcome, CallOutcome::Succeeded { output: "sunny".into(), images: vec![] });
+    assert_eq!(
+        answer.outcome,
+        CallOutcome::Succeeded { output: "sunny".into(), images: vec![], attachments: Default::default() }
+    );
 }
 
 #[tokio::test(start_paused = true)]

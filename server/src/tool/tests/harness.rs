@@ -328,6 +328,7 @@ pub(crate) fn declaration(name: &str) -> ToolDeclaration {
         requires_approval: false,
         requires_runtime: false,
         deadline_is_outcome: false,
+        output_schema: String::new(),
         timeout: None,
         max_concurrency: None,
         streams_output: false,
@@ -362,7 +363,11 @@ pub(crate) fn answer(call: &str, attempt: u32) -> HostFrame {
     HostFrame::Result(Box::new(CallResult {
         call: call_ref(call, attempt),
         lease: lease(call, attempt).as_str().to_owned(),
-        outcome: CallOutcome::Succeeded { output: "sunny".to_owned(), images: Vec::new() },
+        outcome: CallOutcome::Succeeded {
+            output: "sunny".to_owned(),
+            images: Vec::new(),
+            attachments: Default::default(),
+        },
     }))
 }
 

@@ -129,7 +129,7 @@ pub(super) fn start(
             let message = "failed afterwards".to_owned();
             CallOutcome::Failed { message, retryable: random.chance(600), delay: Millis(0), ran }
         } else {
-            CallOutcome::Succeeded { output, images: Vec::new() }
+            CallOutcome::Succeeded { output, images: Vec::new(), attachments: Default::default() }
         };
         say(Told::Done(outcome));
     };

@@ -39,6 +39,7 @@ pub(crate) fn tools() -> Vec<ToolDeclaration> {
         requires_approval,
         requires_runtime: false,
         deadline_is_outcome: false,
+        output_schema: String::new(),
         timeout: Some(Millis::secs(30)),
         max_concurrency: None,
         streams_output: true,

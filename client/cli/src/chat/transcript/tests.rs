@@ -149,7 +149,7 @@ fn a_call_goes_through_its_states() {
         name: "add".into(),
         status: ToolStatus::Succeeded.into(),
         output: "3".into(),
-        images: vec![],
+        ..ToolResult::default()
     };
     let result = Event::ToolCallResult(ToolCallResult {
         attempt: 1,
@@ -287,7 +287,7 @@ fn a_session_is_shown_as_it_was() {
         name: "add".into(),
         status: ToolStatus::Failed.into(),
         output: "no".into(),
-        images: vec![],
+        ..ToolResult::default()
     };
     let mut transcript = Transcript::default();
     for message in [

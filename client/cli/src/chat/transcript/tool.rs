@@ -88,7 +88,7 @@ impl CallBlock {
         if self.tool.is_empty() {
             self.named(&result.name);
         }
-        let shown = truncate(&sanitize(&result.output), SHOWN_BYTES_MAX);
+        let shown = truncate(&sanitize(&format::tool_output(result)), SHOWN_BYTES_MAX);
         self.state = CallState::Settled { status: result.status(), took, result: shown };
         self.progress.clear();
         self.output.clear();

@@ -429,7 +429,7 @@ fn long_results_are_brief_until_asked_for() {
         name: "list".into(),
         status: agentloop_client::v1::ToolStatus::Succeeded.into(),
         output: text,
-        images: vec![],
+        ..agentloop_client::v1::ToolResult::default()
     };
     let parts = vec![Part { content: Some(Content::ToolResult(result)) }];
     let entry = agentloop_client::v1::Entry {

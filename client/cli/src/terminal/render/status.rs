@@ -139,7 +139,8 @@ impl StatusLines {
     fn result(&self, style: Style, event: &ToolCallResult) -> Option<String> {
         let result = event.result.as_ref()?;
         let good = matches!(result.status(), ToolStatus::Succeeded | ToolStatus::Answered);
-        let output = format::first_line(&style.strip_unsafe(&result.output), RESULT_CHARS);
+        let output = format::tool_output(result);
+        let output = format::first_line(&style.strip_unsafe(&output), RESULT_CHARS);
         let took = match format::duration(event.duration.as_ref()) {
             took if took.is_empty() || event.attempt == 0 => String::new(),
             took => format!(" in {took}"),

@@ -136,7 +136,7 @@ fn a_tool_call_shows_its_arguments_and_its_result() {
         name: "add".into(),
         status: ToolStatus::Failed.into(),
         output: "no b".into(),
-        images: vec![],
+        ..ToolResult::default()
     };
     let result = ToolCallResult { result: Some(result), ..ToolCallResult::default() };
     let events = vec![
@@ -162,7 +162,7 @@ fn a_title_is_shown_wherever_the_call_is() {
         name: "get_weather".into(),
         status: ToolStatus::Succeeded.into(),
         output: "mild".into(),
-        images: vec![],
+        ..ToolResult::default()
     };
     let result = ToolCallResult { result: Some(result), ..ToolCallResult::default() };
     let events = vec![

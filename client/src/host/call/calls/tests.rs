@@ -29,6 +29,7 @@ fn result(call_id: &str, lease_token: &str, output: &str) -> Frame {
         lease_token: lease_token.into(),
         output: output.into(),
         images: vec![],
+        ..CallResult::default()
     })
 }
 

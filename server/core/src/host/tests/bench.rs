@@ -209,7 +209,11 @@ impl Bench {
     }
 
     pub(super) fn answer_with(&mut self, connection: u64, text: &str, lease: &str) -> Vec<String> {
-        let outcome = CallOutcome::Succeeded { output: "42".into(), images: Vec::new() };
+        let outcome = CallOutcome::Succeeded {
+            output: "42".into(),
+            images: Vec::new(),
+            attachments: Default::default(),
+        };
         let result = CallResult { call: call_ref(text), lease: lease.to_owned(), outcome };
         self.frame(connection, HostFrame::Result(Box::new(result)))
     }

@@ -49,7 +49,6 @@ pub(super) mod hex {
 pub(super) mod maybe_hex {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    #[expect(clippy::ref_option, reason = "the signature that serde calls")]
     pub(in crate::run::event) fn serialize<S: Serializer>(
         bytes: &Option<Vec<u8>>,
         to: S,

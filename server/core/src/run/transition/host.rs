@@ -11,7 +11,7 @@ use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, RoundCall, RunState};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::deadline;
-use crate::run::transition::routine::calls::Answerer;
+use crate::run::transition::routine::calls::{Answerer, ResultContent};
 use crate::run::transition::routine::policy::Ruling;
 use crate::run::transition::routine::{calls, extension, policy, question};
 use crate::time::{Millis, Timestamp};
@@ -157,11 +157,12 @@ pub(super) fn finished(
     question::withdraw(builder, slot);
     let by = Answerer { host, sent };
     match outcome {
-        CallOutcome::Succeeded { output, images } => {
-            calls::settle_by_host(builder, slot, by, ToolStatus::Succeeded, output, images);
+        CallOutcome::Succeeded { output, images, attachments } => {
+            let content = ResultContent { output, images, attachments: *attachments };
+            calls::settle_by_host(builder, slot, by, ToolStatus::Succeeded, content);
         }
         CallOutcome::Rejected { message } => {
-            calls::settle_by_host(builder, slot, by, ToolStatus::Rejected, message, Vec::new());
+            calls::settle_by_host(builder, slot, by, ToolStatus::Rejected, ResultContent::text(message));
         }
         CallOutcome::Failed { message, delay, ran, .. } if retry => {
             let delay = delay.min(Millis::secs(TOOL_RETRY_DELAY_SECS_MAX));
@@ -172,7 +173,7 @@ pub(super) fn finished(
             let then = AfterAttempt::Settle;
             let (told, busy) = (message.clone(), false);
             builder.emit(Event::CallAttemptFailed { slot, attempt, message: told, ran, then, busy });
-            calls::settle_by_host(builder, slot, by, ToolStatus::Failed, message, Vec::new());
+            calls::settle_by_host(builder, slot, by, ToolStatus::Failed, ResultContent::text(message));
         }
     }
     Ok(())

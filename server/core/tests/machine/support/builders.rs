@@ -334,7 +334,7 @@ pub(crate) fn busy(slot: CallSlot, attempt: u32) -> Input {
 }
 
 pub(crate) fn ok(output: &str) -> CallOutcome {
-    CallOutcome::Succeeded { output: output.to_owned(), images: Vec::new() }
+    CallOutcome::Succeeded { output: output.to_owned(), images: Vec::new(), attachments: Default::default() }
 }
 
 /// A failure that another try may mend.

@@ -52,7 +52,7 @@ fn part_text(part: &Part) -> Option<String> {
             Some(format!("[calls {} with {}]", call.name, cut(&call.arguments, TOOL_BYTES_MAX)))
         }
         Part::ToolResult(result) => {
-            Some(format!("[{}] {}", result.name, cut(&result.output, TOOL_BYTES_MAX)))
+            Some(format!("[{}] {}", result.name, cut(&result.text_for_model(), TOOL_BYTES_MAX)))
         }
         Part::Image { .. } => Some("[a picture]".to_owned()),
         Part::Reasoning(_) | Part::Opaque(_) => None,

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::id::{CallId, CallSlot, Epoch, SessionId, TenantId};
-use agentloop_core::run::event::Record;
-use agentloop_core::run::input::{AnswerSoFar, Input};
+use agentloop_core::run::event::{Ran, Record};
+use agentloop_core::run::input::{AnswerSoFar, CallOutcome, Input};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::{CallState, Phase, RoundCall};
@@ -246,17 +246,10 @@ impl RunTask {
     async fn handle_mail(&mut self, mail: Mail) -> Result<Option<TaskEnd>, StoreError> {
         match mail {
             Mail::Input(input) => self.handle_input(input, None).await,
-            Mail::InputWithReply(input, reply) => match self.call_for_hooks(&input) {
-                Some(call) => {
-                    let extensions = self.extensions();
-                    let hooked = async move {
-                        HookedResult { input: after_tool(extensions, call, input).await, reply }
-                    };
-                    self.running_hooks.push(Box::pin(hooked));
-                    Ok(None)
-                }
-                None => self.handle_input(input, Some(reply)).await,
-            },
+            Mail::InputWithReply(input, reply) => {
+                let input = self.with_checked_output(input);
+                self.handle_or_hook(input, reply).await
+            }
             Mail::ReadState(reply) => {
                 // The state is shown only as far as it is durable.
                 self.flush().await?;
@@ -265,6 +258,48 @@ impl RunTask {
                 Ok(None)
             }
         }
+    }
+
+    /// Handles an input, after hooks have seen it if it is a result that they are to see.
+    async fn handle_or_hook(&mut self, input: Input, reply: Reply) -> Result<Option<TaskEnd>, StoreError> {
+        match self.call_for_hooks(&input) {
+            Some(call) => {
+                let extensions = self.extensions();
+                let hooked =
+                    async move { HookedResult { input: after_tool(extensions, call, input).await, reply } };
+                self.running_hooks.push(Box::pin(hooked));
+                Ok(None)
+            }
+            None => self.handle_input(input, Some(reply)).await,
+        }
+    }
+
+    /// A result whose typed output does not follow the tool's schema is a failure: nobody may rely on it.
+    fn with_checked_output(&self, input: Input) -> Input {
+        let Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } = input else {
+            return input;
+        };
+        let checked = match &outcome {
+            CallOutcome::Succeeded { attachments, .. } => match (&attachments.structured, self.tool_of(slot))
+            {
+                (Some(structured), Some(tool)) => {
+                    self.deps.tools.check_output(self.tenant(), tool, structured)
+                }
+                _ => Ok(()),
+            },
+            CallOutcome::Failed { .. } | CallOutcome::Rejected { .. } => Ok(()),
+        };
+        let Err(problem) = checked else {
+            return Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied };
+        };
+        let sent = sent.or_else(|| Some(outcome.digest()));
+        let message = format!("the tool ran, but its structured output is wrong: {problem}");
+        let outcome = CallOutcome::Failed { message, retryable: false, delay: Millis(0), ran: Ran::Yes };
+        Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied }
+    }
+
+    fn tool_of(&self, slot: CallSlot) -> Option<&str> {
+        self.machine.state().call(slot).map(|call| call.requested.name.as_str())
     }
 
     /// The call whose result `post_tool` hooks are to see before it is recorded. `None` if the run has no hooks, if the

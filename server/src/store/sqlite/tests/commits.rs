@@ -237,6 +237,7 @@ async fn the_views_show_the_journal_and_tool_calls() {
         status: ToolStatus::Succeeded,
         output: "22".to_owned(),
         images: vec![],
+        attachments: Default::default(),
     };
     let settled = Event::CallSettled {
         slot: CallSlot(1, 1),

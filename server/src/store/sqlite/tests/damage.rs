@@ -233,6 +233,7 @@ async fn a_changed_declaration_of_a_tool_is_left_out_and_named() {
             max_concurrency: None,
             streams_output: false,
             deadline_is_outcome: false,
+            output_schema: String::new(),
         },
         last_seen: Timestamp(7),
         terms: None,

@@ -22,6 +22,8 @@ pub(in crate::tool) struct CheckedTool {
     pub(in crate::tool) digest: Digest,
     pub(in crate::tool) terms: Arc<ToolTerms>,
     pub(in crate::tool) schema: Arc<Schema>,
+    /// `None` if the tool gives no typed output.
+    pub(in crate::tool) output_schema: Option<Arc<Schema>>,
 }
 
 /// A declaration that is refused.
@@ -44,17 +46,18 @@ pub(in crate::tool) fn normalise(mut declaration: ToolDeclaration) -> ToolDeclar
 pub(in crate::tool) fn check(declaration: ToolDeclaration) -> Result<CheckedTool, RefusedTool> {
     let declaration = normalise(declaration);
     match check_parts(&declaration) {
-        Ok(schema) => Ok(CheckedTool {
+        Ok((schema, output_schema)) => Ok(CheckedTool {
             digest: declaration.digest(),
             terms: Arc::new(declaration.terms()),
             declaration: Arc::new(declaration),
             schema: Arc::new(schema),
+            output_schema: output_schema.map(Arc::new),
         }),
         Err(reason) => Err(RefusedTool { name: declaration.name, reason }),
     }
 }
 
-fn check_parts(declaration: &ToolDeclaration) -> Result<Schema, String> {
+fn check_parts(declaration: &ToolDeclaration) -> Result<(Schema, Option<Schema>), String> {
     check_name(&declaration.name)?;
     if declaration.name == ASK_HUMAN {
         return Err(format!("the server has a tool {ASK_HUMAN} of its own; choose another name"));
@@ -73,7 +76,11 @@ fn check_parts(declaration: &ToolDeclaration) -> Result<Schema, String> {
         return Err("max_concurrency is zero: the tool could never run".to_owned());
     }
     title::check(&declaration.title)?;
-    Schema::compile(&declaration.input_schema)
+    let output_schema = match declaration.output_schema.trim() {
+        "" => None,
+        schema => Some(Schema::compile_output(schema)?),
+    };
+    Ok((Schema::compile(&declaration.input_schema)?, output_schema))
 }
 
 fn check_name(name: &str) -> Result<(), String> {

@@ -56,6 +56,8 @@ pub(in crate::tool) struct Tool {
     pub(in crate::tool) digest: Digest,
     pub(in crate::tool) terms: Arc<ToolTerms>,
     pub(in crate::tool) schema: Arc<Schema>,
+    /// `None` if the tool gives no typed output.
+    pub(in crate::tool) output_schema: Option<Arc<Schema>>,
     served: bool,
     last_seen: Timestamp,
 }
@@ -65,14 +67,13 @@ impl Tool {
     fn built_in(declaration: ToolDeclaration, now: Timestamp) -> Self {
         let (digest, terms) = (declaration.digest(), Arc::new(declaration.terms()));
         let schema = Schema::compile(&declaration.input_schema).expect("our own schema is right");
-        Self::served(
-            CheckedTool { declaration: Arc::new(declaration), digest, terms, schema: Arc::new(schema) },
-            now,
-        )
+        let (declaration, schema) = (Arc::new(declaration), Arc::new(schema));
+        Self::served(CheckedTool { declaration, digest, terms, schema, output_schema: None }, now)
     }
 
-    fn served(CheckedTool { declaration, digest, terms, schema }: CheckedTool, now: Timestamp) -> Self {
-        Self { declaration, digest, terms, schema, served: true, last_seen: now }
+    fn served(tool: CheckedTool, now: Timestamp) -> Self {
+        let CheckedTool { declaration, digest, terms, schema, output_schema } = tool;
+        Self { declaration, digest, terms, schema, output_schema, served: true, last_seen: now }
     }
 
     /// True for an embedder's tool, which runs in this process.
@@ -119,9 +120,10 @@ impl Catalogue {
     fn put(&mut self, tenant: &TenantId, tool: CheckedTool, served: bool, last_seen: Timestamp) {
         let hosted = self.by_tenant.entry(tenant.clone()).or_default();
         hosted.offers.clear();
-        let CheckedTool { declaration, digest, terms, schema } = tool;
+        let CheckedTool { declaration, digest, terms, schema, output_schema } = tool;
         let name = declaration.name.clone();
-        hosted.tools.insert(name, Tool { declaration, digest, terms, schema, served, last_seen });
+        let tool = Tool { declaration, digest, terms, schema, output_schema, served, last_seen };
+        hosted.tools.insert(name, tool);
     }
 
     /// Registers a tool that a host serves from now on.
@@ -234,8 +236,8 @@ impl Catalogue {
         digest: &Digest,
     ) -> Option<CheckedTool> {
         let tool = self.tool(tenant, name).filter(|tool| tool.digest == *digest)?;
-        let Tool { declaration, digest, terms, schema, .. } = tool.clone();
-        Some(CheckedTool { declaration, digest, terms, schema })
+        let Tool { declaration, digest, terms, schema, output_schema, .. } = tool.clone();
+        Some(CheckedTool { declaration, digest, terms, schema, output_schema })
     }
 
     /// All known tools of a tenant, by name.

@@ -16,6 +16,7 @@ fn declaration(name: &str) -> ToolDeclaration {
         requires_approval: false,
         requires_runtime: false,
         deadline_is_outcome: false,
+        output_schema: String::new(),
         timeout: None,
         max_concurrency: None,
         streams_output: false,

@@ -26,9 +26,11 @@ import { AttemptEffect, OutputStream } from "./events.js";
 import { Run, RunResult } from "./runs.js";
 import {
   Caller,
+  FileContent,
   HumanAnswer,
   Image,
   Instruction,
+  Link,
   Message,
   SelectOption,
   ToolCall,
@@ -693,12 +695,21 @@ export interface CallResult {
   /** Lease token from the `CallRequest`. */
   leaseToken: string;
   /**
-   * Output for the model: text, often JSON. At most 3 MiB with the images; a larger one is a `protocol_error` that
+   * Output for the model: text, often JSON. At most 3 MiB with all of the below; a larger one is a `protocol_error` that
    * names the call, and the host fails the call in its place. Of more than 256 KiB the model reads the beginning.
    */
   output: string;
   /** Pictures beside the text. */
   images: Image[];
+  /**
+   * A JSON value that follows the tool's `output_schema_json`; the call fails if it does not. Where `output` is empty, the
+   * model reads this. It counts into the 3 MiB.
+   */
+  structuredJson: string;
+  /** Files beside the text. At most 64; their data counts into the 3 MiB. */
+  files: FileContent[];
+  /** Links beside the text. At most 64. */
+  links: Link[];
 }
 
 /** The call failed. Keep this until it is acknowledged. */
@@ -4203,7 +4214,7 @@ export const OutputChunk: MessageFns<OutputChunk> = {
 };
 
 function createBaseCallResult(): CallResult {
-  return { callId: "", attempt: 0, leaseToken: "", output: "", images: [] };
+  return { callId: "", attempt: 0, leaseToken: "", output: "", images: [], structuredJson: "", files: [], links: [] };
 }
 
 export const CallResult: MessageFns<CallResult> = {
@@ -4222,6 +4233,15 @@ export const CallResult: MessageFns<CallResult> = {
     }
     for (const v of message.images) {
       Image.encode(v!, writer.uint32(42).fork()).join();
+    }
+    if (message.structuredJson !== "") {
+      writer.uint32(50).string(message.structuredJson);
+    }
+    for (const v of message.files) {
+      FileContent.encode(v!, writer.uint32(58).fork()).join();
+    }
+    for (const v of message.links) {
+      Link.encode(v!, writer.uint32(66).fork()).join();
     }
     return writer;
   },
@@ -4279,6 +4299,30 @@ export const CallResult: MessageFns<CallResult> = {
             message.images.push(Image.decode(reader, reader.uint32()));
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.structuredJson = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.files.push(FileContent.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.links.push(Link.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4301,6 +4345,9 @@ export const CallResult: MessageFns<CallResult> = {
     message.leaseToken = object.leaseToken ?? "";
     message.output = object.output ?? "";
     message.images = object.images?.map((e) => Image.fromPartial(e)) || [];
+    message.structuredJson = object.structuredJson ?? "";
+    message.files = object.files?.map((e) => FileContent.fromPartial(e)) || [];
+    message.links = object.links?.map((e) => Link.fromPartial(e)) || [];
     return message;
   },
 };

@@ -382,6 +382,39 @@ export interface ToolResult {
   output: string;
   /** Pictures beside the text. */
   images: Image[];
+  /**
+   * Output as a JSON value that follows the tool's `output_schema_json`; empty if the tool gave none. The model reads it
+   * where `output` is empty.
+   */
+  structuredJson: string;
+  /** Files beside the text. The model reads their names, types and sizes. */
+  files: FileContent[];
+  /** Links beside the text. The model reads them. */
+  links: Link[];
+}
+
+/** A file that a tool gives. */
+export interface FileContent {
+  /** Name for people, without folders. 1 to 256 bytes. */
+  name: string;
+  /** Media type, such as `text/csv`. At most 256 bytes. */
+  mediaType: string;
+  /** Length in bytes; a host may leave it out. */
+  sizeBytes: bigint;
+  /** Exactly one is set. */
+  source?:
+    | //
+    /** The contents. */
+    { $case: "data"; value: Buffer }
+    | undefined;
+}
+
+/** A link that a tool gives. */
+export interface Link {
+  /** Address, `https:` or `http:`. At most 8 KiB. The server never fetches it. */
+  url: string;
+  /** Title for people; may be empty. At most 4 KiB. */
+  title: string;
 }
 
 /** Tokens and cost of model calls. */
@@ -777,6 +810,8 @@ export interface ToolDeclaration {
    * the model reads that. Calls of other classes are always TIMED_OUT.
    */
   deadlineIsOutcome: boolean;
+  /** JSON schema of `CallResult.structured_json` as JSON text. Empty: the tool gives none. At most 64 KiB. */
+  outputSchemaJson: string;
 }
 
 /** A question to a human, open or answered. */
@@ -1422,7 +1457,7 @@ export const ToolCall: MessageFns<ToolCall> = {
 };
 
 function createBaseToolResult(): ToolResult {
-  return { callId: "", name: "", status: 0, output: "", images: [] };
+  return { callId: "", name: "", status: 0, output: "", images: [], structuredJson: "", files: [], links: [] };
 }
 
 export const ToolResult: MessageFns<ToolResult> = {
@@ -1441,6 +1476,15 @@ export const ToolResult: MessageFns<ToolResult> = {
     }
     for (const v of message.images) {
       Image.encode(v!, writer.uint32(42).fork()).join();
+    }
+    if (message.structuredJson !== "") {
+      writer.uint32(50).string(message.structuredJson);
+    }
+    for (const v of message.files) {
+      FileContent.encode(v!, writer.uint32(58).fork()).join();
+    }
+    for (const v of message.links) {
+      Link.encode(v!, writer.uint32(66).fork()).join();
     }
     return writer;
   },
@@ -1498,6 +1542,30 @@ export const ToolResult: MessageFns<ToolResult> = {
             message.images.push(Image.decode(reader, reader.uint32()));
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.structuredJson = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.files.push(FileContent.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.links.push(Link.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1520,6 +1588,179 @@ export const ToolResult: MessageFns<ToolResult> = {
     message.status = object.status ?? 0;
     message.output = object.output ?? "";
     message.images = object.images?.map((e) => Image.fromPartial(e)) || [];
+    message.structuredJson = object.structuredJson ?? "";
+    message.files = object.files?.map((e) => FileContent.fromPartial(e)) || [];
+    message.links = object.links?.map((e) => Link.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseFileContent(): FileContent {
+  return { name: "", mediaType: "", sizeBytes: 0n, source: undefined };
+}
+
+export const FileContent: MessageFns<FileContent> = {
+  encode(message: FileContent, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.mediaType !== "") {
+      writer.uint32(18).string(message.mediaType);
+    }
+    if (message.sizeBytes !== 0n) {
+      if (BigInt.asUintN(64, message.sizeBytes) !== message.sizeBytes) {
+        throw new globalThis.Error("value provided for field message.sizeBytes of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.sizeBytes);
+    }
+    switch (message.source?.$case) {
+      case "data":
+        writer.uint32(34).bytes(message.source.value);
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FileContent {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFileContent();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.mediaType = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.sizeBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.source = { $case: "data", value: Buffer.from(reader.bytes()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<FileContent>): FileContent {
+    return FileContent.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<FileContent>): FileContent {
+    const message = createBaseFileContent();
+    message.name = object.name ?? "";
+    message.mediaType = object.mediaType ?? "";
+    message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
+    switch (object.source?.$case) {
+      case "data": {
+        if (object.source?.value !== undefined && object.source?.value !== null) {
+          message.source = { $case: "data", value: object.source.value };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseLink(): Link {
+  return { url: "", title: "" };
+}
+
+export const Link: MessageFns<Link> = {
+  encode(message: Link, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.url !== "") {
+      writer.uint32(10).string(message.url);
+    }
+    if (message.title !== "") {
+      writer.uint32(18).string(message.title);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Link {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLink();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.url = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.title = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Link>): Link {
+    return Link.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Link>): Link {
+    const message = createBaseLink();
+    message.url = object.url ?? "";
+    message.title = object.title ?? "";
     return message;
   },
 };
@@ -3793,6 +4034,7 @@ function createBaseToolDeclaration(): ToolDeclaration {
     streamsOutput: false,
     title: "",
     deadlineIsOutcome: false,
+    outputSchemaJson: "",
   };
 }
 
@@ -3830,6 +4072,9 @@ export const ToolDeclaration: MessageFns<ToolDeclaration> = {
     }
     if (message.deadlineIsOutcome !== false) {
       writer.uint32(96).bool(message.deadlineIsOutcome);
+    }
+    if (message.outputSchemaJson !== "") {
+      writer.uint32(90).string(message.outputSchemaJson);
     }
     return writer;
   },
@@ -3935,6 +4180,14 @@ export const ToolDeclaration: MessageFns<ToolDeclaration> = {
             message.deadlineIsOutcome = reader.bool();
             continue;
           }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.outputSchemaJson = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3965,6 +4218,7 @@ export const ToolDeclaration: MessageFns<ToolDeclaration> = {
     message.streamsOutput = object.streamsOutput ?? false;
     message.title = object.title ?? "";
     message.deadlineIsOutcome = object.deadlineIsOutcome ?? false;
+    message.outputSchemaJson = object.outputSchemaJson ?? "";
     return message;
   },
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::id::{CallSlot, HostId};
 use crate::limits::QUOTED_ARGUMENTS_BYTES_MAX;
-use crate::message::{Image, Message, Part, Role, ToolResult, ToolStatus};
+use crate::message::{Attachments, Image, Message, Part, Role, ToolResult, ToolStatus};
 use crate::run::event::{AfterAttempt, Event, Ran};
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, RoundCall};
@@ -73,7 +73,7 @@ pub(in crate::run::transition) fn settle(
     status: ToolStatus,
     output: String,
 ) {
-    settle_as(builder, slot, None, status, output, Vec::new());
+    settle_as(builder, slot, None, status, ResultContent::text(output));
 }
 
 /// The host that reports the result of a call, and the digest of the result as it sent it.
@@ -82,16 +82,28 @@ pub(in crate::run::transition) struct Answerer {
     pub(in crate::run::transition) sent: Digest,
 }
 
+/// The content of a result.
+pub(in crate::run::transition) struct ResultContent {
+    pub(in crate::run::transition) output: String,
+    pub(in crate::run::transition) images: Vec<Image>,
+    pub(in crate::run::transition) attachments: Attachments,
+}
+
+impl ResultContent {
+    pub(in crate::run::transition) fn text(output: String) -> Self {
+        Self { output, images: Vec::new(), attachments: Attachments::default() }
+    }
+}
+
 /// Settles a call by the result of its host.
 pub(in crate::run::transition) fn settle_by_host(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
     by: Answerer,
     status: ToolStatus,
-    output: String,
-    images: Vec<Image>,
+    content: ResultContent,
 ) {
-    settle_as(builder, slot, Some(by), status, output, images);
+    settle_as(builder, slot, Some(by), status, content);
 }
 
 /// Gives a call its one result.
@@ -100,17 +112,18 @@ fn settle_as(
     slot: CallSlot,
     by: Option<Answerer>,
     status: ToolStatus,
-    output: String,
-    images: Vec<Image>,
+    content: ResultContent,
 ) {
+    let ResultContent { output, images, attachments } = content;
     let call = builder.state().call(slot).expect("only an open call is settled");
     let result = ToolResult {
         slot,
         provider_id: call.requested.provider_id.clone(),
         name: call.requested.name.clone(),
         status,
-        output: with_edited_arguments(call, output),
+        output: with_edited_arguments(call, output, &attachments),
         images,
+        attachments,
     };
     let (host, outcome) = by.map(|by| (by.host, by.sent)).unzip();
     let duration = call.first_offered.map_or(Millis(0), |first| builder.now.since(first));
@@ -126,10 +139,15 @@ fn settle_as(
 }
 
 /// The output, headed by the arguments if they are not the model's own: the model must know what the call ran with.
-fn with_edited_arguments(call: &RoundCall, output: String) -> String {
+fn with_edited_arguments(call: &RoundCall, output: String, attachments: &Attachments) -> String {
     if call.arguments == call.requested.arguments {
         return output;
     }
+    // The model reads the typed output only where the text is empty.
+    let output = match &attachments.structured {
+        Some(structured) if output.is_empty() => structured.clone(),
+        _ => output,
+    };
     let editor = if call.edited_by_hook { "hook" } else { "human" };
     format!("[a {editor} changed the arguments to {}]\n{output}", quoted(&call.arguments))
 }
