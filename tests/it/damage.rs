@@ -131,28 +131,6 @@ async fn a_run_that_waits_in_a_damaged_session_is_aborted_and_the_session_delete
     assert_eq!(again.status(), RunStatus::Completed, "both ids are free");
 }
 
-#[tokio::test]
-async fn a_session_whose_waiting_run_is_itself_damaged_is_deleted() {
-    let model = Model::start().await;
-    let mut server = TestServer::start(&model).await;
-    let _host = Host::start(&server).await;
-    model.asks("mail", json!({ "to": "bob" }));
-    let waits = Box::pin(server.run(in_session("s", "r-1", "Tell bob: 1000."))).await;
-    assert_eq!(waits.status(), RunStatus::AwaitingHuman);
-    change_a_digit(&mut server, "r-1").await;
-
-    let abort = wire::AbortRequest {
-        target: Some(wire::abort_request::Target::RunId("r-1".to_owned())),
-        ..wire::AbortRequest::default()
-    };
-    assert_refused(soon(server.agent_loop().abort(abort)).await, Code::DataLoss, "JOURNAL_CORRUPT");
-    let delete = wire::DeleteSessionRequest { session_id: "s".to_owned() };
-    soon(server.sessions().delete_session(delete)).await.expect("nothing else ends its run");
-    model.says("It costs 1000.");
-    let again = server.run(in_session("s", "r-1", "And now?")).await;
-    assert_eq!(again.status(), RunStatus::Completed, "both ids are free");
-}
-
 /// Nobody is there to be told of the damage when the time for an answer is over.
 #[tokio::test]
 async fn a_question_that_expires_in_a_damaged_session_ends_its_run() {

@@ -1,11 +1,10 @@
 //! Deletes a session. Everything in memory that is kept by its id, or by the ids of its runs, is forgotten: a client may
 //! use these ids again at once.
 
-use agentloop_core::id::{RunKey, SessionId, TenantId};
+use agentloop_core::id::{SessionId, TenantId};
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::run::table::{Lookup, StartPermit};
 use crate::engine::watch::{ChangedFrom, SessionChange};
 use crate::store::{PageRequest, RunFilter, RunRow, StoreError};
 
@@ -24,13 +23,7 @@ impl Engine {
             // Keeps out a start that read the session before the deletion.
             let _lock = engine.0.session_locks.exclusive(&tenant, &session).await;
             let watched = engine.watched_runs(&tenant, &session).await;
-            let mut deleted = engine.store().delete_session(&tenant, &session).await;
-            if let Err(StoreError::SessionBusy { run }) = &deleted
-                && let Some(permit) = engine.permit_if_damaged(RunKey::new(tenant.clone(), run.clone())).await
-            {
-                tracing::warn!(session.id = %session, run.id = %run, "deleting a session whose live run is damaged");
-                deleted = engine.store().delete_damaged_session(&tenant, &session, &permit.key().run).await;
-            }
+            let deleted = engine.store().delete_session(&tenant, &session).await;
             let is_gone = match &deleted {
                 Ok(_) => true,
                 Err(StoreError::SessionBusy { run }) => {
@@ -50,19 +43,6 @@ impl Engine {
             Ok(deleted?)
         })
         .await
-    }
-
-    /// Keeps a run from starting, if it is not live and its journal is damaged: no input can end it.
-    async fn permit_if_damaged(&self, key: RunKey) -> Option<StartPermit> {
-        let state = self.state_of(&key).await;
-        // A run that can start must not be waited for here: it may wait for the session's lock.
-        if !matches!(state, Err(EngineError::Store(error)) if error.is_damage()) {
-            return None;
-        }
-        match self.0.live_runs.find(&key).await {
-            Lookup::NotLive(permit) => Some(permit),
-            Lookup::Live => None,
-        }
     }
 
     /// The runs of a session, if anybody watches lists of runs. None if they cannot be read: that must not keep a session
