@@ -417,3 +417,34 @@ fn collectors_that_are_none() {
         ]
     );
 }
+
+/// What protects the port is whole, or the start is refused: half of it would look like protection.
+#[test]
+fn what_protects_the_port_is_whole() {
+    const PAIR: &str = "[tls]\ncertificate = 'a'\nkey = 'b'\n";
+    const ADA: &str = "[[auth.certificates]]\nsubject = 'CN=ada'\nname = 'ada'\n";
+    for (text, problem) in [
+        ("tls.certificate = 'a'".to_owned(), "tls.certificate: expected certificate and key, both or none"),
+        ("tls.key = 'a'".to_owned(), "tls.key: expected certificate and key, both or none"),
+        ("tls.client_ca = 'a'".to_owned(), "expected certificate and key, since other keys of [tls] are set"),
+        (format!("{PAIR}client_ca = 'c'"), "would not be looked at"),
+        (format!("{PAIR}client_auth = 'optional'"), "expected client_ca"),
+        (format!("{PAIR}client_auth = 'required'\nclient_ca = 'c'"), "expected allowed_subjects"),
+        (format!("{PAIR}client_auth = 'requierd'"), "tls.client_auth: expected"),
+        (format!("{PAIR}client_ca = 'c'\nclient_auth = 'optional'\nallowed_subjects = ['ada']"), "CN="),
+        ("[auth]".to_owned(), "expected tokens or [[auth.certificates]]"),
+        ("[auth]\ntoken = 't'".to_owned(), "unknown key; did you mean tokens?"),
+        (format!("{ADA}roles = ['caller']"), "no client has a certificate"),
+        (format!("{ADA}roles = ['admin']"), "there is no role \"admin\""),
+        (format!("{ADA}roles = ['host']\nhost_effect = 'safe'"), "is not an effect class"),
+        (format!("{ADA}roles = ['host']\nhost_extensions = ['all']"), "is not a kind of extension"),
+        ("quotas.requests_per_second = 1".to_owned(), "expected [auth]"),
+        ("server.listen = '0.0.0.0:1'\nauth.tokens = 't'".to_owned(), "there is no [tls]"),
+        (format!("server.listen = '0.0.0.0:1'\n{PAIR}"), "there is no authentication"),
+    ] {
+        let found = problems(&text, &[]).join("\n");
+        assert!(found.contains(problem), "{found}\nfor\n{text}");
+    }
+    let both = parsed(&format!("server.listen = '0.0.0.0:1'\nauth.tokens = 't'\n{PAIR}"));
+    assert!(both.tls.is_some() && both.auth.is_some());
+}
