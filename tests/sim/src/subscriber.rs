@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agentloop_core::context::assemble::Assembler;
 use agentloop_core::id::{RunId, Seq};
+use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::{FeedItem, ModelAttempt, Progress};
@@ -110,18 +111,21 @@ impl Subscriber {
             self.world.problem(format_args!("{}: event {seq} is shown and not stored so", self.run));
         }
         self.last = record.seq;
-        if let Event::AssistantMessage { model_call, attempt, message, .. } = &record.event
+        if let Event::AssistantMessage { model_call, attempt, message, finish, .. } = &record.event
             && let Some(heard) = self
                 .hears
                 .take()
                 .filter(|heard| heard.call == ModelAttempt { model_call: *model_call, attempt: *attempt })
         {
             // One that lagged may have missed the last pieces, and cannot know.
-            if let Ok(finished) = heard.assembler.finish()
-                && finished.message != **message
-            {
-                self.world
-                    .problem(format_args!("{}: the pieces are not the message: {finished:?}", self.run));
+            if let Ok(finished) = heard.assembler.finish() {
+                // An answer is cut off also if it came whole and hooks were still looking at its calls.
+                let is_cut = *finish == FinishReason::CutOff;
+                let said = if is_cut { finished.message.cut_off() } else { Some(finished.message) };
+                if said.as_ref() != Some(&**message) {
+                    self.world
+                        .problem(format_args!("{}: the pieces are not the message: {said:?}", self.run));
+                }
             }
         }
         if matches!(record.event, Event::ModelCallFailed { .. }) {
