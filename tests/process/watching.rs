@@ -1,6 +1,7 @@
 //! `SubscribeSession` and `WatchRuns` of a server that is killed again and again.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use agentloop_client::v1::run_event::Event;
 use agentloop_client::v1::subscribe_session_response::Item;
@@ -73,10 +74,17 @@ async fn a_session_is_told_whole_over_kills() {
     assert_eq!(told.entries, entries.iter().map(|entry| entry.entry_no).collect::<Vec<_>>());
 }
 
-/// Applies changes to a map until a run has this status.
-async fn until(watch: &mut RunWatch, runs: &mut BTreeMap<String, RunStatus>, run: &str, status: RunStatus) {
-    while runs.get(run) != Some(&status) {
-        match watch.next().await.expect("it comes back") {
+/// Applies changes to a map until it has this many runs, and the last one has this status. A snapshot has the newest run first.
+async fn until(
+    watch: &mut RunWatch,
+    runs: &mut BTreeMap<String, RunStatus>,
+    count: usize,
+    status: RunStatus,
+) {
+    let last = format!("r-{count}");
+    while runs.len() != count || runs.get(&last) != Some(&status) {
+        let change = tokio::time::timeout(Duration::from_secs(60), watch.next()).await;
+        match change.expect("in time").expect("it comes back") {
             Change::Reset(_) => runs.clear(),
             Change::Run(run) => drop(runs.insert(run.run_id.clone(), run.status())),
             Change::Removed(removed) => drop(runs.remove(&removed.run_id)),
@@ -96,11 +104,10 @@ async fn a_watched_list_is_right_over_kills() {
         let run = format!("r-{number}");
         let _follower = Follower::start(&server, input(&run, &format!("s-{number}"), "Say hello")).await;
         model.call().await.begin("Good mor").await;
-        until(&mut watch, &mut runs, &run, RunStatus::ModelRunning).await;
+        until(&mut watch, &mut runs, number, RunStatus::ModelRunning).await;
         server.kill().await;
         server.start_again().await;
         model.call().await.say("Hello.").await;
-        until(&mut watch, &mut runs, &run, RunStatus::Completed).await;
-        assert_eq!(runs.len(), number);
+        until(&mut watch, &mut runs, number, RunStatus::Completed).await;
     }
 }

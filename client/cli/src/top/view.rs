@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use agentloop_client::v1::{HostHealth, Run, RunStatus};
+use agentloop_client::v1::{HostHealth, HumanRequestKind, Run, RunStatus};
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Flex, Layout, Rect},
@@ -101,7 +101,9 @@ fn row(top: &Top, run: &Run, now: SystemTime) -> String {
     let age = since.map(|since| now.duration_since(since).unwrap_or(Duration::ZERO)).map(format::age);
     let status = format::status(run.status());
     let about = match (top.question_of(&run.run_id), &run.waiting_on) {
-        (Some(question), _) if !question.tool.is_empty() => format!("may {} run?", question.tool),
+        (Some(question), _) if question.kind() == HumanRequestKind::Approve => {
+            format!("may {} run?", question.tool)
+        }
         (Some(question), _) => question.question.clone(),
         (None, Some(waiting)) if !waiting.what.is_empty() => {
             format::waited_for(waiting.kind(), &waiting.what)
