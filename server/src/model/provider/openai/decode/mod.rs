@@ -1,12 +1,14 @@
 //! Decodes the stream of Chat Completions, with the deviations of its many servers.
 
+use std::borrow::Cow;
+
 use agentloop_core::delta::Delta;
 use agentloop_core::message::FinishReason;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::calls::Calls;
-use super::chunk::{CallFragment, ChatChunk, ChatText, ReasoningField};
+use super::chunk::{CallFragment, CallFunction, ChatChunk, ChatText, ReasoningField};
 use super::state::{CallState, Details, ReasoningState};
 use crate::model::ModelError;
 use crate::model::request::origin::Origin;
@@ -48,6 +50,9 @@ impl Decoder for ChatDecoder {
         }
         if event.name == "error" {
             return Err(ModelError::of_event(data));
+        }
+        if let Some((kind, text)) = self.template.matches(data) {
+            return self.handle_text(kind, text, deltas);
         }
         let chunk: ChatChunk<'_> = self.template.read(data).map_err(|e| ModelError::not_json(&e))?;
         if chunk.is_error {
@@ -121,9 +126,8 @@ impl ChatDecoder {
             deltas.push(Delta::Reasoning { text: piece.text.into_owned() });
         }
         delta.details.into_iter().for_each(|piece| self.details.add(piece));
-        // Details are only complete at the end of the answer.
-        if ends_reasoning && self.details.is_empty() {
-            self.end_reasoning(deltas);
+        if ends_reasoning {
+            self.end_plain_reasoning(deltas);
         }
         deltas.extend(delta.content.map(|text| Delta::Text { text: text.into_owned() }));
         self.refused |= delta.refusal.is_some();
@@ -134,6 +138,40 @@ impl ChatDecoder {
             self.finish = Some(finish_reason_of(&reason));
         }
         Ok(())
+    }
+
+    /// Handles an event that has one text and nothing else, as [`Self::handle`] would.
+    fn handle_text(
+        &mut self,
+        kind: ChatText,
+        text: Cow<'_, str>,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), ModelError> {
+        let before = deltas.len();
+        match kind {
+            ChatText::Content => {
+                self.end_plain_reasoning(deltas);
+                deltas.push(Delta::Text { text: text.into_owned() });
+            }
+            ChatText::Reasoning { field } => {
+                self.reasoning = Some(field);
+                deltas.push(Delta::Reasoning { text: text.into_owned() });
+            }
+            ChatText::Arguments { index } => {
+                self.end_plain_reasoning(deltas);
+                let function = CallFunction { arguments: text, ..CallFunction::default() };
+                self.call(CallFragment { index, function, ..CallFragment::default() }, deltas)?;
+            }
+        }
+        self.has_content |= deltas.len() > before;
+        Ok(())
+    }
+
+    /// Ends the open reasoning if it has no details: these are only complete at the end of the answer.
+    fn end_plain_reasoning(&mut self, deltas: &mut Vec<Delta>) {
+        if self.reasoning.is_some() && self.details.is_empty() {
+            self.end_reasoning(deltas);
+        }
     }
 
     fn call(&mut self, fragment: CallFragment<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {

@@ -45,6 +45,37 @@ fn check_error(lines: &[&str], kind: ModelErrorKind, message: &str) {
     assert_eq!((error.kind, error.message.as_str()), (kind, message));
 }
 
+/// An event with one text is handled without being read in full. Here each kind of text comes in events that are alike,
+/// and in events whose spaces keep them from being so.
+#[test]
+fn events_that_are_alike_say_what_they_would_alone() {
+    let call = |rest: &str| format!(r#"{{"tool_calls":[{{"index":0,{rest}}}]}}"#);
+    let deltas = [
+        r#"{"reasoning_content":"Let "}"#.to_owned(),
+        r#"{"reasoning_content":"me "}"#.to_owned(),
+        r#"{"reasoning_content":"see\n"}"#.to_owned(),
+        r#"{"content":"It "}"#.to_owned(),
+        r#"{"content":"is "}"#.to_owned(),
+        r#"{"reasoning_content":"No"}"#.to_owned(),
+        r#"{"content":"8 \u00b0C"}"#.to_owned(),
+        r#"{"reasoning":"And "}"#.to_owned(),
+        r#"{"reasoning":"now"}"#.to_owned(),
+        call(r#""id":"c1","function":{"name":"mail","arguments":""}"#),
+        call(r#""function":{"arguments":"{\"to\":"}"#),
+        call(r#""function":{"arguments":"\"bob\"}"}"#),
+        call(r#""function":{"arguments":" "}"#),
+    ];
+    let alike: Vec<String> = deltas.iter().map(|delta| chunk(delta, "null")).collect();
+    let unlike = alike.iter().enumerate().map(|(at, chunk)| format!("{{{}{}", " ".repeat(at), &chunk[1..]));
+    let unlike: Vec<String> = unlike.collect();
+    let whole = |lines: &[String]| {
+        let end = chunk("{}", r#""tool_calls""#);
+        decode(&lines.iter().chain([&end]).map(String::as_str).collect::<Vec<_>>()).unwrap()
+    };
+    assert_eq!(whole(&alike), whole(&unlike));
+    assert!(whole(&alike).contains(&Delta::Text { text: "8 °C".to_owned() }));
+}
+
 #[test]
 fn openai() {
     let lines = [
