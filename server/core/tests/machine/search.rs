@@ -23,7 +23,7 @@ const DEPTH: usize = 7;
 /// One thing that can happen.
 #[derive(Debug, Clone)]
 enum Move {
-    Input(Input),
+    Input(Box<Input>),
     /// What is due next comes.
     Wake,
     /// Another owner takes over.
@@ -119,7 +119,7 @@ fn take(script: &Script, step: &Move) -> Option<Script> {
     let mut after = script.clone();
     match step {
         Move::Input(input) => {
-            after.step(input.clone()).ok()?;
+            after.step((**input).clone()).ok()?;
         }
         Move::Wake => {
             after.wakes();
@@ -176,7 +176,7 @@ fn moves(script: &Script) -> Vec<Move> {
         let open = script.state().open_questions();
         inputs.extend(open.map(|question| step_by("by approval", question.request.clone())));
     }
-    let mut moves: Vec<Move> = inputs.into_iter().map(Move::Input).collect();
+    let mut moves: Vec<Move> = inputs.into_iter().map(|input| Move::Input(Box::new(input))).collect();
     moves.push(Move::Restart);
     if script.machine.deadline().is_some() {
         moves.push(Move::Wake);
