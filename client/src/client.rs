@@ -9,10 +9,7 @@ use agentloop_proto::v1::{
     HumanRequest, ListAgentsRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest,
     ListPendingRequest, ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse,
     ListSessionsRequest, ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest,
-    ReplayRunResponse, ResumeRunRequest, Run, RunFilter, RunInput, RunRequest, RunResult,
-    SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, SubscribeSessionRequest, Tool,
-    abort_request, agent_loop_client::AgentLoopClient, server_client::ServerClient,
-    sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient,
+    ReplayRunResponse, ResumeRunRequest, Run, RunFilter, RunInput, RunRequest, RunResult, SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, SubscribeSessionRequest, Tool, abort_request, agent_loop_client::AgentLoopClient, server_client::ServerClient, sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient, ForkSessionRequest, GetOrCreateSessionRequest, GetOrCreateSessionResponse, GetRunRequest, GetSessionRequest, Host, HumanRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest, ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest, ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest, UpdateSessionRequest,
 };
 use tonic::{Response, Status};
 use tonic_health::pb::{
@@ -170,6 +167,22 @@ impl Client {
         let request = GetSessionRequest { session_id: session_id.into() };
         let response = self.unary(request, |c, r| async move { c.sessions().get_session(r).await }).await?;
         response.session.ok_or(Error::Incomplete("session"))
+    }
+
+    /// Changes a session's title and labels, and returns it.
+    pub async fn update_session(&self, request: UpdateSessionRequest) -> Result<Session, Error> {
+        let response =
+            self.unary(request, |c, r| async move { c.sessions().update_session(r).await }).await?;
+        response.session.ok_or(Error::Incomplete("session"))
+    }
+
+    /// Returns the session of a user and project that was touched last, or creates one. Calls at the same time return
+    /// the same session.
+    pub async fn get_or_create_session(
+        &self,
+        request: GetOrCreateSessionRequest,
+    ) -> Result<GetOrCreateSessionResponse, Error> {
+        self.unary(request, |c, r| async move { c.sessions().get_or_create_session(r).await }).await
     }
 
     /// Lists sessions, the last changed first.

@@ -37,6 +37,7 @@ mod search;
 mod server_info;
 mod service;
 mod session_stream;
+mod session_labels;
 mod sessions;
 mod step;
 mod stopping;

@@ -11,6 +11,7 @@ mod every_event;
 mod extensions;
 mod golden;
 mod grpcurl;
+mod guide;
 mod host_lost;
 mod hostile;
 mod hosts;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use agentloop_core::limits::LABELS_MAX;
 use agentloop_core::run::human::{BadAnswer, CannotRemember};
 use agentloop_core::run::refusal::Refusal;
 use agentloop_proto::v1::ErrorReason;
@@ -236,6 +237,9 @@ fn store_status(error: StoreError) -> Status {
         StoreError::EntryAhead { last } => {
             let problem = format!("must be at most {}, the session's last entry", last.0);
             Violations::single("at_entry_no", problem)
+        }
+        StoreError::TooManyLabels => {
+            Violations::single("set_labels", format!("must leave the session at most {LABELS_MAX} labels"))
         }
         StoreError::SearchOff => status(Code::FailedPrecondition, ErrorReason::SearchOff, message, []),
         StoreError::BadPageToken => Violations::single("page_token", "is not one that this server gave out"),

@@ -36,8 +36,11 @@ pub use self::page::{Page, PageRequest};
 pub use self::queue::{Interrupted, QueueStore};
 pub use self::request::{RequestRow, RequestStore, RuleRow};
 pub use self::search::{SearchFilter, SearchHit, SearchStore};
-pub use self::session::{EntryRow, EntryStretch, ListedEntries, ListedEntry, SessionRow, SessionStore};
-pub use self::tools::{StoredTools, ToolRow, ToolStore};
+pub use self::session::{
+    EntryRow, EntryStretch, ListedEntries, ListedEntry, PROJECT_LABEL, SessionRow, SessionStore,
+    SessionUpdate, USER_LABEL,
+};
+pub use self::tools::{ToolRow, ToolStore};
 
 /// A refusal or failure of the store. Nothing was written, except that after [`StoreError::Unavailable`] nobody knows.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -69,6 +72,9 @@ pub enum StoreError {
         /// Number of the session's last entry.
         last: EntryNo,
     },
+    /// The session would have more labels than it may.
+    #[error("the session would have more than {max} labels", max = agentloop_core::limits::LABELS_MAX)]
+    TooManyLabels,
     /// There is no search index.
     #[error("the search index is turned off; set store.search to use it")]
     SearchOff,
@@ -120,6 +126,7 @@ impl StoreError {
             | Self::NoSession
             | Self::SessionExists
             | Self::EntryAhead { .. }
+            | Self::TooManyLabels
             | Self::SearchOff
             | Self::BadPageToken
             | Self::Unavailable { .. } => false,

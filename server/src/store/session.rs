@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
+use agentloop_core::limits::LABELS_MAX;
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
@@ -96,6 +97,35 @@ pub struct ListedEntries {
     pub more: bool,
 }
 
+/// Label of a session that names its user. It is indexed.
+pub const USER_LABEL: &str = "user";
+/// Label of a session that names its project. It is indexed.
+pub const PROJECT_LABEL: &str = "project";
+
+/// A change of a session's title and labels.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionUpdate {
+    /// The title that a caller gives it. Absent leaves what is there; empty leaves the title to the model.
+    pub title: Option<String>,
+    /// Labels to be set. Others stay.
+    pub set_labels: BTreeMap<String, String>,
+    /// Keys of labels to be removed, before any is set. A key that is not there is no error.
+    pub remove_labels: Vec<String>,
+}
+
+impl SessionUpdate {
+    /// The labels of a session that has these now.
+    ///
+    /// # Errors
+    /// [`StoreError::TooManyLabels`].
+    pub fn labels(&self, now: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, StoreError> {
+        let mut labels = now.clone();
+        labels.retain(|key, _| !self.remove_labels.contains(key));
+        labels.extend(self.set_labels.clone());
+        if labels.len() > LABELS_MAX { Err(StoreError::TooManyLabels) } else { Ok(labels) }
+    }
+}
+
 /// Sessions: conversations that runs add entries to.
 #[async_trait]
 pub trait SessionStore: Send + Sync + 'static {
@@ -104,6 +134,11 @@ pub trait SessionStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::SessionExists`] when it exists with another title or other labels, or is a fork.
     async fn create_session_by(
+    /// Creates a session; the same content again is confirmed, also when the title or labels were changed since.
+    ///
+    /// # Errors
+    /// [`StoreError::SessionExists`] when it was created with another title or other labels, or is a fork.
+    async fn create_session(
         &self,
         tenant: &TenantId,
         session: &SessionId,
@@ -114,6 +149,34 @@ pub trait SessionStore: Send + Sync + 'static {
     ) -> Result<SessionRow, StoreError>;
 
     /// Makes a session, `by` this caller, from the entries of another up to `at`, where 0 means all, with its title and labels. From there
+    /// The session with these labels [`USER_LABEL`] and [`PROJECT_LABEL`] that was touched last. If there is none, creates
+    /// `session`. Without the label of a project, only sessions without one are meant. Of calls at the same time, one
+    /// creates a session, and all return it.
+    ///
+    /// # Errors
+    /// [`StoreError::SessionExists`] when a session has this id and other labels.
+    async fn get_or_create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError>;
+
+    /// Changes a session's title and labels, and returns its row. A title that is given here is not replaced by one that
+    /// a model makes.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSession`], [`StoreError::TooManyLabels`].
+    async fn update_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        update: SessionUpdate,
+    ) -> Result<SessionRow, StoreError>;
+
+    /// Makes a session from the entries of another up to `at`, where 0 means all, with its title and labels. From there
     /// on they are independent: entries that both have are stored once, and stay until both sessions are deleted. The
     /// source may have a live run. A repetition with the same source and entry is confirmed, even after the source was
     /// deleted.

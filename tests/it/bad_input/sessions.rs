@@ -32,6 +32,55 @@ async fn creating() {
 }
 
 #[tokio::test]
+async fn changing() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut client = server.sessions();
+    let request = wire::CreateSessionRequest { session_id: Some("s1".to_owned()), ..Default::default() };
+    soon(client.create_session(request)).await.expect("created");
+    let good = || wire::UpdateSessionRequest { session_id: "s1".to_owned(), ..Default::default() };
+    let label = |key: &str, value: String| [(key.to_owned(), value)].into();
+    let many = |count: u32| (0..count).map(|at| (at.to_string(), String::new())).collect();
+    for (request, fields) in [
+        (wire::UpdateSessionRequest { session_id: String::new(), ..good() }, &["session_id"][..]),
+        (wire::UpdateSessionRequest { title: Some(long()), ..good() }, &["title"]),
+        (wire::UpdateSessionRequest { set_labels: label("", String::new()), ..good() }, &["set_labels"]),
+        (wire::UpdateSessionRequest { set_labels: label("k", long()), ..good() }, &["set_labels"]),
+        (wire::UpdateSessionRequest { set_labels: many(65), ..good() }, &["set_labels"]),
+        (wire::UpdateSessionRequest { remove_labels: vec![String::new()], ..good() }, &["remove_labels"]),
+        (
+            wire::UpdateSessionRequest { remove_labels: vec!["k".to_owned(); 65], ..good() },
+            &["remove_labels"],
+        ),
+        (
+            wire::UpdateSessionRequest {
+                set_labels: label("k", String::new()),
+                remove_labels: vec!["k".to_owned()],
+                ..good()
+            },
+            &["remove_labels"],
+        ),
+    ] {
+        assert_invalid(soon(client.update_session(request)).await, fields);
+    }
+    let full = wire::UpdateSessionRequest { set_labels: many(64), ..good() };
+    soon(client.update_session(full)).await.expect("as many as there may be");
+    let one_more = wire::UpdateSessionRequest { set_labels: label("k", String::new()), ..good() };
+    assert_invalid(soon(client.update_session(one_more)).await, &["set_labels"]);
+
+    let good = || wire::GetOrCreateSessionRequest { user: "ann".to_owned(), ..Default::default() };
+    for (request, fields) in [
+        (wire::GetOrCreateSessionRequest { user: String::new(), ..good() }, &["user"][..]),
+        (wire::GetOrCreateSessionRequest { user: long(), project: long(), ..good() }, &["user", "project"]),
+        (wire::GetOrCreateSessionRequest { title: long(), ..good() }, &["title"]),
+        (wire::GetOrCreateSessionRequest { labels: many(63), ..good() }, &["labels"]),
+        (wire::GetOrCreateSessionRequest { labels: label("user", String::new()), ..good() }, &["labels"]),
+    ] {
+        assert_invalid(soon(client.get_or_create_session(request)).await, fields);
+    }
+}
+
+#[tokio::test]
 async fn ids_of_sessions() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;

@@ -15,7 +15,7 @@ use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{
     Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
     QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
-    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore,
+    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate,
 };
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, oneshot};
@@ -283,6 +283,27 @@ impl SessionStore for Gate {
     }
 
     async fn fork_by(
+    async fn get_or_create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        self.read(self.0.store.get_or_create_session(tenant, session, title, labels, now)).await
+    }
+
+    async fn update_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        update: SessionUpdate,
+    ) -> Result<SessionRow, StoreError> {
+        self.read(self.0.store.update_session(tenant, session, update)).await
+    }
+
+    async fn fork(
         &self,
         tenant: &TenantId,
         source: &SessionId,

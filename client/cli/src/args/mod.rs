@@ -4,6 +4,7 @@ mod live_run;
 mod policy;
 mod security;
 mod setup;
+mod sessions;
 mod tools;
 
 use std::{
@@ -23,6 +24,7 @@ pub(crate) use self::{
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
     security::{CertArgs, CertCommand, NewTokenArgs, TokenArgs, TokenCommand},
     setup::{DoctorArgs, InitArgs, ProviderChoice},
+    sessions::{Label, SessionsCommand},
     tools::{ToolsArgs, ToolsCommand},
 };
 
@@ -432,7 +434,17 @@ pub(crate) struct ForkArgs {
 ///
 /// Lists sessions, the last changed first; or shows the messages of one.
 #[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  agentloop sessions trip                            the messages
+  agentloop sessions rename trip 'To Bergen'         a title that no model replaces
+  agentloop sessions label trip user=ann team=red    labels, by which programs find it"
+)]
 pub(crate) struct SessionsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<SessionsCommand>,
     /// The session to show
     pub(crate) session: Option<String>,
     /// Delete it, with its runs and their events. Takes the whole id

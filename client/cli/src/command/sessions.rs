@@ -1,4 +1,4 @@
-//! `agentloop sessions`: lists sessions, shows the messages of one, or deletes one.
+//! `agentloop sessions`: lists sessions, shows the messages of one, changes or deletes one.
 
 use std::time::SystemTime;
 
@@ -6,14 +6,14 @@ use agentloop_client::{
     Client, Error,
     v1::{
         DeleteSessionResponse, Entry, ListEntriesRequest, ListSessionsRequest, Message, Part, Role, Session,
-        part::Content,
+        UpdateSessionRequest, part::Content,
     },
 };
 
 use crate::{
-    args::{Global, SessionsArgs},
+    args::{Global, Label, SessionsArgs, SessionsCommand},
     command::{
-        ids,
+        ids::{self, Kind},
         overview::{SessionOverview, overviews},
     },
     exit::{Exit, Failure},
@@ -27,6 +27,10 @@ const PAGE_SIZE: u32 = 500;
 
 pub(crate) async fn sessions(global: &Global, args: SessionsArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
+    if let Some(command) = args.command {
+        change(global, &client, command).await?;
+        return Ok(Exit::Completed);
+    }
     match args.session {
         Some(session_id) if args.delete => {
             let existed = client.delete_session(&session_id).await?;
@@ -40,6 +44,34 @@ pub(crate) async fn sessions(global: &Global, args: SessionsArgs) -> Result<Exit
         None => list(global, &client, all(&client, args.limit).await?).await?,
     }
     Ok(Exit::Completed)
+}
+
+/// Changes the title or the labels of a session.
+async fn change(global: &Global, client: &Client, command: SessionsCommand) -> Result<(), Failure> {
+    let (given, request) = match command {
+        SessionsCommand::Rename { session, title } => {
+            (session, UpdateSessionRequest { title: Some(title), ..UpdateSessionRequest::default() })
+        }
+        SessionsCommand::Label { session, set, remove } => {
+            let set_labels = set.into_iter().map(|Label { key, value }| (key, value)).collect();
+            let request =
+                UpdateSessionRequest { set_labels, remove_labels: remove, ..UpdateSessionRequest::default() };
+            (session, request)
+        }
+    };
+    let update = |session_id: String| async {
+        client.update_session(UpdateSessionRequest { session_id, ..request.clone() }).await
+    };
+    let session = ids::called(client, Kind::Session, &given, update).await?;
+    if global.json() {
+        return Ok(print::line(&json::line("Session", &session))?);
+    }
+    let style = Style::of(&std::io::stdout());
+    let labels: Vec<String> = session.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    for line in [session.session_id, session.title, labels.join(" ")].iter().filter(|line| !line.is_empty()) {
+        print::line(&style.strip_unsafe(line))?;
+    }
+    Ok(())
 }
 
 async fn all(client: &Client, limit: u32) -> Result<Vec<Session>, Error> {

@@ -87,6 +87,20 @@ async fn sessions_are_listed_with_what_they_are_about() {
 }
 
 #[tokio::test]
+async fn sessions_are_renamed_and_labelled() {
+    let server = Server::start().await;
+    told(&server, &["run", "--session", "trip", "hello"]).await;
+    assert_eq!(told(&server, &["sessions", "rename", "trip", "To Bergen"]).await, "trip\nTo Bergen\n");
+    let labelled = told(&server, &["sessions", "label", "trip", "user=ann", "team=a=b"]).await;
+    assert_eq!(labelled, "trip\nTo Bergen\nteam=a=b user=ann\n");
+    let labelled = told(&server, &["sessions", "label", "trip", "--remove", "team", "--json"]).await;
+    assert!(labelled.contains(r#""labels":{"user":"ann"}"#), "{labelled}");
+    assert!(told(&server, &["sessions"]).await.contains("To Bergen"));
+    assert_eq!(ended(&server.url(), &["sessions", "label", "trip"]).await.0, 2, "nothing to do");
+    assert_eq!(ended(&server.url(), &["sessions", "rename", "nowhere", "x"]).await.0, 1);
+}
+
+#[tokio::test]
 async fn messages_are_found_by_their_words() {
     let server = Server::start().await;
     told(&server, &["run", "--session", "trip", "the ferry to Bergen"]).await;

@@ -46,6 +46,16 @@ class SessionsStub:
                 request_serializer=agentloop_dot_v1_dot_sessions__pb2.GetSessionRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_sessions__pb2.GetSessionResponse.FromString,
                 _registered_method=True)
+        self.UpdateSession = channel.unary_unary(
+                '/agentloop.v1.Sessions/UpdateSession',
+                request_serializer=agentloop_dot_v1_dot_sessions__pb2.UpdateSessionRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_sessions__pb2.UpdateSessionResponse.FromString,
+                _registered_method=True)
+        self.GetOrCreateSession = channel.unary_unary(
+                '/agentloop.v1.Sessions/GetOrCreateSession',
+                request_serializer=agentloop_dot_v1_dot_sessions__pb2.GetOrCreateSessionRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_sessions__pb2.GetOrCreateSessionResponse.FromString,
+                _registered_method=True)
         self.ListSessions = channel.unary_unary(
                 '/agentloop.v1.Sessions/ListSessions',
                 request_serializer=agentloop_dot_v1_dot_sessions__pb2.ListSessionsRequest.SerializeToString,
@@ -96,6 +106,26 @@ class SessionsServicer:
         """Shows one session.
 
         INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateSession(self, request, context):
+        """Changes a session's title and labels. Repeating the call changes nothing more. A repeated `CreateSession` with what
+        the session was created with is still confirmed.
+
+        INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetOrCreateSession(self, request, context):
+        """Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
+        session. Any session with these labels counts, forks too.
+
+        INVALID_ARGUMENT, UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,6 +202,16 @@ def add_SessionsServicer_to_server(servicer, server):
                     servicer.GetSession,
                     request_deserializer=agentloop_dot_v1_dot_sessions__pb2.GetSessionRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_sessions__pb2.GetSessionResponse.SerializeToString,
+            ),
+            'UpdateSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSession,
+                    request_deserializer=agentloop_dot_v1_dot_sessions__pb2.UpdateSessionRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_sessions__pb2.UpdateSessionResponse.SerializeToString,
+            ),
+            'GetOrCreateSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOrCreateSession,
+                    request_deserializer=agentloop_dot_v1_dot_sessions__pb2.GetOrCreateSessionRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_sessions__pb2.GetOrCreateSessionResponse.SerializeToString,
             ),
             'ListSessions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSessions,
@@ -260,6 +300,60 @@ class Sessions:
             '/agentloop.v1.Sessions/GetSession',
             agentloop_dot_v1_dot_sessions__pb2.GetSessionRequest.SerializeToString,
             agentloop_dot_v1_dot_sessions__pb2.GetSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Sessions/UpdateSession',
+            agentloop_dot_v1_dot_sessions__pb2.UpdateSessionRequest.SerializeToString,
+            agentloop_dot_v1_dot_sessions__pb2.UpdateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOrCreateSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Sessions/GetOrCreateSession',
+            agentloop_dot_v1_dot_sessions__pb2.GetOrCreateSessionRequest.SerializeToString,
+            agentloop_dot_v1_dot_sessions__pb2.GetOrCreateSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

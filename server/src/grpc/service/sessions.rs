@@ -1,9 +1,11 @@
-//! The service `Sessions`: create, read, list, search, fork and delete sessions.
+//! The service `Sessions`: create, read, change, list, search, fork and delete sessions.
+
+use std::collections::BTreeMap;
 
 use std::pin::Pin;
 
 use agentloop_core::id::{EntryNo, SessionId};
-use agentloop_core::limits::PAGE_BYTES_MAX;
+use agentloop_core::limits::{LABELS_MAX, PAGE_BYTES_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::sessions_server::Sessions;
 use futures_util::{Stream, StreamExt as _};
@@ -15,6 +17,8 @@ use crate::grpc::convert::input::labels;
 use crate::grpc::convert::session;
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request};
+use crate::grpc::convert::{session, short};
+use crate::grpc::edge::page::{fit_page, page_request, tenant};
 use crate::grpc::service::agent_loop::required;
 use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::status::Violations;
@@ -22,6 +26,7 @@ use crate::ids::Ids;
 use crate::store::{
     ListedEntries, Page, PageRequest, SearchFilter, SessionRow, Store, StoreError, StretchMax,
 };
+use crate::store::{ListedEntries, PROJECT_LABEL, SearchFilter, SessionUpdate, StretchMax, USER_LABEL};
 
 /// Hits of a search if the request names no number.
 const HITS_DEFAULT: u32 = 20;
@@ -30,6 +35,9 @@ const HITS_MAX: u32 = 100;
 
 /// Pages of sessions that are read for one page of a caller's own, at most.
 const PAGES_MAX: u32 = 32;
+/// Labels that a session of a user may be created with, beside those of its user and project.
+const MORE_LABELS_MAX: usize = LABELS_MAX - 2;
+
 /// Damaged entries that a session names, at most.
 const DAMAGED_MAX: usize = 100;
 
@@ -64,7 +72,7 @@ impl Sessions for SessionsService {
             None => Some(self.ids.session()),
             Some(id) => bad.take("session_id", SessionId::parse(id)),
         };
-        let title = bad.take("title", crate::grpc::convert::short(message.title)).unwrap_or_default();
+        let title = bad.take("title", short(message.title)).unwrap_or_default();
         let labels = labels("labels", message.labels, &mut bad);
         bad.check()?;
         let session = session.expect("no violation, so there is an id");
@@ -91,6 +99,38 @@ impl Sessions for SessionsService {
             ..session::session(&row)
         };
         Ok(Response::new(wire::GetSessionResponse { session: Some(session) }))
+    }
+
+    async fn update_session(
+        &self,
+        request: Request<wire::UpdateSessionRequest>,
+    ) -> Result<Response<wire::UpdateSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let mut bad = Violations::default();
+        let session = bad.take("session_id", SessionId::parse(message.session_id.clone()));
+        let update = session_update(message, &mut bad);
+        bad.check()?;
+        let session = session.expect("no violation, so there is an id");
+        let row = self.engine.store().update_session(&tenant, &session, update).await?;
+        Ok(Response::new(wire::UpdateSessionResponse { session: Some(session::session(&row)) }))
+    }
+
+    async fn get_or_create_session(
+        &self,
+        request: Request<wire::GetOrCreateSessionRequest>,
+    ) -> Result<Response<wire::GetOrCreateSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let mut bad = Violations::default();
+        let title = bad.take("title", short(message.title)).unwrap_or_default();
+        let labels = labels_of_user(message.user, message.project, message.labels, &mut bad);
+        bad.check()?;
+        let (store, new) = (self.engine.store(), self.ids.session());
+        let row = store.get_or_create_session(&tenant, &new, &title, &labels, self.engine.now()).await?;
+        let created = row.session == new;
+        let session = Some(session::session(&row));
+        Ok(Response::new(wire::GetOrCreateSessionResponse { session, created }))
     }
 
     async fn list_sessions(
@@ -233,15 +273,49 @@ async fn listed(
         page.after = found.next;
     }
     unreachable!("the last page is returned")
+/// Checks the changes of a session.
+fn session_update(message: wire::UpdateSessionRequest, bad: &mut Violations) -> SessionUpdate {
+    let title = message.title.and_then(|title| bad.take("title", short(title)));
+    let (set_labels, remove_labels) = (labels("set_labels", message.set_labels, bad), message.remove_labels);
+    if remove_labels.len() > LABELS_MAX {
+        bad.add("remove_labels", format!("must be at most {LABELS_MAX}"));
+    }
+    if remove_labels.iter().any(|key| key.is_empty() || key.len() > SHORT_TEXT_BYTES_MAX) {
+        bad.add("remove_labels", format!("each must be 1 to {SHORT_TEXT_BYTES_MAX} bytes"));
+    }
+    if let Some(key) = remove_labels.iter().find(|key| set_labels.contains_key(*key)) {
+        bad.add("remove_labels", format!("must not name {key:?}, which set_labels sets"));
+    }
+    SessionUpdate { title, set_labels, remove_labels }
+}
+
+/// The labels of a session that belongs to a user and, unless that is empty, to a project.
+fn labels_of_user(
+    user: String,
+    project: String,
+    more: BTreeMap<String, String>,
+    bad: &mut Violations,
+) -> BTreeMap<String, String> {
+    if user.is_empty() {
+        bad.add("user", "must not be empty");
+    }
+    if more.len() > MORE_LABELS_MAX {
+        bad.add("labels", format!("must be at most {MORE_LABELS_MAX}"));
+    }
+    if [USER_LABEL, PROJECT_LABEL].iter().any(|key| more.contains_key(*key)) {
+        bad.add("labels", "must not have user or project, which have fields of their own");
+    }
+    let mut all = labels("labels", more, bad);
+    all.extend(labels("user", [(USER_LABEL.to_owned(), user)].into(), bad));
+    if !project.is_empty() {
+        all.extend(labels("project", [(PROJECT_LABEL.to_owned(), project)].into(), bad));
+    }
+    all
 }
 
 /// Checks the text of a search.
 fn search_query(query: String) -> Result<String, String> {
-    if query.trim().is_empty() {
-        Err("must not be empty".to_owned())
-    } else {
-        crate::grpc::convert::short(query)
-    }
+    if query.trim().is_empty() { Err("must not be empty".to_owned()) } else { short(query) }
 }
 
 /// Parses a session's id that the request may leave empty.

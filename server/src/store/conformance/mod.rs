@@ -50,6 +50,9 @@ macro_rules! conforms {
             entries_come_in_stretches
             an_entry_out_of_place_is_refused
             creating_a_session_twice_is_creating_it_once
+            what_a_caller_changes_stays_changed
+            the_session_of_a_user_is_found_or_created
+            calls_for_one_user_create_one_session
             a_deleted_session_takes_everything_along
             a_busy_session_is_not_deleted
             a_queued_run_waits_for_its_session

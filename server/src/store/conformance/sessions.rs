@@ -6,7 +6,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 
 use super::fixture::*;
-use crate::store::{RunFilter, SessionRow, Store, StoreError, StretchMax};
+use crate::store::{RunFilter, SessionNotes, SessionRow, SessionUpdate, Store, StoreError, StretchMax};
 
 pub async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
     let mut owner = Owner::new(&store, "s", "r");
@@ -162,6 +162,90 @@ pub async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn Store>)
     assert_eq!(store.session(&tenant(), &session("s")).await.unwrap(), Some(expected));
     Owner::started(&store, "s", "r").await;
     assert_eq!(create("A title", &labels, 3_000).await.unwrap().live_run, Some(run("r")));
+}
+
+fn labelled(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
+    labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+pub async fn what_a_caller_changes_stays_changed(store: Arc<dyn Store>) {
+    let update = async |update| store.update_session(&tenant(), &session("s"), update).await;
+    let none = update(SessionUpdate::default()).await;
+    assert!(matches!(none, Err(StoreError::NoSession)), "{none:?}");
+
+    let labels = labelled(&[("team", "blue"), ("odd \"key\".$", "1")]);
+    let create = async || store.create_session(&tenant(), &session("s"), "", &labels, Timestamp(START)).await;
+    create().await.unwrap();
+    let made = SessionNotes { title: Some("Made".to_owned()), summary: None };
+    assert!(store.set_session_notes(&tenant(), &session("s"), made.clone()).await.unwrap());
+    let given = SessionUpdate { title: Some("Given".to_owned()), ..SessionUpdate::default() };
+    for _ in 0..2 {
+        let row = update(given.clone()).await.unwrap();
+        assert_eq!((row.title.as_str(), &row.labels), ("Given", &labels));
+        assert_eq!(row.updated_at, Timestamp(START), "nothing was said");
+    }
+    assert!(store.set_session_notes(&tenant(), &session("s"), made).await.unwrap());
+    let changed = SessionUpdate {
+        title: None,
+        set_labels: labelled(&[("team", "red"), ("new", "")]),
+        remove_labels: vec!["odd \"key\".$".to_owned(), "nothing".to_owned()],
+    };
+    for _ in 0..2 {
+        let row = update(changed.clone()).await.unwrap();
+        assert_eq!((row.title.as_str(), row.labels), ("Given", labelled(&[("team", "red"), ("new", "")])));
+    }
+    // What was asked for is what counts when it is asked for again.
+    assert_eq!(create().await.unwrap().title, "Given");
+    let other = store.create_session(&tenant(), &session("s"), "Given", &labels, Timestamp(START)).await;
+    assert!(matches!(other, Err(StoreError::SessionExists)), "{other:?}");
+
+    let without = SessionUpdate { title: Some(String::new()), ..SessionUpdate::default() };
+    assert_eq!(update(without).await.unwrap().title, "Made", "the model's is left");
+    let many: BTreeMap<_, _> = (0..63).map(|at| (at.to_string(), String::new())).collect();
+    let refused = update(SessionUpdate { set_labels: many, ..SessionUpdate::default() }).await;
+    assert!(matches!(refused, Err(StoreError::TooManyLabels)), "{refused:?}");
+    let row = store.session(&tenant(), &session("s")).await.unwrap().unwrap();
+    assert_eq!(row.labels.len(), 2, "nothing is changed by what is refused");
+}
+
+pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
+    let get = async |id: &str, labels: &[(&str, &str)], now| {
+        let labels = labelled(labels);
+        let row = store.get_or_create_session(&tenant(), &session(id), "", &labels, Timestamp(now)).await;
+        row.unwrap().session
+    };
+    assert_eq!(get("a", &[("user", "ann"), ("team", "red")], 1).await, session("a"));
+    assert_eq!(get("b", &[("user", "ann"), ("project", "p")], 2).await, session("b"));
+    assert_eq!(get("c", &[("user", "ben")], 3).await, session("c"));
+    assert_eq!(get("x", &[("user", "ann")], 4).await, session("a"), "the one without a project");
+    assert_eq!(get("x", &[("user", "ann"), ("project", "p"), ("more", "m")], 5).await, session("b"));
+
+    // A fork has its source's labels, and is the one that was touched last.
+    store.fork(&tenant(), &session("a"), EntryNo(0), &session("f"), Timestamp(9)).await.unwrap();
+    assert_eq!(get("x", &[("user", "ann")], 10).await, session("f"));
+    let leaves = SessionUpdate { set_labels: labelled(&[("user", "cy")]), ..SessionUpdate::default() };
+    store.update_session(&tenant(), &session("f"), leaves).await.unwrap();
+    assert_eq!(get("x", &[("user", "ann")], 11).await, session("a"));
+    assert_eq!(get("x", &[("user", "cy")], 12).await, session("f"));
+    // What appends know of the new session is right.
+    Owner::started(&store, "c", "r").await;
+}
+
+pub async fn calls_for_one_user_create_one_session(store: Arc<dyn Store>) {
+    let labels = labelled(&[("user", "ann")]);
+    let calls = (0..32).map(|at| {
+        let (store, labels, id) = (store.clone(), labels.clone(), session(&format!("s{at}")));
+        tokio::spawn(async move {
+            let row = store.get_or_create_session(&tenant(), &id, "", &labels, Timestamp(START)).await;
+            row.unwrap().session
+        })
+    });
+    let mut found = Vec::new();
+    for call in calls.collect::<Vec<_>>() {
+        found.push(call.await.unwrap());
+    }
+    found.dedup();
+    assert_eq!(found.len(), 1, "{found:?}");
 }
 
 pub async fn a_deleted_session_takes_everything_along(store: Arc<dyn Store>) {

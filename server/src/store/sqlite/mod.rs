@@ -40,15 +40,14 @@ use self::last_state::LastStateKeeper;
 use self::open::OpenedStore;
 use self::read::{DamagedHit, Hits};
 use self::write::ops::ClaimedRow;
-use self::write::sessions::{NewFork, NewNotes, NewSession};
+use self::write::sessions::{NewFork, NewNotes, NewSession, NewUpdate};
 use self::write::task::{QUEUED_WRITES_MAX, WriteCounters, WriteOp, WriteRequest, WriteResult, Writer};
 use crate::lifecycle::Tasks;
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::{
     Append, Claimed, EntryRow, EntryStretch, Interrupted, Job, JobId, JobStore, JournalStore, ListedEntries,
     ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
-    RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionRuns, SessionStore, Store,
-    StoreError, StoredTools, Stretch, StretchMax, ToolRow, ToolStore,
+    RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionRuns, SessionStore, Store, StoreError, StoredTools, Stretch, StretchMax, ToolRow, ToolStore, SessionUpdate,
 };
 
 /// Options of an opened store.
@@ -219,10 +218,10 @@ impl SqliteStore {
         }
     }
 
-    async fn new_session(&self, op: WriteOp) -> Result<SessionRow, StoreError> {
+    async fn session_row(&self, op: WriteOp) -> Result<SessionRow, StoreError> {
         match self.write(op).await? {
             WriteResult::Session(row) => Ok(*row),
-            other => unreachable!("a new session is answered with {other:?}"),
+            other => unreachable!("answered with {other:?}"),
         }
     }
 }
@@ -341,7 +340,39 @@ impl SessionStore for SqliteStore {
             now,
             by: by.map(str::to_owned),
         };
-        self.new_session(WriteOp::CreateSession(new)).await
+        self.session_row(WriteOp::CreateSession(new)).await
+    }
+
+    async fn get_or_create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        // Most calls find one, without the writer.
+        if let Some(row) = read::session_of_user(&self.readers, tenant, labels).await? {
+            return Ok(row);
+        }
+        let new = NewSession {
+            tenant: tenant.clone(),
+            session: session.clone(),
+            title: title.to_owned(),
+            labels: labels.clone(),
+            now,
+        };
+        self.session_row(WriteOp::GetOrCreateSession(new)).await
+    }
+
+    async fn update_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        update: SessionUpdate,
+    ) -> Result<SessionRow, StoreError> {
+        let new = NewUpdate { tenant: tenant.clone(), session: session.clone(), update };
+        self.session_row(WriteOp::UpdateSession(new)).await
     }
 
     async fn fork_by(
@@ -362,6 +393,9 @@ impl SessionStore for SqliteStore {
             by: by.map(str::to_owned),
         };
         self.new_session(WriteOp::Fork(new)).await
+        let new =
+            NewFork { tenant: tenant.clone(), source: source.clone(), at, session: session.clone(), now };
+        self.session_row(WriteOp::Fork(new)).await
     }
 
     async fn set_session_notes(

@@ -16,7 +16,7 @@ use agentloop_core::tool::Digest;
 use agentloop_server::store::{
     Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
     QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
-    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore,
+    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate,
 };
 use async_trait::async_trait;
 
@@ -109,6 +109,27 @@ impl SessionStore for MemoryStore {
     }
 
     async fn fork_by(
+    async fn get_or_create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        self.tables().get_or_create_session(tenant, session, title, labels, now)
+    }
+
+    async fn update_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        update: SessionUpdate,
+    ) -> Result<SessionRow, StoreError> {
+        self.tables().update_session(tenant, session, &update)
+    }
+
+    async fn fork(
         &self,
         tenant: &TenantId,
         source: &SessionId,

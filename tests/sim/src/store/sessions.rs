@@ -4,9 +4,19 @@ use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
-use agentloop_server::store::{SessionNotes, SessionRow, StoreError};
+use agentloop_server::store::{
+    PROJECT_LABEL, SessionNotes, SessionRow, SessionUpdate, StoreError, USER_LABEL,
+};
 
 use super::tables::{Session, Tables};
+
+impl Session {
+    /// Shows the title that a caller gave, else the one that a model made.
+    fn show_title(&mut self) {
+        let shown = if self.given_title.is_empty() { &self.made_title } else { &self.given_title };
+        self.row.title.clone_from(shown);
+    }
+}
 
 impl Tables {
     pub(super) fn create_session(
@@ -25,11 +35,45 @@ impl Tables {
             new.row.title = title.to_owned();
             new.row.labels = labels.clone();
             new.row.created_by = by.map(str::to_owned);
+            new.created_as = (title.to_owned(), labels.clone());
             new
         });
-        let same =
-            found.given_title == title && found.row.labels == *labels && found.row.forked_from.is_none();
+        let (created_title, created_labels) = &found.created_as;
+        let same = created_title == title && created_labels == labels && found.row.forked_from.is_none();
         same.then(|| found.row.clone()).ok_or(StoreError::SessionExists)
+    }
+
+    pub(super) fn get_or_create_session(
+        &mut self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        let is_of_user = |row: &&SessionRow| {
+            [USER_LABEL, PROJECT_LABEL].iter().all(|key| row.labels.get(*key) == labels.get(*key))
+        };
+        let ours = self.sessions.iter().filter(|((of, _), _)| of == tenant).map(|(_, found)| &found.row);
+        match ours.filter(is_of_user).max_by_key(|row| (row.updated_at, row.session.clone())) {
+            Some(row) => Ok(row.clone()),
+            None => self.create_session(tenant, session, title, labels, now),
+        }
+    }
+
+    pub(super) fn update_session(
+        &mut self,
+        tenant: &TenantId,
+        session: &SessionId,
+        update: &SessionUpdate,
+    ) -> Result<SessionRow, StoreError> {
+        let found = self.sessions.get_mut(&(tenant.clone(), session.clone())).ok_or(StoreError::NoSession)?;
+        found.row.labels = update.labels(&found.row.labels)?;
+        if let Some(title) = &update.title {
+            found.given_title.clone_from(title);
+        }
+        found.show_title();
+        Ok(found.row.clone())
     }
 
     pub(super) fn fork(
@@ -55,6 +99,7 @@ impl Tables {
         let shared = if at == EntryNo(0) { last } else { at };
         let mut fork = Session::new(session.clone(), now);
         fork.given_title.clone_from(&from.given_title);
+        fork.made_title.clone_from(&from.made_title);
         fork.row.title.clone_from(&from.row.title);
         fork.row.labels.clone_from(&from.row.labels);
         fork.row.last_entry = shared;
@@ -74,7 +119,8 @@ impl Tables {
     pub(super) fn set_notes(&mut self, tenant: &TenantId, session: &SessionId, notes: SessionNotes) -> bool {
         let Some(found) = self.sessions.get_mut(&(tenant.clone(), session.clone())) else { return false };
         if let Some(title) = notes.title.filter(|_| found.row.title.is_empty()) {
-            found.row.title = title;
+            found.made_title = title;
+            found.show_title();
         }
         if let Some((summary, upto)) = notes.summary.filter(|(_, upto)| *upto > found.row.summary_upto) {
             (found.row.summary, found.row.summary_upto) = (summary, upto);

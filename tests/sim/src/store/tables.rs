@@ -32,8 +32,12 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) row: SessionRow,
-    /// The title that it was created with; the row may have a made one.
+    /// The title that a caller gave it; the row may have a made one.
     pub(super) given_title: String,
+    /// The title that a model made.
+    pub(super) made_title: String,
+    /// Title and labels that it was created with.
+    pub(super) created_as: (String, BTreeMap<String, String>),
     /// The entry that a fork asked for; 0 meant all.
     pub(super) forked_asked: EntryNo,
     pub(super) last_queue_no: u64,
@@ -55,8 +59,15 @@ impl Session {
             summary_upto: EntryNo(0),
             created_by: None,
         };
-        let (given_title, entries) = (String::new(), Vec::new());
-        Self { row, given_title, forked_asked: EntryNo(0), last_queue_no: 0, entries }
+        Self {
+            row,
+            given_title: String::new(),
+            made_title: String::new(),
+            created_as: (String::new(), BTreeMap::new()),
+            forked_asked: EntryNo(0),
+            last_queue_no: 0,
+            entries: Vec::new(),
+        }
     }
 }
 

@@ -17,7 +17,9 @@ pub(super) use self::runs::{
     due, journal, records, run, runs, session_runs, stretch, tenants, unfinished, unverified,
 };
 pub(super) use self::search::{DamagedHit, Hits, Search};
-pub(super) use self::sessions::{entry_stretch, listed_entries, session, session_query, sessions};
+pub(super) use self::sessions::{
+    entry_stretch, listed_entries, session, session_of_user, session_of_user_query, session_query, sessions,
+};
 
 #[cfg(test)]
 pub(super) use self::{

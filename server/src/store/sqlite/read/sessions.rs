@@ -1,5 +1,7 @@
 //! Queries for sessions and their entries.
 
+use std::collections::BTreeMap;
+
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
@@ -8,7 +10,8 @@ use super::{after, all, one, rows};
 use crate::store::codec::{self, StoredEvent, int};
 use crate::store::page::{self, Cursor};
 use crate::store::{
-    EntryRow, EntryStretch, ListedEntries, ListedEntry, Page, PageRequest, SessionRow, StoreError, StretchMax,
+    EntryRow, EntryStretch, ListedEntries, ListedEntry, PROJECT_LABEL, Page, PageRequest, SessionRow,
+    StoreError, StretchMax, USER_LABEL,
 };
 
 /// Entries within a number of bytes. The event of an entry is in a journal, or among the kept events if the journal was
@@ -60,6 +63,31 @@ pub(in crate::store::sqlite) fn session_query(
     let mut query = QueryBuilder::new(SESSIONS);
     query.push_bind(tenant.as_str());
     query.push(" AND s.session_id = ").push_bind(session.as_str());
+    query
+}
+
+/// The session of a user and a project that was touched last, if there is one.
+pub(in crate::store::sqlite) async fn session_of_user(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    labels: &BTreeMap<String, String>,
+) -> Result<Option<SessionRow>, StoreError> {
+    one(db, session_of_user_query(tenant, labels).build(), rows::session)
+        .await
+        .map_err(|error| rows::failure(format_args!("session of a user of {tenant}"), &error))
+}
+
+/// The rows of a user's sessions are few, and are sorted by hand: a run's commit must not have to write an index.
+pub(in crate::store::sqlite) fn session_of_user_query(
+    tenant: &TenantId,
+    labels: &BTreeMap<String, String>,
+) -> QueryBuilder<Sqlite> {
+    let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
+    let mut query = QueryBuilder::new(SESSIONS);
+    query.push_bind(tenant.as_str().to_owned());
+    query.push(" AND s.labels ->> '$.user' = ").push_bind(label(USER_LABEL));
+    query.push(" AND coalesce(s.labels ->> '$.project', '') = ").push_bind(label(PROJECT_LABEL));
+    query.push(" ORDER BY s.updated_at DESC, s.session_id DESC LIMIT 1");
     query
 }
 

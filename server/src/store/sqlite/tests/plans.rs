@@ -77,6 +77,7 @@ async fn no_query_reads_a_whole_table() {
     check(&store, jobs::RETRY, "PRIMARY KEY").await;
     check(&store, jobs::FINISH, "PRIMARY KEY").await;
     check(&store, sessions::SET_NOTES, "sqlite_autoindex_sessions_1").await;
+    check(&store, sessions::UPDATE, "sqlite_autoindex_sessions_1").await;
     check(&store, read::NEXT_QUEUED, "runs_queued").await;
     check(&store, read::QUEUE_HEADS, "runs_queued").await;
     check(&store, read::INTERRUPTED, "runs_queued").await;
@@ -126,6 +127,10 @@ async fn no_query_reads_a_whole_table() {
 
     let all_sessions = |step: &&String| step.ends_with("(tenant=?)");
     assert_eq!(found.iter().find(all_sessions), None, "goes through the tenant for each match: {found:#?}");
+
+    let of_user = read::session_of_user_query(&tenant(), &BTreeMap::new()).into_string();
+    let of_user = plan(&store.readers, &of_user).await.join("\n");
+    assert!(of_user.contains("sessions_by_user (tenant=? AND <expr>=?)"), "not one user's: {of_user}");
 
     let of_run = plan(&store.readers, &pending(read::REQUESTS, &of_run)).await.join("\n");
     assert!(!of_run.contains("SCAN"), "{of_run}");

@@ -13,7 +13,7 @@ use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 
 use crate::store::codec::{int, text};
 use crate::store::sqlite::{read, rows};
-use crate::store::{SessionNotes, SessionRow, StoreError};
+use crate::store::{SessionNotes, SessionRow, SessionUpdate, StoreError};
 
 /// A session to be created.
 #[derive(Debug)]
@@ -40,6 +40,14 @@ pub(in crate::store::sqlite) struct NewFork {
     pub(in crate::store::sqlite) by: Option<String>,
 }
 
+/// A session's title and labels to be changed.
+#[derive(Debug)]
+pub(in crate::store::sqlite) struct NewUpdate {
+    pub(in crate::store::sqlite) tenant: TenantId,
+    pub(in crate::store::sqlite) session: SessionId,
+    pub(in crate::store::sqlite) update: SessionUpdate,
+}
+
 /// Title and summary to be written on a session.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct NewNotes {
@@ -53,6 +61,12 @@ pub(in crate::store::sqlite) const SET_NOTES: &str = "
     SET made_title = iif(title = '' AND made_title = '', coalesce(?3, ''), made_title),
         summary = iif(?5 > summary_upto, ?4, summary),
         summary_upto = max(?5, summary_upto)
+    WHERE tenant = ?1 AND session_id = ?2";
+
+/// Keeps what the session was created with, for a repetition of its creation.
+pub(in crate::store::sqlite) const UPDATE: &str = "
+    UPDATE sessions
+    SET created_as = coalesce(created_as, ?3), title = ?4, labels = ?5
     WHERE tenant = ?1 AND session_id = ?2";
 
 const INSERT_FORK: &str = "
@@ -150,14 +164,66 @@ pub(in crate::store::sqlite) async fn create(
         && row.forked_from.is_none()
         && row.created_by == new.by
         && is_titled(db, new).await?;
+    let Given { now, created_as } = given(db, &new.tenant, &new.session).await?;
+    let (title, labels) = created_as.unwrap_or(now);
+    let same = labels == new.labels && title == new.title && row.forked_from.is_none();
     Ok(same.then_some(row).ok_or(StoreError::SessionExists))
 }
 
-/// True if a caller gave the session this title. A title that a model made does not count.
-async fn is_titled(db: &mut SqliteConnection, new: &NewSession) -> Result<bool, Error> {
-    let sql = "SELECT title = ?3 AS same FROM sessions WHERE tenant = ?1 AND session_id = ?2";
-    let query = keyed(sql, &new.tenant, &new.session).bind(new.title.as_str());
-    query.fetch_one(db).await?.try_get("same")
+/// The session of a user and a project that was touched last, or a new one.
+pub(in crate::store::sqlite) async fn get_or_create(
+    db: &mut SqliteConnection,
+    new: &NewSession,
+) -> Result<Result<SessionRow, StoreError>, Error> {
+    match read::session_of_user_query(&new.tenant, &new.labels).build().fetch_optional(&mut *db).await? {
+        Some(row) => Ok(Ok(rows::session(&row)?)),
+        None => create(db, new).await,
+    }
+}
+
+/// Changes a session's title and labels.
+pub(in crate::store::sqlite) async fn update(
+    db: &mut SqliteConnection,
+    new: &NewUpdate,
+) -> Result<Result<SessionRow, StoreError>, Error> {
+    let Some((_, row)) = found(db, &new.tenant, &new.session).await? else {
+        return Ok(Err(StoreError::NoSession));
+    };
+    let labels = match new.update.labels(&row.labels) {
+        Ok(labels) => labels,
+        Err(error) => return Ok(Err(error)),
+    };
+    let Given { now, .. } = given(db, &new.tenant, &new.session).await?;
+    let title = new.update.title.as_ref().unwrap_or(&now.0);
+    if (title, &labels) == (&now.0, &now.1) {
+        return Ok(Ok(row));
+    }
+    keyed(UPDATE, &new.tenant, &new.session)
+        .bind(text(&now))
+        .bind(title)
+        .bind(text(&labels))
+        .execute(&mut *db)
+        .await?;
+    let (_, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
+    Ok(Ok(row))
+}
+
+type TitleAndLabels = (String, BTreeMap<String, String>);
+
+/// What callers gave a session. A title that a model made is not among it.
+struct Given {
+    now: TitleAndLabels,
+    /// What it was created with, if that was changed since.
+    created_as: Option<TitleAndLabels>,
+}
+
+async fn given(db: &mut SqliteConnection, tenant: &TenantId, session: &SessionId) -> Result<Given, Error> {
+    let sql = "SELECT title, labels, created_as FROM sessions WHERE tenant = ?1 AND session_id = ?2";
+    let row = keyed(sql, tenant, session).fetch_one(db).await?;
+    Ok(Given {
+        now: (row.try_get("title")?, rows::json(&row, "labels")?),
+        created_as: rows::json_if_any(&row, "created_as")?,
+    })
 }
 
 /// Writes a title if there is none, and a summary if it covers more than the one that is there. `false`: there is no such

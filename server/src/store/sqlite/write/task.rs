@@ -21,7 +21,7 @@ use crate::store::sqlite::open::same_files::SameFiles;
 use crate::store::sqlite::write::append::CommitPlan;
 use crate::store::sqlite::write::batch::BEGIN;
 use crate::store::sqlite::write::ops::{self, ClaimedRow};
-use crate::store::sqlite::write::sessions::{self, NewFork, NewNotes, NewSession};
+use crate::store::sqlite::write::sessions::{self, NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::sqlite::{rows, write::append, write::jobs};
 use crate::store::{JobId, SessionRow, StoreError, ToolRow};
 
@@ -41,6 +41,8 @@ pub(in crate::store::sqlite) enum WriteOp {
         run: RunId,
     },
     CreateSession(NewSession),
+    GetOrCreateSession(NewSession),
+    UpdateSession(NewUpdate),
     Fork(NewFork),
     DeleteSession {
         tenant: TenantId,
@@ -83,7 +85,7 @@ pub(in crate::store::sqlite) enum WriteResult {
     Done,
     /// Of `Claim`. `None`: there is no such run.
     Claimed(Option<Box<ClaimedRow>>),
-    /// Of `CreateSession` and `Fork`: the session as it is now.
+    /// Of `CreateSession`, `GetOrCreateSession`, `UpdateSession` and `Fork`: the session as it is now.
     Session(Box<SessionRow>),
     /// Of `DeleteSession`, `DeleteRule`, `ForgetTool` and `SetNotes`: false if there was nothing to change.
     Existed(bool),
@@ -301,6 +303,8 @@ impl WriteOp {
             Self::Append(append) => Some(append),
             Self::Claim { .. }
             | Self::CreateSession(_)
+            | Self::GetOrCreateSession(_)
+            | Self::UpdateSession(_)
             | Self::Fork(_)
             | Self::DeleteSession { .. }
             | Self::DeleteRule { .. }
@@ -319,6 +323,7 @@ impl WriteOp {
         match self {
             Self::Claim { tenant, run } => cache.drop_run(&RunKey::new(tenant.clone(), run.clone())),
             Self::CreateSession(NewSession { tenant, session, .. })
+            | Self::GetOrCreateSession(NewSession { tenant, session, .. })
             | Self::Fork(NewFork { tenant, session, .. }) => {
                 cache.drop_session(&(tenant.clone(), session.clone()));
                 // It takes the next number.
@@ -327,6 +332,7 @@ impl WriteOp {
             // Its runs are deleted with it.
             Self::DeleteSession { .. } => cache.clear(),
             Self::Append(_)
+            | Self::UpdateSession(_)
             | Self::DeleteRule { .. }
             | Self::SetNotes(_)
             | Self::RetryJob { .. }
@@ -349,7 +355,10 @@ impl WriteOp {
                 format!("append to {}/{} after {}", append.run.tenant, append.run.run, append.after.0)
             }
             Self::Claim { tenant, run } => format!("claim of {tenant}/{run}"),
-            Self::CreateSession(new) => format!("new session {}/{}", new.tenant, new.session),
+            Self::CreateSession(new) | Self::GetOrCreateSession(new) => {
+                format!("new session {}/{}", new.tenant, new.session)
+            }
+            Self::UpdateSession(new) => format!("update of session {}/{}", new.tenant, new.session),
             Self::Fork(new) => format!("fork {}/{} of {}", new.tenant, new.session, new.source),
             Self::DeleteSession { tenant, session, .. } => format!("deletion of session {tenant}/{session}"),
             Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
@@ -413,6 +422,12 @@ async fn write_alone(
         }
         WriteOp::CreateSession(new) => {
             sessions::create(db, new).await?.map(|row| WriteResult::Session(Box::new(row)))
+        }
+        WriteOp::GetOrCreateSession(new) => {
+            sessions::get_or_create(db, new).await?.map(|row| WriteResult::Session(Box::new(row)))
+        }
+        WriteOp::UpdateSession(new) => {
+            sessions::update(db, new).await?.map(|row| WriteResult::Session(Box::new(row)))
         }
         WriteOp::Fork(new) => sessions::fork(db, new).await?.map(|row| WriteResult::Session(Box::new(row))),
         WriteOp::DeleteSession { tenant, session, damaged, indexed } => {

@@ -46,7 +46,7 @@ export interface Session {
   entryCount: bigint;
   /** Id of its live run; empty if there is none. */
   liveRunId: string;
-  /** Labels that the caller gave. */
+  /** Labels that callers gave. */
   labels: { [key: string]: string };
   /** Id of the session that a fork was made from, which may be deleted. Empty if it is no fork. */
   forkedFromSessionId: string;
@@ -128,6 +128,61 @@ export interface GetSessionRequest {
 export interface GetSessionResponse {
   /** The session's present state. */
   session?: Session | undefined;
+}
+
+/** Changes a session. */
+export interface UpdateSessionRequest {
+  /** Id of the session. Required. */
+  sessionId: string;
+  /**
+   * The new title; absent leaves it. At most 4 KiB. A title that is set is not replaced by the model's. Empty takes the
+   * title that a caller gave away: then the model's counts, if the agent asks for one.
+   */
+  title?:
+    | string
+    | undefined;
+  /** Labels that are set; others stay. The session has at most 64 afterwards. */
+  setLabels: { [key: string]: string };
+  /** Labels that are removed, by key. A key that is not there is fine. Not one of `set_labels`. At most 64. */
+  removeLabels: string[];
+}
+
+export interface UpdateSessionRequest_SetLabelsEntry {
+  key: string;
+  value: string;
+}
+
+/** Returns the changed session. */
+export interface UpdateSessionResponse {
+  /** The session as it is now. */
+  session?: Session | undefined;
+}
+
+/** Asks for the session of a user. */
+export interface GetOrCreateSessionRequest {
+  /** The user: the session's label `user`. Required. */
+  user: string;
+  /** The project: the session's label `project`. Empty means sessions without that label. */
+  project: string;
+  /** Title of a session that is created. At most 4 KiB. */
+  title: string;
+  /** More labels of a session that is created. At most 62, without `user` and `project`. */
+  labels: { [key: string]: string };
+}
+
+export interface GetOrCreateSessionRequest_LabelsEntry {
+  key: string;
+  value: string;
+}
+
+/** Returns the session of the user. */
+export interface GetOrCreateSessionResponse {
+  /** The session as it is now. */
+  session?:
+    | Session
+    | undefined;
+  /** True if it was created by this call. */
+  created: boolean;
 }
 
 /** Asks for a page of sessions. */
@@ -1064,6 +1119,470 @@ export const GetSessionResponse: MessageFns<GetSessionResponse> = {
     message.session = (object.session !== undefined && object.session !== null)
       ? Session.fromPartial(object.session)
       : undefined;
+    return message;
+  },
+};
+
+function createBaseUpdateSessionRequest(): UpdateSessionRequest {
+  return { sessionId: "", title: undefined, setLabels: {}, removeLabels: [] };
+}
+
+export const UpdateSessionRequest: MessageFns<UpdateSessionRequest> = {
+  encode(message: UpdateSessionRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sessionId !== "") {
+      writer.uint32(10).string(message.sessionId);
+    }
+    if (message.title !== undefined) {
+      writer.uint32(18).string(message.title);
+    }
+    globalThis.Object.entries(message.setLabels).forEach(([key, value]: [string, string]) => {
+      UpdateSessionRequest_SetLabelsEntry.encode({ key: key as any, value }, writer.uint32(26).fork()).join();
+    });
+    for (const v of message.removeLabels) {
+      writer.uint32(34).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UpdateSessionRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUpdateSessionRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.title = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            const entry3 = UpdateSessionRequest_SetLabelsEntry.decode(reader, reader.uint32());
+            if (entry3.value !== undefined) {
+              message.setLabels[entry3.key] = entry3.value;
+            }
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.removeLabels.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<UpdateSessionRequest>): UpdateSessionRequest {
+    return UpdateSessionRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<UpdateSessionRequest>): UpdateSessionRequest {
+    const message = createBaseUpdateSessionRequest();
+    message.sessionId = object.sessionId ?? "";
+    message.title = object.title ?? undefined;
+    message.setLabels = (globalThis.Object.entries(object.setLabels ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.removeLabels = object.removeLabels?.map((e) => e) || [];
+    return message;
+  },
+};
+
+function createBaseUpdateSessionRequest_SetLabelsEntry(): UpdateSessionRequest_SetLabelsEntry {
+  return { key: "", value: "" };
+}
+
+export const UpdateSessionRequest_SetLabelsEntry: MessageFns<UpdateSessionRequest_SetLabelsEntry> = {
+  encode(message: UpdateSessionRequest_SetLabelsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UpdateSessionRequest_SetLabelsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUpdateSessionRequest_SetLabelsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<UpdateSessionRequest_SetLabelsEntry>): UpdateSessionRequest_SetLabelsEntry {
+    return UpdateSessionRequest_SetLabelsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<UpdateSessionRequest_SetLabelsEntry>): UpdateSessionRequest_SetLabelsEntry {
+    const message = createBaseUpdateSessionRequest_SetLabelsEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
+    return message;
+  },
+};
+
+function createBaseUpdateSessionResponse(): UpdateSessionResponse {
+  return { session: undefined };
+}
+
+export const UpdateSessionResponse: MessageFns<UpdateSessionResponse> = {
+  encode(message: UpdateSessionResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.session !== undefined) {
+      Session.encode(message.session, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UpdateSessionResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUpdateSessionResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.session = Session.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<UpdateSessionResponse>): UpdateSessionResponse {
+    return UpdateSessionResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<UpdateSessionResponse>): UpdateSessionResponse {
+    const message = createBaseUpdateSessionResponse();
+    message.session = (object.session !== undefined && object.session !== null)
+      ? Session.fromPartial(object.session)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseGetOrCreateSessionRequest(): GetOrCreateSessionRequest {
+  return { user: "", project: "", title: "", labels: {} };
+}
+
+export const GetOrCreateSessionRequest: MessageFns<GetOrCreateSessionRequest> = {
+  encode(message: GetOrCreateSessionRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.user !== "") {
+      writer.uint32(10).string(message.user);
+    }
+    if (message.project !== "") {
+      writer.uint32(18).string(message.project);
+    }
+    if (message.title !== "") {
+      writer.uint32(26).string(message.title);
+    }
+    globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
+      GetOrCreateSessionRequest_LabelsEntry.encode({ key: key as any, value }, writer.uint32(34).fork()).join();
+    });
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetOrCreateSessionRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetOrCreateSessionRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.user = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.project = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.title = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            const entry4 = GetOrCreateSessionRequest_LabelsEntry.decode(reader, reader.uint32());
+            if (entry4.value !== undefined) {
+              message.labels[entry4.key] = entry4.value;
+            }
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetOrCreateSessionRequest>): GetOrCreateSessionRequest {
+    return GetOrCreateSessionRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetOrCreateSessionRequest>): GetOrCreateSessionRequest {
+    const message = createBaseGetOrCreateSessionRequest();
+    message.user = object.user ?? "";
+    message.project = object.project ?? "";
+    message.title = object.title ?? "";
+    message.labels = (globalThis.Object.entries(object.labels ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    return message;
+  },
+};
+
+function createBaseGetOrCreateSessionRequest_LabelsEntry(): GetOrCreateSessionRequest_LabelsEntry {
+  return { key: "", value: "" };
+}
+
+export const GetOrCreateSessionRequest_LabelsEntry: MessageFns<GetOrCreateSessionRequest_LabelsEntry> = {
+  encode(message: GetOrCreateSessionRequest_LabelsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetOrCreateSessionRequest_LabelsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetOrCreateSessionRequest_LabelsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetOrCreateSessionRequest_LabelsEntry>): GetOrCreateSessionRequest_LabelsEntry {
+    return GetOrCreateSessionRequest_LabelsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetOrCreateSessionRequest_LabelsEntry>): GetOrCreateSessionRequest_LabelsEntry {
+    const message = createBaseGetOrCreateSessionRequest_LabelsEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
+    return message;
+  },
+};
+
+function createBaseGetOrCreateSessionResponse(): GetOrCreateSessionResponse {
+  return { session: undefined, created: false };
+}
+
+export const GetOrCreateSessionResponse: MessageFns<GetOrCreateSessionResponse> = {
+  encode(message: GetOrCreateSessionResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.session !== undefined) {
+      Session.encode(message.session, writer.uint32(10).fork()).join();
+    }
+    if (message.created !== false) {
+      writer.uint32(16).bool(message.created);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetOrCreateSessionResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetOrCreateSessionResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.session = Session.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.created = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetOrCreateSessionResponse>): GetOrCreateSessionResponse {
+    return GetOrCreateSessionResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetOrCreateSessionResponse>): GetOrCreateSessionResponse {
+    const message = createBaseGetOrCreateSessionResponse();
+    message.session = (object.session !== undefined && object.session !== null)
+      ? Session.fromPartial(object.session)
+      : undefined;
+    message.created = object.created ?? false;
     return message;
   },
 };
@@ -2235,6 +2754,39 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): GetSessionResponse => GetSessionResponse.decode(value),
   },
   /**
+   * Changes a session's title and labels. Repeating the call changes nothing more. A repeated `CreateSession` with what
+   * the session was created with is still confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
+   */
+  updateSession: {
+    path: "/agentloop.v1.Sessions/UpdateSession" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: UpdateSessionRequest): Buffer => Buffer.from(UpdateSessionRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): UpdateSessionRequest => UpdateSessionRequest.decode(value),
+    responseSerialize: (value: UpdateSessionResponse): Buffer =>
+      Buffer.from(UpdateSessionResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): UpdateSessionResponse => UpdateSessionResponse.decode(value),
+  },
+  /**
+   * Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
+   * session. Any session with these labels counts, forks too.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  getOrCreateSession: {
+    path: "/agentloop.v1.Sessions/GetOrCreateSession" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: GetOrCreateSessionRequest): Buffer =>
+      Buffer.from(GetOrCreateSessionRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): GetOrCreateSessionRequest => GetOrCreateSessionRequest.decode(value),
+    responseSerialize: (value: GetOrCreateSessionResponse): Buffer =>
+      Buffer.from(GetOrCreateSessionResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): GetOrCreateSessionResponse => GetOrCreateSessionResponse.decode(value),
+  },
+  /**
    * Lists sessions, the last changed first.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
@@ -2344,6 +2896,20 @@ export interface SessionsServer extends UntypedServiceImplementation {
    */
   getSession: handleUnaryCall<GetSessionRequest, GetSessionResponse>;
   /**
+   * Changes a session's title and labels. Repeating the call changes nothing more. A repeated `CreateSession` with what
+   * the session was created with is still confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
+   */
+  updateSession: handleUnaryCall<UpdateSessionRequest, UpdateSessionResponse>;
+  /**
+   * Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
+   * session. Any session with these labels counts, forks too.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  getOrCreateSession: handleUnaryCall<GetOrCreateSessionRequest, GetOrCreateSessionResponse>;
+  /**
    * Lists sessions, the last changed first.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
@@ -2426,6 +2992,48 @@ export interface SessionsClient extends Client {
     metadata: Metadata,
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: GetSessionResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Changes a session's title and labels. Repeating the call changes nothing more. A repeated `CreateSession` with what
+   * the session was created with is still confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
+   */
+  updateSession(
+    request: UpdateSessionRequest,
+    callback: (error: ServiceError | null, response: UpdateSessionResponse) => void,
+  ): ClientUnaryCall;
+  updateSession(
+    request: UpdateSessionRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: UpdateSessionResponse) => void,
+  ): ClientUnaryCall;
+  updateSession(
+    request: UpdateSessionRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: UpdateSessionResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
+   * session. Any session with these labels counts, forks too.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  getOrCreateSession(
+    request: GetOrCreateSessionRequest,
+    callback: (error: ServiceError | null, response: GetOrCreateSessionResponse) => void,
+  ): ClientUnaryCall;
+  getOrCreateSession(
+    request: GetOrCreateSessionRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: GetOrCreateSessionResponse) => void,
+  ): ClientUnaryCall;
+  getOrCreateSession(
+    request: GetOrCreateSessionRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: GetOrCreateSessionResponse) => void,
   ): ClientUnaryCall;
   /**
    * Lists sessions, the last changed first.
