@@ -3,15 +3,9 @@
 use std::{future::Future, time::Duration};
 
 use agentloop_proto::v1::{
-    AbortRequest, AbortResponse, AcceptToolRequest, Agent, CheckPolicyRequest, CheckPolicyResponse,
-    CreateSessionRequest, DeleteRuleRequest, DeleteSessionRequest, EntryHit, ForgetToolRequest,
-    ForkSessionRequest, GetRunRequest, GetServerInfoRequest, GetServerInfoResponse, GetSessionRequest, Host,
-    HumanRequest, ListAgentsRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest,
-    ListPendingRequest, ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse,
-    ListSessionsRequest, ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest,
-    ReplayRunResponse, ResumeRunRequest, Run, RunFilter, RunInput, RunRequest, RunResult, SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, SubscribeSessionRequest, Tool, abort_request, agent_loop_client::AgentLoopClient, server_client::ServerClient, sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient, ForkSessionRequest, GetOrCreateSessionRequest, GetOrCreateSessionResponse, GetRunRequest, GetSessionRequest, Host, HumanRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest, ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest, ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest, UpdateSessionRequest,
+    AbortRequest, AbortResponse, AcceptToolRequest, Agent, CheckPolicyRequest, CheckPolicyResponse, CreateSessionRequest, DeleteRuleRequest, DeleteSessionRequest, EntryHit, ForgetToolRequest, ForkSessionRequest, GetRunRequest, GetServerInfoRequest, GetServerInfoResponse, GetSessionRequest, Host, HumanRequest, ListAgentsRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest, ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest, ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest, ReplayRunResponse, ResumeRunRequest, Run, RunFilter, RunInput, RunRequest, RunResult, SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, SubscribeSessionRequest, Tool, abort_request, agent_loop_client::AgentLoopClient, server_client::ServerClient, sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient, GetOrCreateSessionRequest, GetOrCreateSessionResponse, UpdateSessionRequest, ExportSessionRequest, ExportSessionResponse, ImportEntriesRequest, ImportEntriesResponse,
 };
-use tonic::{Response, Status};
+use tonic::{Response, Status, Streaming};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
@@ -195,6 +189,26 @@ impl Client {
         self.unary(request, |c, r| async move { c.sessions().list_entries(r).await }).await
     }
 
+    /// Adds messages of a conversation that was held elsewhere. Fills in absent ids of run and session.
+    pub async fn import_entries(
+        &self,
+        mut request: ImportEntriesRequest,
+    ) -> Result<ImportEntriesResponse, Error> {
+        ids::fill_in(&mut request.run_id);
+        if request.session_id.is_none() {
+            ids::fill_in(&mut request.session_id);
+            request.auto_create_session = true;
+        }
+        self.unary(request, |c, r| async move { c.sessions().import_entries(r).await }).await
+    }
+
+    /// Reads a whole session as lines of JSON. A lost connection ends the lines with an error.
+    pub async fn export_session(&self, session_id: impl Into<String>) -> Result<ExportLines, Error> {
+        let request = ExportSessionRequest { session_id: session_id.into() };
+        let lines = self.unary(request, |c, r| async move { c.sessions().export_session(r).await }).await?;
+        Ok(ExportLines(lines))
+    }
+
     /// Finds the entries that have words of a query, the best hit first.
     pub async fn search_entries(&self, request: SearchEntriesRequest) -> Result<Vec<EntryHit>, Error> {
         Ok(self.unary(request, |c, r| async move { c.sessions().search_entries(r).await }).await?.hits)
@@ -351,6 +365,27 @@ impl Client {
             let Some(wait) = retries.after(&error) else { return Err(error) };
             tracing::debug!(%error, ?wait, "call failed; retrying");
             tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+/// The lines of an exported session, in order.
+#[derive(Debug)]
+pub struct ExportLines(Streaming<ExportSessionResponse>);
+
+impl ExportLines {
+    /// The next line, without its line break; `None` after the last one.
+    pub async fn next(&mut self) -> Result<Option<String>, Error> {
+        let mut line: Option<String> = None;
+        while let Some(part) = self.0.message().await? {
+            line.get_or_insert_default().push_str(&part.json_line);
+            if !part.continues {
+                return Ok(line);
+            }
+        }
+        match line {
+            None => Ok(None),
+            Some(_) => Err(Error::Incomplete("json_line")),
         }
     }
 }

@@ -29,7 +29,7 @@ mod ids;
 mod retry;
 mod watch;
 
-pub use client::Client;
+pub use client::{Client, ExportLines};
 pub use connect::{Bearer, ClientBuilder, Service};
 pub use error::{Error, FieldViolation, StatusError};
 pub use events::{EventStream, StreamUpdate};

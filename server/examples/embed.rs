@@ -140,6 +140,7 @@ fn request(spec: RunSpec, prompt: &str) -> StartRequest {
         digest: Digest::of(&[prompt.as_bytes()]),
         author: agentloop_server::engine::Author::default(),
         traceparent: None,
+        imports: false,
     }
 }
 

@@ -155,6 +155,7 @@ fn request(prompt: &str) -> StartRequest {
         on_busy: OnBusy::Reject,
         author: agentloop_server::engine::Author::default(),
         traceparent: None,
+        imports: false,
     }
 }
 

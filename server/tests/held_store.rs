@@ -72,6 +72,7 @@ fn request(session_id: &str, run: &str, prompt: &str) -> StartRequest {
         on_busy: OnBusy::Reject,
         author: agentloop_server::engine::Author::default(),
         traceparent: None,
+        imports: false,
     }
 }
 

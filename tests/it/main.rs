@@ -16,6 +16,7 @@ mod extensions;
 mod forks;
 mod host_protocol;
 mod idempotency;
+mod import;
 mod large;
 mod lost_host;
 mod memory;

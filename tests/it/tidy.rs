@@ -28,6 +28,7 @@ const OWNERS: [(&[&str], &[&str]); 9] = [
             "tonic_reflection",
             "prost",
             "prost_types",
+            "prost_reflect",
             "agentloop_proto",
         ],
         &["server/src/grpc/", "server/src/app/serve.rs"],

@@ -28,7 +28,8 @@ fn calls(page: &str) -> Vec<Call> {
         let method = method.split_whitespace().next().expect("a method").to_owned();
         Call { method, request: serde_json::from_str(request).expect("a request in JSON") }
     };
-    commands.map(call).filter(|call| !call.method.ends_with("/RunStream")).collect()
+    let streams = ["/RunStream", "/ExportSession"];
+    commands.map(call).filter(|call| !streams.iter().any(|name| call.method.ends_with(name))).collect()
 }
 
 /// Makes a run of a session, whose answer is the script's.
@@ -54,7 +55,14 @@ async fn every_call_on_the_page_of_sessions_succeeds() {
         grpcurl.call(&method, &request).await;
         made.push(method.rsplit('/').next().expect("a name").to_owned());
     }
-    for wanted in ["UpdateSession", "GetOrCreateSession", "ForkSession", "SearchEntries"] {
+    let mut lines = grpcurl.follow("agentloop.v1.Sessions/ExportSession", &json!({ "sessionId": "trip" }));
+    let first = lines.next_with("jsonLine").await;
+    assert!(
+        first.as_str().is_some_and(|line| line.starts_with(r#"{"session":{"sessionId":"trip""#)),
+        "{first}"
+    );
+    lines.ended().await;
+    for wanted in ["UpdateSession", "GetOrCreateSession", "ImportEntries", "ForkSession", "SearchEntries"] {
         assert!(made.iter().any(|name| name == wanted), "the page shows no {wanted}: {made:?}");
     }
 }

@@ -91,6 +91,8 @@ pub const INPUTS_PER_CALL_MAX: usize = 16;
 pub const INPUT_FRAMES_PER_CALL_MAX: u32 = 64;
 /// Number of messages that one request may bring.
 pub const INPUT_MESSAGES_MAX: usize = 256;
+/// Number of messages that one import may bring.
+pub const IMPORTED_MESSAGES_MAX: usize = 1_024;
 /// Number of messages that may wait for a run's next model call at the same time.
 pub const WAITING_MESSAGES_MAX: usize = 512;
 /// Number of runs that may wait for one session at the same time.

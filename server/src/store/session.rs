@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::LABELS_MAX;
-use agentloop_core::time::Timestamp;
+use agentloop_core::message::{FinishReason, Role, Usage};
+use agentloop_core::run::event::Event;
+use agentloop_core::time::{Millis, Timestamp};
 use async_trait::async_trait;
 
 use super::{Page, PageRequest, SessionNotes, StoreError, StretchMax};
@@ -50,6 +52,41 @@ pub struct EntryRow {
     pub at: Timestamp,
     /// The message or the compaction.
     pub content: Entry,
+    /// Where the content comes from.
+    pub source: EntrySource,
+}
+
+/// Facts about the call that wrote an entry, for a transcript.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EntrySource {
+    /// The reason why the model stopped. Only of a message that a model of this server wrote.
+    pub finish: Option<FinishReason>,
+    /// Tokens and cost of the model call. Only of such a message.
+    pub usage: Option<Usage>,
+    /// Duration of the model call or of the tool call.
+    pub duration: Option<Millis>,
+    /// The model, as `provider/model`. Empty unless a model wrote the message.
+    pub model: String,
+}
+
+impl EntrySource {
+    /// The facts that an event tells. `model` is the model of its run.
+    #[must_use]
+    pub fn of(event: &Event, model: &str) -> Self {
+        match event {
+            Event::AssistantMessage { finish, usage, duration, .. } => Self {
+                finish: Some(finish.clone()),
+                usage: Some(*usage),
+                duration: Some(*duration),
+                model: model.to_owned(),
+            },
+            Event::CallSettled { duration, .. } => Self { duration: Some(*duration), ..Self::default() },
+            Event::Imported { message, .. } if message.role == Role::Assistant => {
+                Self { model: model.to_owned(), ..Self::default() }
+            }
+            _ => Self::default(),
+        }
+    }
 }
 
 /// A bounded part of a session's entries.

@@ -440,7 +440,9 @@ pub(crate) struct ForkArgs {
 Examples:
   agentloop sessions trip                            the messages
   agentloop sessions rename trip 'To Bergen'         a title that no model replaces
-  agentloop sessions label trip user=ann team=red    labels, by which programs find it"
+  agentloop sessions label trip user=ann team=red    labels, by which programs find it
+  agentloop sessions export trip > trip.jsonl        everything that was said, as JSON lines
+  agentloop sessions import trip.jsonl --id copy     the same conversation, on any server"
 )]
 pub(crate) struct SessionsArgs {
     #[command(subcommand)]

@@ -1,5 +1,7 @@
 //! Arguments of the subcommands of `agentloop sessions`.
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -10,6 +12,19 @@ pub(crate) enum SessionsCommand {
         session: String,
         /// The title; empty leaves it to the model again
         title: String,
+    },
+    /// Print a whole session as JSON lines
+    Export {
+        /// The session
+        session: String,
+    },
+    /// Make a session of an exported one: its title, labels and messages. Prints its id
+    Import {
+        /// The file; `-` reads standard input
+        file: PathBuf,
+        /// The new session's id. Default: a random id
+        #[arg(long, value_name = "ID")]
+        id: Option<String>,
     },
     /// Set or remove labels of a session
     Label {

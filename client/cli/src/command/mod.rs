@@ -24,4 +24,5 @@ pub(crate) mod sessions;
 pub(crate) mod token;
 pub(crate) mod tools;
 pub(crate) mod trial;
+pub(crate) mod transfer;
 pub(crate) mod watch;

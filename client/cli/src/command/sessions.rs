@@ -15,6 +15,7 @@ use crate::{
     command::{
         ids::{self, Kind},
         overview::{SessionOverview, overviews},
+        transfer,
     },
     exit::{Exit, Failure},
     terminal::format,
@@ -28,7 +29,20 @@ const PAGE_SIZE: u32 = 500;
 pub(crate) async fn sessions(global: &Global, args: SessionsArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
     if let Some(command) = args.command {
-        change(global, &client, command).await?;
+        match command {
+            SessionsCommand::Export { session } => transfer::export(&client, &session).await?,
+            SessionsCommand::Import { file, id } => transfer::import(global, &client, &file, id).await?,
+            SessionsCommand::Rename { session, title } => {
+                let change = UpdateSessionRequest { title: Some(title), ..UpdateSessionRequest::default() };
+                update(global, &client, &session, change).await?;
+            }
+            SessionsCommand::Label { session, set, remove: remove_labels } => {
+                let set_labels = set.into_iter().map(|Label { key, value }| (key, value)).collect();
+                let change =
+                    UpdateSessionRequest { set_labels, remove_labels, ..UpdateSessionRequest::default() };
+                update(global, &client, &session, change).await?;
+            }
+        }
         return Ok(Exit::Completed);
     }
     match args.session {
@@ -47,22 +61,16 @@ pub(crate) async fn sessions(global: &Global, args: SessionsArgs) -> Result<Exit
 }
 
 /// Changes the title or the labels of a session.
-async fn change(global: &Global, client: &Client, command: SessionsCommand) -> Result<(), Failure> {
-    let (given, request) = match command {
-        SessionsCommand::Rename { session, title } => {
-            (session, UpdateSessionRequest { title: Some(title), ..UpdateSessionRequest::default() })
-        }
-        SessionsCommand::Label { session, set, remove } => {
-            let set_labels = set.into_iter().map(|Label { key, value }| (key, value)).collect();
-            let request =
-                UpdateSessionRequest { set_labels, remove_labels: remove, ..UpdateSessionRequest::default() };
-            (session, request)
-        }
-    };
+async fn update(
+    global: &Global,
+    client: &Client,
+    given: &str,
+    change: UpdateSessionRequest,
+) -> Result<(), Failure> {
     let update = |session_id: String| async {
-        client.update_session(UpdateSessionRequest { session_id, ..request.clone() }).await
+        client.update_session(UpdateSessionRequest { session_id, ..change.clone() }).await
     };
-    let session = ids::called(client, Kind::Session, &given, update).await?;
+    let session = ids::called(client, Kind::Session, given, update).await?;
     if global.json() {
         return Ok(print::line(&json::line("Session", &session))?);
     }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use agentloop_client::FILE_DESCRIPTOR_SET;
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage};
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
 
 static CONTRACT: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the contract was compiled with us"));
@@ -17,6 +17,20 @@ pub(crate) fn line(name: &str, message: &impl Message) -> String {
     let mut dynamic = DynamicMessage::new(descriptor);
     dynamic.transcode_from(message).expect("the message is of this type");
     serde_json::to_string(&dynamic).expect("a message of the contract has a JSON form")
+}
+
+/// A message of the contract from its JSON. Fields that this version does not know are left out.
+///
+/// # Errors
+/// When it is not a message of this name.
+pub(crate) fn parse<M: Message + Default>(name: &str, value: serde_json::Value) -> Result<M, String> {
+    let descriptor = CONTRACT
+        .get_message_by_name(&format!("agentloop.v1.{name}"))
+        .expect("every caller names a message of the contract");
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let dynamic = DynamicMessage::deserialize_with_options(descriptor, value, &options)
+        .map_err(|error| error.to_string())?;
+    dynamic.transcode_to().map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

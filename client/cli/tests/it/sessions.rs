@@ -101,6 +101,37 @@ async fn sessions_are_renamed_and_labelled() {
 }
 
 #[tokio::test]
+async fn an_export_is_imported_again() {
+    let server = Server::start().await;
+    for prompt in ["to Bergen", "and \u{1b}[31mback\n\"quoted\""] {
+        told(&server, &["run", "--session", "trip", prompt]).await;
+    }
+    told(&server, &["sessions", "label", "trip", "user=ann"]).await;
+    told(&server, &["sessions", "rename", "trip", "Ferries"]).await;
+    let exported = told(&server, &["sessions", "export", "trip"]).await;
+    assert_eq!(exported.lines().count(), 1 + 2 + 4, "{exported}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("trip.jsonl");
+    std::fs::write(&file, &exported).expect("written");
+    let file = file.to_str().expect("a path in text");
+    assert_eq!(told(&server, &["sessions", "import", file, "--id", "copy"]).await, "copy\n");
+    assert_eq!(told(&server, &["sessions", "copy"]).await, told(&server, &["sessions", "trip"]).await);
+    let copy = told(&server, &["sessions", "export", "copy"]).await;
+    let messages = |lines: &str| {
+        let entry =
+            |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["entry"].clone();
+        let entries = lines.lines().map(entry).filter(|entry| !entry.is_null());
+        entries.map(|entry| (entry["message"].clone(), entry["model"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(messages(&copy), messages(&exported));
+    assert!(copy.starts_with(r#"{"session":{"sessionId":"copy","title":"Ferries""#), "{copy}");
+    // The conversation goes on, and is not mixed with another.
+    told(&server, &["run", "--session", "copy", "again"]).await;
+    let (code, _, stderr) = ended(&server.url(), &["sessions", "import", file, "--id", "copy"]).await;
+    assert_eq!((code, stderr.contains("exists and has entries")), (1, true), "{stderr}");
+}
+
+#[tokio::test]
 async fn messages_are_found_by_their_words() {
     let server = Server::start().await;
     told(&server, &["run", "--session", "trip", "the ferry to Bergen"]).await;

@@ -24,6 +24,8 @@ use crate::trace::TraceParent;
 pub enum Input {
     /// A caller starts the run.
     Start(Box<Start>),
+    /// A caller adds a conversation that was held elsewhere. The run ends at once.
+    Import(Box<Start>),
     /// Hooks and context sources were called before the first instruction.
     Prepared(Box<Prepared>),
     /// The response of the model is complete.
@@ -235,7 +237,7 @@ pub struct Start {
     pub spec: Arc<RunSpec>,
     /// The run's only random number.
     pub seed: u64,
-    /// The caller's messages, in the order in which they enter the session.
+    /// The caller's messages, in the order in which they enter the session. In an import, of any role.
     pub messages: Vec<SharedMessage>,
     /// True if the run must wait until its session is free.
     pub queued: bool,

@@ -54,6 +54,7 @@ pub fn loop_position(event: &Event, status: RunStatus) -> (LoopPhase, ProcessSta
         Event::Started { .. } => (LoopPhase::Init, ProcessState::Idle),
         Event::SessionEntered { .. }
         | Event::InputAdded { .. }
+        | Event::Imported { .. }
         | Event::InputEntered { .. }
         | Event::ContextAdded { .. }
         | Event::ExtensionApplied { slot: None, .. }

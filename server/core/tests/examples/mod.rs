@@ -77,6 +77,13 @@ fn inputs() -> Vec<(&'static str, Event)> {
         ("input_held.steer", Event::InputHeld { message, steer: Some(steer) }),
         ("input_entered", Event::InputEntered { entry: EntryNo(9), held: Seq(7) }),
         (
+            "imported",
+            Event::Imported {
+                entry: EntryNo(4),
+                message: Arc::new(Message::text(Role::Assistant, "Take the ferry.")),
+            },
+        ),
+        (
             "context_added",
             Event::ContextAdded { source: "memory".to_owned(), entry: EntryNo(4), message: remembered },
         ),

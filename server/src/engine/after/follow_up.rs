@@ -128,6 +128,7 @@ fn session_messages(journal: &[Record]) -> Vec<SharedMessage> {
             Event::InputHeld { message, .. } => drop(held.insert(record.seq, message)),
             Event::InputEntered { held: seq, .. } => messages.extend(held.remove(seq).cloned()),
             Event::InputAdded { message, .. }
+            | Event::Imported { message, .. }
             | Event::AssistantMessage { message, .. }
             | Event::CallSettled { message, .. } => messages.push(message.clone()),
             _ => {}

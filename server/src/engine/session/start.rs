@@ -47,6 +47,8 @@ pub struct StartRequest {
     pub on_busy: OnBusy,
     /// The caller's span. A repetition may carry another one; the first is used.
     pub traceparent: Option<TraceParent>,
+    /// True if the messages are a conversation that was held elsewhere: they enter the session, and the run ends.
+    pub imports: bool,
 }
 
 /// Who asks to start a run. By default nobody who was asked who they are: then every session may be entered.
@@ -263,6 +265,9 @@ impl Engine {
         let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
         let admission = self.admission(&tenant, &session, request).await?;
         match (admission, request.on_busy) {
+            (Admission::Free(last_entry), _) if request.imports => {
+                self.import(permit, &session, last_entry, request).await?;
+            }
             (Admission::Free(last_entry), _) => {
                 // The others add no live run: they queue one, or hand messages to one.
                 if !permit.try_admit(self.deps().options.max_live_runs) {
@@ -316,6 +321,34 @@ impl Engine {
         task.write(Some(create_run(request)), Some(last_entry)).await?;
         task.permit.set_live(mailbox);
         self.launch(task, step.effects);
+        Ok(())
+    }
+
+    /// Creates a run in a free session that adds its messages and ends, in one write.
+    async fn import(
+        &self,
+        permit: StartPermit,
+        session: &SessionId,
+        last_entry: EntryNo,
+        request: &StartRequest,
+    ) -> Result<(), EngineError> {
+        let deps = self.deps();
+        let RunKey { tenant, run } = permit.key().clone();
+        let _lock = self.0.session_locks.shared(&tenant, session).await;
+        let history = match last_entry {
+            EntryNo(0) => History::new(deps.histories.memory()),
+            last => self.history(&tenant, session, last).await?,
+        };
+        let mut machine = Machine::new(run.clone());
+        let start = start_of(run, session, Some(last_entry), deps.ids.seed(), request);
+        let step = machine
+            .handle(Input::Import(Box::new(start)), deps.clock.now())
+            .expect("a new run takes its import");
+        let epoch = deps.store.epoch();
+        let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
+        task.unwritten = step.records;
+        task.write(Some(create_run(request)), Some(last_entry)).await?;
+        self.advance_queue_later(&tenant, session);
         Ok(())
     }
 
@@ -399,7 +432,17 @@ pub(in crate::engine) fn start_input(
     seed: u64,
     request: &StartRequest,
 ) -> Input {
-    Input::Start(Box::new(Start {
+    Input::Start(Box::new(start_of(run, session, last_entry, seed, request)))
+}
+
+fn start_of(
+    run: RunId,
+    session: &SessionId,
+    last_entry: Option<EntryNo>,
+    seed: u64,
+    request: &StartRequest,
+) -> Start {
+    Start {
         run,
         session: session.clone(),
         last_entry: last_entry.unwrap_or(EntryNo(0)),
@@ -408,7 +451,7 @@ pub(in crate::engine) fn start_input(
         messages: request.messages.clone(),
         queued: last_entry.is_none(),
         traceparent: request.traceparent,
-    }))
+    }
 }
 
 /// The columns of a new run's row.

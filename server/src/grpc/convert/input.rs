@@ -123,6 +123,7 @@ pub fn start_request(
         author: Author::default(),
         on_busy,
         traceparent: None,
+        imports: false,
     })
 }
 

@@ -9,6 +9,8 @@ use super::message::{message, role};
 use super::timestamp;
 use crate::engine::feed::FeedItem;
 use crate::engine::{SessionItem, SessionUpdate};
+use super::message::{finish_reason, message, role, usage};
+use super::{duration, timestamp};
 use crate::store::{EntryRow, ListedEntry, SearchHit, SessionRow};
 
 /// Converts the row of a session.
@@ -76,6 +78,10 @@ pub fn entry(row: &EntryRow) -> wire::Entry {
         at: Some(timestamp(row.at)),
         message,
         compaction,
+        finish_reason: row.source.finish.as_ref().map_or(0, |reason| finish_reason(reason).into()),
+        usage: row.source.usage.map(usage),
+        duration: row.source.duration.map(duration),
+        model: row.source.model.clone(),
         damaged: false,
     }
 }
@@ -89,10 +95,8 @@ pub fn listed(row: &ListedEntry) -> wire::Entry {
             entry_no: entry.0,
             run_id: run.as_ref().map(RunId::to_string).unwrap_or_default(),
             seq: seq.0,
-            at: None,
-            message: None,
-            compaction: None,
             damaged: true,
+            ..wire::Entry::default()
         },
     }
 }

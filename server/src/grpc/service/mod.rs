@@ -2,6 +2,7 @@
 
 pub mod agent_loop;
 pub(in crate::grpc) mod ownership;
+mod export;
 pub(in crate::grpc) mod policy;
 pub mod server;
 pub mod sessions;

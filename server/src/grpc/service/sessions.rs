@@ -1,10 +1,11 @@
-//! The service `Sessions`: create, read, change, list, search, fork and delete sessions.
+//! The service `Sessions`: create, read, change, list, import, export, search, fork and delete sessions.
 
 use std::collections::BTreeMap;
 
 use std::pin::Pin;
 
 use agentloop_core::id::{EntryNo, SessionId};
+use agentloop_core::id::{EntryNo, Seq, SessionId};
 use agentloop_core::limits::{LABELS_MAX, PAGE_BYTES_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::sessions_server::Sessions;
@@ -13,6 +14,7 @@ use tonic::{Request, Response, Status};
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::grpc::convert::import::import_request;
 use crate::grpc::convert::input::labels;
 use crate::grpc::convert::session;
 use crate::grpc::edge::identity::Caller;
@@ -21,6 +23,10 @@ use crate::grpc::convert::{session, short};
 use crate::grpc::edge::page::{fit_page, page_request, tenant};
 use crate::grpc::service::agent_loop::required;
 use crate::grpc::service::ownership::{Right, check_session};
+use crate::grpc::convert::{run, session, short};
+use crate::grpc::edge::page::{fit_page, page_request, tenant};
+use crate::grpc::service::agent_loop::required;
+use crate::grpc::service::export::{ExportStream, export};
 use crate::grpc::status::Violations;
 use crate::ids::Ids;
 use crate::store::{
@@ -170,6 +176,41 @@ impl Sessions for SessionsService {
             Ok(wire::ListEntriesResponse { entries: rows.iter().map(session::listed).collect(), more })
         })
         .await
+    }
+
+    async fn import_entries(
+        &self,
+        request: Request<wire::ImportEntriesRequest>,
+    ) -> Result<Response<wire::ImportEntriesResponse>, Status> {
+        let tenant = tenant(&request);
+        let request = import_request(tenant.clone(), request.into_inner())?;
+        let started = Box::pin(self.engine.start(request)).await?;
+        let store = self.engine.store();
+        let view = self.engine.view(&tenant, &started.run).await?;
+        let session = store.session(&tenant, &started.session).await?.ok_or(EngineError::SessionNotFound)?;
+        // Its first event is that it exists, its last one that it has ended. All others are entries.
+        let first = store.records(&tenant, &started.run, Seq(1), 1).await?;
+        let entry = first.first().and_then(|record| record.event.entry());
+        let (EntryNo(first), _) = entry.ok_or(EngineError::RunNotFound)?;
+        Ok(Response::new(wire::ImportEntriesResponse {
+            run: Some(run::view(&view)),
+            session: Some(session::session(&session)),
+            first_entry_no: first,
+            last_entry_no: first + view.row.last_seq.0.saturating_sub(3),
+        }))
+    }
+
+    type ExportSessionStream = ExportStream;
+
+    async fn export_session(
+        &self,
+        request: Request<wire::ExportSessionRequest>,
+    ) -> Result<Response<ExportStream>, Status> {
+        let tenant = tenant(&request);
+        let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
+        let row = self.engine.store().session(&tenant, &session).await?;
+        let row = row.ok_or(EngineError::SessionNotFound)?;
+        Ok(Response::new(export(self.engine.clone(), tenant, &row)))
     }
 
     async fn search_entries(

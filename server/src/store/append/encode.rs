@@ -1,7 +1,7 @@
 //! An append in its stored form: its events as rows, and what they mean for the tables beside the journal.
 
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
-use agentloop_core::message::Part;
+use agentloop_core::message::{Part, Role};
 use agentloop_core::run::event::{Added, Event};
 use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
@@ -161,8 +161,10 @@ impl EncodedAppend {
 /// looked at here. Outputs of tools and messages of context sources are not found.
 fn is_searched(event: &Event) -> bool {
     match event {
-        Event::InputAdded { message, .. } | Event::AssistantMessage { message, .. } => {
-            message.parts.iter().any(|part| matches!(part, Part::Text { .. }))
+        Event::InputAdded { message, .. }
+        | Event::AssistantMessage { message, .. }
+        | Event::Imported { message, .. } => {
+            message.role != Role::Tool && message.parts.iter().any(|part| matches!(part, Part::Text { .. }))
         }
         other => matches!(other.entry(), Some((_, Added::Held(_)))),
     }

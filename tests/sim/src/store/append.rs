@@ -6,7 +6,7 @@ use agentloop_core::run::event::{Added, Event, Record};
 use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
 use agentloop_server::store::{
-    Append, CreateRun, EntryRow, Job, JobId, RequestRow, RuleRow, RunRow, StoreError,
+    Append, CreateRun, EntryRow, EntrySource, Job, JobId, RequestRow, RuleRow, RunRow, StoreError,
 };
 
 use super::tables::{Run, Session, Tables};
@@ -100,7 +100,7 @@ impl Tables {
             of_session.row.live_run = Some(run.clone());
         }
         let entries: Vec<EntryRow> =
-            records.iter().filter_map(|record| entry(&run, &row.records, record)).collect();
+            records.iter().filter_map(|record| entry(&run, &row.row.model, &row.records, record)).collect();
         if let Some(last) = entries.last() {
             of_session.row.last_entry = last.entry;
             of_session.row.updated_at = of_session.row.updated_at.max(ended_at);
@@ -165,14 +165,15 @@ fn new_row(
 }
 
 /// The entry that an event adds: where its content is, is where it was said.
-fn entry(run: &RunId, journal: &[Record], record: &Record) -> Option<EntryRow> {
+fn entry(run: &RunId, model: &str, journal: &[Record], record: &Record) -> Option<EntryRow> {
     let (entry, added) = record.event.entry()?;
     let holder = match added {
         Added::Own => record,
         Added::Held(seq) => journal.iter().find(|held| held.seq == seq)?,
     };
     let content: Entry = holder.event.content()?;
-    Some(EntryRow { entry, run: run.clone(), seq: holder.seq, at: holder.at, content })
+    let source = EntrySource::of(&holder.event, model);
+    Some(EntryRow { entry, run: run.clone(), seq: holder.seq, at: holder.at, content, source })
 }
 
 /// The rule that an answer leaves for later runs, if any.

@@ -96,6 +96,14 @@ pub enum Event {
         held: Seq,
     },
     /// A text that no user wrote entered the session: of a context source, or the note after an answer that was cut off.
+    /// A message of a conversation that was held elsewhere entered the session. Its author may be anyone.
+    Imported {
+        /// Entry of the message.
+        entry: EntryNo,
+        /// The message. Slots of its tool calls are of this run.
+        message: SharedMessage,
+    },
+    /// A context source's text entered the session.
     ContextAdded {
         /// Name of the context source; `cut_off` for the note.
         source: String,

@@ -10,6 +10,7 @@ impl Event {
     pub fn entry(&self) -> Option<(EntryNo, Added)> {
         match self {
             Self::InputAdded { entry, .. }
+            | Self::Imported { entry, .. }
             | Self::ContextAdded { entry, .. }
             | Self::AssistantMessage { entry, .. }
             | Self::CallSettled { entry, .. }
@@ -42,6 +43,7 @@ impl Event {
     pub fn content(&self) -> Option<Entry> {
         match self {
             Self::InputAdded { message, .. }
+            | Self::Imported { message, .. }
             | Self::InputHeld { message, .. }
             | Self::ContextAdded { message, .. }
             | Self::AssistantMessage { message, .. }
@@ -82,6 +84,7 @@ impl Event {
             Self::Started { .. } => "started",
             Self::SessionEntered { .. } => "session_entered",
             Self::InputAdded { .. } => "input_added",
+            Self::Imported { .. } => "imported",
             Self::InputHeld { .. } => "input_held",
             Self::InputEntered { .. } => "input_entered",
             Self::ContextAdded { .. } => "context_added",

@@ -21,6 +21,7 @@ impl Event {
     fn weight(&self) -> usize {
         match self {
             Self::InputAdded { message, .. }
+            | Self::Imported { message, .. }
             | Self::InputHeld { message, .. }
             | Self::ContextAdded { message, .. }
             | Self::AssistantMessage { message, .. }

@@ -3,6 +3,7 @@
 //! ```text
 //! phase        leaves by                              to
 //! New          Start                                  ModelRunning | Queued | Preparing (if hooks or sources are asked)
+//!              Import                                 Finished(completed)
 //! Queued       Enter                                  ModelRunning | Preparing
 //!              Abort                                  Finished(aborted); its messages never entered the session
 //! Preparing    Prepared                               ModelRunning | Finished(failed)

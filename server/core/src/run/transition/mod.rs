@@ -40,6 +40,7 @@ pub(super) fn decide(
 fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Refusal> {
     match input {
         Input::Start(start) => start::start(builder, *start),
+        Input::Import(start) => start::import(builder, *start),
         Input::Enter { last_entry, rules } => start::enter(builder, last_entry, rules),
         Input::Prepared(prepared) => prepared::prepared(builder, *prepared),
         Input::ModelFinished(finished) => model::finished(builder, *finished),

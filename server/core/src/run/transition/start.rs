@@ -1,16 +1,38 @@
 //! Inputs that begin a run: its start, and the end of its wait for the session.
 
 use crate::id::EntryNo;
+use crate::message::SharedMessage;
 use crate::policy::PolicyRule;
 use crate::run::event::Event;
 use crate::run::input::Start;
 use crate::run::refusal::Refusal;
 use crate::run::state::Phase;
 use crate::run::transition::builder::TransitionBuilder;
-use crate::run::transition::routine::waiting;
+use crate::run::transition::routine::{finish, waiting};
 
 /// Starts the run. Its messages enter the session at once, unless the run is queued or extensions are called first.
 pub(super) fn start(builder: &mut TransitionBuilder<'_>, start: Start) -> Result<(), Refusal> {
+    let queued = start.queued;
+    let messages = begin(builder, start)?;
+    if queued || builder.state().spec().prepares() {
+        waiting::hold(builder, messages, None);
+    } else {
+        waiting::add(builder, messages);
+    }
+    Ok(())
+}
+
+/// Adds a conversation that was held elsewhere, and ends the run: nobody is called.
+pub(super) fn import(builder: &mut TransitionBuilder<'_>, start: Start) -> Result<(), Refusal> {
+    for message in begin(builder, start)? {
+        builder.emit(Event::Imported { entry: builder.state().last_entry().next(), message });
+    }
+    finish::complete(builder);
+    Ok(())
+}
+
+/// The run exists. Returns its messages.
+fn begin(builder: &mut TransitionBuilder<'_>, start: Start) -> Result<Vec<SharedMessage>, Refusal> {
     if *builder.state().phase() != Phase::New || *builder.state().run() != start.run {
         return Err(Refusal::WrongPhase(builder.state().status()));
     }
@@ -22,12 +44,7 @@ pub(super) fn start(builder: &mut TransitionBuilder<'_>, start: Start) -> Result
         queued: start.queued,
         traceparent: start.traceparent,
     });
-    if start.queued || builder.state().spec().prepares() {
-        waiting::hold(builder, start.messages, None);
-    } else {
-        waiting::add(builder, start.messages);
-    }
-    Ok(())
+    Ok(start.messages)
 }
 
 /// The session is free: a queued run enters it, with its messages unless extensions are called first.

@@ -36,6 +36,7 @@ table! {
     //                   New Que Mod Bck Pau Com Fai Abo Awa Inp Rdy Lat Off Acc Dbt Cmp Ask
     StartThisRun        "Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
     StartOtherRun       "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    ImportThisRun       "Com !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
     Prepared            "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
 
     Enter               "!ph Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
@@ -185,6 +186,10 @@ impl Stimulus {
                     start.run = RunId::parse("run-2").expect("a good id");
                     Input::Start(start)
                 }
+                other => other,
+            },
+            Self::ImportThisRun => match start(spec()) {
+                Input::Start(start) => Input::Import(start),
                 other => other,
             },
             Self::Enter => enter(script),
@@ -343,6 +348,7 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
     use Stimulus::*;
     match input {
         Input::Start(_) => &[StartThisRun, StartOtherRun],
+        Input::Import(_) => &[ImportThisRun],
         Input::Enter { .. } => &[Enter],
         Input::Steer { .. } => &[SayMore, SayMoreAgain, SayOtherByTheSameId, SayTooMuch],
         Input::Prepared(_) => &[Prepared],

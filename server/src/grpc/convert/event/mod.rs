@@ -81,7 +81,9 @@ impl EventConverter {
         match &record.event {
             Event::Started { spec, queued, .. } => run::started(spec, *queued),
             Event::SessionEntered { last_entry, .. } => run::session_entered(*last_entry),
-            Event::InputAdded { entry, message } => self.input_message(*entry, message, None),
+            Event::InputAdded { entry, message } | Event::Imported { entry, message } => {
+                self.input_message(*entry, message, None)
+            }
             Event::InputHeld { message, steer } => self.input_message(EntryNo(0), message, steer.as_ref()),
             Event::InputEntered { entry, held } => conversation::input_entered(*entry, *held),
             Event::ContextAdded { source, entry, message } => self.context_added(source, *entry, message),
@@ -175,6 +177,7 @@ fn turn_of(event: &Event) -> Option<u32> {
         Event::HumanRequested { question, .. } => question.slot.map(|slot| slot.0),
         Event::Started { .. }
         | Event::InputAdded { .. }
+        | Event::Imported { .. }
         | Event::SessionEntered { .. }
         | Event::InputHeld { .. }
         | Event::InputEntered { .. }

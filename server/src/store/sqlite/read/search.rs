@@ -40,7 +40,7 @@ pub(in crate::store::sqlite) const SEARCH: &str = "
     SELECT found.rank, s.session_id, i.entry_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
            coalesce(e.at, k.at) AS at, coalesce(e.status, k.status) AS status,
            coalesce(e.version, k.version) AS version, coalesce(e.payload, k.payload) AS payload,
-           iif(i.keep IS NULL, e.checksum, k.checksum) AS checksum
+           iif(i.keep IS NULL, e.checksum, k.checksum) AS checksum, coalesce(r.model, k.model) AS model
     FROM found
     CROSS JOIN session_entries AS i INDEXED BY session_entries_searched
         ON i.search_no = found.search_no

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
+use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use super::{after, all, one, rows};
 use crate::store::codec::{self, StoredEvent, int};
 use crate::store::page::{self, Cursor};
 use crate::store::{
-    EntryRow, EntryStretch, ListedEntries, ListedEntry, PROJECT_LABEL, Page, PageRequest, SessionRow,
-    StoreError, StretchMax, USER_LABEL,
+    EntryRow, EntrySource, EntryStretch, ListedEntries, ListedEntry, PROJECT_LABEL, Page, PageRequest,
+    SessionRow, StoreError, StretchMax, USER_LABEL,
 };
 
 /// Entries within a number of bytes. The event of an entry is in a journal, or among the kept events if the journal was
@@ -30,7 +30,7 @@ pub(in crate::store::sqlite) const ENTRIES: &str = "
     SELECT i.entry_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq, coalesce(e.at, k.at) AS at,
            coalesce(e.status, k.status) AS status, coalesce(e.version, k.version) AS version,
            coalesce(e.payload, k.payload) AS payload, iif(i.keep IS NULL, e.checksum, k.checksum) AS checksum,
-           (SELECT max(entry_no) FROM sizes) AS upto
+           coalesce(r.model, k.model) AS model, (SELECT max(entry_no) FROM sizes) AS upto
     FROM session_entries AS i
     LEFT JOIN runs AS r ON i.keep IS NULL AND r.run_no = i.run_no
     LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
@@ -189,6 +189,8 @@ pub(super) struct StoredEntry {
     seq: Seq,
     /// The event, or the reason why its row cannot be read.
     event: Result<StoredEvent, String>,
+    /// The model of the run, if that is still known.
+    model: Option<String>,
 }
 
 /// Reads an entry from a row of [`ENTRIES`] or of a search.
@@ -198,17 +200,21 @@ pub(super) fn stored_entry(row: &SqliteRow) -> Result<StoredEntry, Error> {
         run: rows::run_id(row, "run_id").ok(),
         seq: rows::seq(row, "seq")?,
         event: rows::event(row).map_err(|error| error.to_string()),
+        model: row.try_get("model")?,
     })
 }
 
 /// Decodes an entry. An error says what is damaged.
 pub(super) fn decoded(tenant: &TenantId, stored: StoredEntry) -> Result<EntryRow, String> {
-    let StoredEntry { entry, run, seq, event } = stored;
+    let StoredEntry { entry, run, seq, event, model } = stored;
     let run = run.ok_or_else(|| format!("there is no run of event {}", seq.0))?;
     let record = codec::decode(tenant, &run, &event?).map_err(|error| error.to_string())?;
     let is_another = record.event.entry().is_some_and(|(own, _)| own != entry);
     match record.event.content() {
-        Some(content) if !is_another => Ok(EntryRow { entry, seq: record.seq, at: record.at, content, run }),
+        Some(content) if !is_another => {
+            let source = EntrySource::of(&record.event, model.as_deref().unwrap_or_default());
+            Ok(EntryRow { entry, seq: record.seq, at: record.at, content, run, source })
+        }
         _ => Err(format!("event {tenant}/{run}/{} is not this entry", seq.0)),
     }
 }

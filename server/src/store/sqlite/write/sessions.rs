@@ -88,8 +88,8 @@ pub(in crate::store::sqlite) const FIRST_QUEUED: &str = "
 
 /// Copies the events that forks share with the session of number `?1`. Two forks may share the same event.
 pub(in crate::store::sqlite) const KEEP_EVENTS: &str = "
-    INSERT INTO kept_events (keep, run_no, seq, run_id, at, status, version, payload, checksum)
-    SELECT ?2, e.run_no, e.seq, r.run_id, e.at, e.status, e.version, e.payload, e.checksum
+    INSERT INTO kept_events (keep, run_no, seq, run_id, at, status, version, payload, checksum, model)
+    SELECT ?2, e.run_no, e.seq, r.run_id, e.at, e.status, e.version, e.payload, e.checksum, r.model
     FROM session_entries AS i
     JOIN runs AS r ON r.run_no = i.run_no
     JOIN run_events AS e ON e.run_no = i.run_no AND e.seq = i.seq

@@ -1,10 +1,10 @@
 //! Events that bring messages, and texts of hooks.
 
 use crate::extension::ExtensionCall;
-use crate::id::Seq;
-use crate::message::SharedMessage;
+use crate::id::{EntryNo, Seq};
+use crate::message::{Role, SharedMessage};
 use crate::run::event::Steer;
-use crate::run::state::conversation::WaitingMessage;
+use crate::run::state::conversation::{LastMessage, WaitingMessage};
 use crate::run::state::{Phase, RunState};
 
 impl RunState {
@@ -12,6 +12,13 @@ impl RunState {
     pub(super) fn input_added(&mut self) {
         if self.phase == Phase::Preparing {
             self.conversation.waiting.retain(|_, waiting| !waiting.initial);
+        }
+    }
+
+    /// The last message of the model that is imported is the run's result.
+    pub(super) fn imported(&mut self, entry: EntryNo, message: &SharedMessage) {
+        if message.role == Role::Assistant {
+            self.conversation.last_message = Some(LastMessage { entry, message: message.clone() });
         }
     }
 

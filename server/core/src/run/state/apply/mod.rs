@@ -43,6 +43,7 @@ impl RunState {
             }
             Event::SessionEntered { last_entry, rules } => self.session_entered(*last_entry, rules),
             Event::InputAdded { .. } => self.input_added(),
+            Event::Imported { entry, message } => self.imported(*entry, message),
             Event::ContextAdded { .. } => {}
             Event::ExtensionApplied { applied, .. } => self.extension_applied(applied),
             Event::InputHeld { message, steer } => self.input_held(message, steer.as_ref()),
