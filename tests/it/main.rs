@@ -47,6 +47,7 @@ mod tenants;
 mod terms;
 mod tidy;
 mod tls;
+mod todos;
 mod tools;
 mod traces;
 mod typed_results;

@@ -130,6 +130,7 @@ pub fn name(event: &wire::RunEvent) -> &'static str {
         Event::InputEntered(_) => "input_entered",
         Event::SessionEntered(_) => "session_entered",
         Event::ContextAdded(_) => "context_added",
+        Event::TodosUpdated(_) => "todos_updated",
         Event::CompactionStarted(_) => "compaction_started",
         Event::CompactionFailed(_) => "compaction_failed",
         Event::ModelDelta(_) => "model_delta",

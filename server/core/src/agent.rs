@@ -162,6 +162,9 @@ pub struct ToolPolicy {
     /// True if the model is offered the built-in tool `ask_human`.
     #[serde(skip_serializing_if = "is_default")]
     pub ask_human: bool,
+    /// True if the model is offered the built-in tool `update_todos`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub todos: bool,
     /// Tools whose deadline is an outcome, although they do not declare that: an UNSAFE call is timed out at its deadline, and
     /// not in doubt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -181,6 +184,7 @@ impl Default for ToolPolicy {
             require_approval_by_default: false,
             rules: Vec::new(),
             ask_human: false,
+            todos: false,
             deadline_is_outcome: Vec::new(),
             widening: Widening::default(),
         }

@@ -144,6 +144,7 @@ pub mod outcome;
 pub mod policy;
 pub mod question;
 pub mod title;
+pub mod todo;
 pub mod tool;
 pub mod trace;
 

@@ -89,6 +89,12 @@ pub const RESUME_STATES_PER_ATTEMPT_MAX: u32 = 256;
 pub const INPUTS_PER_CALL_MAX: usize = 16;
 /// Number of question frames of one attempt of a call on one connection, repeated ones included.
 pub const INPUT_FRAMES_PER_CALL_MAX: u32 = 64;
+/// Number of items of a to-do list.
+pub const TODOS_MAX: usize = 100;
+/// Size of the text of one item of a to-do list.
+pub const TODO_BYTES_MAX: usize = 1024;
+/// Size of the id of one item of a to-do list.
+pub const TODO_ID_BYTES_MAX: usize = 64;
 /// Number of messages that one request may bring.
 pub const INPUT_MESSAGES_MAX: usize = 256;
 /// Number of messages that one import may bring.

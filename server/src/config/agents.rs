@@ -122,6 +122,7 @@ fn tool_policy(section: &mut Section<'_, '_>) -> ToolPolicy {
             .get_or("require_approval_by_default", default.require_approval_by_default),
         rules: rules(section),
         ask_human: section.get_or("ask_human", default.ask_human),
+        todos: section.get_or("todos", default.todos),
         deadline_is_outcome: section.get_list("deadline_is_outcome", tool_name).unwrap_or_default(),
         widening: Widening {
             requests_may_allow: section.get_or("requests_may_allow", default.widening.requests_may_allow),

@@ -8,6 +8,7 @@ use agentloop_core::limits::LABELS_MAX;
 use agentloop_core::message::{FinishReason, Role, Usage};
 use agentloop_core::run::event::Event;
 use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::todo::TodoItem;
 use async_trait::async_trait;
 
 use super::{Page, PageRequest, SessionNotes, StoreError, StretchMax};
@@ -266,6 +267,12 @@ pub trait SessionStore: Send + Sync + 'static {
     /// A session's row.
     async fn session(&self, tenant: &TenantId, session: &SessionId)
     -> Result<Option<SessionRow>, StoreError>;
+
+    /// The to-do list that the model keeps of a session. This default is for a store whose sessions have none.
+    async fn todos(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<TodoItem>, StoreError> {
+        let _none_has_any = (tenant, session);
+        Ok(Vec::new())
+    }
 
     /// Sessions, the last touched first.
     async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError>;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
+use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
@@ -164,6 +165,10 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
         session: &SessionId,
     ) -> Result<Option<SessionRow>, StoreError> {
         self.intercept.read("session", self.inner.session(tenant, session)).await
+    }
+
+    async fn todos(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<TodoItem>, StoreError> {
+        self.intercept.read("todos", self.inner.todos(tenant, session)).await
     }
 
     async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {

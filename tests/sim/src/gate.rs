@@ -10,6 +10,7 @@ use std::time::Duration;
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
+use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{
@@ -339,6 +340,10 @@ impl SessionStore for Gate {
         session: &SessionId,
     ) -> Result<Option<SessionRow>, StoreError> {
         self.read(self.0.store.session(tenant, session)).await
+    }
+
+    async fn todos(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<TodoItem>, StoreError> {
+        self.read(self.0.store.todos(tenant, session)).await
     }
 
     async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {

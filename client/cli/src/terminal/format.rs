@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use agentloop_client::v1::{
-    FileContent, Link, Message, RunErrorCode, RunStatus, ToolResult, ToolStatus, Usage, WaitKind,
+    FileContent, Link, Message, RunErrorCode, RunStatus, TodoItem, TodoPriority, TodoStatus, ToolResult, ToolStatus, Usage, WaitKind,
     part::Content,
 };
+
+/// Bound on the text of an item of a to-do list, in characters.
+const TODO_CHARS: usize = 200;
 
 /// The name of an enum value without its prefix, in lower case.
 pub(crate) fn enum_name(name: &str, prefix: &str) -> String {
@@ -105,6 +108,21 @@ pub(crate) fn first_line(text: &str, chars: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let cut: String = line.chars().take(chars).collect();
     if cut.len() < text.trim().len() { format!("{cut} …") } else { cut }
+}
+
+/// The lines of a to-do list, each with a sign for its state.
+pub(crate) fn todos(items: &[TodoItem]) -> Vec<String> {
+    let line = |item: &TodoItem| {
+        let sign = match item.status() {
+            TodoStatus::Unspecified | TodoStatus::Pending => ' ',
+            TodoStatus::InProgress => '~',
+            TodoStatus::Completed => 'x',
+            TodoStatus::Cancelled => '-',
+        };
+        let urgent = if item.priority() == TodoPriority::High { "! " } else { "" };
+        format!("[{sign}] {urgent}{}", first_line(&item.content, TODO_CHARS))
+    };
+    items.iter().map(line).collect()
 }
 
 #[cfg(test)]

@@ -34,4 +34,5 @@ mod sessions;
 mod setup;
 #[cfg(unix)]
 mod top;
+mod todos;
 mod usage;

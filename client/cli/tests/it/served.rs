@@ -50,6 +50,18 @@ when = { user_contains = "which", step = 1 }
 text = "So it is: {{result}}."
 
 [[reply]]
+when = { user_contains = "plan", step = 0 }
+tool_calls = [{ name = "update_todos", arguments = { todos = [{ id = "1", content = "Book the ferry", status = "in_progress" }, { id = "2", content = "Pack", status = "pending", priority = "high" }] } }]
+
+[[reply]]
+when = { user_contains = "plan", step = 1 }
+tool_calls = [{ name = "update_todos", arguments = { todos = [{ id = "1", content = "Book the ferry", status = "completed" }, { id = "2", content = "Pack", status = "in_progress", priority = "high" }] } }]
+
+[[reply]]
+when = { user_contains = "plan", step = 2 }
+text = "Half of it is done."
+
+[[reply]]
 when = { user_contains = "hurry" }
 text = "I hurry."
 
@@ -96,7 +108,7 @@ impl Server {
             "[server]\nlisten = \"{address}\"\n[store]\npath = \"agentloop.db\"\n\
              [providers.demo]\nkind = \"scripted\"\nfile = \"script.toml\"\n\
              [agents.default]\nmodel = \"demo/scripted\"\n\
-             [agents.default.tool_policy]\nask_human = true\n"
+             [agents.default.tool_policy]\nask_human = true\ntodos = true\n"
         );
         fs::write(dir.path().join("agentloop.toml"), config).expect("written");
         let mut server = Server { dir, address, running: None };

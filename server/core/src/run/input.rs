@@ -359,6 +359,8 @@ pub enum CallFacts {
     },
     /// A person's answer is the result: see [`crate::run::ask_human`].
     AsksHuman,
+    /// The call writes the session's to-do list: see [`crate::run::update_todos`].
+    UpdatesTodos,
     /// The call cannot run: the tool is unknown, or the arguments are wrong.
     Rejected {
         /// The reason, for the model.

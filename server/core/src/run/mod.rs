@@ -13,4 +13,5 @@ pub mod state;
 pub mod status;
 pub mod steps;
 mod transition;
+pub mod update_todos;
 pub mod view;

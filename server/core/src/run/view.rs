@@ -75,6 +75,7 @@ pub fn loop_position(event: &Event, status: RunStatus) -> (LoopPhase, ProcessSta
         | Event::CallAccepted { .. }
         | Event::CallCheckpoint { .. }
         | Event::CallAttemptFailed { .. }
+        | Event::TodosUpdated { .. }
         | Event::HumanRequested { .. }
         | Event::HumanResolved { .. }
         | Event::Resumed { .. }

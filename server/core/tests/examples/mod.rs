@@ -23,6 +23,7 @@ use agentloop_core::run::human::{
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 use agentloop_core::tool::{Digest, EffectClass};
 
 const SLOT: CallSlot = CallSlot(1, 0);
@@ -55,6 +56,7 @@ fn starts() -> Vec<(&'static str, Event)> {
             started(RunSpec { cancel_on_disconnect: true, ..RunSpec::default() }, 0),
         ),
         ("started.deadline_is_outcome", started(outcome_at_the_deadline(), 0)),
+        ("started.todos", started(keeps_todos(), 0)),
         ("started.queued", queued()),
         ("session_entered", entered(Vec::new())),
         ("session_entered.rules", entered(vec![no_weather(RuleOrigin::Session)])),
@@ -76,6 +78,27 @@ fn inputs() -> Vec<(&'static str, Event)> {
         ("input_held", Event::InputHeld { message: message.clone(), steer: None }),
         ("input_held.steer", Event::InputHeld { message, steer: Some(steer) }),
         ("input_entered", Event::InputEntered { entry: EntryNo(9), held: Seq(7) }),
+        (
+            "todos_updated",
+            Event::TodosUpdated {
+                slot: SLOT,
+                result: EntryNo(3),
+                items: Arc::new(vec![
+                    TodoItem {
+                        id: "1".to_owned(),
+                        content: "Book the ferry".to_owned(),
+                        status: TodoStatus::InProgress,
+                        priority: TodoPriority::High,
+                    },
+                    TodoItem {
+                        id: "2".to_owned(),
+                        content: "Pack".to_owned(),
+                        status: TodoStatus::Pending,
+                        priority: TodoPriority::Medium,
+                    },
+                ]),
+            },
+        ),
         (
             "imported",
             Event::Imported {
@@ -595,6 +618,10 @@ fn totals() -> Totals {
         last_entry: EntryNo(7),
         ..Totals::default()
     }
+}
+
+fn keeps_todos() -> RunSpec {
+    RunSpec { tool_policy: ToolPolicy { todos: true, ..ToolPolicy::default() }, ..RunSpec::default() }
 }
 
 fn outcome_at_the_deadline() -> RunSpec {

@@ -28,4 +28,5 @@ mod steer;
 mod steps;
 mod support;
 mod terms;
+mod todos;
 mod view;

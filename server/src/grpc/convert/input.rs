@@ -300,6 +300,9 @@ pub(in crate::grpc) fn tool_policy(
     if let Some(ask) = policy.ask_human {
         to.ask_human = ask;
     }
+    if let Some(todos) = policy.todos {
+        to.todos = todos;
+    }
     if let Some(given) = policy.rules {
         let field = format!("{field}.rules.rules");
         let rules = rules(&field, given, bad);

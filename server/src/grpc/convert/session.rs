@@ -2,6 +2,8 @@
 
 use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::id::{EntryNo, RunId, SessionId};
+use agentloop_core::id::{EntryNo, RunId};
+use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 use agentloop_proto::v1 as wire;
 
 use super::event::{EventConverter, is_shown};
@@ -32,6 +34,7 @@ pub fn session(row: &SessionRow) -> wire::Session {
         forked_at_entry_no: row.forked_from.as_ref().map(|(_, at)| at.0).unwrap_or_default(),
         summary: row.summary.clone(),
         summary_up_to_entry_no: row.summary_upto.0,
+        todos: Vec::new(),
         damaged_entry_nos: Vec::new(),
         created_by: row.created_by.clone().unwrap_or_default(),
     }
@@ -62,6 +65,26 @@ pub fn item(
         SessionItem::Deleted => Item::Deleted(wire::SessionDeleted {}),
     };
     Some(wire::SubscribeSessionResponse { item: Some(item), resume_token: update.token })
+/// Converts an item of a to-do list.
+#[must_use]
+pub fn todo(item: &TodoItem) -> wire::TodoItem {
+    let status = match item.status {
+        TodoStatus::Pending => wire::TodoStatus::Pending,
+        TodoStatus::InProgress => wire::TodoStatus::InProgress,
+        TodoStatus::Completed => wire::TodoStatus::Completed,
+        TodoStatus::Cancelled => wire::TodoStatus::Cancelled,
+    };
+    let priority = match item.priority {
+        TodoPriority::Low => wire::TodoPriority::Low,
+        TodoPriority::Medium => wire::TodoPriority::Medium,
+        TodoPriority::High => wire::TodoPriority::High,
+    };
+    wire::TodoItem {
+        id: item.id.clone(),
+        content: item.content.clone(),
+        status: status.into(),
+        priority: priority.into(),
+    }
 }
 
 /// Converts one entry of a session.

@@ -126,6 +126,9 @@ impl PolicyChecker<'_> {
             }
             (CallFacts::Rejected { message }, _) => (PolicyAction::Deny, message),
             (CallFacts::AsksHuman, _) => (PolicyAction::Allow, "the call is a question itself".to_owned()),
+            (CallFacts::UpdatesTodos, _) => {
+                (PolicyAction::Allow, "the call writes the to-do list and nothing else".to_owned())
+            }
             (CallFacts::Ready { .. }, Some(rule)) => (rule.action, format!("{} decides", rule.title())),
             (CallFacts::Ready { requires_approval: true, .. }, None) => {
                 (PolicyAction::Ask, "the tool declares that it requires approval".to_owned())

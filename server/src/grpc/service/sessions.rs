@@ -100,7 +100,10 @@ impl Sessions for SessionsService {
         let row = self.engine.store().session(tenant, &session).await?;
         let row = row.ok_or(EngineError::SessionNotFound)?;
         let damaged = self.engine.store().damaged_entries(tenant, &session, DAMAGED_MAX).await?;
+        let damaged = self.engine.store().damaged_entries(&tenant, &session, DAMAGED_MAX).await?;
+        let todos = self.engine.store().todos(&tenant, &session).await?;
         let session = wire::Session {
+            todos: todos.iter().map(session::todo).collect(),
             damaged_entry_nos: damaged.into_iter().map(|entry| entry.0).collect(),
             ..session::session(&row)
         };

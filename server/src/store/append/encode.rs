@@ -40,6 +40,7 @@ pub(in crate::store) struct EncodedAppend {
     pub(in crate::store) create: Option<CreateRun>,
     pub(in crate::store) enter: Option<EntryNo>,
     pub(in crate::store) jobs: Vec<JobKind>,
+    pub(in crate::store) todos: Vec<NewTodos>,
 }
 
 /// An entry that an append adds to its session.
@@ -67,6 +68,15 @@ pub(in crate::store) struct ClosedQuestion {
     /// Its id without that of the run.
     pub(in crate::store) question: String,
     pub(in crate::store) seq: Seq,
+}
+
+/// A to-do list that a run writes.
+#[derive(Debug)]
+pub(in crate::store) struct NewTodos {
+    /// Entry of the call's result.
+    pub(in crate::store) entry: EntryNo,
+    /// The list as JSON.
+    pub(in crate::store) items: String,
 }
 
 /// A request that hands its messages to the run instead of starting one.
@@ -109,6 +119,7 @@ impl EncodedAppend {
             create: append.create,
             enter: append.enter,
             jobs: append.jobs,
+            todos: Vec::new(),
         };
         let mut seq = append.after;
         for record in &append.records {
@@ -149,6 +160,9 @@ impl EncodedAppend {
             let question = question_of(&self.run.run, request);
             self.answered.push(ClosedQuestion { question, seq });
             self.remembered.extend(rule_row(&self.session.1, request, answer));
+        }
+        if let Event::TodosUpdated { result, items, .. } = event {
+            self.todos.push(NewTodos { entry: *result, items: codec::text(items) });
         }
         if let Event::InputHeld { steer: Some(steer), .. } = event {
             self.steers.push(NewSteer { request: steer.id.clone(), seq });

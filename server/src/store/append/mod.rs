@@ -14,4 +14,6 @@ pub(in crate::store) use self::check::{
     CommitRows, LastNumbers, LiveRun, NumberedAppend, ORDINARY_QUEUE_NO, RunCreation, RunHead, RunInCommit,
     RunUpdate, SessionChange, SessionHead, SessionInCommit,
 };
-pub(in crate::store) use self::encode::{ClosedQuestion, EncodedAppend, NewEntry, NewQuestion, NewSteer};
+pub(in crate::store) use self::encode::{
+    ClosedQuestion, EncodedAppend, NewEntry, NewQuestion, NewSteer, NewTodos,
+};

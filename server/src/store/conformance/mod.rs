@@ -53,6 +53,7 @@ macro_rules! conforms {
             what_a_caller_changes_stays_changed
             the_session_of_a_user_is_found_or_created
             calls_for_one_user_create_one_session
+            the_last_todo_list_counts
             a_deleted_session_takes_everything_along
             a_busy_session_is_not_deleted
             a_queued_run_waits_for_its_session

@@ -1,9 +1,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agentloop_core::id::{EntryNo, Seq};
+use agentloop_core::id::{CallSlot, EntryNo, Seq};
+use agentloop_core::run::event::Event;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
+use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 
 use super::fixture::*;
 use crate::store::{RunFilter, SessionNotes, SessionRow, SessionUpdate, Store, StoreError, StretchMax};
@@ -246,6 +248,31 @@ pub async fn calls_for_one_user_create_one_session(store: Arc<dyn Store>) {
     }
     found.dedup();
     assert_eq!(found.len(), 1, "{found:?}");
+}
+
+pub async fn the_last_todo_list_counts(store: Arc<dyn Store>) {
+    let item = |content: &str| TodoItem {
+        id: "1".to_owned(),
+        content: content.to_owned(),
+        status: TodoStatus::Pending,
+        priority: TodoPriority::High,
+    };
+    let todos = async |name: &str| store.todos(&tenant(), &session(name)).await.unwrap();
+    let mut owner = Owner::started(&store, "s", "r").await;
+    assert_eq!(todos("s").await, []);
+    for text in ["one \"1\"", "two"] {
+        let items = Arc::new(vec![item(text)]);
+        let written = Event::TodosUpdated { slot: CallSlot(1, 0), result: owner.entry.next(), items };
+        owner.tell(RunStatus::ToolRunning, vec![written, input(owner.entry.next(), text)]).await.unwrap();
+        assert_eq!(todos("s").await, [item(text)]);
+    }
+    for (name, at, has) in [("f", 1, "one \"1\""), ("g", 0, "two")] {
+        store.fork(&tenant(), &session("s"), EntryNo(at), &session(name), Timestamp(9)).await.unwrap();
+        assert_eq!(todos(name).await, [item(has)]);
+    }
+    owner.ends().await.unwrap();
+    store.delete_session(&tenant(), &session("s")).await.unwrap();
+    assert_eq!((todos("s").await, todos("f").await), (vec![], vec![item("one \"1\"")]));
 }
 
 pub async fn a_deleted_session_takes_everything_along(store: Arc<dyn Store>) {

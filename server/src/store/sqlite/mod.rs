@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering;
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
+use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 use sqlx::SqlitePool;
@@ -414,6 +415,10 @@ impl SessionStore for SqliteStore {
         session: &SessionId,
     ) -> Result<Option<SessionRow>, StoreError> {
         read::session(&self.readers, tenant, session).await
+    }
+
+    async fn todos(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<TodoItem>, StoreError> {
+        read::todos(&self.readers, tenant, session).await
     }
 
     async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {

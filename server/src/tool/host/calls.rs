@@ -11,9 +11,10 @@ use agentloop_core::question::InputAnswer;
 use agentloop_core::run::ask_human::{self, ASK_HUMAN};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::input::CallFacts;
+use agentloop_core::run::update_todos::{self, UPDATE_TODOS};
 use agentloop_core::title::title;
 
-use crate::tool::catalogue::registry::{Tool, asks_human, is_allowed};
+use crate::tool::catalogue::registry::{Tool, asks_human, is_allowed, keeps_todos};
 use crate::tool::host::remote::RemoteTools;
 use crate::tool::host::translate;
 use crate::tool::{CallOwner, Offered, Seek, Tools};
@@ -130,6 +131,12 @@ impl RemoteTools {
         if call.name == ASK_HUMAN && asks_human(spec) {
             return match ask_human::question(&call.arguments) {
                 Ok(_) => CallFacts::AsksHuman,
+                Err(message) => CallFacts::Rejected { message },
+            };
+        }
+        if call.name == UPDATE_TODOS && keeps_todos(spec) {
+            return match update_todos::list(&call.arguments) {
+                Ok(_) => CallFacts::UpdatesTodos,
                 Err(message) => CallFacts::Rejected { message },
             };
         }

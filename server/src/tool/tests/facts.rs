@@ -34,7 +34,9 @@ async fn harness() -> (Harness, FakeHost) {
 fn message(harness: &Harness, spec: &RunSpec, call: &ToolCall) -> String {
     match harness.tools.facts(&tenant(), spec, &[call]).remove(0) {
         CallFacts::Rejected { message } => message,
-        other @ (CallFacts::Ready { .. } | CallFacts::AsksHuman) => panic!("{other:?}"),
+        other @ (CallFacts::Ready { .. } | CallFacts::AsksHuman | CallFacts::UpdatesTodos) => {
+            panic!("{other:?}")
+        }
     }
 }
 

@@ -106,6 +106,11 @@ impl Tables {
             of_session.row.updated_at = of_session.row.updated_at.max(ended_at);
         }
         of_session.entries.extend(entries);
+        for record in &records {
+            if let Event::TodosUpdated { result, items, .. } = &record.event {
+                of_session.todos.insert(*result, items.to_vec());
+            }
+        }
         if finished && of_session.row.live_run.as_ref() == Some(&run) {
             of_session.row.live_run = None;
         }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
+use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
     Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
@@ -156,6 +157,10 @@ impl SessionStore for MemoryStore {
         session: &SessionId,
     ) -> Result<Option<SessionRow>, StoreError> {
         Ok(self.tables().session(tenant, session).map(|session| session.row.clone()))
+    }
+
+    async fn todos(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<TodoItem>, StoreError> {
+        Ok(self.tables().todos(tenant, session))
     }
 
     async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
+use agentloop_core::todo::TodoItem;
 use agentloop_server::store::{
     PROJECT_LABEL, SessionNotes, SessionRow, SessionUpdate, StoreError, USER_LABEL,
 };
@@ -110,6 +111,7 @@ impl Tables {
             fork.row.summary.clone_from(&from.row.summary);
             fork.row.summary_upto = from.row.summary_upto;
         }
+        fork.todos = from.todos.range(..=shared).map(|(entry, items)| (*entry, items.clone())).collect();
         fork.entries = from.entries.iter().filter(|row| row.entry <= shared).cloned().collect();
         let row = fork.row.clone();
         self.sessions.insert((tenant.clone(), session.clone()), fork);
@@ -126,6 +128,11 @@ impl Tables {
             (found.row.summary, found.row.summary_upto) = (summary, upto);
         }
         true
+    }
+
+    pub(super) fn todos(&self, tenant: &TenantId, session: &SessionId) -> Vec<TodoItem> {
+        let last = self.session(tenant, session).and_then(|session| session.todos.last_key_value());
+        last.map(|(_, items)| items.clone()).unwrap_or_default()
     }
 
     pub(super) fn delete_session(

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
+use agentloop_core::todo::TodoItem;
 use agentloop_server::store::{
     Claimed, EntryRow, Job, JobId, RequestRow, RuleRow, RunRow, SessionRow, StoreError, ToolRow,
 };
@@ -42,6 +43,8 @@ pub(crate) struct Session {
     pub(super) forked_asked: EntryNo,
     pub(super) last_queue_no: u64,
     pub(super) entries: Vec<EntryRow>,
+    /// Each to-do list, by the entry that is its call's result.
+    pub(super) todos: BTreeMap<EntryNo, Vec<TodoItem>>,
 }
 
 impl Session {
@@ -67,6 +70,7 @@ impl Session {
             forked_asked: EntryNo(0),
             last_queue_no: 0,
             entries: Vec::new(),
+            todos: BTreeMap::new(),
         }
     }
 }

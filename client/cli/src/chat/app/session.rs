@@ -95,6 +95,7 @@ impl App {
         self.remember_prompts(entries);
         // What has ended is among the entries.
         self.of_others.retain(|run| !entries.iter().any(|entry| entry.run_id == *run));
+        self.transcript.todos(&session.todos);
         let mut commands = Vec::new();
         if !session.live_run_id.is_empty() {
             commands = self.join(&session.live_run_id);

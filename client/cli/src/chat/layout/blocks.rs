@@ -44,6 +44,7 @@ pub(crate) fn lines(block: &Block, options: BlockOptions) -> Vec<Line<'static>> 
             if text.unfinished { lines } else { brief(lines, options.details) }
         }
         Block::Call(call) => call_lines(call, width, options),
+        Block::Todos(items) => todo_lines(items, width),
         Block::Note(tone, text) => {
             let style = match tone {
                 Tone::Quiet => DIM,
@@ -53,6 +54,12 @@ pub(crate) fn lines(block: &Block, options: BlockOptions) -> Vec<Line<'static>> 
             prefixed("· ", text, style, width)
         }
     }
+}
+
+fn todo_lines(items: &[String], width: usize) -> Vec<Line<'static>> {
+    let head = prefixed("☰ ", "to do", BOLD, width);
+    let items = items.iter().flat_map(|item| prefixed("  ", item, Style::new(), width));
+    spaced(head.into_iter().chain(items).collect())
 }
 
 fn call_lines(call: &CallBlock, width: usize, options: BlockOptions) -> Vec<Line<'static>> {

@@ -52,6 +52,7 @@ impl Transcript {
                     self.message(message);
                 }
             }
+            Event::TodosUpdated(updated) => self.todos(&updated.items),
             Event::ContextAdded(added) => {
                 self.note(Tone::Quiet, &format!("{} added to the context", added.source));
             }

@@ -10,10 +10,11 @@ use std::{
     time::Duration,
 };
 
-use agentloop_client::v1::{Entry, Message, Role, SelectOption, part::Content};
+use agentloop_client::v1::{Entry, Message, Role, SelectOption, TodoItem, part::Content};
 
 pub(crate) use self::tool::{CallBlock, CallState, answer_to};
 use crate::terminal::{
+    format,
     model_attempt::ModelAttempt,
     text::{sanitize, truncate},
 };
@@ -49,6 +50,8 @@ pub(crate) enum Block {
     Reasoning(TextBlock),
     /// A tool call, with its state and result.
     Call(Box<CallBlock>),
+    /// The session's to-do list, one item a line. There is at most one: the last one counts.
+    Todos(Vec<String>),
     /// A note about another event.
     Note(Tone, String),
 }
@@ -93,6 +96,14 @@ impl Transcript {
 
     pub(crate) fn note(&mut self, tone: Tone, text: &str) {
         self.push(Block::Note(tone, truncate(&sanitize(text), TEXT_BYTES_MAX)));
+    }
+
+    /// Shows the session's to-do list, in place of an earlier one.
+    pub(crate) fn todos(&mut self, items: &[TodoItem]) {
+        self.blocks.retain(|block| !matches!(block, Block::Todos(_)));
+        if !items.is_empty() {
+            self.push(Block::Todos(format::todos(items).iter().map(|line| sanitize(line)).collect()));
+        }
     }
 
     /// Adds an entry of a session.

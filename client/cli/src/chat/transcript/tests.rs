@@ -6,9 +6,10 @@ use agentloop_client::v1::{
     ApproveWithEdits, AssistantMessage, CompactionFailed, ContextCompacted, Decision, Entry,
     ExtensionApplied, HumanAnswer, HumanInput, HumanRequest, HumanRequested, HumanResolved, InputMessage,
     Message, ModelCallFailed, ModelDelta, Part, PartialMessage, Reasoning, Role, RunError, RunErrorCode,
-    RunFinished, RunStatus, Selection, ToolCall, ToolCallAccepted, ToolCallAttemptFailed, ToolCallOffered,
-    ToolCallOutput, ToolCallProgress, ToolCallProposed, ToolCallResult, ToolCallState, ToolResult,
-    ToolStatus, decision::Decision as Kind, human_input, model_delta::Delta, part::Content,
+    RunFinished, RunStatus, Selection, TodoItem, TodoStatus, TodosUpdated, ToolCall, ToolCallAccepted,
+    ToolCallAttemptFailed, ToolCallOffered, ToolCallOutput, ToolCallProgress, ToolCallProposed,
+    ToolCallResult, ToolCallState, ToolResult, ToolStatus, decision::Decision as Kind, human_input,
+    model_delta::Delta, part::Content,
 };
 
 use super::*;
@@ -73,6 +74,7 @@ fn shown(transcript: &Transcript) -> Vec<String> {
             Block::Text(text) => format!("said{} {}", live(text), text.text),
             Block::Reasoning(text) => format!("thought{} {}", live(text), text.text),
             Block::Call(call) => format!("call {} {} {}", call.tool, call.arguments, call.describe(now)),
+            Block::Todos(items) => format!("todos {}", items.join(", ")),
             Block::Note(_, text) => format!("note {text}"),
         })
         .collect()
@@ -120,6 +122,23 @@ fn a_snapshot_takes_the_place_of_the_pieces() {
         ..PartialMessage::default()
     };
     check(&[says(1, "Hel"), Event::PartialMessage(partial), says(1, "ld")], &["said… Hello world"]);
+}
+
+#[test]
+fn the_last_todo_list_counts() {
+    let list = |items: &[(&str, TodoStatus)]| {
+        let item = |(content, status): &(&str, TodoStatus)| TodoItem {
+            content: (*content).into(),
+            status: (*status).into(),
+            ..TodoItem::default()
+        };
+        Event::TodosUpdated(TodosUpdated { items: items.iter().map(item).collect() })
+    };
+    let first = list(&[("pack\u{1b}[2J", TodoStatus::Pending)]);
+    check(std::slice::from_ref(&first), &["todos [ ] pack[2J"]);
+    let second = list(&[("pack", TodoStatus::Completed), ("go", TodoStatus::Cancelled)]);
+    check(&[first.clone(), says(1, "Hi"), second], &["said… Hi", "todos [x] pack, [-] go"]);
+    check(&[first, list(&[])], &[]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use agentloop_client::v1::{
     AssistantMessage, ContextCompacted, Decision, HumanAnswer, HumanRequest, HumanRequestKind, HumanResolved,
-    ModelCallFailed, RunError, RunFinished, RunStarted, RunStatus, SelectOption, ToolCallAccepted,
+    ModelCallFailed, RunError, RunFinished, RunStarted, RunStatus, SelectOption, TodoItem, ToolCallAccepted,
     ToolCallAttemptFailed, ToolCallOutput, ToolCallProgress, ToolCallProposed, ToolCallResult, ToolCallState,
     ToolStatus, UrlOutcome, decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
 };
@@ -78,6 +78,7 @@ impl StatusLines {
             Event::ToolCallOutput(output) => style.dim(&tool_output(style, output)?),
             Event::ToolCallAttemptFailed(failed) => style.yellow(&self.attempt_failed(style, failed)),
             Event::ToolCallResult(result) => self.result(style, result)?,
+            Event::TodosUpdated(updated) => style.dim(&todos(style, &updated.items)),
             Event::HumanRequested(requested) => self.asked(style, requested.request.as_ref()?),
             Event::HumanResolved(resolved) => style.dim(&self.resolved(style, resolved)?),
             Event::RunPaused(paused) => {
@@ -172,6 +173,11 @@ impl StatusLines {
         };
         format!("✗ {label}, try {}: {}; {next}", failed.attempt, style.strip_unsafe(&failed.message))
     }
+}
+
+fn todos(style: Style, items: &[TodoItem]) -> String {
+    let lines = format::todos(items).into_iter().map(|line| format!("  {}", style.strip_unsafe(&line)));
+    std::iter::once("☰ to do".to_owned()).chain(lines).collect::<Vec<_>>().join("\n")
 }
 
 fn run_started(started: &RunStarted) -> String {

@@ -21,6 +21,7 @@ use crate::run::human::{Answer, Question};
 use crate::run::plan::Instruction;
 use crate::run::status::{RunError, RunStatus};
 use crate::time::{Millis, Timestamp};
+use crate::todo::TodoItem;
 use crate::tool::{Digest, EffectClass};
 use crate::trace::TraceParent;
 
@@ -334,6 +335,15 @@ pub enum Event {
         /// Digest of the host's outcome, before hooks: another one of the same try is not this result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         outcome: Option<Digest>,
+    },
+    /// The model wrote the session's to-do list. The result of its call follows.
+    TodosUpdated {
+        /// Slot of the call in its run.
+        slot: CallSlot,
+        /// Entry of the call's result: a fork that shares it has the list.
+        result: EntryNo,
+        /// The whole list.
+        items: Arc<Vec<TodoItem>>,
     },
     /// A question is put to people.
     HumanRequested {

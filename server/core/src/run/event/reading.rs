@@ -30,6 +30,7 @@ impl Event {
             | Self::CallAccepted { .. }
             | Self::CallCheckpoint { .. }
             | Self::CallAttemptFailed { .. }
+            | Self::TodosUpdated { .. }
             | Self::HumanRequested { .. }
             | Self::HumanResolved { .. }
             | Self::Paused { .. }
@@ -63,6 +64,7 @@ impl Event {
             | Self::CallAccepted { .. }
             | Self::CallCheckpoint { .. }
             | Self::CallAttemptFailed { .. }
+            | Self::TodosUpdated { .. }
             | Self::HumanRequested { .. }
             | Self::HumanResolved { .. }
             | Self::Paused { .. }
@@ -102,6 +104,7 @@ impl Event {
             Self::CallCheckpoint { .. } => "call_checkpoint",
             Self::CallAttemptFailed { .. } => "call_attempt_failed",
             Self::CallSettled { .. } => "call_settled",
+            Self::TodosUpdated { .. } => "todos_updated",
             Self::HumanRequested { .. } => "human_requested",
             Self::HumanResolved { .. } => "human_resolved",
             Self::Paused { .. } => "paused",

@@ -41,6 +41,7 @@ impl Event {
             Self::Started { .. }
             | Self::SessionEntered { .. }
             | Self::Planned { .. }
+            | Self::TodosUpdated { .. }
             | Self::HumanRequested { .. }
             | Self::HumanResolved { .. } => json_bytes(self),
             Self::InputEntered { .. }

@@ -1,5 +1,7 @@
 //! Inputs of model calls: a response, a failure, and a call that a restart cut off.
 
+use std::sync::Arc;
+
 use crate::entry::CompactionReason;
 use crate::error::{ErrorClass, ModelErrorKind};
 use crate::message::{FinishReason, Message, ToolCall, ToolStatus};
@@ -13,6 +15,7 @@ use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::policy::{self, Ruling};
 use crate::run::transition::routine::{calls, compaction, extension, finish, limit, model_call, question};
+use crate::run::update_todos;
 use crate::time::Millis;
 use crate::tool::EffectClass;
 
@@ -89,6 +92,7 @@ fn propose(
             calls::settle(builder, call.slot, ToolStatus::Rejected, message);
         }
         CallFacts::AsksHuman => propose_question(builder, call, arguments),
+        CallFacts::UpdatesTodos => update_todos(builder, call, arguments),
         CallFacts::Ready {
             effect,
             requires_approval,
@@ -150,6 +154,39 @@ fn propose_question(builder: &mut TransitionBuilder<'_>, call: &ToolCall, argume
         terms: None,
     });
     question::ask_input(builder, call.slot);
+}
+
+/// Writes the session's to-do list, and settles the call at once. A rule may deny it, but no approval is asked.
+fn update_todos(builder: &mut TransitionBuilder<'_>, call: &ToolCall, arguments: Option<String>) {
+    let writes = arguments.as_deref().unwrap_or(&call.arguments);
+    if let Some(rule) = policy::denial(builder.state(), &call.name, writes).cloned() {
+        policy::refuse(builder, call.slot, &rule);
+        return;
+    }
+    let items = match update_todos::list(writes) {
+        Ok(items) => items,
+        Err(message) => {
+            calls::settle(builder, call.slot, ToolStatus::Rejected, message);
+            return;
+        }
+    };
+    builder.emit(Event::CallProposed {
+        slot: call.slot,
+        tool: call.name.clone(),
+        effect: EffectClass::Idempotent,
+        timeout: Millis(0),
+        needs_approval: false,
+        asks_human: false,
+        arguments,
+        needs_runtime: false,
+        title: String::new(),
+        deadline_is_outcome: false,
+        terms: None,
+    });
+    let told = update_todos::told(&items);
+    let result = builder.state().last_entry().next();
+    builder.emit(Event::TodosUpdated { slot: call.slot, result, items: Arc::new(items) });
+    calls::settle(builder, call.slot, ToolStatus::Succeeded, told);
 }
 
 /// The error of a response that the model refused or the provider cut off; such a response is no result.

@@ -49,6 +49,7 @@ table! {
     ModelAsks           "!mc !mc Rdy !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
     ModelAsksLeave      "!mc !mc Awa !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
     ModelAsksAHuman     "!mc !mc Inp !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelWritesTodos    "!mc !mc Mod !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
     ModelAsksNonsense   "!mc !mc Mod !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
     ModelDeclines       "!mc !mc Fai !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
     OtherTrySays        "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
@@ -208,6 +209,7 @@ impl Stimulus {
             Self::ModelAsks => asks(tool("weather")),
             Self::ModelAsksLeave => asks(tool("weather").approval()),
             Self::ModelAsksAHuman => asks(question("which?")),
+            Self::ModelWritesTodos => asks(todos(&["pack"])),
             Self::ModelAsksNonsense => asks(bad_tool("wether")),
             Self::ModelDeclines => model_asks(number, attempt, &[tool("weather")], FinishReason::Refusal),
             Self::OtherTrySays => says(number, attempt + 1),
@@ -357,6 +359,7 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
             ModelAsks,
             ModelAsksLeave,
             ModelAsksAHuman,
+            ModelWritesTodos,
             ModelAsksNonsense,
             ModelDeclines,
             OtherTrySays,

@@ -164,6 +164,15 @@ pub(crate) fn question(text: &str) -> Tool {
     Tool { name: "ask_human", arguments, facts: CallFacts::AsksHuman }
 }
 
+/// A call that writes a to-do list of these items, all pending.
+pub(crate) fn todos(contents: &[&str]) -> Tool {
+    let item =
+        |(id, content): (u32, &&str)| format!(r#"{{"id":"{id}","content":"{content}","status":"pending"}}"#);
+    let items: Vec<String> = (1..).zip(contents).map(item).collect();
+    let arguments = format!(r#"{{"todos":[{}]}}"#, items.join(","));
+    Tool { name: "update_todos", arguments, facts: CallFacts::UpdatesTodos }
+}
+
 /// A call that cannot run.
 pub(crate) fn bad_tool(name: &'static str) -> Tool {
     let facts = CallFacts::Rejected { message: format!("no tool named {name}") };

@@ -6,13 +6,14 @@ use agentloop_core::id::{CallSlot, EntryNo, Seq};
 use agentloop_core::message::{Message, Usage};
 use agentloop_core::run::event::Steer;
 use agentloop_core::run::status::RunError;
+use agentloop_core::todo::TodoItem;
 use agentloop_proto::v1 as wire;
 use wire::run_event::Event as Wire;
 
 use super::EventConverter;
 use crate::grpc::convert::message::{message, usage};
 use crate::grpc::convert::run::run_error;
-use crate::grpc::convert::session::compacted;
+use crate::grpc::convert::session::{compacted, todo};
 use crate::grpc::convert::{duration, extension};
 
 impl EventConverter {
@@ -47,6 +48,10 @@ impl EventConverter {
 
 pub(super) fn input_entered(entry: EntryNo, held: Seq) -> Wire {
     Wire::InputEntered(wire::InputEntered { input_seq: held.0, entry_no: entry.0 })
+}
+
+pub(super) fn todos_updated(items: &[TodoItem]) -> Wire {
+    Wire::TodosUpdated(wire::TodosUpdated { items: items.iter().map(todo).collect() })
 }
 
 pub(super) fn compaction_started(strategy: &str, reason: CompactionReason, tokens: u64) -> Wire {

@@ -124,6 +124,7 @@ impl EventConverter {
             Event::CallSettled { entry, attempt, host, message, duration, .. } => {
                 self.call_settled(*entry, *attempt, host.as_ref(), message, *duration)
             }
+            Event::TodosUpdated { items, .. } => conversation::todos_updated(items),
             Event::HumanRequested { question, .. } => self.human_requested(question),
             Event::HumanResolved { request, slot, answer } => self.human_resolved(request, *slot, answer),
             Event::Paused { error } => run::paused(error),
@@ -172,7 +173,8 @@ fn turn_of(event: &Event) -> Option<u32> {
         | Event::CallAccepted { slot, .. }
         | Event::CallCheckpoint { slot, .. }
         | Event::CallAttemptFailed { slot, .. }
-        | Event::CallSettled { slot, .. } => Some(slot.0),
+        | Event::CallSettled { slot, .. }
+        | Event::TodosUpdated { slot, .. } => Some(slot.0),
         Event::ExtensionApplied { slot, .. } | Event::HumanResolved { slot, .. } => slot.map(|slot| slot.0),
         Event::HumanRequested { question, .. } => question.slot.map(|slot| slot.0),
         Event::Started { .. }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
+use agentloop_core::todo::TodoItem;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
@@ -89,6 +90,24 @@ pub(in crate::store::sqlite) fn session_of_user_query(
     query.push(" AND coalesce(s.labels ->> '$.project', '') = ").push_bind(label(PROJECT_LABEL));
     query.push(" ORDER BY s.updated_at DESC, s.session_id DESC LIMIT 1");
     query
+}
+
+pub(in crate::store::sqlite) const TODOS: &str = "
+    SELECT items FROM session_todos
+    WHERE session_no = (SELECT session_no FROM sessions WHERE tenant = ?1 AND session_id = ?2)
+    ORDER BY entry_no DESC LIMIT 1";
+
+/// The to-do list of a session; empty without one.
+pub(in crate::store::sqlite) async fn todos(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    session: &SessionId,
+) -> Result<Vec<TodoItem>, StoreError> {
+    let query = sqlx::query(TODOS).bind(tenant.as_str()).bind(session.as_str());
+    let found = one(db, query, |row| rows::json(row, "items")).await;
+    let found =
+        found.map_err(|error| rows::failure(format_args!("to-do list of {tenant}/{session}"), &error))?;
+    Ok(found.unwrap_or_default())
 }
 
 /// A page of sessions.

@@ -88,6 +88,9 @@ async fn no_query_reads_a_whole_table() {
     check(&store, read::ENTRIES, "PRIMARY KEY").await;
     check(&store, read::ENTRIES, "run_events_by_run").await;
     check(&store, sessions::SHARE_ENTRIES, "PRIMARY KEY").await;
+    check(&store, sessions::SHARE_TODOS, "PRIMARY KEY").await;
+    check(&store, read::TODOS, "PRIMARY KEY").await;
+    check(&store, &append::INSERT_TODOS.sql(2), "").await;
     check(&store, sessions::KEEP_EVENTS, "session_entries_lent").await;
     check(&store, sessions::REFER_TO_KEPT, "session_entries_lent").await;
     check(&store, read::RECORDS, "run_events_by_run").await;

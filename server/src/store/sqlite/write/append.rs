@@ -6,8 +6,8 @@ use sqlx::{Row as _, SqliteConnection};
 
 use crate::store::append::{
     CachedRows, ClosedQuestion, CommitRows, EncodedAppend, LastNumbers, LiveRun, NewEntry, NewQuestion,
-    NewSteer, NumberedAppend, RunCreation, RunHead, RunInCommit, RunUpdate, SessionChange, SessionHead,
-    SessionInCommit, WriterCache,
+    NewSteer, NewTodos, NumberedAppend, RunCreation, RunHead, RunInCommit, RunUpdate, SessionChange,
+    SessionHead, SessionInCommit, WriterCache,
 };
 use crate::store::codec::{EncodedEvent, int, text, usage_text};
 use crate::store::sqlite::rows;
@@ -150,6 +150,15 @@ pub(in crate::store::sqlite) static INSERT_JOBS: BatchStatement = BatchStatement
     rows_per_append: 1,
 };
 
+pub(in crate::store::sqlite) static INSERT_TODOS: BatchStatement = BatchStatement {
+    before: "
+    INSERT INTO session_todos (session_no, entry_no, items)
+    SELECT * FROM ",
+    columns: 3,
+    after: " WHERE column1 IS NOT NULL",
+    rows_per_append: 1,
+};
+
 /// The appends of a commit: which are accepted, and what that writes.
 pub(in crate::store::sqlite) struct CommitPlan<'a> {
     /// One for each append, in order.
@@ -193,6 +202,7 @@ pub(in crate::store::sqlite) async fn plan<'a>(
     write_requests(&mut batch, &accepted);
     write_rules(&mut batch, &accepted);
     write_jobs(&mut batch, &accepted);
+    write_todos(&mut batch, &accepted);
     Ok(CommitPlan { answers, batch, rows })
 }
 
@@ -460,6 +470,14 @@ fn write_rules(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
         ]
     });
     batch.push(&INSERT_RULES, rows);
+}
+
+fn write_todos(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
+    let todos = accepted.iter().flat_map(|new| new.append.todos.iter().map(move |todos| (new, todos)));
+    let rows = todos.map(|(new, NewTodos { entry, items })| {
+        [new.session_no.into(), int(entry.0).into(), items.clone().into()]
+    });
+    batch.push(&INSERT_TODOS, rows);
 }
 
 fn write_jobs(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {

@@ -82,6 +82,11 @@ pub(in crate::store::sqlite) const SHARE_ENTRIES: &str = "
     SELECT ?2, entry_no, run_no, seq, iif(keep IS NULL, coalesce(owner, session_no), NULL), keep, search_no
     FROM session_entries WHERE session_no = ?1 AND entry_no <= ?3";
 
+/// Gives the session of number `?2` the to-do lists of the entries that it shares with the session of number `?1`.
+pub(in crate::store::sqlite) const SHARE_TODOS: &str = "
+    INSERT INTO session_todos (session_no, entry_no, items)
+    SELECT ?2, entry_no, items FROM session_todos WHERE session_no = ?1 AND entry_no <= ?3";
+
 pub(in crate::store::sqlite) const FIRST_QUEUED: &str = "
     SELECT run_id FROM runs WHERE session_no = ?1 AND queue_no IS NOT NULL
     ORDER BY queue_no LIMIT 1";
@@ -269,7 +274,9 @@ pub(in crate::store::sqlite) async fn fork(
         .execute(&mut *db)
         .await?;
     let (no, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    sqlx::query(SHARE_ENTRIES).bind(source_no).bind(no).bind(int(at.0)).execute(db).await?;
+    for sql in [SHARE_ENTRIES, SHARE_TODOS] {
+        sqlx::query(sql).bind(source_no).bind(no).bind(int(at.0)).execute(&mut *db).await?;
+    }
     Ok(Ok(row))
 }
 

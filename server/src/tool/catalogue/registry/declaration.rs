@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agentloop_core::limits::{TOOL_DESCRIPTION_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::run::ask_human::ASK_HUMAN;
+use agentloop_core::run::update_todos::UPDATE_TODOS;
 use agentloop_core::time::Millis;
 use agentloop_core::title;
 use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms};
@@ -59,8 +60,8 @@ pub(in crate::tool) fn check(declaration: ToolDeclaration) -> Result<CheckedTool
 
 fn check_parts(declaration: &ToolDeclaration) -> Result<(Schema, Option<Schema>), String> {
     check_name(&declaration.name)?;
-    if declaration.name == ASK_HUMAN {
-        return Err(format!("the server has a tool {ASK_HUMAN} of its own; choose another name"));
+    if let Some(own) = [ASK_HUMAN, UPDATE_TODOS].iter().find(|own| declaration.name == **own) {
+        return Err(format!("the server has a tool {own} of its own; choose another name"));
     }
     if declaration.description.len() > TOOL_DESCRIPTION_BYTES_MAX {
         return Err(format!("the description is larger than {TOOL_DESCRIPTION_BYTES_MAX} bytes"));

@@ -267,6 +267,11 @@ pub(in crate::tool) fn asks_human(spec: &RunSpec) -> bool {
     spec.tool_policy.enabled && spec.tool_policy.ask_human
 }
 
+/// True if a run's model is offered the built-in tool `update_todos`. It has a switch of its own, so no list names it.
+pub(in crate::tool) fn keeps_todos(spec: &RunSpec) -> bool {
+    spec.tool_policy.enabled && spec.tool_policy.todos
+}
+
 /// True if the run's lists allow a tool of this name.
 pub(in crate::tool) fn is_allowed(spec: &RunSpec, name: &str) -> bool {
     let within = |list: &Option<Vec<String>>| {

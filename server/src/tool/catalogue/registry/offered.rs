@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::run::ask_human::{self, ASK_HUMAN};
+use agentloop_core::run::update_todos::{self, UPDATE_TODOS};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 
-use super::{Tool, asks_human, is_allowed};
+use super::{Tool, asks_human, is_allowed, keeps_todos};
 use crate::tool::Offered;
 
 /// Lists in the cache. There are about as many as configured agents.
@@ -37,6 +38,7 @@ struct OfferKey {
     allowed_tools: Option<Vec<String>>,
     tool_order: Vec<String>,
     ask_human: bool,
+    todos: bool,
 }
 
 #[derive(Debug)]
@@ -65,6 +67,7 @@ impl OfferCache {
             allowed_tools: spec.allowed_tools.clone(),
             tool_order: spec.tool_order.clone(),
             ask_human: asks_human(spec),
+            todos: keeps_todos(spec),
         };
         if let Some(made) = self.by_key.get(&key).filter(|made| made.until.is_none_or(|until| now < until)) {
             return made.offered.clone();
@@ -87,6 +90,7 @@ fn make(
 ) -> CachedOffer {
     let gone_at = |tool: &Tool| tool.last_seen.after(retention);
     let asking = asks_human(spec).then(|| Tool::built_in(ask_human::declaration(), now));
+    let todos = keeps_todos(spec).then(|| Tool::built_in(update_todos::declaration(), now));
     let mut shown: BTreeMap<&str, &Tool> = hosted
         .iter()
         .chain(own)
@@ -94,6 +98,7 @@ fn make(
         .filter(|(name, tool)| is_allowed(spec, name) && (tool.served || now < gone_at(tool)))
         .collect();
     shown.extend(asking.as_ref().map(|tool| (ASK_HUMAN, tool)));
+    shown.extend(todos.as_ref().map(|tool| (UPDATE_TODOS, tool)));
     let until = shown.values().filter(|tool| !tool.served).map(|tool| gone_at(tool)).min();
     let ordered = in_order(spec, &shown);
     let digests: Vec<&[u8]> = ordered.iter().map(|tool| tool.digest.as_str().as_bytes()).collect();

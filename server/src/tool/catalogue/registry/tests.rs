@@ -204,6 +204,17 @@ fn a_tool_that_was_compiled_once_is_found_again() {
 }
 
 #[test]
+fn the_tool_that_keeps_todos_is_the_servers_own() {
+    let refused = check(declaration("update_todos")).expect_err("the name is taken");
+    assert!(refused.reason.contains("the server has a tool update_todos"), "{}", refused.reason);
+    let mut catalogue = catalogue(&["weather"]);
+    let mut offered = |spec: &RunSpec| names(&catalogue.offered(&tenant(), spec, Timestamp(1))).join(" ");
+    let keeps = |spec: &mut RunSpec| spec.tool_policy.todos = true;
+    assert_eq!(offered(&spec(keeps)), "update_todos weather");
+    assert_eq!(offered(&RunSpec::default()), "weather");
+}
+
+#[test]
 fn the_tool_that_asks_humans_is_the_servers_own() {
     let refused = check(declaration("ask_human")).expect_err("the name is taken");
     assert!(refused.reason.contains("the server has a tool ask_human"), "{}", refused.reason);

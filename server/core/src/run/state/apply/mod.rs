@@ -103,6 +103,8 @@ impl RunState {
             Event::CallSettled { slot, attempt, host, outcome, message, duration, .. } => {
                 self.call_settled(*slot, *attempt, host.is_some(), outcome.as_ref(), message, *duration);
             }
+            // The session has the list; the run decides nothing by it.
+            Event::TodosUpdated { .. } => {}
             Event::HumanRequested { question, resume_state } => {
                 self.human_requested(question, resume_state.as_deref())
             }
