@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::{
     Compactor, Engine, EngineOptions, EngineParts, Executors, JobExecutor, LogObserver, Observer, Recall,
+    Retention,
 };
 use crate::extension::remote::Remote;
 use crate::extension::{ContextSource, Hook, LocalExtensions, Planner};
@@ -310,7 +311,7 @@ impl ServerBuilder {
         hosts: Arc<RemoteTools>,
     ) -> Engine {
         self.engine.extensions = Arc::new(extension_chain(self.extensions, store.clone(), &hosts));
-        let Config { server, runs, telemetry, .. } = self.config;
+        let Config { server, runs, telemetry, retention, .. } = self.config;
         self.engine.options = EngineOptions {
             max_live_runs: server.max_live_runs,
             live_bytes_max: match server.max_live_bytes {
@@ -321,6 +322,7 @@ impl ServerBuilder {
             subscriber_stall: runs.subscriber_stall,
             subscriber_buffer: runs.subscriber_buffer,
             caller_grace: runs.caller_grace,
+            retention: Retention { max_age: retention.max_age, max_sessions: retention.max_sessions },
             traced: telemetry.otlp_endpoint.is_some(),
             offers_wait: offers_wait(server.shutdown_grace.duration()),
         };

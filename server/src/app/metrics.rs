@@ -67,6 +67,7 @@ pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
             weaker_declarations: tools.weaker_declarations(),
             slow_subscribers: engine.slow_subscribers(),
             certificate_not_after: reloader.as_ref().and_then(|reloader| reloader.certificate_not_after()),
+            retired_sessions: engine.retired_sessions(),
             store: written.map(|written| StoreReadings {
                 appends: written.appends,
                 commits: written.commits,

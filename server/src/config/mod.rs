@@ -33,7 +33,8 @@ use crate::auth::QuotaLimits;
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Place, Problem};
 pub use self::process::{
-    HostOptions, LogFormat, LogOptions, RunOptions, ServerOptions, StoreLocation, StoreOptions,
+    HostOptions, LogFormat, LogOptions, RetentionOptions, RunOptions, ServerOptions, StoreLocation,
+    StoreOptions,
 };
 pub use self::providers::{
     AnthropicConfig, Backend, HttpProvider, OpenAiConfig, ProviderConfig, ResponsesConfig,
@@ -70,6 +71,8 @@ pub struct Config {
     pub runs: RunOptions,
     /// `[hosts]`: times and limits of all tool hosts.
     pub hosts: HostOptions,
+    /// `[retention]`.
+    pub retention: RetentionOptions,
     /// `[tools]`: the terms of tools.
     pub tools: TermsOptions,
     /// `[providers.NAME]`, by the name before the slash in `provider/model`.
@@ -133,6 +136,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let telemetry = root.overridable_section("telemetry", telemetry::telemetry);
     let runs = root.overridable_section("runs", process::runs);
     let hosts = root.overridable_section("hosts", process::hosts);
+    let retention = root.overridable_section("retention", process::retention);
     let tools = root.overridable_section("tools", tools::tools);
     let (providers, names) = providers(root);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -155,6 +159,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
         telemetry,
         runs,
         hosts,
+        retention,
         tools,
         providers,
         agents,

@@ -1,4 +1,4 @@
-//! The sections that describe the process: `[server]`, `[store]`, `[log]`, `[runs]`, `[hosts]`.
+//! The sections that describe the process: `[server]`, `[store]`, `[log]`, `[runs]`, `[hosts]`, `[retention]`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -123,6 +123,23 @@ pub(super) struct Protection {
 }
 
 pub(super) fn server(section: &mut Section<'_, '_>, protection: Protection) -> ServerOptions {
+/// `[retention]`: how long sessions are kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RetentionOptions {
+    /// Time after its last entry at which a session is deleted. `None` keeps all.
+    pub max_age: Option<Millis>,
+    /// Sessions of each tenant beyond which those that were used the longest ago are deleted. `None` keeps all.
+    pub max_sessions: Option<u64>,
+}
+
+pub(super) fn retention(section: &mut Section<'_, '_>) -> RetentionOptions {
+    RetentionOptions {
+        max_age: section.get_some_within("max_age", DAY..=Millis(100 * 365 * DAY.0)),
+        max_sessions: section.get_some_within("max_sessions", 1..=1_000_000_000),
+    }
+}
+
+pub(super) fn server(section: &mut Section<'_, '_>) -> ServerOptions {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 50_051));
     let options = ServerOptions {
         listen: section.get_or("listen", default),

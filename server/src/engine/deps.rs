@@ -17,6 +17,7 @@ use crate::engine::ports::{Compactors, ExecutorTable, Observer};
 use crate::engine::run::callers::Callers;
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::watch::{ChangedFrom, RunWatchers, SessionWatchers};
+use crate::engine::session::retention::Retention;
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
@@ -44,6 +45,8 @@ pub struct EngineOptions {
     /// The time in which somebody must come back for a run that is aborted with its caller, after a restart or a failure of
     /// the store.
     pub caller_grace: Millis,
+    /// Bounds on how long sessions are kept.
+    pub retention: Retention,
     /// The longest time for which a run that is told to stop waits for hosts to say if they begin its calls.
     pub offers_wait: Duration,
 }
@@ -58,6 +61,7 @@ impl Default for EngineOptions {
             subscriber_buffer: 1_024,
             traced: false,
             caller_grace: Millis::secs(30),
+            retention: Retention::default(),
             offers_wait: Duration::ZERO,
         }
     }
@@ -86,6 +90,8 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) session_watchers: Arc<SessionWatchers>,
     /// Number of subscribers that were ended because they did not read.
     pub(in crate::engine) slow_subscribers: Arc<AtomicU64>,
+    /// Number of sessions that were deleted because of their age or number.
+    pub(in crate::engine) retired_sessions: AtomicU64,
     /// Panics of each run's task.
     pub(in crate::engine) panics: RunCounts,
     /// Failures of the store in each run, which set the wait before its next retry.

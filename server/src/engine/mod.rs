@@ -41,6 +41,8 @@ pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::view::RunView;
 pub use self::session::start::{Author, OnBusy, StartRequest, Started};
+pub use self::session::retention::{KEPT_LEAST, Retention};
+pub use self::session::start::{OnBusy, StartRequest, Started};
 pub use self::watch::{SessionItem, SessionUpdate, WatchChange, Watched};
 
 use crate::engine::deps::Deps;
@@ -112,6 +114,12 @@ impl Engine {
     #[must_use]
     pub fn waiting_for_memory(&self) -> usize {
         self.deps().memory_waits.len()
+    }
+
+    /// Number of sessions that were deleted since the start because of their age or number.
+    #[must_use]
+    pub fn retired_sessions(&self) -> u64 {
+        self.0.deps.retired_sessions.load(Ordering::Relaxed)
     }
 
     /// Number of subscribers that were ended since the start because they did not read.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::clock::{Clock, SystemClock};
 use crate::engine::after::follow_up::FollowUps;
@@ -18,6 +19,7 @@ use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::run::table::LiveRuns;
 use crate::engine::run::timers::{self, WakeSignal};
 use crate::engine::session::locks::SessionLocks;
+use crate::engine::session::retention;
 use crate::engine::{Engine, Inner};
 use crate::extension::{Extensions, LocalExtensions};
 use crate::ids::{Ids, RandomIds};
@@ -101,6 +103,7 @@ impl EngineParts {
                 ids: self.ids,
                 observers: self.observers,
                 slow_subscribers: Arc::default(),
+                retired_sessions: AtomicU64::default(),
                 compactors: self.compactors,
                 tasks: self.tasks,
                 options: self.options,
@@ -126,6 +129,9 @@ impl EngineParts {
         tasks.spawn("timers", timers::watch(engine.clone()));
         tasks.spawn("jobs", runner::watch(engine.clone()));
         tasks.spawn("recover", engine.clone().recover());
+        if engine.deps().options.retention.is_on() {
+            tasks.spawn("retention", retention::watch(engine.clone()));
+        }
         engine
     }
 }

@@ -37,8 +37,8 @@ pub use self::queue::{Interrupted, QueueStore};
 pub use self::request::{RequestRow, RequestStore, RuleRow};
 pub use self::search::{SearchFilter, SearchHit, SearchStore};
 pub use self::session::{
-    EntryRow, EntrySource, EntryStretch, ListedEntries, ListedEntry, PROJECT_LABEL, SessionRow, SessionStore,
-    SessionUpdate, USER_LABEL,
+    EntryRow, EntrySource, EntryStretch, IdleSession, ListedEntries, ListedEntry, PROJECT_LABEL, SessionRow,
+    SessionStore, SessionUpdate, USER_LABEL,
 };
 pub use self::tools::{ToolRow, ToolStore};
 

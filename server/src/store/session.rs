@@ -164,6 +164,15 @@ impl SessionUpdate {
     }
 }
 
+/// A session that no run is live in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdleSession {
+    /// Time at which an entry was last added.
+    pub updated_at: Timestamp,
+    /// Id of the session.
+    pub session: SessionId,
+}
+
 /// Sessions: conversations that runs add entries to.
 #[async_trait]
 pub trait SessionStore: Send + Sync + 'static {
@@ -341,6 +350,22 @@ pub trait SessionStore: Send + Sync + 'static {
         let _none_is_damaged = (tenant, session, limit);
         Ok(Vec::new())
     }
+
+    /// Every tenant that has a session.
+    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError>;
+
+    /// The number of a tenant's sessions.
+    async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError>;
+
+    /// Sessions without a live run to which nothing was added at or after `before`, the longest unused first, at most
+    /// `limit`. `after` is the last one of the call before.
+    async fn idle_sessions(
+        &self,
+        tenant: &TenantId,
+        before: Timestamp,
+        after: Option<IdleSession>,
+        limit: u32,
+    ) -> Result<Vec<IdleSession>, StoreError>;
 
     /// Deletes a session with its runs, events and questions. Its ids may be used again. Entries that forks share stay
     /// with the forks. `false`: there was none.

@@ -9,9 +9,7 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
-    QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
-    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate,
+    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate, IdleSession,
 };
 use async_trait::async_trait;
 
@@ -183,6 +181,24 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError> {
         self.intercept.read("entries", self.inner.entries(tenant, session, after, limit)).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
+        self.intercept.read("tenants", self.inner.tenants()).await
+    }
+
+    async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {
+        self.intercept.read("session_count", self.inner.session_count(tenant)).await
+    }
+
+    async fn idle_sessions(
+        &self,
+        tenant: &TenantId,
+        before: Timestamp,
+        after: Option<IdleSession>,
+        limit: u32,
+    ) -> Result<Vec<IdleSession>, StoreError> {
+        self.intercept.read("idle_sessions", self.inner.idle_sessions(tenant, before, after, limit)).await
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {

@@ -14,9 +14,7 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
-    QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
-    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate,
+    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate, IdleSession,
 };
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, oneshot};
@@ -358,6 +356,24 @@ impl SessionStore for Gate {
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError> {
         self.read(self.0.store.entries(tenant, session, after, limit)).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
+        self.read(self.0.store.tenants()).await
+    }
+
+    async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {
+        self.read(self.0.store.session_count(tenant)).await
+    }
+
+    async fn idle_sessions(
+        &self,
+        tenant: &TenantId,
+        before: Timestamp,
+        after: Option<IdleSession>,
+        limit: u32,
+    ) -> Result<Vec<IdleSession>, StoreError> {
+        self.read(self.0.store.idle_sessions(tenant, before, after, limit)).await
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {

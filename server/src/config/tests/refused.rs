@@ -73,6 +73,18 @@ fn values_out_of_bounds() {
 }
 
 #[test]
+fn sessions_are_kept_for_a_day_at_least() {
+    let problems = problems("[retention]\nmax_age = '23h'\nmax_sessions = 0", &[]);
+    let [age, number] = problems.as_slice() else { panic!("{problems:?}") };
+    assert!(age.starts_with("agentloop.toml:2:11: retention.max_age: expected a length of time"), "{age}");
+    assert!(age.contains("from \"1d\"") && age.ends_with("found \"23h\""), "{age}");
+    assert!(
+        number.starts_with("agentloop.toml:3:16: retention.max_sessions: expected a whole number, from 1"),
+        "{number}"
+    );
+}
+
+#[test]
 fn an_address_that_others_can_reach() {
     let problems = problems("[server]\nlisten = '0.0.0.0:50051'", &[]);
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };

@@ -2,6 +2,7 @@
 //! use these ids again at once.
 
 use agentloop_core::id::{SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
@@ -18,11 +19,26 @@ impl Engine {
     /// # Errors
     /// [`EngineError::SessionBusy`], or the store's.
     pub async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, EngineError> {
+        self.delete_session_used_before(tenant, session, None).await
+    }
+
+    /// As [`Self::delete_session`], but only if it was last used before this time. False if it was not.
+    pub(in crate::engine) async fn delete_session_used_before(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        used_before: Option<Timestamp>,
+    ) -> Result<bool, EngineError> {
         let (engine, tenant, session) = (self.clone(), tenant.clone(), session.clone());
         self.run_detached("delete session", async move {
             // Keeps out a start that read the session before the deletion.
             let _lock = engine.0.session_locks.exclusive(&tenant, &session).await;
             let watched = engine.watched_runs(&tenant, &session).await;
+            if let Some(before) = used_before
+                && engine.store().session(&tenant, &session).await?.is_none_or(|row| row.updated_at >= before)
+            {
+                return Ok(false);
+            }
             let deleted = engine.store().delete_session(&tenant, &session).await;
             let is_gone = match &deleted {
                 Ok(_) => true,

@@ -54,6 +54,7 @@ macro_rules! conforms {
             the_session_of_a_user_is_found_or_created
             calls_for_one_user_create_one_session
             the_last_todo_list_counts
+            idle_sessions_come_the_longest_unused_first
             a_deleted_session_takes_everything_along
             a_busy_session_is_not_deleted
             a_queued_run_waits_for_its_session

@@ -8,7 +8,9 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 
 use super::fixture::*;
-use crate::store::{RunFilter, SessionNotes, SessionRow, SessionUpdate, Store, StoreError, StretchMax};
+use crate::store::{
+    IdleSession, RunFilter, SessionNotes, SessionRow, SessionUpdate, Store, StoreError, StretchMax,
+};
 
 pub async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
     let mut owner = Owner::new(&store, "s", "r");
@@ -273,6 +275,29 @@ pub async fn the_last_todo_list_counts(store: Arc<dyn Store>) {
     owner.ends().await.unwrap();
     store.delete_session(&tenant(), &session("s")).await.unwrap();
     assert_eq!((todos("s").await, todos("f").await), (vec![], vec![item("one \"1\"")]));
+}
+
+pub async fn idle_sessions_come_the_longest_unused_first(store: Arc<dyn Store>) {
+    assert_eq!(store.tenants().await.unwrap(), []);
+    for (name, at) in [("new", 5_000), ("b", 2_000), ("a", 2_000), ("old", 1_000)] {
+        let labels = BTreeMap::new();
+        store.create_session(&tenant(), &session(name), "", &labels, Timestamp(at)).await.unwrap();
+    }
+    Owner::started(&store, "busy", "r").await;
+    Owner::new(&store, "s", "r").of("other").create().await.unwrap();
+    let tenants: Vec<String> = store.tenants().await.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(tenants, [tenant().to_string(), "other".to_owned()]);
+    assert_eq!(store.session_count(&tenant()).await.unwrap(), 5);
+    let idle = async |before, after, limit| {
+        store.idle_sessions(&tenant(), Timestamp(before), after, limit).await.unwrap()
+    };
+    let names = |found: &[IdleSession]| found.iter().map(|idle| idle.session.to_string()).collect::<Vec<_>>();
+    let all = idle(u64::MAX / 2, None, 9).await;
+    assert_eq!(names(&all), ["old", "a", "b", "new"]);
+    assert_eq!(names(&idle(5_000, None, 9).await), ["old", "a", "b"], "before, and not at that time");
+    assert_eq!(names(&idle(5_000, None, 2).await), ["old", "a"]);
+    assert_eq!(names(&idle(5_000, Some(all[1].clone()), 2).await), ["b"]);
+    assert_eq!(names(&idle(1_000, None, 9).await), Vec::<String>::new());
 }
 
 pub async fn a_deleted_session_takes_everything_along(store: Arc<dyn Store>) {

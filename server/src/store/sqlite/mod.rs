@@ -46,9 +46,7 @@ use self::write::task::{QUEUED_WRITES_MAX, WriteCounters, WriteOp, WriteRequest,
 use crate::lifecycle::Tasks;
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::{
-    Append, Claimed, EntryRow, EntryStretch, Interrupted, Job, JobId, JobStore, JournalStore, ListedEntries,
-    ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
-    RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionRuns, SessionStore, Store, StoreError, StoredTools, Stretch, StretchMax, ToolRow, ToolStore, SessionUpdate,
+    Append, Claimed, EntryRow, EntryStretch, Interrupted, Job, JobId, JobStore, JournalStore, ListedEntries, ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionRuns, SessionStore, Store, StoreError, StoredTools, Stretch, StretchMax, ToolRow, ToolStore, SessionUpdate, IdleSession,
 };
 
 /// Options of an opened store.
@@ -474,6 +472,24 @@ impl SessionStore for SqliteStore {
             return Ok(Vec::new());
         }
         damaged::find(&self.readers, tenant, session, limit).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
+        read::tenants(&self.readers).await
+    }
+
+    async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {
+        read::session_count(&self.readers, tenant).await
+    }
+
+    async fn idle_sessions(
+        &self,
+        tenant: &TenantId,
+        before: Timestamp,
+        after: Option<IdleSession>,
+        limit: u32,
+    ) -> Result<Vec<IdleSession>, StoreError> {
+        read::idle_sessions(&self.readers, tenant, before, after, limit).await
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {

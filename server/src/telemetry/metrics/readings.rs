@@ -28,6 +28,8 @@ pub struct Readings {
     pub slow_subscribers: u64,
     /// The end of the gRPC port's certificate, in seconds since 1970; `None` without TLS.
     pub certificate_not_after: Option<i64>,
+    /// Sessions that were deleted because of their age or number, since the start.
+    pub retired_sessions: u64,
     /// Counts of the SQLite store; `None` if the embedder brought its own store.
     pub store: Option<StoreReadings>,
 }
@@ -119,6 +121,8 @@ impl<F: Fn() -> Readings + Send + Sync + 'static> Collector for AtScrape<F> {
             let metric = to.0.encode_descriptor("tls_certificate_expiry", help, unit, gauge.metric_type())?;
             gauge.encode(metric)?;
         }
+        let help = "Sessions that were deleted because of their age or number";
+        to.counter("retention_deleted_sessions", help, None, now.retired_sessions)?;
         if let Some(store) = now.store {
             to.counter("store_appends", "Appends that were made durable", None, store.appends)?;
             to.counter("store_commits", "Commits, those of other writes included", None, store.commits)?;

@@ -15,9 +15,7 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
-    QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
-    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate,
+    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate, IdleSession,
 };
 use async_trait::async_trait;
 
@@ -175,6 +173,24 @@ impl SessionStore for MemoryStore {
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError> {
         Ok(self.tables().entries(tenant, session, after, limit))
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
+        Ok(self.tables().tenants())
+    }
+
+    async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {
+        Ok(self.tables().session_count(tenant))
+    }
+
+    async fn idle_sessions(
+        &self,
+        tenant: &TenantId,
+        before: Timestamp,
+        after: Option<IdleSession>,
+        limit: u32,
+    ) -> Result<Vec<IdleSession>, StoreError> {
+        Ok(self.tables().idle_sessions(tenant, before, after.as_ref(), limit))
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {

@@ -6,7 +6,7 @@ use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_server::store::{
-    PROJECT_LABEL, SessionNotes, SessionRow, SessionUpdate, StoreError, USER_LABEL,
+    IdleSession, PROJECT_LABEL, SessionNotes, SessionRow, SessionUpdate, StoreError, USER_LABEL,
 };
 
 use super::tables::{Session, Tables};
@@ -128,6 +128,35 @@ impl Tables {
             (found.row.summary, found.row.summary_upto) = (summary, upto);
         }
         true
+    }
+
+    pub(super) fn tenants(&self) -> Vec<TenantId> {
+        let mut tenants: Vec<TenantId> = self.sessions.keys().map(|(tenant, _)| tenant.clone()).collect();
+        tenants.dedup();
+        tenants
+    }
+
+    pub(super) fn session_count(&self, tenant: &TenantId) -> u64 {
+        self.sessions.keys().filter(|(of, _)| of == tenant).count() as u64
+    }
+
+    pub(super) fn idle_sessions(
+        &self,
+        tenant: &TenantId,
+        before: Timestamp,
+        after: Option<&IdleSession>,
+        limit: u32,
+    ) -> Vec<IdleSession> {
+        let after = after.map(|after| (after.updated_at, &after.session));
+        let ours = self.sessions.iter().filter(|((of, _), _)| of == tenant).map(|(_, session)| &session.row);
+        let mut idle: Vec<IdleSession> = ours
+            .filter(|row| row.live_run.is_none() && row.updated_at < before)
+            .filter(|row| after.is_none_or(|after| (row.updated_at, &row.session) > after))
+            .map(|row| IdleSession { updated_at: row.updated_at, session: row.session.clone() })
+            .collect();
+        idle.sort_by(|a, b| (a.updated_at, &a.session).cmp(&(b.updated_at, &b.session)));
+        idle.truncate(limit as usize);
+        idle
     }
 
     pub(super) fn todos(&self, tenant: &TenantId, session: &SessionId) -> Vec<TodoItem> {

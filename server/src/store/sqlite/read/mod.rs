@@ -18,8 +18,8 @@ pub(super) use self::runs::{
 };
 pub(super) use self::search::{DamagedHit, Hits, Search};
 pub(super) use self::sessions::{
-    entry_stretch, listed_entries, session, session_of_user, session_of_user_query, session_query, sessions,
-    todos,
+    entry_stretch, idle_sessions, listed_entries, session, session_count, session_of_user,
+    session_of_user_query, session_query, sessions, tenants, todos,
 };
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ pub(super) use self::{
     rules::{RULES, RULES_FOR_RUN},
     runs::{DUE, RECORDS, SESSION_RUNS, STRETCH, UNFINISHED, UNVERIFIED, runs_floor_query, runs_query},
     search::SEARCH,
-    sessions::{ENTRIES, TODOS, sessions_query},
+    sessions::{ENTRIES, IDLE_SESSIONS, SESSION_COUNT, TENANTS, TODOS, sessions_query},
 };
 
 use agentloop_core::id::TenantId;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
@@ -11,8 +12,8 @@ use super::{after, all, one, rows};
 use crate::store::codec::{self, StoredEvent, int};
 use crate::store::page::{self, Cursor};
 use crate::store::{
-    EntryRow, EntrySource, EntryStretch, ListedEntries, ListedEntry, PROJECT_LABEL, Page, PageRequest,
-    SessionRow, StoreError, StretchMax, USER_LABEL,
+    EntryRow, EntrySource, EntryStretch, IdleSession, ListedEntries, ListedEntry, PROJECT_LABEL, Page,
+    PageRequest, SessionRow, StoreError, StretchMax, USER_LABEL,
 };
 
 /// Entries within a number of bytes. The event of an entry is in a journal, or among the kept events if the journal was
@@ -108,6 +109,61 @@ pub(in crate::store::sqlite) async fn todos(
     let found =
         found.map_err(|error| rows::failure(format_args!("to-do list of {tenant}/{session}"), &error))?;
     Ok(found.unwrap_or_default())
+}
+
+/// Each step goes to the next tenant by the index, past all sessions of this one.
+pub(in crate::store::sqlite) const TENANTS: &str = "
+    WITH RECURSIVE found (tenant) AS (
+        SELECT min(tenant) FROM sessions
+        UNION ALL
+        SELECT (SELECT min(tenant) FROM sessions WHERE tenant > found.tenant) FROM found
+        WHERE found.tenant IS NOT NULL)
+    SELECT tenant FROM found WHERE tenant IS NOT NULL";
+
+/// Every tenant that has a session.
+pub(in crate::store::sqlite) async fn tenants(db: &SqlitePool) -> Result<Vec<TenantId>, StoreError> {
+    let found = all(db, sqlx::query(TENANTS), |row| rows::tenant_id(row, "tenant")).await;
+    found.map_err(|error| rows::failure("tenants", &error))
+}
+
+pub(in crate::store::sqlite) const SESSION_COUNT: &str =
+    "SELECT count(*) AS sessions FROM sessions WHERE tenant = ?1";
+
+/// The number of a tenant's sessions.
+pub(in crate::store::sqlite) async fn session_count(
+    db: &SqlitePool,
+    tenant: &TenantId,
+) -> Result<u64, StoreError> {
+    let query = sqlx::query(SESSION_COUNT).bind(tenant.as_str());
+    let found = one(db, query, |row| rows::number(row, "sessions")).await;
+    let found = found.map_err(|error| rows::failure(format_args!("sessions of {tenant}"), &error))?;
+    Ok(found.unwrap_or(0))
+}
+
+pub(in crate::store::sqlite) const IDLE_SESSIONS: &str = "
+    SELECT session_id, updated_at FROM sessions
+    WHERE tenant = ?1 AND updated_at < ?2 AND (updated_at, session_id) > (?3, ?4) AND live_run_no IS NULL
+    ORDER BY updated_at, session_id LIMIT ?5";
+
+/// Sessions without a live run that were last used before a time, the oldest first.
+pub(in crate::store::sqlite) async fn idle_sessions(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    before: Timestamp,
+    after: Option<IdleSession>,
+    limit: u32,
+) -> Result<Vec<IdleSession>, StoreError> {
+    let (from, id) =
+        after.map_or((-1, String::new()), |after| (int(after.updated_at.0), after.session.to_string()));
+    let query = sqlx::query(IDLE_SESSIONS).bind(tenant.as_str()).bind(int(before.0));
+    let query = query.bind(from).bind(id).bind(limit);
+    let idle = |row: &SqliteRow| {
+        let (updated_at, session) = (rows::time(row, "updated_at")?, rows::session_id(row, "session_id")?);
+        Ok(IdleSession { updated_at, session })
+    };
+    all(db, query, idle)
+        .await
+        .map_err(|error| rows::failure(format_args!("idle sessions of {tenant}"), &error))
 }
 
 /// A page of sessions.

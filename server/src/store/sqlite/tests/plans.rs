@@ -90,6 +90,8 @@ async fn no_query_reads_a_whole_table() {
     check(&store, sessions::SHARE_ENTRIES, "PRIMARY KEY").await;
     check(&store, sessions::SHARE_TODOS, "PRIMARY KEY").await;
     check(&store, read::TODOS, "PRIMARY KEY").await;
+    check(&store, read::SESSION_COUNT, "(tenant=?)").await;
+    check(&store, read::IDLE_SESSIONS, "sessions_by_update").await;
     check(&store, &append::INSERT_TODOS.sql(2), "").await;
     check(&store, sessions::KEEP_EVENTS, "session_entries_lent").await;
     check(&store, sessions::REFER_TO_KEPT, "session_entries_lent").await;
@@ -134,6 +136,9 @@ async fn no_query_reads_a_whole_table() {
     let of_user = read::session_of_user_query(&tenant(), &BTreeMap::new()).into_string();
     let of_user = plan(&store.readers, &of_user).await.join("\n");
     assert!(of_user.contains("sessions_by_user (tenant=? AND <expr>=?)"), "not one user's: {of_user}");
+
+    let tenants = plan(&store.readers, read::TENANTS).await.join("\n");
+    assert!(tenants.contains("(tenant>?)"), "goes through every session: {tenants}");
 
     let of_run = plan(&store.readers, &pending(read::REQUESTS, &of_run)).await.join("\n");
     assert!(!of_run.contains("SCAN"), "{of_run}");

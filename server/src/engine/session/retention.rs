@@ -1,0 +1,120 @@
+//! Deletes sessions that nobody has used for long, or that are more than there may be. It deletes as `DeleteSession` does, one
+//! session at a time with a pause after each, so that the writes of runs come first.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use agentloop_core::id::{SessionId, TenantId};
+use agentloop_core::time::{Millis, Timestamp};
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::store::IdleSession;
+
+/// The shortest time that a session is kept: its ids become free, and clients repeat requests for a while.
+pub const KEPT_LEAST: Millis = Millis::secs(24 * 60 * 60);
+
+/// The wait before the first pass, in which a start has other things to do.
+const FIRST_PASS: Duration = Duration::from_secs(60);
+/// The wait between two passes.
+const PASS_EVERY: Duration = Duration::from_secs(10 * 60);
+/// The pause after each deletion.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Sessions that are looked up at a time.
+const PAGE: u32 = 64;
+
+/// Bounds on how long sessions are kept, and how many of each tenant. The default is for ever, and all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// A session is deleted when nothing was added to it for this long. At least [`KEPT_LEAST`].
+    pub max_age: Option<Millis>,
+    /// Of more sessions, those that were used the longest ago are deleted, unless that was within [`KEPT_LEAST`].
+    pub max_sessions: Option<u64>,
+}
+
+impl Retention {
+    /// True if some session may be deleted.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        self.max_age.is_some() || self.max_sessions.is_some()
+    }
+}
+
+/// Applies the bounds again and again, until the server stops.
+pub(in crate::engine) async fn watch(engine: Engine) {
+    let mut wait = FIRST_PASS;
+    while !engine.has_stopped_after(wait).await {
+        wait = PASS_EVERY;
+        match engine.retain().await {
+            Ok(0) => {}
+            Ok(deleted) => {
+                tracing::info!(deleted, "deleted sessions that are older or more than [retention] keeps")
+            }
+            Err(EngineError::ShuttingDown) => return,
+            Err(error) => tracing::warn!(%error, "cannot delete old sessions; trying again in ten minutes"),
+        }
+    }
+}
+
+impl Engine {
+    /// Applies the bounds once. Returns the number of deleted sessions.
+    ///
+    /// # Errors
+    /// The store's. Sessions that were deleted before stay deleted.
+    pub async fn retain(&self) -> Result<u64, EngineError> {
+        let Retention { max_age, max_sessions } = self.deps().options.retention;
+        let mut deleted = 0;
+        for tenant in self.store().tenants().await? {
+            let now = self.now();
+            if let Some(max_age) = max_age {
+                deleted += self.retire(&tenant, before(now, max_age), u64::MAX).await?;
+            }
+            if let Some(max) = max_sessions {
+                let excess = self.store().session_count(&tenant).await?.saturating_sub(max);
+                deleted += self.retire(&tenant, before(now, KEPT_LEAST), excess).await?;
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes idle sessions that were last used before this time, the oldest first, at most `most`.
+    async fn retire(&self, tenant: &TenantId, before: Timestamp, most: u64) -> Result<u64, EngineError> {
+        let (mut deleted, mut after) = (0, None);
+        while deleted < most {
+            let page = self.store().idle_sessions(tenant, before, after, PAGE).await?;
+            let Some(last) = page.last().cloned() else { break };
+            for IdleSession { session, .. } in page {
+                if deleted == most {
+                    break;
+                }
+                if self.delete_idle_session(tenant, &session, before).await? {
+                    deleted += 1;
+                    self.deps().retired_sessions.fetch_add(1, Ordering::Relaxed);
+                }
+                if self.has_stopped_after(PAUSE).await {
+                    return Err(EngineError::ShuttingDown);
+                }
+            }
+            after = Some(last);
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes a session unless it was used meanwhile. False if it was, or is gone.
+    async fn delete_idle_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        before: Timestamp,
+    ) -> Result<bool, EngineError> {
+        match self.delete_session_used_before(tenant, session, Some(before)).await {
+            Err(EngineError::SessionBusy { .. }) => Ok(false),
+            other => other,
+        }
+    }
+}
+
+/// The time this long before now.
+fn before(now: Timestamp, length: Millis) -> Timestamp {
+    Timestamp(now.0.saturating_sub(length.0))
+}

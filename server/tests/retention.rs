@@ -1,0 +1,196 @@
+//! Sessions that are deleted because of their age or their number.
+
+#[path = "support/held.rs"]
+mod held;
+#[path = "support/intercepted.rs"]
+mod intercepted;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::delta::Delta;
+use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use agentloop_core::message::{FinishReason, Message, Role};
+use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::tool::Digest;
+use agentloop_server::clock::TestClock;
+use agentloop_server::engine::{
+    Engine, EngineOptions, EngineParts, KEPT_LEAST, OnBusy, Retention, StartRequest,
+};
+use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::store::{SessionStore as _, Store};
+use agentloop_server::tool::{HostOptions, RemoteTools};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+
+use held::HeldReads;
+use intercepted::Intercepted;
+
+/// Longest time that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+const DAY: u64 = KEPT_LEAST.0;
+/// The prompt that the model never answers.
+const ENDLESS: &str = "for ever";
+
+/// A model that answers at once, or never.
+#[derive(Clone)]
+struct Answers;
+
+impl Model for Answers {
+    fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        if request.messages.iter().any(|message| message.plain_text() == ENDLESS) {
+            return stream::pending().boxed();
+        }
+        let said = [Delta::Text { text: "Said.".to_owned() }, Delta::Finish { reason: FinishReason::Stop }];
+        stream::iter(said.map(Ok)).boxed()
+    }
+}
+
+impl Models for Answers {
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+        Ok((Arc::new(self.clone()), reference.to_owned()))
+    }
+}
+
+struct Place {
+    engine: Engine,
+    store: Arc<Intercepted<HeldReads>>,
+    clock: TestClock,
+}
+
+async fn place(retention: Retention) -> Place {
+    let store = Arc::new(Intercepted::new(HeldReads::default()).await);
+    let clock = TestClock::at(Timestamp(1_000 * DAY));
+    let options = EngineOptions { retention, ..EngineOptions::default() };
+    let parts = EngineParts { clock: Arc::new(clock.clone()), options, ..EngineParts::default() };
+    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    let engine = parts.start(store.clone(), Arc::new(Answers), tools);
+    Place { engine, store, clock }
+}
+
+fn session(id: &str) -> SessionId {
+    SessionId::parse(id).expect("an id")
+}
+
+impl Place {
+    /// Starts a run in a session. Its prompt is `prompt`.
+    async fn start(&self, id: &str, run: &str, prompt: &str) {
+        let spec = RunSpec { agent: "a".into(), model: "any/answers".into(), ..RunSpec::default() };
+        let request = StartRequest {
+            tenant: TenantId::local(),
+            run: Some(RunId::parse(run).expect("an id")),
+            session: Some(session(id)),
+            create_session: true,
+            spec: Arc::new(spec),
+            messages: vec![Arc::new(Message::text(Role::User, prompt))],
+            digest: Digest::of(&[prompt.as_bytes()]),
+            on_busy: OnBusy::Enqueue,
+            traceparent: None,
+            imports: false,
+        };
+        in_time(self.engine.start(request)).await.expect("a run");
+    }
+
+    /// The same, until the run has ended.
+    async fn run(&self, id: &str, run: &str) {
+        self.start(id, run, "hello").await;
+        let run = RunId::parse(run).expect("an id");
+        in_time(self.engine.wait(&TenantId::local(), &run)).await.expect("an end");
+    }
+
+    async fn create(&self, id: &str) {
+        let labels = BTreeMap::new();
+        let now = self.engine.now();
+        self.store.create_session(&TenantId::local(), &session(id), "", &labels, now).await.expect("created");
+    }
+
+    fn pass(&self, time: u64) {
+        self.clock.advance(Millis(time));
+    }
+
+    async fn exists(&self, id: &str) -> bool {
+        self.store.session(&TenantId::local(), &session(id)).await.expect("read").is_some()
+    }
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("nothing waits for ever")
+}
+
+#[tokio::test]
+async fn old_sessions_are_deleted_and_no_others() {
+    let place = place(Retention { max_age: Some(Millis(30 * DAY)), max_sessions: None }).await;
+    place.run("old", "r-1").await;
+    place.start("live", "r-2", ENDLESS).await;
+    place.start("live", "r-3", "waits behind it").await;
+    place.pass(10 * DAY);
+    place.run("younger", "r-4").await;
+    assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 0);
+    place.pass(20 * DAY + 1);
+    let fork = place.store.fork(
+        &TenantId::local(),
+        &session("old"),
+        EntryNo(0),
+        &session("fork"),
+        place.engine.now(),
+    );
+    fork.await.expect("forked");
+    assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 1);
+    assert_eq!(place.engine.retired_sessions(), 1);
+    assert!(!place.exists("old").await);
+    for kept in ["live", "younger", "fork"] {
+        assert!(place.exists(kept).await, "{kept}");
+    }
+    let entries =
+        place.store.entries(&TenantId::local(), &session("fork"), EntryNo(0), 9).await.expect("read");
+    assert_eq!(entries.len(), 2, "what a fork shares stays");
+    // The deleted ids are free.
+    place.run("old", "r-1").await;
+    assert!(place.exists("old").await);
+}
+
+#[tokio::test]
+async fn the_longest_unused_go_first() {
+    let place = place(Retention { max_age: None, max_sessions: Some(2) }).await;
+    for id in ["a", "b", "c", "d"] {
+        place.create(id).await;
+        place.pass(1);
+    }
+    place.start("live", "r-1", ENDLESS).await;
+    assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 0, "all were used within a day");
+    place.pass(2 * DAY);
+    place.create("new").await;
+    assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 4);
+    for (id, kept) in [("a", false), ("b", false), ("c", false), ("d", false), ("live", true), ("new", true)]
+    {
+        assert_eq!(place.exists(id).await, kept, "{id}");
+    }
+    assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_is_used_meanwhile_stays() {
+    let place = place(Retention { max_age: Some(Millis(DAY)), max_sessions: None }).await;
+    place.run("s", "r-1").await;
+    place.pass(2 * DAY);
+    let hold = place.store.intercept.hold_next("idle_sessions");
+    let pass = place.engine.retain();
+    let use_it = async {
+        hold.reached().await;
+        place.run("s", "r-2").await;
+        hold.release();
+    };
+    let (deleted, ()) = Box::pin(in_time(async { tokio::join!(pass, use_it) })).await;
+    assert_eq!(deleted.expect("a pass"), 0);
+    assert!(place.exists("s").await);
+}
+
+#[tokio::test]
+async fn without_bounds_every_session_is_kept() {
+    let place = place(Retention::default()).await;
+    place.run("s", "r-1").await;
+    place.pass(10_000 * DAY);
+    assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 0);
+    assert!(place.exists("s").await);
+}
