@@ -3,7 +3,18 @@
 use std::{future::Future, time::Duration};
 
 use agentloop_proto::v1::{
-    AbortRequest, AbortResponse, AcceptToolRequest, Agent, CheckPolicyRequest, CheckPolicyResponse, CreateSessionRequest, DeleteRuleRequest, DeleteSessionRequest, EntryHit, ForgetToolRequest, ForkSessionRequest, GetRunRequest, GetServerInfoRequest, GetServerInfoResponse, GetSessionRequest, Host, HumanRequest, ListAgentsRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest, ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest, ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest, ReplayRunResponse, ResumeRunRequest, Run, RunFilter, RunInput, RunRequest, RunResult, SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, SubscribeSessionRequest, Tool, abort_request, agent_loop_client::AgentLoopClient, server_client::ServerClient, sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient, GetOrCreateSessionRequest, GetOrCreateSessionResponse, UpdateSessionRequest, ExportSessionRequest, ExportSessionResponse, ImportEntriesRequest, ImportEntriesResponse,
+    AbortRequest, AbortResponse, AcceptToolRequest, Agent, CheckPolicyRequest, CheckPolicyResponse,
+    CreateSessionRequest, DeleteRuleRequest, DeleteSessionRequest, EntryHit, ExportSessionRequest,
+    ExportSessionResponse, ForgetToolRequest, ForkSessionRequest, GetOrCreateSessionRequest,
+    GetOrCreateSessionResponse, GetRunRequest, GetServerInfoRequest, GetServerInfoResponse,
+    GetSessionRequest, Host, HumanRequest, ImportEntriesRequest, ImportEntriesResponse, ListAgentsRequest,
+    ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest, ListPendingResponse,
+    ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest, ListSessionsResponse,
+    ListToolsRequest, RememberedRule, ReplayRunRequest, ReplayRunResponse, ResumeRunRequest, Run, RunFilter,
+    RunInput, RunRequest, RunResult, SearchEntriesRequest, Session, SubmitApprovalRequest,
+    SubmitInputRequest, SubscribeSessionRequest, Tool, UpdateSessionRequest, abort_request,
+    agent_loop_client::AgentLoopClient, server_client::ServerClient, sessions_client::SessionsClient,
+    tool_host_client::ToolHostClient, tools_client::ToolsClient,
 };
 use tonic::{Response, Status, Streaming};
 use tonic_health::pb::{

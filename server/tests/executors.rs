@@ -180,6 +180,7 @@ fn request(agent: &str, careful: bool) -> StartRequest {
         digest: Digest::of(&[agent.as_bytes()]),
         author: agentloop_server::engine::Author::default(),
         traceparent: None,
+        imports: false,
     }
 }
 

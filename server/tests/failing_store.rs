@@ -166,6 +166,7 @@ fn request(run: &str) -> StartRequest {
         on_busy: OnBusy::Reject,
         author: agentloop_server::engine::Author::default(),
         traceparent: None,
+        imports: false,
     }
 }
 

@@ -18,7 +18,7 @@ use agentloop_core::tool::Digest;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::{Engine, EngineParts, OnBusy, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
-use agentloop_server::store::{PageRequest, SessionStore as _, Store};
+use agentloop_server::store::{PageRequest, SessionFilter, SessionStore as _, Store};
 use agentloop_server::tool::{HostOptions, RemoteTools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
@@ -140,7 +140,8 @@ async fn jobs_that_wait_for_the_one_connection_stop_nobody() {
     in_time(async {
         loop {
             let page = PageRequest { size: 1_000, after: None };
-            let sessions = store.sessions(&TenantId::local(), page).await.expect("read").rows;
+            let sessions =
+                store.sessions(&TenantId::local(), SessionFilter::default(), page).await.expect("read").rows;
             let done =
                 |row: &&agentloop_server::store::SessionRow| !row.title.is_empty() && !row.summary.is_empty();
             if sessions.iter().filter(done).count() == SESSIONS {

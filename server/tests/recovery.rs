@@ -154,6 +154,7 @@ fn request(run: &str) -> StartRequest {
         on_busy: OnBusy::Enqueue,
         author: agentloop_server::engine::Author::default(),
         traceparent: None,
+        imports: false,
     }
 }
 

@@ -17,10 +17,10 @@ use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 use agentloop_server::clock::TestClock;
 use agentloop_server::engine::{
-    Engine, EngineOptions, EngineParts, KEPT_LEAST, OnBusy, Retention, StartRequest,
+    Author, Engine, EngineOptions, EngineParts, KEPT_LEAST, OnBusy, Retention, StartRequest,
 };
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
-use agentloop_server::store::{SessionStore as _, Store};
+use agentloop_server::store::SessionStore as _;
 use agentloop_server::tool::{HostOptions, RemoteTools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
@@ -85,6 +85,7 @@ impl Place {
             spec: Arc::new(spec),
             messages: vec![Arc::new(Message::text(Role::User, prompt))],
             digest: Digest::of(&[prompt.as_bytes()]),
+            author: Author::default(),
             on_busy: OnBusy::Enqueue,
             traceparent: None,
             imports: false,
@@ -128,14 +129,8 @@ async fn old_sessions_are_deleted_and_no_others() {
     place.run("younger", "r-4").await;
     assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 0);
     place.pass(20 * DAY + 1);
-    let fork = place.store.fork(
-        &TenantId::local(),
-        &session("old"),
-        EntryNo(0),
-        &session("fork"),
-        place.engine.now(),
-    );
-    fork.await.expect("forked");
+    let (tenant, source, fork) = (TenantId::local(), session("old"), session("fork"));
+    place.store.fork(&tenant, &source, EntryNo(0), &fork, place.engine.now()).await.expect("forked");
     assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 1);
     assert_eq!(place.engine.retired_sessions(), 1);
     assert!(!place.exists("old").await);

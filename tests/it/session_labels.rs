@@ -102,3 +102,59 @@ async fn calls_for_one_user_at_a_time_get_one_session() {
     let again = session_of(&server, "ann", "").await;
     assert_eq!((again.created, id(&again), again.session.expect("a session").entry_count), (false, first, 2));
 }
+
+#[tokio::test]
+async fn sessions_are_found_by_what_they_are_about_and_how_they_stand() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let of_ann = session_of(&server, "ann", "").await;
+    let ann = id(&of_ann);
+    model.says("hello");
+    server.run(in_session(&ann, "r1", "How do I\n  get to Bergen?")).await;
+    let mut speech = model.speaks();
+    let events = server.stream(in_session("s2", "r2", "The minutes, please")).await;
+    speech.asked().await;
+
+    let list = async |filter: wire::SessionFilter| {
+        let request = wire::ListSessionsRequest { filter: Some(filter), ..Default::default() };
+        let page = soon(server.sessions().list_sessions(request)).await.expect("listed").into_inner();
+        page.sessions
+    };
+    let ids = |sessions: &[wire::Session]| {
+        sessions.iter().map(|session| session.session_id.clone()).collect::<Vec<_>>()
+    };
+    let user = |name: &str| wire::SessionFilter {
+        labels: [("user".to_owned(), name.to_owned())].into(),
+        ..Default::default()
+    };
+    let found = list(user("ann")).await;
+    assert_eq!(ids(&found), [ann.clone()]);
+    assert_eq!(found[0].preview, "How do I get to Bergen?");
+    assert_eq!(
+        (found[0].status(), found[0].agent.as_str(), found[0].model.as_str()),
+        (wire::RunStatus::Completed, "default", "fake/m")
+    );
+    assert_eq!(list(user("ben")).await, []);
+    let running =
+        wire::SessionFilter { statuses: vec![wire::RunStatus::ModelRunning.into()], ..Default::default() };
+    assert_eq!(ids(&list(running).await), ["s2"]);
+    let text = |text: &str| wire::SessionFilter { text: text.to_owned(), ..Default::default() };
+    assert_eq!(ids(&list(text("BERGEN")).await), [ann.clone()]);
+    assert_eq!(ids(&list(text("first TITLE")).await), [ann.clone()]);
+    speech.end();
+    events.rest().await;
+
+    let request = wire::ForkSessionRequest {
+        session_id: ann.clone(),
+        new_session_id: Some("fork".to_owned()),
+        at_entry_no: 0,
+    };
+    let fork = soon(server.sessions().fork_session(request)).await.expect("forked").into_inner();
+    let fork = fork.session.expect("a session");
+    assert_eq!(
+        (fork.preview.as_str(), fork.status()),
+        ("How do I get to Bergen?", wire::RunStatus::Unspecified)
+    );
+    let forks = wire::SessionFilter { forked_from_session_id: ann, ..Default::default() };
+    assert_eq!(ids(&list(forks).await), ["fork"]);
+}

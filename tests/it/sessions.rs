@@ -59,7 +59,7 @@ async fn are_made_shown_and_listed_the_last_touched_first() {
     server.run(in_session("s2", "r1", "hi")).await;
     let (mut listed, mut token) = (Vec::new(), String::new());
     for page in [2, 2, 1] {
-        let request = wire::ListSessionsRequest { page_size: 2, page_token: token };
+        let request = wire::ListSessionsRequest { page_size: 2, page_token: token, filter: None };
         let found = soon(server.sessions().list_sessions(request)).await.expect("listed").into_inner();
         assert_eq!(found.sessions.len(), page);
         listed.extend(found.sessions.into_iter().map(|session| session.session_id));

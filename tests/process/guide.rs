@@ -62,7 +62,14 @@ async fn every_call_on_the_page_of_sessions_succeeds() {
         "{first}"
     );
     lines.ended().await;
-    for wanted in ["UpdateSession", "GetOrCreateSession", "ImportEntries", "ForkSession", "SearchEntries"] {
+    for wanted in [
+        "ListSessions",
+        "UpdateSession",
+        "GetOrCreateSession",
+        "ImportEntries",
+        "ForkSession",
+        "SearchEntries",
+    ] {
         assert!(made.iter().any(|name| name == wanted), "the page shows no {wanted}: {made:?}");
     }
 }

@@ -122,7 +122,6 @@ pub(super) struct Protection {
     pub(super) asks: bool,
 }
 
-pub(super) fn server(section: &mut Section<'_, '_>, protection: Protection) -> ServerOptions {
 /// `[retention]`: how long sessions are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionOptions {
@@ -139,7 +138,7 @@ pub(super) fn retention(section: &mut Section<'_, '_>) -> RetentionOptions {
     }
 }
 
-pub(super) fn server(section: &mut Section<'_, '_>) -> ServerOptions {
+pub(super) fn server(section: &mut Section<'_, '_>, protection: Protection) -> ServerOptions {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 50_051));
     let options = ServerOptions {
         listen: section.get_or("listen", default),

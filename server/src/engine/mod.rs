@@ -40,9 +40,8 @@ pub use self::query::origin::RunOrigin;
 pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::view::RunView;
-pub use self::session::start::{Author, OnBusy, StartRequest, Started};
 pub use self::session::retention::{KEPT_LEAST, Retention};
-pub use self::session::start::{OnBusy, StartRequest, Started};
+pub use self::session::start::{Author, OnBusy, StartRequest, Started};
 pub use self::watch::{SessionItem, SessionUpdate, WatchChange, Watched};
 
 use crate::engine::deps::Deps;
@@ -114,6 +113,12 @@ impl Engine {
     #[must_use]
     pub fn waiting_for_memory(&self) -> usize {
         self.deps().memory_waits.len()
+    }
+
+    /// Bounds on how long sessions are kept.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        self.deps().options.retention
     }
 
     /// Number of sessions that were deleted since the start because of their age or number.

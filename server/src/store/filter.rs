@@ -150,12 +150,12 @@ fn is_one_of<T: PartialEq>(value: &T, wanted: &[T]) -> bool {
     wanted.is_empty() || wanted.contains(value)
 }
 
-fn has_labels(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+pub(super) fn has_labels(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 /// True if the text contains the other one, in any case.
-fn contains(text: &str, wanted: &str) -> bool {
+pub(super) fn contains(text: &str, wanted: &str) -> bool {
     text.to_lowercase().contains(&wanted.to_lowercase())
 }
 

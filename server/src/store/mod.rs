@@ -37,10 +37,10 @@ pub use self::queue::{Interrupted, QueueStore};
 pub use self::request::{RequestRow, RequestStore, RuleRow};
 pub use self::search::{SearchFilter, SearchHit, SearchStore};
 pub use self::session::{
-    EntryRow, EntrySource, EntryStretch, IdleSession, ListedEntries, ListedEntry, PROJECT_LABEL, SessionRow,
-    SessionStore, SessionUpdate, USER_LABEL,
+    EntryRow, EntrySource, EntryStretch, IdleSession, LastRun, ListedEntries, ListedEntry, PROJECT_LABEL,
+    SessionFilter, SessionRow, SessionStore, SessionUpdate, USER_LABEL,
 };
-pub use self::tools::{ToolRow, ToolStore};
+pub use self::tools::{StoredTools, ToolRow, ToolStore};
 
 /// A refusal or failure of the store. Nothing was written, except that after [`StoreError::Unavailable`] nobody knows.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -7,11 +7,13 @@ use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::LABELS_MAX;
 use agentloop_core::message::{FinishReason, Role, Usage};
 use agentloop_core::run::event::Event;
+use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::todo::TodoItem;
 use async_trait::async_trait;
 
-use super::{Page, PageRequest, SessionNotes, StoreError, StretchMax};
+use super::filter::{contains, has_labels};
+use super::{Page, PageRequest, SessionNotes, StoreError, StretchMax, TimeRange};
 
 /// A session as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,84 @@ pub struct SessionRow {
     pub summary_upto: EntryNo,
     /// Name of the caller that created it; `None` where nobody was asked who they are.
     pub created_by: Option<String>,
+    /// Beginning of the first user message, on one line. Empty without one.
+    pub preview: String,
+    /// The live run, or else the run that was created last.
+    pub last_run: Option<LastRun>,
+}
+
+/// The part of a session's last run that lists of sessions show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastRun {
+    /// Status after its last event.
+    pub status: RunStatus,
+    /// Name of the configured agent.
+    pub agent: String,
+    /// The model, as `provider/model`.
+    pub model: String,
+}
+
+/// Conditions of a list of sessions; all must hold. Of a list of values, a session has one; an empty list means any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionFilter {
+    /// Labels, all of which a session has.
+    pub labels: BTreeMap<String, String>,
+    /// Statuses of the last run.
+    pub statuses: Vec<RunStatus>,
+    /// Agents of the last run.
+    pub agents: Vec<String>,
+    /// Models of the last run, as `provider/model`.
+    pub models: Vec<String>,
+    /// Time of the last entry.
+    pub updated: TimeRange,
+    /// Text in the id, the title or the preview, in any case. Empty means any.
+    pub text: String,
+    /// Session that it was forked from. Absent means any.
+    pub forked_from: Option<SessionId>,
+}
+
+impl SessionFilter {
+    /// True if the session meets every condition.
+    #[must_use]
+    pub fn matches(&self, row: &SessionRow) -> bool {
+        let last = row.last_run.as_ref();
+        let of_last = |is_meant: &dyn Fn(&LastRun) -> bool| last.is_some_and(is_meant);
+        has_labels(&row.labels, &self.labels)
+            && (self.statuses.is_empty() || of_last(&|run| self.statuses.contains(&run.status)))
+            && (self.agents.is_empty() || of_last(&|run| self.agents.contains(&run.agent)))
+            && (self.models.is_empty() || of_last(&|run| self.models.contains(&run.model)))
+            && self.updated.contains(row.updated_at)
+            && self.matches_text(row)
+            && self
+                .forked_from
+                .as_ref()
+                .is_none_or(|from| row.forked_from.as_ref().is_some_and(|(source, _)| source == from))
+    }
+
+    /// True if the session meets the condition on its texts.
+    #[must_use]
+    pub fn matches_text(&self, row: &SessionRow) -> bool {
+        self.text.is_empty()
+            || [row.session.as_str(), &row.title, &row.preview].iter().any(|text| contains(text, &self.text))
+    }
+
+    /// True if the sessions are those of one user or one project, which an index finds.
+    #[must_use]
+    pub fn has_indexed_label(&self) -> bool {
+        [USER_LABEL, PROJECT_LABEL].iter().any(|key| self.labels.contains_key(*key))
+    }
+
+    /// True if sessions are left out that only a look at their rows can tell, so that few of many may be left.
+    #[must_use]
+    pub fn looks_at_rows(&self) -> bool {
+        let Self { labels, statuses, agents, models, updated: _, text, forked_from } = self;
+        !(labels.is_empty()
+            && statuses.is_empty()
+            && agents.is_empty()
+            && models.is_empty()
+            && text.is_empty()
+            && forked_from.is_none())
+    }
 }
 
 /// One entry of a session.
@@ -176,16 +256,12 @@ pub struct IdleSession {
 /// Sessions: conversations that runs add entries to.
 #[async_trait]
 pub trait SessionStore: Send + Sync + 'static {
-    /// Creates a session, `by` this caller; the same content again is confirmed to the same caller.
-    ///
-    /// # Errors
-    /// [`StoreError::SessionExists`] when it exists with another title or other labels, or is a fork.
-    async fn create_session_by(
-    /// Creates a session; the same content again is confirmed, also when the title or labels were changed since.
+    /// Creates a session, `by` this caller; the same content again is confirmed to the same caller, also when the title or
+    /// labels were changed since.
     ///
     /// # Errors
     /// [`StoreError::SessionExists`] when it was created with another title or other labels, or is a fork.
-    async fn create_session(
+    async fn create_session_by(
         &self,
         tenant: &TenantId,
         session: &SessionId,
@@ -195,10 +271,9 @@ pub trait SessionStore: Send + Sync + 'static {
         by: Option<&str>,
     ) -> Result<SessionRow, StoreError>;
 
-    /// Makes a session, `by` this caller, from the entries of another up to `at`, where 0 means all, with its title and labels. From there
     /// The session with these labels [`USER_LABEL`] and [`PROJECT_LABEL`] that was touched last. If there is none, creates
     /// `session`. Without the label of a project, only sessions without one are meant. Of calls at the same time, one
-    /// creates a session, and all return it.
+    /// creates a session, and all return it. With a caller, only sessions that it created count.
     ///
     /// # Errors
     /// [`StoreError::SessionExists`] when a session has this id and other labels.
@@ -209,6 +284,7 @@ pub trait SessionStore: Send + Sync + 'static {
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError>;
 
     /// Changes a session's title and labels, and returns its row. A title that is given here is not replaced by one that
@@ -223,7 +299,7 @@ pub trait SessionStore: Send + Sync + 'static {
         update: SessionUpdate,
     ) -> Result<SessionRow, StoreError>;
 
-    /// Makes a session from the entries of another up to `at`, where 0 means all, with its title and labels. From there
+    /// Makes a session, `by` this caller, from the entries of another up to `at`, where 0 means all, with its title and labels. From there
     /// on they are independent: entries that both have are stored once, and stay until both sessions are deleted. The
     /// source may have a live run. A repetition with the same source and entry is confirmed, even after the source was
     /// deleted.
@@ -283,8 +359,13 @@ pub trait SessionStore: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Sessions, the last touched first.
-    async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError>;
+    /// Sessions that meet the conditions, the last touched first. A page may have fewer than fit, or none, and a next one.
+    async fn sessions(
+        &self,
+        tenant: &TenantId,
+        filter: SessionFilter,
+        page: PageRequest,
+    ) -> Result<Page<SessionRow>, StoreError>;
 
     /// Entries after `after`, in order, at most `limit`.
     ///
@@ -352,7 +433,7 @@ pub trait SessionStore: Send + Sync + 'static {
     }
 
     /// Every tenant that has a session.
-    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError>;
+    async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError>;
 
     /// The number of a tenant's sessions.
     async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError>;

@@ -9,7 +9,10 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate, IdleSession,
+    Append, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
+    PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
+    SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
+    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore,
 };
 use async_trait::async_trait;
 
@@ -115,7 +118,6 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
         self.intercept.write(self.inner.create_session_by(tenant, session, title, labels, now, by)).await
     }
 
-    async fn fork_by(
     async fn get_or_create_session(
         &self,
         tenant: &TenantId,
@@ -123,8 +125,9 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        self.intercept.write(self.inner.get_or_create_session(tenant, session, title, labels, now)).await
+        self.intercept.write(self.inner.get_or_create_session(tenant, session, title, labels, now, by)).await
     }
 
     async fn update_session(
@@ -136,7 +139,7 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
         self.intercept.write(self.inner.update_session(tenant, session, update)).await
     }
 
-    async fn fork(
+    async fn fork_by(
         &self,
         tenant: &TenantId,
         source: &SessionId,
@@ -169,8 +172,13 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
         self.intercept.read("todos", self.inner.todos(tenant, session)).await
     }
 
-    async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {
-        self.intercept.read("sessions", self.inner.sessions(tenant, page)).await
+    async fn sessions(
+        &self,
+        tenant: &TenantId,
+        filter: SessionFilter,
+        page: PageRequest,
+    ) -> Result<Page<SessionRow>, StoreError> {
+        self.intercept.read("sessions", self.inner.sessions(tenant, filter, page)).await
     }
 
     async fn entries(
@@ -183,8 +191,8 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
         self.intercept.read("entries", self.inner.entries(tenant, session, after, limit)).await
     }
 
-    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
-        self.intercept.read("tenants", self.inner.tenants()).await
+    async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError> {
+        self.intercept.read("tenants_with_sessions", self.inner.tenants_with_sessions()).await
     }
 
     async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {

@@ -106,9 +106,20 @@ async fn lists() {
     let server = TestServer::start(&model).await;
     let mut client = server.sessions();
     for (page_size, page_token, field) in BAD_PAGES {
-        let request = wire::ListSessionsRequest { page_size, page_token: page_token.to_owned() };
+        let request =
+            wire::ListSessionsRequest { page_size, page_token: page_token.to_owned(), filter: None };
         assert_invalid(soon(client.list_sessions(request)).await, &[field]);
     }
+    let filter = wire::SessionFilter {
+        labels: [(String::new(), String::new())].into(),
+        statuses: vec![99],
+        text: "x".repeat(257),
+        forked_from_session_id: "no id".to_owned(),
+        ..Default::default()
+    };
+    let request = wire::ListSessionsRequest { filter: Some(filter), ..Default::default() };
+    let fields = ["filter.labels", "filter.statuses[0]", "filter.text", "filter.forked_from_session_id"];
+    assert_invalid(soon(client.list_sessions(request)).await, &fields);
     let request =
         wire::ListEntriesRequest { session_id: "s1".to_owned(), page_size: 501, ..Default::default() };
     assert_invalid(soon(client.list_entries(request)).await, &["page_size"]);

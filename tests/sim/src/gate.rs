@@ -14,7 +14,10 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate, IdleSession,
+    Append, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
+    PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
+    SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
+    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore,
 };
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, oneshot};
@@ -281,7 +284,6 @@ impl SessionStore for Gate {
         self.read(self.0.store.create_session_by(tenant, session, title, labels, now, by)).await
     }
 
-    async fn fork_by(
     async fn get_or_create_session(
         &self,
         tenant: &TenantId,
@@ -289,8 +291,9 @@ impl SessionStore for Gate {
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        self.read(self.0.store.get_or_create_session(tenant, session, title, labels, now)).await
+        self.read(self.0.store.get_or_create_session(tenant, session, title, labels, now, by)).await
     }
 
     async fn update_session(
@@ -302,7 +305,7 @@ impl SessionStore for Gate {
         self.read(self.0.store.update_session(tenant, session, update)).await
     }
 
-    async fn fork(
+    async fn fork_by(
         &self,
         tenant: &TenantId,
         source: &SessionId,
@@ -344,8 +347,13 @@ impl SessionStore for Gate {
         self.read(self.0.store.todos(tenant, session)).await
     }
 
-    async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {
-        self.read(self.0.store.sessions(tenant, page)).await
+    async fn sessions(
+        &self,
+        tenant: &TenantId,
+        filter: SessionFilter,
+        page: PageRequest,
+    ) -> Result<Page<SessionRow>, StoreError> {
+        self.read(self.0.store.sessions(tenant, filter, page)).await
     }
 
     async fn entries(
@@ -358,8 +366,8 @@ impl SessionStore for Gate {
         self.read(self.0.store.entries(tenant, session, after, limit)).await
     }
 
-    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
-        self.read(self.0.store.tenants()).await
+    async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError> {
+        self.read(self.0.store.tenants_with_sessions()).await
     }
 
     async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {

@@ -117,6 +117,7 @@ fn request(random: &mut Random, session: &SessionId, number: u64) -> StartReques
         run: Some(RunId::parse(id.clone()).expect("a good id")),
         author: agentloop_server::engine::Author::default(),
         traceparent: None,
+        imports: false,
         session: Some(session.clone()),
         create_session: true,
         spec: Arc::new(spec),

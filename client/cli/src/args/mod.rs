@@ -3,8 +3,9 @@
 mod live_run;
 mod policy;
 mod security;
-mod setup;
 mod sessions;
+mod setup;
+mod setup;
 mod tools;
 
 use std::{
@@ -23,8 +24,8 @@ pub(crate) use self::{
     live_run::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
     security::{CertArgs, CertCommand, NewTokenArgs, TokenArgs, TokenCommand},
-    setup::{DoctorArgs, InitArgs, ProviderChoice},
     sessions::{Label, SessionsCommand},
+    setup::{DoctorArgs, InitArgs, ProviderChoice},
     tools::{ToolsArgs, ToolsCommand},
 };
 
@@ -452,6 +453,18 @@ pub(crate) struct SessionsArgs {
     /// Delete it, with its runs and their events. Takes the whole id
     #[arg(long, requires = "session")]
     pub(crate) delete: bool,
+    /// Only sessions with this label; may be repeated, and all must fit
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "session", value_parser = sessions::label)]
+    pub(crate) label: Vec<Label>,
+    /// Only sessions whose id, title or first prompt has this text
+    #[arg(long, value_name = "TEXT", conflicts_with = "session")]
+    pub(crate) text: Option<String>,
+    /// Only sessions whose last run has this status; may be repeated
+    #[arg(long, value_name = "STATUS", conflicts_with = "session", value_parser = status)]
+    pub(crate) status: Vec<RunStatus>,
+    /// Only sessions whose last run is of this agent; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with = "session")]
+    pub(crate) agent: Vec<String>,
     /// At most this many sessions
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,

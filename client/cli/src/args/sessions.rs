@@ -47,7 +47,7 @@ pub(crate) struct Label {
 }
 
 /// Parses a label. Its value may have further `=`.
-fn label(text: &str) -> Result<Label, String> {
+pub(super) fn label(text: &str) -> Result<Label, String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok(Label { key: key.to_owned(), value: value.to_owned() }),
         Some(_) | None => Err("must be KEY=VALUE".to_owned()),

@@ -180,7 +180,7 @@ async fn answer(client: &Client, command: Command, who: String) -> Option<Event>
         Command::ListSessions => {
             let request = ListSessionsRequest { page_size: SESSIONS_MAX, ..ListSessionsRequest::default() };
             Event::Sessions(match client.list_sessions(request).await {
-                Ok(page) => Ok(overviews(client, page.sessions).await),
+                Ok(page) => Ok(overviews(page.sessions)),
                 Err(error) => Err(in_one_line(&error)),
             })
         }

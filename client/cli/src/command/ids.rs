@@ -116,7 +116,13 @@ async fn page(client: &Client, kind: Kind, page_token: String) -> Result<(Vec<St
             Ok((page.runs.into_iter().map(|run| run.run_id).collect(), page.next_page_token))
         }
         Kind::Session => {
-            let page = client.list_sessions(ListSessionsRequest { page_size, page_token }).await?;
+            let page = client
+                .list_sessions(ListSessionsRequest {
+                    page_size,
+                    page_token,
+                    ..ListSessionsRequest::default()
+                })
+                .await?;
             let ids = page.sessions.into_iter().map(|session| session.session_id);
             Ok((ids.collect(), page.next_page_token))
         }

@@ -23,6 +23,6 @@ pub(crate) mod serve;
 pub(crate) mod sessions;
 pub(crate) mod token;
 pub(crate) mod tools;
-pub(crate) mod trial;
 pub(crate) mod transfer;
+pub(crate) mod trial;
 pub(crate) mod watch;

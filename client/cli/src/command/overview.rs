@@ -2,18 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use agentloop_client::{
-    Client,
-    v1::{ListEntriesRequest, ListRunsRequest, Role, Run, Session},
-};
-use futures_util::{StreamExt as _, stream};
+use agentloop_client::v1::{RunStatus, Session};
 
 use crate::terminal::format;
 
-/// Sessions that are looked at together.
-const PARALLEL: usize = 16;
-/// The first prompt is among these entries.
-const FIRST_ENTRIES: u32 = 3;
 const ABOUT_CHARS: usize = 120;
 
 /// A session with its title or first prompt, and the agent and state of its newest run.
@@ -43,40 +35,23 @@ impl SessionOverview {
     }
 }
 
-/// Reads what is known of each session. What cannot be read is left empty.
-pub(crate) async fn overviews(client: &Client, sessions: Vec<Session>) -> Vec<SessionOverview> {
-    stream::iter(sessions).map(|session| overview(client, session)).buffered(PARALLEL).collect().await
+/// What people know each session by.
+pub(crate) fn overviews(sessions: Vec<Session>) -> Vec<SessionOverview> {
+    sessions.into_iter().map(overview).collect()
 }
 
-async fn overview(client: &Client, session: Session) -> SessionOverview {
-    let (run, about) = tokio::join!(newest_run(client, &session), about(client, &session));
-    let (agent, state) = run.map_or_else(Default::default, |run| {
-        let state = format::status(run.status()).replace('_', " ");
-        (run.agent, state)
-    });
-    SessionOverview { session, about, agent, state }
-}
-
-async fn newest_run(client: &Client, session: &Session) -> Option<Run> {
-    let request = ListRunsRequest {
-        session_id: session.session_id.clone(),
-        page_size: 1,
-        ..ListRunsRequest::default()
+fn overview(session: Session) -> SessionOverview {
+    let about = if session.title.is_empty() { &session.preview } else { &session.title };
+    let state = match session.status() {
+        RunStatus::Unspecified => String::new(),
+        status => format::status(status).replace('_', " "),
     };
-    client.list_runs(request).await.ok()?.runs.into_iter().next()
-}
-
-/// The title, or else the first prompt.
-async fn about(client: &Client, session: &Session) -> String {
-    if !session.title.is_empty() {
-        return format::first_line(&session.title, ABOUT_CHARS);
+    SessionOverview {
+        about: format::first_line(about, ABOUT_CHARS),
+        agent: session.agent.clone(),
+        state,
+        session,
     }
-    let session_id = session.session_id.clone();
-    let request = ListEntriesRequest { session_id, after_entry_no: 0, page_size: FIRST_ENTRIES };
-    let Ok(page) = client.list_entries(request).await else { return String::new() };
-    let messages = page.entries.iter().filter_map(|entry| entry.message.as_ref());
-    let prompt = messages.filter(|message| message.role() == Role::User).map(format::text).next();
-    prompt.map(|prompt| format::first_line(&prompt, ABOUT_CHARS)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use agentloop_client::{
     Client, Error,
     v1::{
         DeleteSessionResponse, Entry, ListEntriesRequest, ListSessionsRequest, Message, Part, Role, Session,
-        UpdateSessionRequest, part::Content,
+        SessionFilter, UpdateSessionRequest, part::Content,
     },
 };
 
@@ -55,7 +55,7 @@ pub(crate) async fn sessions(global: &Global, args: SessionsArgs) -> Result<Exit
             }
         }
         Some(given) => show(global, &client, ids::session(&client, &given).await?).await?,
-        None => list(global, &client, all(&client, args.limit).await?).await?,
+        None => list(global, all(&client, args).await?)?,
     }
     Ok(Exit::Completed)
 }
@@ -82,9 +82,17 @@ async fn update(
     Ok(())
 }
 
-async fn all(client: &Client, limit: u32) -> Result<Vec<Session>, Error> {
+async fn all(client: &Client, args: SessionsArgs) -> Result<Vec<Session>, Error> {
+    let SessionsArgs { limit, label, text, status, agent, .. } = args;
+    let filter = SessionFilter {
+        labels: label.into_iter().map(|Label { key, value }| (key, value)).collect(),
+        text: text.unwrap_or_default(),
+        statuses: status.into_iter().map(i32::from).collect(),
+        agents: agent,
+        ..SessionFilter::default()
+    };
     let mut sessions = Vec::new();
-    let mut request = ListSessionsRequest::default();
+    let mut request = ListSessionsRequest { filter: Some(filter), ..ListSessionsRequest::default() };
     loop {
         let missing = limit as usize - sessions.len();
         request.page_size = u32::try_from(missing).unwrap_or(PAGE_SIZE).min(PAGE_SIZE);
@@ -98,13 +106,12 @@ async fn all(client: &Client, limit: u32) -> Result<Vec<Session>, Error> {
     }
 }
 
-async fn list(global: &Global, client: &Client, sessions: Vec<Session>) -> Result<(), Failure> {
+fn list(global: &Global, sessions: Vec<Session>) -> Result<(), Failure> {
     if global.json() {
         return Ok(sessions.iter().try_for_each(|session| print::line(&json::line("Session", session)))?);
     }
     let (style, now) = (Style::of(&std::io::stdout()), SystemTime::now());
-    let rows: Vec<_> = overviews(client, sessions)
-        .await
+    let rows: Vec<_> = overviews(sessions)
         .into_iter()
         .map(|overview| {
             let age = overview.age(now);

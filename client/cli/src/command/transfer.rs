@@ -154,7 +154,6 @@ impl Exported {
                 name: call.name,
                 status: ToolStatus::Aborted.into(),
                 output: "not completed".to_owned(),
-                images: Vec::new(),
                 ..ToolResult::default()
             };
             let part = Part { content: Some(Content::ToolResult(result)) };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agentloop_client::v1::{
-    FileContent, Link, Message, RunErrorCode, RunStatus, TodoItem, TodoPriority, TodoStatus, ToolResult, ToolStatus, Usage, WaitKind,
-    part::Content,
+    FileContent, Link, Message, RunErrorCode, RunStatus, TodoItem, TodoPriority, TodoStatus, ToolResult,
+    ToolStatus, Usage, WaitKind, part::Content,
 };
 
 /// Bound on the text of an item of a to-do list, in characters.

@@ -32,7 +32,7 @@ mod served;
 mod sessions;
 #[cfg(unix)]
 mod setup;
+mod todos;
 #[cfg(unix)]
 mod top;
-mod todos;
 mod usage;

@@ -80,7 +80,10 @@ async fn sessions_are_listed_with_what_they_are_about() {
         .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
         .collect();
     assert_eq!(rows[0], ["SESSION", "AGE", "ENTRIES", "AGENT", "STATE", "TITLE OR FIRST PROMPT"]);
-    assert_eq!((rows[1][0], &rows[1][2..]), ("trip", &["2", "default", "completed", "from Bergen …"][..]));
+    assert_eq!(
+        (rows[1][0], &rows[1][2..]),
+        ("trip", &["2", "default", "completed", "from Bergen to Oslo"][..])
+    );
     assert!(rows[1][1].ends_with('s'), "{listed}");
     let (_, json, _) = ended(&server.url(), &["sessions", "--json"]).await;
     assert!(json.starts_with(r#"{"sessionId":"trip""#), "{json}");
@@ -96,6 +99,18 @@ async fn sessions_are_renamed_and_labelled() {
     let labelled = told(&server, &["sessions", "label", "trip", "--remove", "team", "--json"]).await;
     assert!(labelled.contains(r#""labels":{"user":"ann"}"#), "{labelled}");
     assert!(told(&server, &["sessions"]).await.contains("To Bergen"));
+    told(&server, &["run", "--session", "work", "the minutes"]).await;
+    for (args, trip, work) in [
+        (&["--label", "user=ann"][..], true, false),
+        (&["--text", "MINUTES"], false, true),
+        (&["--text", "bergen"], true, false),
+        (&["--status", "completed", "--agent", "default"], true, true),
+        (&["--status", "failed"], false, false),
+    ] {
+        let listed = told(&server, &[&["sessions"], args].concat()).await;
+        let rows = |id: &str| listed.lines().any(|line| line.starts_with(id));
+        assert_eq!((rows("trip"), rows("work")), (trip, work), "{args:?}: {listed}");
+    }
     assert_eq!(ended(&server.url(), &["sessions", "label", "trip"]).await.0, 2, "nothing to do");
     assert_eq!(ended(&server.url(), &["sessions", "rename", "nowhere", "x"]).await.0, 1);
 }

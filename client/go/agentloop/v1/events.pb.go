@@ -360,6 +360,7 @@ type RunEvent struct {
 	//	*RunEvent_ContextAdded
 	//	*RunEvent_CompactionStarted
 	//	*RunEvent_CompactionFailed
+	//	*RunEvent_TodosUpdated
 	//	*RunEvent_ModelDelta
 	//	*RunEvent_PartialMessage
 	//	*RunEvent_ToolCallProgress
@@ -678,6 +679,15 @@ func (x *RunEvent) GetCompactionFailed() *CompactionFailed {
 	return nil
 }
 
+func (x *RunEvent) GetTodosUpdated() *TodosUpdated {
+	if x != nil {
+		if x, ok := x.Event.(*RunEvent_TodosUpdated); ok {
+			return x.TodosUpdated
+		}
+	}
+	return nil
+}
+
 func (x *RunEvent) GetModelDelta() *ModelDelta {
 	if x != nil {
 		if x, ok := x.Event.(*RunEvent_ModelDelta); ok {
@@ -838,6 +848,11 @@ type RunEvent_CompactionFailed struct {
 	CompactionFailed *CompactionFailed `protobuf:"bytes,43,opt,name=compaction_failed,json=compactionFailed,proto3,oneof"`
 }
 
+type RunEvent_TodosUpdated struct {
+	// Durable. The model changed the session's to-do list.
+	TodosUpdated *TodosUpdated `protobuf:"bytes,44,opt,name=todos_updated,json=todosUpdated,proto3,oneof"`
+}
+
 type RunEvent_ModelDelta struct {
 	// Transient. A piece of the model's answer.
 	ModelDelta *ModelDelta `protobuf:"bytes,60,opt,name=model_delta,json=modelDelta,proto3,oneof"`
@@ -905,6 +920,8 @@ func (*RunEvent_ContextAdded) isRunEvent_Event() {}
 func (*RunEvent_CompactionStarted) isRunEvent_Event() {}
 
 func (*RunEvent_CompactionFailed) isRunEvent_Event() {}
+
+func (*RunEvent_TodosUpdated) isRunEvent_Event() {}
 
 func (*RunEvent_ModelDelta) isRunEvent_Event() {}
 
@@ -1005,7 +1022,7 @@ func (x *RunStarted) GetPlanner() string {
 	return ""
 }
 
-// A message of the caller.
+// A message of the caller. In a run of `ImportEntries`, a message of any role.
 type InputMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the entry in the session; 0 if the message waits, and `input_entered` follows.
@@ -3099,11 +3116,57 @@ func (x *ToolCallOutput) GetData() []byte {
 	return nil
 }
 
+// The model changed the session's to-do list.
+type TodosUpdated struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The whole list, in order. At most 100 items.
+	Items         []*TodoItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TodosUpdated) Reset() {
+	*x = TodosUpdated{}
+	mi := &file_agentloop_v1_events_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TodosUpdated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TodosUpdated) ProtoMessage() {}
+
+func (x *TodosUpdated) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_events_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TodosUpdated.ProtoReflect.Descriptor instead.
+func (*TodosUpdated) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *TodosUpdated) GetItems() []*TodoItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
 var File_agentloop_v1_events_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x19agentloop/v1/events.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\x12\n" +
+	"\x19agentloop/v1/events.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9b\x13\n" +
 	"\bRunEvent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1d\n" +
@@ -3140,7 +3203,8 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\x0fsession_entered\x18( \x01(\v2\x1c.agentloop.v1.SessionEnteredH\x00R\x0esessionEntered\x12A\n" +
 	"\rcontext_added\x18) \x01(\v2\x1a.agentloop.v1.ContextAddedH\x00R\fcontextAdded\x12P\n" +
 	"\x12compaction_started\x18* \x01(\v2\x1f.agentloop.v1.CompactionStartedH\x00R\x11compactionStarted\x12M\n" +
-	"\x11compaction_failed\x18+ \x01(\v2\x1e.agentloop.v1.CompactionFailedH\x00R\x10compactionFailed\x12;\n" +
+	"\x11compaction_failed\x18+ \x01(\v2\x1e.agentloop.v1.CompactionFailedH\x00R\x10compactionFailed\x12A\n" +
+	"\rtodos_updated\x18, \x01(\v2\x1a.agentloop.v1.TodosUpdatedH\x00R\ftodosUpdated\x12;\n" +
 	"\vmodel_delta\x18< \x01(\v2\x18.agentloop.v1.ModelDeltaH\x00R\n" +
 	"modelDelta\x12G\n" +
 	"\x0fpartial_message\x18= \x01(\v2\x1c.agentloop.v1.PartialMessageH\x00R\x0epartialMessage\x12N\n" +
@@ -3316,7 +3380,9 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1b\n" +
 	"\tchunk_seq\x18\x03 \x01(\x04R\bchunkSeq\x122\n" +
 	"\x06stream\x18\x04 \x01(\x0e2\x1a.agentloop.v1.OutputStreamR\x06stream\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data*\x8b\x01\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"<\n" +
+	"\fTodosUpdated\x12,\n" +
+	"\x05items\x18\x01 \x03(\v2\x16.agentloop.v1.TodoItemR\x05items*\x8b\x01\n" +
 	"\x0fObserveDecision\x12 \n" +
 	"\x1cOBSERVE_DECISION_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19OBSERVE_DECISION_CONTINUE\x10\x01\x12\x1c\n" +
@@ -3356,7 +3422,7 @@ func file_agentloop_v1_events_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_events_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_agentloop_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_agentloop_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_agentloop_v1_events_proto_goTypes = []any{
 	(ObserveDecision)(0),          // 0: agentloop.v1.ObserveDecision
 	(AttemptEffect)(0),            // 1: agentloop.v1.AttemptEffect
@@ -3393,29 +3459,31 @@ var file_agentloop_v1_events_proto_goTypes = []any{
 	(*PartialMessage)(nil),        // 32: agentloop.v1.PartialMessage
 	(*ToolCallProgress)(nil),      // 33: agentloop.v1.ToolCallProgress
 	(*ToolCallOutput)(nil),        // 34: agentloop.v1.ToolCallOutput
-	nil,                           // 35: agentloop.v1.RunStarted.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
-	(RunStatus)(0),                // 37: agentloop.v1.RunStatus
-	(LoopPhase)(0),                // 38: agentloop.v1.LoopPhase
-	(ProcessState)(0),             // 39: agentloop.v1.ProcessState
-	(*Message)(nil),               // 40: agentloop.v1.Message
-	(*RunError)(nil),              // 41: agentloop.v1.RunError
-	(FinishReason)(0),             // 42: agentloop.v1.FinishReason
-	(*Usage)(nil),                 // 43: agentloop.v1.Usage
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
-	(EffectClass)(0),              // 45: agentloop.v1.EffectClass
-	(ToolCallState)(0),            // 46: agentloop.v1.ToolCallState
-	(*ToolResult)(nil),            // 47: agentloop.v1.ToolResult
-	(*HumanRequest)(nil),          // 48: agentloop.v1.HumanRequest
-	(*HumanAnswer)(nil),           // 49: agentloop.v1.HumanAnswer
-	(*Instruction)(nil),           // 50: agentloop.v1.Instruction
-	(*RunDurations)(nil),          // 51: agentloop.v1.RunDurations
+	(*TodosUpdated)(nil),          // 35: agentloop.v1.TodosUpdated
+	nil,                           // 36: agentloop.v1.RunStarted.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
+	(RunStatus)(0),                // 38: agentloop.v1.RunStatus
+	(LoopPhase)(0),                // 39: agentloop.v1.LoopPhase
+	(ProcessState)(0),             // 40: agentloop.v1.ProcessState
+	(*Message)(nil),               // 41: agentloop.v1.Message
+	(*RunError)(nil),              // 42: agentloop.v1.RunError
+	(FinishReason)(0),             // 43: agentloop.v1.FinishReason
+	(*Usage)(nil),                 // 44: agentloop.v1.Usage
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(EffectClass)(0),              // 46: agentloop.v1.EffectClass
+	(ToolCallState)(0),            // 47: agentloop.v1.ToolCallState
+	(*ToolResult)(nil),            // 48: agentloop.v1.ToolResult
+	(*HumanRequest)(nil),          // 49: agentloop.v1.HumanRequest
+	(*HumanAnswer)(nil),           // 50: agentloop.v1.HumanAnswer
+	(*Instruction)(nil),           // 51: agentloop.v1.Instruction
+	(*RunDurations)(nil),          // 52: agentloop.v1.RunDurations
+	(*TodoItem)(nil),              // 53: agentloop.v1.TodoItem
 }
 var file_agentloop_v1_events_proto_depIdxs = []int32{
-	36, // 0: agentloop.v1.RunEvent.at:type_name -> google.protobuf.Timestamp
-	37, // 1: agentloop.v1.RunEvent.status:type_name -> agentloop.v1.RunStatus
-	38, // 2: agentloop.v1.RunEvent.phase:type_name -> agentloop.v1.LoopPhase
-	39, // 3: agentloop.v1.RunEvent.process:type_name -> agentloop.v1.ProcessState
+	37, // 0: agentloop.v1.RunEvent.at:type_name -> google.protobuf.Timestamp
+	38, // 1: agentloop.v1.RunEvent.status:type_name -> agentloop.v1.RunStatus
+	39, // 2: agentloop.v1.RunEvent.phase:type_name -> agentloop.v1.LoopPhase
+	40, // 3: agentloop.v1.RunEvent.process:type_name -> agentloop.v1.ProcessState
 	6,  // 4: agentloop.v1.RunEvent.run_started:type_name -> agentloop.v1.RunStarted
 	7,  // 5: agentloop.v1.RunEvent.input_message:type_name -> agentloop.v1.InputMessage
 	8,  // 6: agentloop.v1.RunEvent.model_call_started:type_name -> agentloop.v1.ModelCallStarted
@@ -3440,50 +3508,52 @@ var file_agentloop_v1_events_proto_depIdxs = []int32{
 	24, // 25: agentloop.v1.RunEvent.context_added:type_name -> agentloop.v1.ContextAdded
 	25, // 26: agentloop.v1.RunEvent.compaction_started:type_name -> agentloop.v1.CompactionStarted
 	26, // 27: agentloop.v1.RunEvent.compaction_failed:type_name -> agentloop.v1.CompactionFailed
-	30, // 28: agentloop.v1.RunEvent.model_delta:type_name -> agentloop.v1.ModelDelta
-	32, // 29: agentloop.v1.RunEvent.partial_message:type_name -> agentloop.v1.PartialMessage
-	33, // 30: agentloop.v1.RunEvent.tool_call_progress:type_name -> agentloop.v1.ToolCallProgress
-	34, // 31: agentloop.v1.RunEvent.tool_call_output:type_name -> agentloop.v1.ToolCallOutput
-	35, // 32: agentloop.v1.RunStarted.labels:type_name -> agentloop.v1.RunStarted.LabelsEntry
-	40, // 33: agentloop.v1.InputMessage.message:type_name -> agentloop.v1.Message
-	41, // 34: agentloop.v1.ModelCallFailed.error:type_name -> agentloop.v1.RunError
-	36, // 35: agentloop.v1.ModelCallFailed.retry_at:type_name -> google.protobuf.Timestamp
-	40, // 36: agentloop.v1.AssistantMessage.message:type_name -> agentloop.v1.Message
-	42, // 37: agentloop.v1.AssistantMessage.finish_reason:type_name -> agentloop.v1.FinishReason
-	43, // 38: agentloop.v1.AssistantMessage.usage:type_name -> agentloop.v1.Usage
-	44, // 39: agentloop.v1.AssistantMessage.time_to_first_token:type_name -> google.protobuf.Duration
-	44, // 40: agentloop.v1.AssistantMessage.duration:type_name -> google.protobuf.Duration
-	0,  // 41: agentloop.v1.AssistantMessage.decision:type_name -> agentloop.v1.ObserveDecision
-	45, // 42: agentloop.v1.ToolCallProposed.effect:type_name -> agentloop.v1.EffectClass
-	45, // 43: agentloop.v1.ToolCallOffered.effect:type_name -> agentloop.v1.EffectClass
-	1,  // 44: agentloop.v1.ToolCallAttemptFailed.effect:type_name -> agentloop.v1.AttemptEffect
-	46, // 45: agentloop.v1.ToolCallAttemptFailed.state:type_name -> agentloop.v1.ToolCallState
-	36, // 46: agentloop.v1.ToolCallAttemptFailed.retry_at:type_name -> google.protobuf.Timestamp
-	47, // 47: agentloop.v1.ToolCallResult.result:type_name -> agentloop.v1.ToolResult
-	44, // 48: agentloop.v1.ToolCallResult.duration:type_name -> google.protobuf.Duration
-	48, // 49: agentloop.v1.HumanRequested.request:type_name -> agentloop.v1.HumanRequest
-	49, // 50: agentloop.v1.HumanResolved.answer:type_name -> agentloop.v1.HumanAnswer
-	41, // 51: agentloop.v1.RunPaused.error:type_name -> agentloop.v1.RunError
-	50, // 52: agentloop.v1.InstructionPlanned.instruction:type_name -> agentloop.v1.Instruction
-	40, // 53: agentloop.v1.ContextAdded.message:type_name -> agentloop.v1.Message
-	2,  // 54: agentloop.v1.CompactionStarted.reason:type_name -> agentloop.v1.CompactionReason
-	41, // 55: agentloop.v1.CompactionFailed.error:type_name -> agentloop.v1.RunError
-	43, // 56: agentloop.v1.ContextCompacted.usage:type_name -> agentloop.v1.Usage
-	3,  // 57: agentloop.v1.ExtensionApplied.kind:type_name -> agentloop.v1.ExtensionKind
-	44, // 58: agentloop.v1.ExtensionApplied.duration:type_name -> google.protobuf.Duration
-	37, // 59: agentloop.v1.RunFinished.status:type_name -> agentloop.v1.RunStatus
-	41, // 60: agentloop.v1.RunFinished.error:type_name -> agentloop.v1.RunError
-	43, // 61: agentloop.v1.RunFinished.usage:type_name -> agentloop.v1.Usage
-	44, // 62: agentloop.v1.RunFinished.duration:type_name -> google.protobuf.Duration
-	51, // 63: agentloop.v1.RunFinished.durations:type_name -> agentloop.v1.RunDurations
-	31, // 64: agentloop.v1.ModelDelta.tool_call:type_name -> agentloop.v1.ToolCallDelta
-	40, // 65: agentloop.v1.PartialMessage.message:type_name -> agentloop.v1.Message
-	4,  // 66: agentloop.v1.ToolCallOutput.stream:type_name -> agentloop.v1.OutputStream
-	67, // [67:67] is the sub-list for method output_type
-	67, // [67:67] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	35, // 28: agentloop.v1.RunEvent.todos_updated:type_name -> agentloop.v1.TodosUpdated
+	30, // 29: agentloop.v1.RunEvent.model_delta:type_name -> agentloop.v1.ModelDelta
+	32, // 30: agentloop.v1.RunEvent.partial_message:type_name -> agentloop.v1.PartialMessage
+	33, // 31: agentloop.v1.RunEvent.tool_call_progress:type_name -> agentloop.v1.ToolCallProgress
+	34, // 32: agentloop.v1.RunEvent.tool_call_output:type_name -> agentloop.v1.ToolCallOutput
+	36, // 33: agentloop.v1.RunStarted.labels:type_name -> agentloop.v1.RunStarted.LabelsEntry
+	41, // 34: agentloop.v1.InputMessage.message:type_name -> agentloop.v1.Message
+	42, // 35: agentloop.v1.ModelCallFailed.error:type_name -> agentloop.v1.RunError
+	37, // 36: agentloop.v1.ModelCallFailed.retry_at:type_name -> google.protobuf.Timestamp
+	41, // 37: agentloop.v1.AssistantMessage.message:type_name -> agentloop.v1.Message
+	43, // 38: agentloop.v1.AssistantMessage.finish_reason:type_name -> agentloop.v1.FinishReason
+	44, // 39: agentloop.v1.AssistantMessage.usage:type_name -> agentloop.v1.Usage
+	45, // 40: agentloop.v1.AssistantMessage.time_to_first_token:type_name -> google.protobuf.Duration
+	45, // 41: agentloop.v1.AssistantMessage.duration:type_name -> google.protobuf.Duration
+	0,  // 42: agentloop.v1.AssistantMessage.decision:type_name -> agentloop.v1.ObserveDecision
+	46, // 43: agentloop.v1.ToolCallProposed.effect:type_name -> agentloop.v1.EffectClass
+	46, // 44: agentloop.v1.ToolCallOffered.effect:type_name -> agentloop.v1.EffectClass
+	1,  // 45: agentloop.v1.ToolCallAttemptFailed.effect:type_name -> agentloop.v1.AttemptEffect
+	47, // 46: agentloop.v1.ToolCallAttemptFailed.state:type_name -> agentloop.v1.ToolCallState
+	37, // 47: agentloop.v1.ToolCallAttemptFailed.retry_at:type_name -> google.protobuf.Timestamp
+	48, // 48: agentloop.v1.ToolCallResult.result:type_name -> agentloop.v1.ToolResult
+	45, // 49: agentloop.v1.ToolCallResult.duration:type_name -> google.protobuf.Duration
+	49, // 50: agentloop.v1.HumanRequested.request:type_name -> agentloop.v1.HumanRequest
+	50, // 51: agentloop.v1.HumanResolved.answer:type_name -> agentloop.v1.HumanAnswer
+	42, // 52: agentloop.v1.RunPaused.error:type_name -> agentloop.v1.RunError
+	51, // 53: agentloop.v1.InstructionPlanned.instruction:type_name -> agentloop.v1.Instruction
+	41, // 54: agentloop.v1.ContextAdded.message:type_name -> agentloop.v1.Message
+	2,  // 55: agentloop.v1.CompactionStarted.reason:type_name -> agentloop.v1.CompactionReason
+	42, // 56: agentloop.v1.CompactionFailed.error:type_name -> agentloop.v1.RunError
+	44, // 57: agentloop.v1.ContextCompacted.usage:type_name -> agentloop.v1.Usage
+	3,  // 58: agentloop.v1.ExtensionApplied.kind:type_name -> agentloop.v1.ExtensionKind
+	45, // 59: agentloop.v1.ExtensionApplied.duration:type_name -> google.protobuf.Duration
+	38, // 60: agentloop.v1.RunFinished.status:type_name -> agentloop.v1.RunStatus
+	42, // 61: agentloop.v1.RunFinished.error:type_name -> agentloop.v1.RunError
+	44, // 62: agentloop.v1.RunFinished.usage:type_name -> agentloop.v1.Usage
+	45, // 63: agentloop.v1.RunFinished.duration:type_name -> google.protobuf.Duration
+	52, // 64: agentloop.v1.RunFinished.durations:type_name -> agentloop.v1.RunDurations
+	31, // 65: agentloop.v1.ModelDelta.tool_call:type_name -> agentloop.v1.ToolCallDelta
+	41, // 66: agentloop.v1.PartialMessage.message:type_name -> agentloop.v1.Message
+	4,  // 67: agentloop.v1.ToolCallOutput.stream:type_name -> agentloop.v1.OutputStream
+	53, // 68: agentloop.v1.TodosUpdated.items:type_name -> agentloop.v1.TodoItem
+	69, // [69:69] is the sub-list for method output_type
+	69, // [69:69] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_events_proto_init() }
@@ -3517,6 +3587,7 @@ func file_agentloop_v1_events_proto_init() {
 		(*RunEvent_ContextAdded)(nil),
 		(*RunEvent_CompactionStarted)(nil),
 		(*RunEvent_CompactionFailed)(nil),
+		(*RunEvent_TodosUpdated)(nil),
 		(*RunEvent_ModelDelta)(nil),
 		(*RunEvent_PartialMessage)(nil),
 		(*RunEvent_ToolCallProgress)(nil),
@@ -3534,7 +3605,7 @@ func file_agentloop_v1_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_events_proto_rawDesc), len(file_agentloop_v1_events_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -9,6 +9,7 @@ package agentloopv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -37,7 +38,7 @@ type Session struct {
 	EntryCount uint64 `protobuf:"varint,5,opt,name=entry_count,json=entryCount,proto3" json:"entry_count,omitempty"`
 	// Id of its live run; empty if there is none.
 	LiveRunId string `protobuf:"bytes,6,opt,name=live_run_id,json=liveRunId,proto3" json:"live_run_id,omitempty"`
-	// Labels that the caller gave.
+	// Labels that callers gave.
 	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Id of the session that a fork was made from, which may be deleted. Empty if it is no fork.
 	ForkedFromSessionId string `protobuf:"bytes,8,opt,name=forked_from_session_id,json=forkedFromSessionId,proto3" json:"forked_from_session_id,omitempty"`
@@ -47,6 +48,16 @@ type Session struct {
 	Summary string `protobuf:"bytes,10,opt,name=summary,proto3" json:"summary,omitempty"`
 	// Number of the last entry that the summary covers.
 	SummaryUpToEntryNo uint64 `protobuf:"varint,11,opt,name=summary_up_to_entry_no,json=summaryUpToEntryNo,proto3" json:"summary_up_to_entry_no,omitempty"`
+	// Beginning of the first user message, on one line, at most 200 characters.
+	Preview string `protobuf:"bytes,13,opt,name=preview,proto3" json:"preview,omitempty"`
+	// The to-do list that the model keeps, where the agent lets it. Only from `GetSession`.
+	Todos []*TodoItem `protobuf:"bytes,14,rep,name=todos,proto3" json:"todos,omitempty"`
+	// Status of its live run, or of its last one; unspecified if it has none.
+	Status RunStatus `protobuf:"varint,15,opt,name=status,proto3,enum=agentloop.v1.RunStatus" json:"status,omitempty"`
+	// Agent of its last run.
+	Agent string `protobuf:"bytes,16,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Model of its last run, `provider/model`.
+	Model string `protobuf:"bytes,17,opt,name=model,proto3" json:"model,omitempty"`
 	// Numbers of entries whose stored message is damaged. They cannot be read, and no run can continue after them.
 	// `ForkSession` before the first one makes a session that can. At most 100. Only from `GetSession`, and only once
 	// somebody has read one of them since the server started, such as a run or `ListEntries`: a search reads all entries.
@@ -164,6 +175,41 @@ func (x *Session) GetSummaryUpToEntryNo() uint64 {
 	return 0
 }
 
+func (x *Session) GetPreview() string {
+	if x != nil {
+		return x.Preview
+	}
+	return ""
+}
+
+func (x *Session) GetTodos() []*TodoItem {
+	if x != nil {
+		return x.Todos
+	}
+	return nil
+}
+
+func (x *Session) GetStatus() RunStatus {
+	if x != nil {
+		return x.Status
+	}
+	return RunStatus_RUN_STATUS_UNSPECIFIED
+}
+
+func (x *Session) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *Session) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
 func (x *Session) GetDamagedEntryNos() []uint64 {
 	if x != nil {
 		return x.DamagedEntryNos
@@ -193,6 +239,15 @@ type Entry struct {
 	Message *Message `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// A compaction: from here on, the model reads the entries before it as this says. The entries stay as they are.
 	Compaction *ContextCompacted `protobuf:"bytes,6,opt,name=compaction,proto3" json:"compaction,omitempty"`
+	// Why the model stopped; CUT_OFF for an answer that was kept unfinished. Only of messages that a model of this server
+	// wrote.
+	FinishReason FinishReason `protobuf:"varint,7,opt,name=finish_reason,json=finishReason,proto3,enum=agentloop.v1.FinishReason" json:"finish_reason,omitempty"`
+	// Tokens and cost of the model call. Only of messages that a model of this server wrote.
+	Usage *Usage `protobuf:"bytes,8,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Duration of the model call or of the tool call. Only of messages that were written by a run of this server.
+	Duration *durationpb.Duration `protobuf:"bytes,9,opt,name=duration,proto3" json:"duration,omitempty"`
+	// Name of the model, as `provider/model`. Only of assistant messages; empty if it is not known.
+	Model string `protobuf:"bytes,10,opt,name=model,proto3" json:"model,omitempty"`
 	// True if the stored message is damaged; then `at`, `message` and `compaction` are absent.
 	Damaged       bool `protobuf:"varint,11,opt,name=damaged,proto3" json:"damaged,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -269,6 +324,34 @@ func (x *Entry) GetCompaction() *ContextCompacted {
 		return x.Compaction
 	}
 	return nil
+}
+
+func (x *Entry) GetFinishReason() FinishReason {
+	if x != nil {
+		return x.FinishReason
+	}
+	return FinishReason_FINISH_REASON_UNSPECIFIED
+}
+
+func (x *Entry) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *Entry) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *Entry) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
 }
 
 func (x *Entry) GetDamaged() bool {
@@ -480,20 +563,270 @@ func (x *GetSessionResponse) GetSession() *Session {
 	return nil
 }
 
+// Changes a session.
+type UpdateSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the session. Required.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The new title; absent leaves it. At most 4 KiB. A title that is set is not replaced by the model's. Empty takes the
+	// title that a caller gave away: then the model's counts, if the agent asks for one.
+	Title *string `protobuf:"bytes,2,opt,name=title,proto3,oneof" json:"title,omitempty"`
+	// Labels that are set; others stay. The session has at most 64 afterwards.
+	SetLabels map[string]string `protobuf:"bytes,3,rep,name=set_labels,json=setLabels,proto3" json:"set_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Labels that are removed, by key. A key that is not there is fine. Not one of `set_labels`. At most 64.
+	RemoveLabels  []string `protobuf:"bytes,4,rep,name=remove_labels,json=removeLabels,proto3" json:"remove_labels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSessionRequest) Reset() {
+	*x = UpdateSessionRequest{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSessionRequest) ProtoMessage() {}
+
+func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
+func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *UpdateSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *UpdateSessionRequest) GetTitle() string {
+	if x != nil && x.Title != nil {
+		return *x.Title
+	}
+	return ""
+}
+
+func (x *UpdateSessionRequest) GetSetLabels() map[string]string {
+	if x != nil {
+		return x.SetLabels
+	}
+	return nil
+}
+
+func (x *UpdateSessionRequest) GetRemoveLabels() []string {
+	if x != nil {
+		return x.RemoveLabels
+	}
+	return nil
+}
+
+// Returns the changed session.
+type UpdateSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session as it is now.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSessionResponse) Reset() {
+	*x = UpdateSessionResponse{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSessionResponse) ProtoMessage() {}
+
+func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
+func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *UpdateSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// Asks for the session of a user.
+type GetOrCreateSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user: the session's label `user`. Required.
+	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	// The project: the session's label `project`. Empty means sessions without that label.
+	Project string `protobuf:"bytes,2,opt,name=project,proto3" json:"project,omitempty"`
+	// Title of a session that is created. At most 4 KiB.
+	Title string `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`
+	// More labels of a session that is created. At most 62, without `user` and `project`.
+	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOrCreateSessionRequest) Reset() {
+	*x = GetOrCreateSessionRequest{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOrCreateSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOrCreateSessionRequest) ProtoMessage() {}
+
+func (x *GetOrCreateSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOrCreateSessionRequest.ProtoReflect.Descriptor instead.
+func (*GetOrCreateSessionRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GetOrCreateSessionRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *GetOrCreateSessionRequest) GetProject() string {
+	if x != nil {
+		return x.Project
+	}
+	return ""
+}
+
+func (x *GetOrCreateSessionRequest) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *GetOrCreateSessionRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// Returns the session of the user.
+type GetOrCreateSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session as it is now.
+	Session *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// True if it was created by this call.
+	Created       bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOrCreateSessionResponse) Reset() {
+	*x = GetOrCreateSessionResponse{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOrCreateSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOrCreateSessionResponse) ProtoMessage() {}
+
+func (x *GetOrCreateSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOrCreateSessionResponse.ProtoReflect.Descriptor instead.
+func (*GetOrCreateSessionResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *GetOrCreateSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *GetOrCreateSessionResponse) GetCreated() bool {
+	if x != nil {
+		return x.Created
+	}
+	return false
+}
+
 // Asks for a page of sessions.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message.
 	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty for the first page.
-	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// `next_page_token` of the page before, with the same filter; empty for the first page.
+	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only sessions that match; absent means all.
+	Filter        *SessionFilter `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[6]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +838,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[6]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +851,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{6}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListSessionsRequest) GetPageSize() uint32 {
@@ -535,12 +868,129 @@ func (x *ListSessionsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListSessionsRequest) GetFilter() *SessionFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+// Which sessions a list has. A session must match every field that is set.
+type SessionFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only sessions with all of these labels. `user` and `project` are indexed.
+	Labels map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Only sessions whose live or last run has one of these statuses; empty means all.
+	Statuses []RunStatus `protobuf:"varint,2,rep,packed,name=statuses,proto3,enum=agentloop.v1.RunStatus" json:"statuses,omitempty"`
+	// Only sessions whose live or last run is of one of these agents; empty means all.
+	Agents []string `protobuf:"bytes,3,rep,name=agents,proto3" json:"agents,omitempty"`
+	// Only sessions whose live or last run is of one of these models, `provider/model`; empty means all.
+	Models []string `protobuf:"bytes,4,rep,name=models,proto3" json:"models,omitempty"`
+	// Only sessions whose last entry is of this time or later.
+	UpdatedAfter *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated_after,json=updatedAfter,proto3" json:"updated_after,omitempty"`
+	// Only sessions whose last entry is of before this time.
+	UpdatedBefore *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=updated_before,json=updatedBefore,proto3" json:"updated_before,omitempty"`
+	// Only sessions whose id, title or `preview` contains this, in any case. At most 256 bytes. `SearchEntries` looks into
+	// what was said.
+	Text string `protobuf:"bytes,7,opt,name=text,proto3" json:"text,omitempty"`
+	// Only forks of this session.
+	ForkedFromSessionId string `protobuf:"bytes,8,opt,name=forked_from_session_id,json=forkedFromSessionId,proto3" json:"forked_from_session_id,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *SessionFilter) Reset() {
+	*x = SessionFilter{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionFilter) ProtoMessage() {}
+
+func (x *SessionFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionFilter.ProtoReflect.Descriptor instead.
+func (*SessionFilter) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SessionFilter) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *SessionFilter) GetStatuses() []RunStatus {
+	if x != nil {
+		return x.Statuses
+	}
+	return nil
+}
+
+func (x *SessionFilter) GetAgents() []string {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *SessionFilter) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *SessionFilter) GetUpdatedAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAfter
+	}
+	return nil
+}
+
+func (x *SessionFilter) GetUpdatedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedBefore
+	}
+	return nil
+}
+
+func (x *SessionFilter) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *SessionFilter) GetForkedFromSessionId() string {
+	if x != nil {
+		return x.ForkedFromSessionId
+	}
+	return ""
+}
+
 // Returns a page of sessions.
 type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sessions, the last changed first.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
-	// Token of the next page; empty on the last page.
+	// Token of the next page; empty on the last page. With a filter, a page may have few sessions, or none, and a next page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -548,7 +998,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[7]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +1010,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[7]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +1023,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{7}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -605,7 +1055,7 @@ type ListEntriesRequest struct {
 
 func (x *ListEntriesRequest) Reset() {
 	*x = ListEntriesRequest{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[8]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +1067,7 @@ func (x *ListEntriesRequest) String() string {
 func (*ListEntriesRequest) ProtoMessage() {}
 
 func (x *ListEntriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[8]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +1080,7 @@ func (x *ListEntriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntriesRequest.ProtoReflect.Descriptor instead.
 func (*ListEntriesRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{8}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListEntriesRequest) GetSessionId() string {
@@ -667,7 +1117,7 @@ type ListEntriesResponse struct {
 
 func (x *ListEntriesResponse) Reset() {
 	*x = ListEntriesResponse{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[9]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +1129,7 @@ func (x *ListEntriesResponse) String() string {
 func (*ListEntriesResponse) ProtoMessage() {}
 
 func (x *ListEntriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[9]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +1142,7 @@ func (x *ListEntriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntriesResponse.ProtoReflect.Descriptor instead.
 func (*ListEntriesResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{9}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListEntriesResponse) GetEntries() []*Entry {
@@ -705,6 +1155,273 @@ func (x *ListEntriesResponse) GetEntries() []*Entry {
 func (x *ListEntriesResponse) GetMore() bool {
 	if x != nil {
 		return x.More
+	}
+	return false
+}
+
+// Adds messages of a conversation that was held elsewhere.
+type ImportEntriesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the session. Absent: a new one is created.
+	SessionId *string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3,oneof" json:"session_id,omitempty"`
+	// Id of the run that adds the messages, which makes the call idempotent. Absent: the server makes one.
+	RunId *string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3,oneof" json:"run_id,omitempty"`
+	// Creates the session if there is none.
+	AutoCreateSession bool `protobuf:"varint,3,opt,name=auto_create_session,json=autoCreateSession,proto3" json:"auto_create_session,omitempty"`
+	// The messages, oldest first. 1 to 1,024. Every tool call has one result, in a TOOL message after it and before the next
+	// message of another role. `call_id`s may be of any form and are replaced by the server's. A TOOL message with several
+	// results becomes an entry for each. Reasoning without a text is left out.
+	Messages []*Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Labels of the run. At most 64.
+	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The model that gave the answers, such as `provider/model`, for people. May be empty. At most 256 bytes.
+	Model         string `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportEntriesRequest) Reset() {
+	*x = ImportEntriesRequest{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportEntriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportEntriesRequest) ProtoMessage() {}
+
+func (x *ImportEntriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportEntriesRequest.ProtoReflect.Descriptor instead.
+func (*ImportEntriesRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ImportEntriesRequest) GetSessionId() string {
+	if x != nil && x.SessionId != nil {
+		return *x.SessionId
+	}
+	return ""
+}
+
+func (x *ImportEntriesRequest) GetRunId() string {
+	if x != nil && x.RunId != nil {
+		return *x.RunId
+	}
+	return ""
+}
+
+func (x *ImportEntriesRequest) GetAutoCreateSession() bool {
+	if x != nil {
+		return x.AutoCreateSession
+	}
+	return false
+}
+
+func (x *ImportEntriesRequest) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *ImportEntriesRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ImportEntriesRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+// Returns what was added.
+type ImportEntriesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The run that the entries belong to.
+	Run *Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	// The session as it is now.
+	Session *Session `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	// Number of the first entry that was added.
+	FirstEntryNo uint64 `protobuf:"varint,3,opt,name=first_entry_no,json=firstEntryNo,proto3" json:"first_entry_no,omitempty"`
+	// Number of the last entry that was added.
+	LastEntryNo   uint64 `protobuf:"varint,4,opt,name=last_entry_no,json=lastEntryNo,proto3" json:"last_entry_no,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportEntriesResponse) Reset() {
+	*x = ImportEntriesResponse{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportEntriesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportEntriesResponse) ProtoMessage() {}
+
+func (x *ImportEntriesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportEntriesResponse.ProtoReflect.Descriptor instead.
+func (*ImportEntriesResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ImportEntriesResponse) GetRun() *Run {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *ImportEntriesResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *ImportEntriesResponse) GetFirstEntryNo() uint64 {
+	if x != nil {
+		return x.FirstEntryNo
+	}
+	return 0
+}
+
+func (x *ImportEntriesResponse) GetLastEntryNo() uint64 {
+	if x != nil {
+		return x.LastEntryNo
+	}
+	return 0
+}
+
+// Asks for a whole session.
+type ExportSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the session. Required.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportSessionRequest) Reset() {
+	*x = ExportSessionRequest{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportSessionRequest) ProtoMessage() {}
+
+func (x *ExportSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportSessionRequest.ProtoReflect.Descriptor instead.
+func (*ExportSessionRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ExportSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// Returns a line of the export, or a part of a long one.
+type ExportSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A line, without its line break. A line of more than 1 MiB comes in parts.
+	JsonLine string `protobuf:"bytes,1,opt,name=json_line,json=jsonLine,proto3" json:"json_line,omitempty"`
+	// True if the next response has more of this line.
+	Continues     bool `protobuf:"varint,2,opt,name=continues,proto3" json:"continues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportSessionResponse) Reset() {
+	*x = ExportSessionResponse{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportSessionResponse) ProtoMessage() {}
+
+func (x *ExportSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportSessionResponse.ProtoReflect.Descriptor instead.
+func (*ExportSessionResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ExportSessionResponse) GetJsonLine() string {
+	if x != nil {
+		return x.JsonLine
+	}
+	return ""
+}
+
+func (x *ExportSessionResponse) GetContinues() bool {
+	if x != nil {
+		return x.Continues
 	}
 	return false
 }
@@ -727,7 +1444,7 @@ type SearchEntriesRequest struct {
 
 func (x *SearchEntriesRequest) Reset() {
 	*x = SearchEntriesRequest{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[10]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +1456,7 @@ func (x *SearchEntriesRequest) String() string {
 func (*SearchEntriesRequest) ProtoMessage() {}
 
 func (x *SearchEntriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[10]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +1469,7 @@ func (x *SearchEntriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchEntriesRequest.ProtoReflect.Descriptor instead.
 func (*SearchEntriesRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{10}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SearchEntriesRequest) GetQuery() string {
@@ -794,7 +1511,7 @@ type SearchEntriesResponse struct {
 
 func (x *SearchEntriesResponse) Reset() {
 	*x = SearchEntriesResponse{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[11]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +1523,7 @@ func (x *SearchEntriesResponse) String() string {
 func (*SearchEntriesResponse) ProtoMessage() {}
 
 func (x *SearchEntriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[11]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +1536,7 @@ func (x *SearchEntriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchEntriesResponse.ProtoReflect.Descriptor instead.
 func (*SearchEntriesResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{11}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SearchEntriesResponse) GetHits() []*EntryHit {
@@ -852,7 +1569,7 @@ type EntryHit struct {
 
 func (x *EntryHit) Reset() {
 	*x = EntryHit{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[12]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +1581,7 @@ func (x *EntryHit) String() string {
 func (*EntryHit) ProtoMessage() {}
 
 func (x *EntryHit) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[12]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +1594,7 @@ func (x *EntryHit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntryHit.ProtoReflect.Descriptor instead.
 func (*EntryHit) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{12}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EntryHit) GetSessionId() string {
@@ -945,7 +1662,7 @@ type ForkSessionRequest struct {
 
 func (x *ForkSessionRequest) Reset() {
 	*x = ForkSessionRequest{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[13]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1674,7 @@ func (x *ForkSessionRequest) String() string {
 func (*ForkSessionRequest) ProtoMessage() {}
 
 func (x *ForkSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[13]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1687,7 @@ func (x *ForkSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkSessionRequest.ProtoReflect.Descriptor instead.
 func (*ForkSessionRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{13}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ForkSessionRequest) GetSessionId() string {
@@ -1005,7 +1722,7 @@ type ForkSessionResponse struct {
 
 func (x *ForkSessionResponse) Reset() {
 	*x = ForkSessionResponse{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[14]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1734,7 @@ func (x *ForkSessionResponse) String() string {
 func (*ForkSessionResponse) ProtoMessage() {}
 
 func (x *ForkSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[14]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1747,7 @@ func (x *ForkSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkSessionResponse.ProtoReflect.Descriptor instead.
 func (*ForkSessionResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{14}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ForkSessionResponse) GetSession() *Session {
@@ -1051,7 +1768,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[15]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1780,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[15]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1793,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{15}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteSessionRequest) GetSessionId() string {
@@ -1097,7 +1814,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[16]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1826,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[16]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1839,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{16}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteSessionResponse) GetExisted() bool {
@@ -1147,7 +1864,7 @@ type SubscribeSessionRequest struct {
 
 func (x *SubscribeSessionRequest) Reset() {
 	*x = SubscribeSessionRequest{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[17]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1876,7 @@ func (x *SubscribeSessionRequest) String() string {
 func (*SubscribeSessionRequest) ProtoMessage() {}
 
 func (x *SubscribeSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[17]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1889,7 @@ func (x *SubscribeSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSessionRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSessionRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{17}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SubscribeSessionRequest) GetSessionId() string {
@@ -1216,7 +1933,7 @@ type SubscribeSessionResponse struct {
 
 func (x *SubscribeSessionResponse) Reset() {
 	*x = SubscribeSessionResponse{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[18]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1945,7 @@ func (x *SubscribeSessionResponse) String() string {
 func (*SubscribeSessionResponse) ProtoMessage() {}
 
 func (x *SubscribeSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[18]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1958,7 @@ func (x *SubscribeSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSessionResponse.ProtoReflect.Descriptor instead.
 func (*SubscribeSessionResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{18}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SubscribeSessionResponse) GetItem() isSubscribeSessionResponse_Item {
@@ -1304,7 +2021,8 @@ type SubscribeSessionResponse_Event struct {
 }
 
 type SubscribeSessionResponse_Session struct {
-	// The session as it is now: at the start, and after each change of title, labels, summary or to-do list.
+	// The session as it is now: at the start, and after each change of title, labels or summary. The event
+	// `todos_updated` tells a changed to-do list.
 	Session *Session `protobuf:"bytes,2,opt,name=session,proto3,oneof"`
 }
 
@@ -1340,7 +2058,7 @@ type SessionSynced struct {
 
 func (x *SessionSynced) Reset() {
 	*x = SessionSynced{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[19]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +2070,7 @@ func (x *SessionSynced) String() string {
 func (*SessionSynced) ProtoMessage() {}
 
 func (x *SessionSynced) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[19]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +2083,7 @@ func (x *SessionSynced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionSynced.ProtoReflect.Descriptor instead.
 func (*SessionSynced) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{19}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SessionSynced) GetLastEntryNo() uint64 {
@@ -1391,7 +2109,7 @@ type SessionDeleted struct {
 
 func (x *SessionDeleted) Reset() {
 	*x = SessionDeleted{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[20]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +2121,7 @@ func (x *SessionDeleted) String() string {
 func (*SessionDeleted) ProtoMessage() {}
 
 func (x *SessionDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[20]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,14 +2134,14 @@ func (x *SessionDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionDeleted.ProtoReflect.Descriptor instead.
 func (*SessionDeleted) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{20}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{29}
 }
 
 var File_agentloop_v1_sessions_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe6\x04\n" +
+	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x17agentloop/v1/runs.proto\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x06\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n" +
@@ -1440,13 +2158,18 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\x12forked_at_entry_no\x18\t \x01(\x04R\x0fforkedAtEntryNo\x12\x18\n" +
 	"\asummary\x18\n" +
 	" \x01(\tR\asummary\x122\n" +
-	"\x16summary_up_to_entry_no\x18\v \x01(\x04R\x12summaryUpToEntryNo\x12*\n" +
+	"\x16summary_up_to_entry_no\x18\v \x01(\x04R\x12summaryUpToEntryNo\x12\x18\n" +
+	"\apreview\x18\r \x01(\tR\apreview\x12,\n" +
+	"\x05todos\x18\x0e \x03(\v2\x16.agentloop.v1.TodoItemR\x05todos\x12/\n" +
+	"\x06status\x18\x0f \x01(\x0e2\x17.agentloop.v1.RunStatusR\x06status\x12\x14\n" +
+	"\x05agent\x18\x10 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05model\x18\x11 \x01(\tR\x05model\x12*\n" +
 	"\x11damaged_entry_nos\x18\x12 \x03(\x04R\x0fdamagedEntryNos\x12\x1d\n" +
 	"\n" +
 	"created_by\x18\f \x01(\tR\tcreatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbb\x03\n" +
 	"\x05Entry\x12\x19\n" +
 	"\bentry_no\x18\x01 \x01(\x04R\aentryNo\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x10\n" +
@@ -1455,7 +2178,12 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\amessage\x18\x05 \x01(\v2\x15.agentloop.v1.MessageR\amessage\x12>\n" +
 	"\n" +
 	"compaction\x18\x06 \x01(\v2\x1e.agentloop.v1.ContextCompactedR\n" +
-	"compaction\x12\x18\n" +
+	"compaction\x12?\n" +
+	"\rfinish_reason\x18\a \x01(\x0e2\x1a.agentloop.v1.FinishReasonR\ffinishReason\x12)\n" +
+	"\x05usage\x18\b \x01(\v2\x13.agentloop.v1.UsageR\x05usage\x125\n" +
+	"\bduration\x18\t \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x14\n" +
+	"\x05model\x18\n" +
+	" \x01(\tR\x05model\x12\x18\n" +
 	"\adamaged\x18\v \x01(\bR\adamaged\"\xe2\x01\n" +
 	"\x14CreateSessionRequest\x12\"\n" +
 	"\n" +
@@ -1472,11 +2200,48 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"E\n" +
 	"\x12GetSessionResponse\x12/\n" +
-	"\asession\x18\x01 \x01(\v2\x15.agentloop.v1.SessionR\asession\"Q\n" +
+	"\asession\x18\x01 \x01(\v2\x15.agentloop.v1.SessionR\asession\"\x8f\x02\n" +
+	"\x14UpdateSessionRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x19\n" +
+	"\x05title\x18\x02 \x01(\tH\x00R\x05title\x88\x01\x01\x12P\n" +
+	"\n" +
+	"set_labels\x18\x03 \x03(\v21.agentloop.v1.UpdateSessionRequest.SetLabelsEntryR\tsetLabels\x12#\n" +
+	"\rremove_labels\x18\x04 \x03(\tR\fremoveLabels\x1a<\n" +
+	"\x0eSetLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
+	"\x06_title\"H\n" +
+	"\x15UpdateSessionResponse\x12/\n" +
+	"\asession\x18\x01 \x01(\v2\x15.agentloop.v1.SessionR\asession\"\xe7\x01\n" +
+	"\x19GetOrCreateSessionRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x18\n" +
+	"\aproject\x18\x02 \x01(\tR\aproject\x12\x14\n" +
+	"\x05title\x18\x03 \x01(\tR\x05title\x12K\n" +
+	"\x06labels\x18\x04 \x03(\v23.agentloop.v1.GetOrCreateSessionRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
+	"\x1aGetOrCreateSessionResponse\x12/\n" +
+	"\asession\x18\x01 \x01(\v2\x15.agentloop.v1.SessionR\asession\x12\x18\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"\x86\x01\n" +
 	"\x13ListSessionsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x02 \x01(\tR\tpageToken\"q\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x123\n" +
+	"\x06filter\x18\x03 \x01(\v2\x1b.agentloop.v1.SessionFilterR\x06filter\"\xbd\x03\n" +
+	"\rSessionFilter\x12?\n" +
+	"\x06labels\x18\x01 \x03(\v2'.agentloop.v1.SessionFilter.LabelsEntryR\x06labels\x123\n" +
+	"\bstatuses\x18\x02 \x03(\x0e2\x17.agentloop.v1.RunStatusR\bstatuses\x12\x16\n" +
+	"\x06agents\x18\x03 \x03(\tR\x06agents\x12\x16\n" +
+	"\x06models\x18\x04 \x03(\tR\x06models\x12?\n" +
+	"\rupdated_after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\fupdatedAfter\x12A\n" +
+	"\x0eupdated_before\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\rupdatedBefore\x12\x12\n" +
+	"\x04text\x18\a \x01(\tR\x04text\x123\n" +
+	"\x16forked_from_session_id\x18\b \x01(\tR\x13forkedFromSessionId\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"q\n" +
 	"\x14ListSessionsResponse\x121\n" +
 	"\bsessions\x18\x01 \x03(\v2\x15.agentloop.v1.SessionR\bsessions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"v\n" +
@@ -1487,7 +2252,31 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\tpage_size\x18\x03 \x01(\rR\bpageSize\"X\n" +
 	"\x13ListEntriesResponse\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.agentloop.v1.EntryR\aentries\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\x8d\x01\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xec\x02\n" +
+	"\x14ImportEntriesRequest\x12\"\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tH\x00R\tsessionId\x88\x01\x01\x12\x1a\n" +
+	"\x06run_id\x18\x02 \x01(\tH\x01R\x05runId\x88\x01\x01\x12.\n" +
+	"\x13auto_create_session\x18\x03 \x01(\bR\x11autoCreateSession\x121\n" +
+	"\bmessages\x18\x04 \x03(\v2\x15.agentloop.v1.MessageR\bmessages\x12F\n" +
+	"\x06labels\x18\x05 \x03(\v2..agentloop.v1.ImportEntriesRequest.LabelsEntryR\x06labels\x12\x14\n" +
+	"\x05model\x18\x06 \x01(\tR\x05model\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\r\n" +
+	"\v_session_idB\t\n" +
+	"\a_run_id\"\xb7\x01\n" +
+	"\x15ImportEntriesResponse\x12#\n" +
+	"\x03run\x18\x01 \x01(\v2\x11.agentloop.v1.RunR\x03run\x12/\n" +
+	"\asession\x18\x02 \x01(\v2\x15.agentloop.v1.SessionR\asession\x12$\n" +
+	"\x0efirst_entry_no\x18\x03 \x01(\x04R\ffirstEntryNo\x12\"\n" +
+	"\rlast_entry_no\x18\x04 \x01(\x04R\vlastEntryNo\"5\n" +
+	"\x14ExportSessionRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\"R\n" +
+	"\x15ExportSessionResponse\x12\x1b\n" +
+	"\tjson_line\x18\x01 \x01(\tR\bjsonLine\x12\x1c\n" +
+	"\tcontinues\x18\x02 \x01(\bR\tcontinues\"\x8d\x01\n" +
 	"\x14SearchEntriesRequest\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\tR\x05query\x12\x1d\n" +
 	"\n" +
@@ -1534,13 +2323,17 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\rlast_entry_no\x18\x01 \x01(\x04R\vlastEntryNo\x12 \n" +
 	"\fopen_run_ids\x18\x02 \x03(\tR\n" +
 	"openRunIds\"\x10\n" +
-	"\x0eSessionDeleted2\xcd\x05\n" +
+	"\x0eSessionDeleted2\xc6\b\n" +
 	"\bSessions\x12X\n" +
 	"\rCreateSession\x12\".agentloop.v1.CreateSessionRequest\x1a#.agentloop.v1.CreateSessionResponse\x12O\n" +
 	"\n" +
-	"GetSession\x12\x1f.agentloop.v1.GetSessionRequest\x1a .agentloop.v1.GetSessionResponse\x12U\n" +
+	"GetSession\x12\x1f.agentloop.v1.GetSessionRequest\x1a .agentloop.v1.GetSessionResponse\x12X\n" +
+	"\rUpdateSession\x12\".agentloop.v1.UpdateSessionRequest\x1a#.agentloop.v1.UpdateSessionResponse\x12g\n" +
+	"\x12GetOrCreateSession\x12'.agentloop.v1.GetOrCreateSessionRequest\x1a(.agentloop.v1.GetOrCreateSessionResponse\x12U\n" +
 	"\fListSessions\x12!.agentloop.v1.ListSessionsRequest\x1a\".agentloop.v1.ListSessionsResponse\x12R\n" +
 	"\vListEntries\x12 .agentloop.v1.ListEntriesRequest\x1a!.agentloop.v1.ListEntriesResponse\x12X\n" +
+	"\rImportEntries\x12\".agentloop.v1.ImportEntriesRequest\x1a#.agentloop.v1.ImportEntriesResponse\x12Z\n" +
+	"\rExportSession\x12\".agentloop.v1.ExportSessionRequest\x1a#.agentloop.v1.ExportSessionResponse0\x01\x12X\n" +
 	"\rSearchEntries\x12\".agentloop.v1.SearchEntriesRequest\x1a#.agentloop.v1.SearchEntriesResponse\x12R\n" +
 	"\vForkSession\x12 .agentloop.v1.ForkSessionRequest\x1a!.agentloop.v1.ForkSessionResponse\x12c\n" +
 	"\x10SubscribeSession\x12%.agentloop.v1.SubscribeSessionRequest\x1a&.agentloop.v1.SubscribeSessionResponse0\x01\x12X\n" +
@@ -1558,78 +2351,123 @@ func file_agentloop_v1_sessions_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_sessions_proto_rawDescData
 }
 
-var file_agentloop_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_agentloop_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_agentloop_v1_sessions_proto_goTypes = []any{
-	(*Session)(nil),                  // 0: agentloop.v1.Session
-	(*Entry)(nil),                    // 1: agentloop.v1.Entry
-	(*CreateSessionRequest)(nil),     // 2: agentloop.v1.CreateSessionRequest
-	(*CreateSessionResponse)(nil),    // 3: agentloop.v1.CreateSessionResponse
-	(*GetSessionRequest)(nil),        // 4: agentloop.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),       // 5: agentloop.v1.GetSessionResponse
-	(*ListSessionsRequest)(nil),      // 6: agentloop.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),     // 7: agentloop.v1.ListSessionsResponse
-	(*ListEntriesRequest)(nil),       // 8: agentloop.v1.ListEntriesRequest
-	(*ListEntriesResponse)(nil),      // 9: agentloop.v1.ListEntriesResponse
-	(*SearchEntriesRequest)(nil),     // 10: agentloop.v1.SearchEntriesRequest
-	(*SearchEntriesResponse)(nil),    // 11: agentloop.v1.SearchEntriesResponse
-	(*EntryHit)(nil),                 // 12: agentloop.v1.EntryHit
-	(*ForkSessionRequest)(nil),       // 13: agentloop.v1.ForkSessionRequest
-	(*ForkSessionResponse)(nil),      // 14: agentloop.v1.ForkSessionResponse
-	(*DeleteSessionRequest)(nil),     // 15: agentloop.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),    // 16: agentloop.v1.DeleteSessionResponse
-	(*SubscribeSessionRequest)(nil),  // 17: agentloop.v1.SubscribeSessionRequest
-	(*SubscribeSessionResponse)(nil), // 18: agentloop.v1.SubscribeSessionResponse
-	(*SessionSynced)(nil),            // 19: agentloop.v1.SessionSynced
-	(*SessionDeleted)(nil),           // 20: agentloop.v1.SessionDeleted
-	nil,                              // 21: agentloop.v1.Session.LabelsEntry
-	nil,                              // 22: agentloop.v1.CreateSessionRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 23: google.protobuf.Timestamp
-	(*Message)(nil),                  // 24: agentloop.v1.Message
-	(*ContextCompacted)(nil),         // 25: agentloop.v1.ContextCompacted
-	(Role)(0),                        // 26: agentloop.v1.Role
-	(*RunEvent)(nil),                 // 27: agentloop.v1.RunEvent
+	(*Session)(nil),                    // 0: agentloop.v1.Session
+	(*Entry)(nil),                      // 1: agentloop.v1.Entry
+	(*CreateSessionRequest)(nil),       // 2: agentloop.v1.CreateSessionRequest
+	(*CreateSessionResponse)(nil),      // 3: agentloop.v1.CreateSessionResponse
+	(*GetSessionRequest)(nil),          // 4: agentloop.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),         // 5: agentloop.v1.GetSessionResponse
+	(*UpdateSessionRequest)(nil),       // 6: agentloop.v1.UpdateSessionRequest
+	(*UpdateSessionResponse)(nil),      // 7: agentloop.v1.UpdateSessionResponse
+	(*GetOrCreateSessionRequest)(nil),  // 8: agentloop.v1.GetOrCreateSessionRequest
+	(*GetOrCreateSessionResponse)(nil), // 9: agentloop.v1.GetOrCreateSessionResponse
+	(*ListSessionsRequest)(nil),        // 10: agentloop.v1.ListSessionsRequest
+	(*SessionFilter)(nil),              // 11: agentloop.v1.SessionFilter
+	(*ListSessionsResponse)(nil),       // 12: agentloop.v1.ListSessionsResponse
+	(*ListEntriesRequest)(nil),         // 13: agentloop.v1.ListEntriesRequest
+	(*ListEntriesResponse)(nil),        // 14: agentloop.v1.ListEntriesResponse
+	(*ImportEntriesRequest)(nil),       // 15: agentloop.v1.ImportEntriesRequest
+	(*ImportEntriesResponse)(nil),      // 16: agentloop.v1.ImportEntriesResponse
+	(*ExportSessionRequest)(nil),       // 17: agentloop.v1.ExportSessionRequest
+	(*ExportSessionResponse)(nil),      // 18: agentloop.v1.ExportSessionResponse
+	(*SearchEntriesRequest)(nil),       // 19: agentloop.v1.SearchEntriesRequest
+	(*SearchEntriesResponse)(nil),      // 20: agentloop.v1.SearchEntriesResponse
+	(*EntryHit)(nil),                   // 21: agentloop.v1.EntryHit
+	(*ForkSessionRequest)(nil),         // 22: agentloop.v1.ForkSessionRequest
+	(*ForkSessionResponse)(nil),        // 23: agentloop.v1.ForkSessionResponse
+	(*DeleteSessionRequest)(nil),       // 24: agentloop.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),      // 25: agentloop.v1.DeleteSessionResponse
+	(*SubscribeSessionRequest)(nil),    // 26: agentloop.v1.SubscribeSessionRequest
+	(*SubscribeSessionResponse)(nil),   // 27: agentloop.v1.SubscribeSessionResponse
+	(*SessionSynced)(nil),              // 28: agentloop.v1.SessionSynced
+	(*SessionDeleted)(nil),             // 29: agentloop.v1.SessionDeleted
+	nil,                                // 30: agentloop.v1.Session.LabelsEntry
+	nil,                                // 31: agentloop.v1.CreateSessionRequest.LabelsEntry
+	nil,                                // 32: agentloop.v1.UpdateSessionRequest.SetLabelsEntry
+	nil,                                // 33: agentloop.v1.GetOrCreateSessionRequest.LabelsEntry
+	nil,                                // 34: agentloop.v1.SessionFilter.LabelsEntry
+	nil,                                // 35: agentloop.v1.ImportEntriesRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 36: google.protobuf.Timestamp
+	(*TodoItem)(nil),                   // 37: agentloop.v1.TodoItem
+	(RunStatus)(0),                     // 38: agentloop.v1.RunStatus
+	(*Message)(nil),                    // 39: agentloop.v1.Message
+	(*ContextCompacted)(nil),           // 40: agentloop.v1.ContextCompacted
+	(FinishReason)(0),                  // 41: agentloop.v1.FinishReason
+	(*Usage)(nil),                      // 42: agentloop.v1.Usage
+	(*durationpb.Duration)(nil),        // 43: google.protobuf.Duration
+	(*Run)(nil),                        // 44: agentloop.v1.Run
+	(Role)(0),                          // 45: agentloop.v1.Role
+	(*RunEvent)(nil),                   // 46: agentloop.v1.RunEvent
 }
 var file_agentloop_v1_sessions_proto_depIdxs = []int32{
-	23, // 0: agentloop.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	23, // 1: agentloop.v1.Session.updated_at:type_name -> google.protobuf.Timestamp
-	21, // 2: agentloop.v1.Session.labels:type_name -> agentloop.v1.Session.LabelsEntry
-	23, // 3: agentloop.v1.Entry.at:type_name -> google.protobuf.Timestamp
-	24, // 4: agentloop.v1.Entry.message:type_name -> agentloop.v1.Message
-	25, // 5: agentloop.v1.Entry.compaction:type_name -> agentloop.v1.ContextCompacted
-	22, // 6: agentloop.v1.CreateSessionRequest.labels:type_name -> agentloop.v1.CreateSessionRequest.LabelsEntry
-	0,  // 7: agentloop.v1.CreateSessionResponse.session:type_name -> agentloop.v1.Session
-	0,  // 8: agentloop.v1.GetSessionResponse.session:type_name -> agentloop.v1.Session
-	0,  // 9: agentloop.v1.ListSessionsResponse.sessions:type_name -> agentloop.v1.Session
-	1,  // 10: agentloop.v1.ListEntriesResponse.entries:type_name -> agentloop.v1.Entry
-	12, // 11: agentloop.v1.SearchEntriesResponse.hits:type_name -> agentloop.v1.EntryHit
-	23, // 12: agentloop.v1.EntryHit.at:type_name -> google.protobuf.Timestamp
-	26, // 13: agentloop.v1.EntryHit.role:type_name -> agentloop.v1.Role
-	0,  // 14: agentloop.v1.ForkSessionResponse.session:type_name -> agentloop.v1.Session
-	27, // 15: agentloop.v1.SubscribeSessionResponse.event:type_name -> agentloop.v1.RunEvent
-	0,  // 16: agentloop.v1.SubscribeSessionResponse.session:type_name -> agentloop.v1.Session
-	19, // 17: agentloop.v1.SubscribeSessionResponse.synced:type_name -> agentloop.v1.SessionSynced
-	20, // 18: agentloop.v1.SubscribeSessionResponse.deleted:type_name -> agentloop.v1.SessionDeleted
-	2,  // 19: agentloop.v1.Sessions.CreateSession:input_type -> agentloop.v1.CreateSessionRequest
-	4,  // 20: agentloop.v1.Sessions.GetSession:input_type -> agentloop.v1.GetSessionRequest
-	6,  // 21: agentloop.v1.Sessions.ListSessions:input_type -> agentloop.v1.ListSessionsRequest
-	8,  // 22: agentloop.v1.Sessions.ListEntries:input_type -> agentloop.v1.ListEntriesRequest
-	10, // 23: agentloop.v1.Sessions.SearchEntries:input_type -> agentloop.v1.SearchEntriesRequest
-	13, // 24: agentloop.v1.Sessions.ForkSession:input_type -> agentloop.v1.ForkSessionRequest
-	17, // 25: agentloop.v1.Sessions.SubscribeSession:input_type -> agentloop.v1.SubscribeSessionRequest
-	15, // 26: agentloop.v1.Sessions.DeleteSession:input_type -> agentloop.v1.DeleteSessionRequest
-	3,  // 27: agentloop.v1.Sessions.CreateSession:output_type -> agentloop.v1.CreateSessionResponse
-	5,  // 28: agentloop.v1.Sessions.GetSession:output_type -> agentloop.v1.GetSessionResponse
-	7,  // 29: agentloop.v1.Sessions.ListSessions:output_type -> agentloop.v1.ListSessionsResponse
-	9,  // 30: agentloop.v1.Sessions.ListEntries:output_type -> agentloop.v1.ListEntriesResponse
-	11, // 31: agentloop.v1.Sessions.SearchEntries:output_type -> agentloop.v1.SearchEntriesResponse
-	14, // 32: agentloop.v1.Sessions.ForkSession:output_type -> agentloop.v1.ForkSessionResponse
-	18, // 33: agentloop.v1.Sessions.SubscribeSession:output_type -> agentloop.v1.SubscribeSessionResponse
-	16, // 34: agentloop.v1.Sessions.DeleteSession:output_type -> agentloop.v1.DeleteSessionResponse
-	27, // [27:35] is the sub-list for method output_type
-	19, // [19:27] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	36, // 0: agentloop.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	36, // 1: agentloop.v1.Session.updated_at:type_name -> google.protobuf.Timestamp
+	30, // 2: agentloop.v1.Session.labels:type_name -> agentloop.v1.Session.LabelsEntry
+	37, // 3: agentloop.v1.Session.todos:type_name -> agentloop.v1.TodoItem
+	38, // 4: agentloop.v1.Session.status:type_name -> agentloop.v1.RunStatus
+	36, // 5: agentloop.v1.Entry.at:type_name -> google.protobuf.Timestamp
+	39, // 6: agentloop.v1.Entry.message:type_name -> agentloop.v1.Message
+	40, // 7: agentloop.v1.Entry.compaction:type_name -> agentloop.v1.ContextCompacted
+	41, // 8: agentloop.v1.Entry.finish_reason:type_name -> agentloop.v1.FinishReason
+	42, // 9: agentloop.v1.Entry.usage:type_name -> agentloop.v1.Usage
+	43, // 10: agentloop.v1.Entry.duration:type_name -> google.protobuf.Duration
+	31, // 11: agentloop.v1.CreateSessionRequest.labels:type_name -> agentloop.v1.CreateSessionRequest.LabelsEntry
+	0,  // 12: agentloop.v1.CreateSessionResponse.session:type_name -> agentloop.v1.Session
+	0,  // 13: agentloop.v1.GetSessionResponse.session:type_name -> agentloop.v1.Session
+	32, // 14: agentloop.v1.UpdateSessionRequest.set_labels:type_name -> agentloop.v1.UpdateSessionRequest.SetLabelsEntry
+	0,  // 15: agentloop.v1.UpdateSessionResponse.session:type_name -> agentloop.v1.Session
+	33, // 16: agentloop.v1.GetOrCreateSessionRequest.labels:type_name -> agentloop.v1.GetOrCreateSessionRequest.LabelsEntry
+	0,  // 17: agentloop.v1.GetOrCreateSessionResponse.session:type_name -> agentloop.v1.Session
+	11, // 18: agentloop.v1.ListSessionsRequest.filter:type_name -> agentloop.v1.SessionFilter
+	34, // 19: agentloop.v1.SessionFilter.labels:type_name -> agentloop.v1.SessionFilter.LabelsEntry
+	38, // 20: agentloop.v1.SessionFilter.statuses:type_name -> agentloop.v1.RunStatus
+	36, // 21: agentloop.v1.SessionFilter.updated_after:type_name -> google.protobuf.Timestamp
+	36, // 22: agentloop.v1.SessionFilter.updated_before:type_name -> google.protobuf.Timestamp
+	0,  // 23: agentloop.v1.ListSessionsResponse.sessions:type_name -> agentloop.v1.Session
+	1,  // 24: agentloop.v1.ListEntriesResponse.entries:type_name -> agentloop.v1.Entry
+	39, // 25: agentloop.v1.ImportEntriesRequest.messages:type_name -> agentloop.v1.Message
+	35, // 26: agentloop.v1.ImportEntriesRequest.labels:type_name -> agentloop.v1.ImportEntriesRequest.LabelsEntry
+	44, // 27: agentloop.v1.ImportEntriesResponse.run:type_name -> agentloop.v1.Run
+	0,  // 28: agentloop.v1.ImportEntriesResponse.session:type_name -> agentloop.v1.Session
+	21, // 29: agentloop.v1.SearchEntriesResponse.hits:type_name -> agentloop.v1.EntryHit
+	36, // 30: agentloop.v1.EntryHit.at:type_name -> google.protobuf.Timestamp
+	45, // 31: agentloop.v1.EntryHit.role:type_name -> agentloop.v1.Role
+	0,  // 32: agentloop.v1.ForkSessionResponse.session:type_name -> agentloop.v1.Session
+	46, // 33: agentloop.v1.SubscribeSessionResponse.event:type_name -> agentloop.v1.RunEvent
+	0,  // 34: agentloop.v1.SubscribeSessionResponse.session:type_name -> agentloop.v1.Session
+	28, // 35: agentloop.v1.SubscribeSessionResponse.synced:type_name -> agentloop.v1.SessionSynced
+	29, // 36: agentloop.v1.SubscribeSessionResponse.deleted:type_name -> agentloop.v1.SessionDeleted
+	2,  // 37: agentloop.v1.Sessions.CreateSession:input_type -> agentloop.v1.CreateSessionRequest
+	4,  // 38: agentloop.v1.Sessions.GetSession:input_type -> agentloop.v1.GetSessionRequest
+	6,  // 39: agentloop.v1.Sessions.UpdateSession:input_type -> agentloop.v1.UpdateSessionRequest
+	8,  // 40: agentloop.v1.Sessions.GetOrCreateSession:input_type -> agentloop.v1.GetOrCreateSessionRequest
+	10, // 41: agentloop.v1.Sessions.ListSessions:input_type -> agentloop.v1.ListSessionsRequest
+	13, // 42: agentloop.v1.Sessions.ListEntries:input_type -> agentloop.v1.ListEntriesRequest
+	15, // 43: agentloop.v1.Sessions.ImportEntries:input_type -> agentloop.v1.ImportEntriesRequest
+	17, // 44: agentloop.v1.Sessions.ExportSession:input_type -> agentloop.v1.ExportSessionRequest
+	19, // 45: agentloop.v1.Sessions.SearchEntries:input_type -> agentloop.v1.SearchEntriesRequest
+	22, // 46: agentloop.v1.Sessions.ForkSession:input_type -> agentloop.v1.ForkSessionRequest
+	26, // 47: agentloop.v1.Sessions.SubscribeSession:input_type -> agentloop.v1.SubscribeSessionRequest
+	24, // 48: agentloop.v1.Sessions.DeleteSession:input_type -> agentloop.v1.DeleteSessionRequest
+	3,  // 49: agentloop.v1.Sessions.CreateSession:output_type -> agentloop.v1.CreateSessionResponse
+	5,  // 50: agentloop.v1.Sessions.GetSession:output_type -> agentloop.v1.GetSessionResponse
+	7,  // 51: agentloop.v1.Sessions.UpdateSession:output_type -> agentloop.v1.UpdateSessionResponse
+	9,  // 52: agentloop.v1.Sessions.GetOrCreateSession:output_type -> agentloop.v1.GetOrCreateSessionResponse
+	12, // 53: agentloop.v1.Sessions.ListSessions:output_type -> agentloop.v1.ListSessionsResponse
+	14, // 54: agentloop.v1.Sessions.ListEntries:output_type -> agentloop.v1.ListEntriesResponse
+	16, // 55: agentloop.v1.Sessions.ImportEntries:output_type -> agentloop.v1.ImportEntriesResponse
+	18, // 56: agentloop.v1.Sessions.ExportSession:output_type -> agentloop.v1.ExportSessionResponse
+	20, // 57: agentloop.v1.Sessions.SearchEntries:output_type -> agentloop.v1.SearchEntriesResponse
+	23, // 58: agentloop.v1.Sessions.ForkSession:output_type -> agentloop.v1.ForkSessionResponse
+	27, // 59: agentloop.v1.Sessions.SubscribeSession:output_type -> agentloop.v1.SubscribeSessionResponse
+	25, // 60: agentloop.v1.Sessions.DeleteSession:output_type -> agentloop.v1.DeleteSessionResponse
+	49, // [49:61] is the sub-list for method output_type
+	37, // [37:49] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_sessions_proto_init() }
@@ -1638,10 +2476,13 @@ func file_agentloop_v1_sessions_proto_init() {
 		return
 	}
 	file_agentloop_v1_events_proto_init()
+	file_agentloop_v1_runs_proto_init()
 	file_agentloop_v1_types_proto_init()
 	file_agentloop_v1_sessions_proto_msgTypes[2].OneofWrappers = []any{}
-	file_agentloop_v1_sessions_proto_msgTypes[13].OneofWrappers = []any{}
-	file_agentloop_v1_sessions_proto_msgTypes[18].OneofWrappers = []any{
+	file_agentloop_v1_sessions_proto_msgTypes[6].OneofWrappers = []any{}
+	file_agentloop_v1_sessions_proto_msgTypes[15].OneofWrappers = []any{}
+	file_agentloop_v1_sessions_proto_msgTypes[22].OneofWrappers = []any{}
+	file_agentloop_v1_sessions_proto_msgTypes[27].OneofWrappers = []any{
 		(*SubscribeSessionResponse_Event)(nil),
 		(*SubscribeSessionResponse_Session)(nil),
 		(*SubscribeSessionResponse_Synced)(nil),
@@ -1653,7 +2494,7 @@ func file_agentloop_v1_sessions_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_sessions_proto_rawDesc), len(file_agentloop_v1_sessions_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

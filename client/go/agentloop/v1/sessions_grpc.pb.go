@@ -19,14 +19,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Sessions_CreateSession_FullMethodName    = "/agentloop.v1.Sessions/CreateSession"
-	Sessions_GetSession_FullMethodName       = "/agentloop.v1.Sessions/GetSession"
-	Sessions_ListSessions_FullMethodName     = "/agentloop.v1.Sessions/ListSessions"
-	Sessions_ListEntries_FullMethodName      = "/agentloop.v1.Sessions/ListEntries"
-	Sessions_SearchEntries_FullMethodName    = "/agentloop.v1.Sessions/SearchEntries"
-	Sessions_ForkSession_FullMethodName      = "/agentloop.v1.Sessions/ForkSession"
-	Sessions_SubscribeSession_FullMethodName = "/agentloop.v1.Sessions/SubscribeSession"
-	Sessions_DeleteSession_FullMethodName    = "/agentloop.v1.Sessions/DeleteSession"
+	Sessions_CreateSession_FullMethodName      = "/agentloop.v1.Sessions/CreateSession"
+	Sessions_GetSession_FullMethodName         = "/agentloop.v1.Sessions/GetSession"
+	Sessions_UpdateSession_FullMethodName      = "/agentloop.v1.Sessions/UpdateSession"
+	Sessions_GetOrCreateSession_FullMethodName = "/agentloop.v1.Sessions/GetOrCreateSession"
+	Sessions_ListSessions_FullMethodName       = "/agentloop.v1.Sessions/ListSessions"
+	Sessions_ListEntries_FullMethodName        = "/agentloop.v1.Sessions/ListEntries"
+	Sessions_ImportEntries_FullMethodName      = "/agentloop.v1.Sessions/ImportEntries"
+	Sessions_ExportSession_FullMethodName      = "/agentloop.v1.Sessions/ExportSession"
+	Sessions_SearchEntries_FullMethodName      = "/agentloop.v1.Sessions/SearchEntries"
+	Sessions_ForkSession_FullMethodName        = "/agentloop.v1.Sessions/ForkSession"
+	Sessions_SubscribeSession_FullMethodName   = "/agentloop.v1.Sessions/SubscribeSession"
+	Sessions_DeleteSession_FullMethodName      = "/agentloop.v1.Sessions/DeleteSession"
 )
 
 // SessionsClient is the client API for Sessions service.
@@ -44,6 +48,16 @@ type SessionsClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*GetSessionResponse, error)
+	// Changes a session's title and labels. Repeating the call changes nothing more. A repeated `CreateSession` with what
+	// the session was created with is still confirmed.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
+	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
+	// Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
+	// session. Any session with these labels counts, forks too, but none that another caller created.
+	//
+	// INVALID_ARGUMENT, UNAVAILABLE.
+	GetOrCreateSession(ctx context.Context, in *GetOrCreateSessionRequest, opts ...grpc.CallOption) (*GetOrCreateSessionResponse, error)
 	// Lists sessions, the last changed first.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
@@ -52,6 +66,18 @@ type SessionsClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
+	// Adds messages of a conversation that was held elsewhere, as a run of its own that is COMPLETED. No model and no tool
+	// is called, and the next run reads them. The same `run_id` with the same content again is confirmed.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION (SESSION_BUSY), RESOURCE_EXHAUSTED
+	// (MEMORY_EXHAUSTED), UNAVAILABLE.
+	ImportEntries(ctx context.Context, in *ImportEntriesRequest, opts ...grpc.CallOption) (*ImportEntriesResponse, error)
+	// Streams a whole session as JSON lines: the session, then its runs as `ListRuns` lists them, then its entries, oldest
+	// first. Every line is an object with one key, `session`, `run` or `entry`, whose value is that message of this contract
+	// in protobuf's JSON. Of a session that changes meanwhile, each line says what was stored when it was read.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
+	ExportSession(ctx context.Context, in *ExportSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSessionResponse], error)
 	// Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
 	// best hits come first. Damaged entries are left out.
 	//
@@ -103,6 +129,26 @@ func (c *sessionsClient) GetSession(ctx context.Context, in *GetSessionRequest, 
 	return out, nil
 }
 
+func (c *sessionsClient) UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateSessionResponse)
+	err := c.cc.Invoke(ctx, Sessions_UpdateSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionsClient) GetOrCreateSession(ctx context.Context, in *GetOrCreateSessionRequest, opts ...grpc.CallOption) (*GetOrCreateSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetOrCreateSessionResponse)
+	err := c.cc.Invoke(ctx, Sessions_GetOrCreateSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionsClient) ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListSessionsResponse)
@@ -122,6 +168,35 @@ func (c *sessionsClient) ListEntries(ctx context.Context, in *ListEntriesRequest
 	}
 	return out, nil
 }
+
+func (c *sessionsClient) ImportEntries(ctx context.Context, in *ImportEntriesRequest, opts ...grpc.CallOption) (*ImportEntriesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImportEntriesResponse)
+	err := c.cc.Invoke(ctx, Sessions_ImportEntries_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionsClient) ExportSession(ctx context.Context, in *ExportSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSessionResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Sessions_ServiceDesc.Streams[0], Sessions_ExportSession_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ExportSessionRequest, ExportSessionResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Sessions_ExportSessionClient = grpc.ServerStreamingClient[ExportSessionResponse]
 
 func (c *sessionsClient) SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -145,7 +220,7 @@ func (c *sessionsClient) ForkSession(ctx context.Context, in *ForkSessionRequest
 
 func (c *sessionsClient) SubscribeSession(ctx context.Context, in *SubscribeSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeSessionResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Sessions_ServiceDesc.Streams[0], Sessions_SubscribeSession_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Sessions_ServiceDesc.Streams[1], Sessions_SubscribeSession_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +262,16 @@ type SessionsServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error)
+	// Changes a session's title and labels. Repeating the call changes nothing more. A repeated `CreateSession` with what
+	// the session was created with is still confirmed.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
+	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
+	// Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
+	// session. Any session with these labels counts, forks too, but none that another caller created.
+	//
+	// INVALID_ARGUMENT, UNAVAILABLE.
+	GetOrCreateSession(context.Context, *GetOrCreateSessionRequest) (*GetOrCreateSessionResponse, error)
 	// Lists sessions, the last changed first.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
@@ -195,6 +280,18 @@ type SessionsServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
+	// Adds messages of a conversation that was held elsewhere, as a run of its own that is COMPLETED. No model and no tool
+	// is called, and the next run reads them. The same `run_id` with the same content again is confirmed.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION (SESSION_BUSY), RESOURCE_EXHAUSTED
+	// (MEMORY_EXHAUSTED), UNAVAILABLE.
+	ImportEntries(context.Context, *ImportEntriesRequest) (*ImportEntriesResponse, error)
+	// Streams a whole session as JSON lines: the session, then its runs as `ListRuns` lists them, then its entries, oldest
+	// first. Every line is an object with one key, `session`, `run` or `entry`, whose value is that message of this contract
+	// in protobuf's JSON. Of a session that changes meanwhile, each line says what was stored when it was read.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
+	ExportSession(*ExportSessionRequest, grpc.ServerStreamingServer[ExportSessionResponse]) error
 	// Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
 	// best hits come first. Damaged entries are left out.
 	//
@@ -232,11 +329,23 @@ func (UnimplementedSessionsServer) CreateSession(context.Context, *CreateSession
 func (UnimplementedSessionsServer) GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSession not implemented")
 }
+func (UnimplementedSessionsServer) UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateSession not implemented")
+}
+func (UnimplementedSessionsServer) GetOrCreateSession(context.Context, *GetOrCreateSessionRequest) (*GetOrCreateSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetOrCreateSession not implemented")
+}
 func (UnimplementedSessionsServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
 }
 func (UnimplementedSessionsServer) ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEntries not implemented")
+}
+func (UnimplementedSessionsServer) ImportEntries(context.Context, *ImportEntriesRequest) (*ImportEntriesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ImportEntries not implemented")
+}
+func (UnimplementedSessionsServer) ExportSession(*ExportSessionRequest, grpc.ServerStreamingServer[ExportSessionResponse]) error {
+	return status.Error(codes.Unimplemented, "method ExportSession not implemented")
 }
 func (UnimplementedSessionsServer) SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SearchEntries not implemented")
@@ -307,6 +416,42 @@ func _Sessions_GetSession_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sessions_UpdateSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionsServer).UpdateSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sessions_UpdateSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionsServer).UpdateSession(ctx, req.(*UpdateSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sessions_GetOrCreateSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetOrCreateSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionsServer).GetOrCreateSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sessions_GetOrCreateSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionsServer).GetOrCreateSession(ctx, req.(*GetOrCreateSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Sessions_ListSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListSessionsRequest)
 	if err := dec(in); err != nil {
@@ -342,6 +487,35 @@ func _Sessions_ListEntries_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _Sessions_ImportEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImportEntriesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionsServer).ImportEntries(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sessions_ImportEntries_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionsServer).ImportEntries(ctx, req.(*ImportEntriesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sessions_ExportSession_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ExportSessionRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SessionsServer).ExportSession(m, &grpc.GenericServerStream[ExportSessionRequest, ExportSessionResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Sessions_ExportSessionServer = grpc.ServerStreamingServer[ExportSessionResponse]
 
 func _Sessions_SearchEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SearchEntriesRequest)
@@ -424,12 +598,24 @@ var Sessions_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Sessions_GetSession_Handler,
 		},
 		{
+			MethodName: "UpdateSession",
+			Handler:    _Sessions_UpdateSession_Handler,
+		},
+		{
+			MethodName: "GetOrCreateSession",
+			Handler:    _Sessions_GetOrCreateSession_Handler,
+		},
+		{
 			MethodName: "ListSessions",
 			Handler:    _Sessions_ListSessions_Handler,
 		},
 		{
 			MethodName: "ListEntries",
 			Handler:    _Sessions_ListEntries_Handler,
+		},
+		{
+			MethodName: "ImportEntries",
+			Handler:    _Sessions_ImportEntries_Handler,
 		},
 		{
 			MethodName: "SearchEntries",
@@ -445,6 +631,11 @@ var Sessions_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ExportSession",
+			Handler:       _Sessions_ExportSession_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "SubscribeSession",
 			Handler:       _Sessions_SubscribeSession_Handler,

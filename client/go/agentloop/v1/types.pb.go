@@ -1057,6 +1057,124 @@ func (UrlOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
+// State of an item of a to-do list.
+type TodoStatus int32
+
+const (
+	// Taken as PENDING.
+	TodoStatus_TODO_STATUS_UNSPECIFIED TodoStatus = 0
+	// Not begun.
+	TodoStatus_TODO_STATUS_PENDING TodoStatus = 1
+	// Being worked on.
+	TodoStatus_TODO_STATUS_IN_PROGRESS TodoStatus = 2
+	// Done.
+	TodoStatus_TODO_STATUS_COMPLETED TodoStatus = 3
+	// Given up.
+	TodoStatus_TODO_STATUS_CANCELLED TodoStatus = 4
+)
+
+// Enum value maps for TodoStatus.
+var (
+	TodoStatus_name = map[int32]string{
+		0: "TODO_STATUS_UNSPECIFIED",
+		1: "TODO_STATUS_PENDING",
+		2: "TODO_STATUS_IN_PROGRESS",
+		3: "TODO_STATUS_COMPLETED",
+		4: "TODO_STATUS_CANCELLED",
+	}
+	TodoStatus_value = map[string]int32{
+		"TODO_STATUS_UNSPECIFIED": 0,
+		"TODO_STATUS_PENDING":     1,
+		"TODO_STATUS_IN_PROGRESS": 2,
+		"TODO_STATUS_COMPLETED":   3,
+		"TODO_STATUS_CANCELLED":   4,
+	}
+)
+
+func (x TodoStatus) Enum() *TodoStatus {
+	p := new(TodoStatus)
+	*p = x
+	return p
+}
+
+func (x TodoStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TodoStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_types_proto_enumTypes[14].Descriptor()
+}
+
+func (TodoStatus) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_types_proto_enumTypes[14]
+}
+
+func (x TodoStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TodoStatus.Descriptor instead.
+func (TodoStatus) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{14}
+}
+
+// Urgency of an item of a to-do list.
+type TodoPriority int32
+
+const (
+	// Taken as MEDIUM.
+	TodoPriority_TODO_PRIORITY_UNSPECIFIED TodoPriority = 0
+	// Can wait.
+	TodoPriority_TODO_PRIORITY_LOW TodoPriority = 1
+	// In its turn.
+	TodoPriority_TODO_PRIORITY_MEDIUM TodoPriority = 2
+	// First.
+	TodoPriority_TODO_PRIORITY_HIGH TodoPriority = 3
+)
+
+// Enum value maps for TodoPriority.
+var (
+	TodoPriority_name = map[int32]string{
+		0: "TODO_PRIORITY_UNSPECIFIED",
+		1: "TODO_PRIORITY_LOW",
+		2: "TODO_PRIORITY_MEDIUM",
+		3: "TODO_PRIORITY_HIGH",
+	}
+	TodoPriority_value = map[string]int32{
+		"TODO_PRIORITY_UNSPECIFIED": 0,
+		"TODO_PRIORITY_LOW":         1,
+		"TODO_PRIORITY_MEDIUM":      2,
+		"TODO_PRIORITY_HIGH":        3,
+	}
+)
+
+func (x TodoPriority) Enum() *TodoPriority {
+	p := new(TodoPriority)
+	*p = x
+	return p
+}
+
+func (x TodoPriority) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TodoPriority) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_types_proto_enumTypes[15].Descriptor()
+}
+
+func (TodoPriority) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_types_proto_enumTypes[15]
+}
+
+func (x TodoPriority) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TodoPriority.Descriptor instead.
+func (TodoPriority) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{15}
+}
+
 // One message: a role and its parts, in the order in which they were produced.
 type Message struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1963,7 +2081,9 @@ type ToolPolicy struct {
 	// Rules about tool calls. They come after the agent's. Absent: the agent's alone.
 	Rules *PolicyRules `protobuf:"bytes,6,opt,name=rules,proto3" json:"rules,omitempty"`
 	// True offers the model the built-in tool `ask_human`, which asks for text, a choice or a form. Default false.
-	AskHuman      *bool `protobuf:"varint,7,opt,name=ask_human,json=askHuman,proto3,oneof" json:"ask_human,omitempty"`
+	AskHuman *bool `protobuf:"varint,7,opt,name=ask_human,json=askHuman,proto3,oneof" json:"ask_human,omitempty"`
+	// True lets the model keep a to-do list of the session by the built-in tool `update_todos`. Default false.
+	Todos         *bool `protobuf:"varint,8,opt,name=todos,proto3,oneof" json:"todos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2043,6 +2163,13 @@ func (x *ToolPolicy) GetRules() *PolicyRules {
 func (x *ToolPolicy) GetAskHuman() bool {
 	if x != nil && x.AskHuman != nil {
 		return *x.AskHuman
+	}
+	return false
+}
+
+func (x *ToolPolicy) GetTodos() bool {
+	if x != nil && x.Todos != nil {
+		return *x.Todos
 	}
 	return false
 }
@@ -4807,6 +4934,79 @@ func (x *Caller) GetGroups() []string {
 	return nil
 }
 
+// One item of a session's to-do list.
+type TodoItem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the item within the list, as the model chose.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The thing to be done. At most 1 KiB.
+	Content string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	// State of the item.
+	Status TodoStatus `protobuf:"varint,3,opt,name=status,proto3,enum=agentloop.v1.TodoStatus" json:"status,omitempty"`
+	// Urgency of the item.
+	Priority      TodoPriority `protobuf:"varint,4,opt,name=priority,proto3,enum=agentloop.v1.TodoPriority" json:"priority,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TodoItem) Reset() {
+	*x = TodoItem{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TodoItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TodoItem) ProtoMessage() {}
+
+func (x *TodoItem) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TodoItem.ProtoReflect.Descriptor instead.
+func (*TodoItem) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *TodoItem) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TodoItem) GetContent() string {
+	if x != nil {
+		return x.Content
+	}
+	return ""
+}
+
+func (x *TodoItem) GetStatus() TodoStatus {
+	if x != nil {
+		return x.Status
+	}
+	return TodoStatus_TODO_STATUS_UNSPECIFIED
+}
+
+func (x *TodoItem) GetPriority() TodoPriority {
+	if x != nil {
+		return x.Priority
+	}
+	return TodoPriority_TODO_PRIORITY_UNSPECIFIED
+}
+
 var File_agentloop_v1_types_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_types_proto_rawDesc = "" +
@@ -4873,7 +5073,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\x0e2\x1a.agentloop.v1.RunErrorCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1f\n" +
 	"\vhttp_status\x18\x03 \x01(\rR\n" +
-	"httpStatus\"\xc7\x03\n" +
+	"httpStatus\"\xec\x03\n" +
 	"\n" +
 	"ToolPolicy\x12\x1d\n" +
 	"\aenabled\x18\x01 \x01(\bH\x00R\aenabled\x88\x01\x01\x12;\n" +
@@ -4883,7 +5083,8 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x11max_calls_per_run\x18\x04 \x01(\rH\x03R\x0emaxCallsPerRun\x88\x01\x01\x12B\n" +
 	"\x1brequire_approval_by_default\x18\x05 \x01(\bH\x04R\x18requireApprovalByDefault\x88\x01\x01\x12/\n" +
 	"\x05rules\x18\x06 \x01(\v2\x19.agentloop.v1.PolicyRulesR\x05rules\x12 \n" +
-	"\task_human\x18\a \x01(\bH\x05R\baskHuman\x88\x01\x01B\n" +
+	"\task_human\x18\a \x01(\bH\x05R\baskHuman\x88\x01\x01\x12\x19\n" +
+	"\x05todos\x18\b \x01(\bH\x06R\x05todos\x88\x01\x01B\n" +
 	"\n" +
 	"\b_enabledB\r\n" +
 	"\v_allow_listB\x0f\n" +
@@ -4891,7 +5092,8 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x12_max_calls_per_runB\x1e\n" +
 	"\x1c_require_approval_by_defaultB\f\n" +
 	"\n" +
-	"_ask_human\"=\n" +
+	"_ask_humanB\b\n" +
+	"\x06_todos\"=\n" +
 	"\vPolicyRules\x12.\n" +
 	"\x05rules\x18\x01 \x03(\v2\x18.agentloop.v1.PolicyRuleR\x05rules\"\xa5\x01\n" +
 	"\n" +
@@ -5096,7 +5298,12 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x06Caller\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
-	"\x06groups\x18\x03 \x03(\tR\x06groups*_\n" +
+	"\x06groups\x18\x03 \x03(\tR\x06groups\"\x9e\x01\n" +
+	"\bTodoItem\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\tR\acontent\x120\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x18.agentloop.v1.TodoStatusR\x06status\x126\n" +
+	"\bpriority\x18\x04 \x01(\x0e2\x1a.agentloop.v1.TodoPriorityR\bpriority*_\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_SYSTEM\x10\x01\x12\r\n" +
@@ -5228,7 +5435,19 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"UrlOutcome\x12\x1b\n" +
 	"\x17URL_OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10URL_OUTCOME_DONE\x10\x01\x12\x18\n" +
-	"\x14URL_OUTCOME_NOT_DONE\x10\x02b\x06proto3"
+	"\x14URL_OUTCOME_NOT_DONE\x10\x02*\x95\x01\n" +
+	"\n" +
+	"TodoStatus\x12\x1b\n" +
+	"\x17TODO_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13TODO_STATUS_PENDING\x10\x01\x12\x1b\n" +
+	"\x17TODO_STATUS_IN_PROGRESS\x10\x02\x12\x19\n" +
+	"\x15TODO_STATUS_COMPLETED\x10\x03\x12\x19\n" +
+	"\x15TODO_STATUS_CANCELLED\x10\x04*v\n" +
+	"\fTodoPriority\x12\x1d\n" +
+	"\x19TODO_PRIORITY_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11TODO_PRIORITY_LOW\x10\x01\x12\x18\n" +
+	"\x14TODO_PRIORITY_MEDIUM\x10\x02\x12\x16\n" +
+	"\x12TODO_PRIORITY_HIGH\x10\x03b\x06proto3"
 
 var (
 	file_agentloop_v1_types_proto_rawDescOnce sync.Once
@@ -5242,8 +5461,8 @@ func file_agentloop_v1_types_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_types_proto_rawDescData
 }
 
-var file_agentloop_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
-var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_agentloop_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
+var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_agentloop_v1_types_proto_goTypes = []any{
 	(Role)(0),                          // 0: agentloop.v1.Role
 	(ToolStatus)(0),                    // 1: agentloop.v1.ToolStatus
@@ -5259,124 +5478,129 @@ var file_agentloop_v1_types_proto_goTypes = []any{
 	(EffectClass)(0),                   // 11: agentloop.v1.EffectClass
 	(HumanRequestKind)(0),              // 12: agentloop.v1.HumanRequestKind
 	(UrlOutcome)(0),                    // 13: agentloop.v1.UrlOutcome
-	(*Message)(nil),                    // 14: agentloop.v1.Message
-	(*Part)(nil),                       // 15: agentloop.v1.Part
-	(*Reasoning)(nil),                  // 16: agentloop.v1.Reasoning
-	(*Image)(nil),                      // 17: agentloop.v1.Image
-	(*ToolCall)(nil),                   // 18: agentloop.v1.ToolCall
-	(*ToolResult)(nil),                 // 19: agentloop.v1.ToolResult
-	(*FileContent)(nil),                // 20: agentloop.v1.FileContent
-	(*Link)(nil),                       // 21: agentloop.v1.Link
-	(*Usage)(nil),                      // 22: agentloop.v1.Usage
-	(*RunDurations)(nil),               // 23: agentloop.v1.RunDurations
-	(*RunError)(nil),                   // 24: agentloop.v1.RunError
-	(*ToolPolicy)(nil),                 // 25: agentloop.v1.ToolPolicy
-	(*PolicyRules)(nil),                // 26: agentloop.v1.PolicyRules
-	(*PolicyRule)(nil),                 // 27: agentloop.v1.PolicyRule
-	(*ArgumentPattern)(nil),            // 28: agentloop.v1.ArgumentPattern
-	(*ContextPolicy)(nil),              // 29: agentloop.v1.ContextPolicy
-	(*InstructionFile)(nil),            // 30: agentloop.v1.InstructionFile
-	(*Names)(nil),                      // 31: agentloop.v1.Names
-	(*Instruction)(nil),                // 32: agentloop.v1.Instruction
-	(*CallModelInstruction)(nil),       // 33: agentloop.v1.CallModelInstruction
-	(*CallToolsInstruction)(nil),       // 34: agentloop.v1.CallToolsInstruction
-	(*RequestApprovalInstruction)(nil), // 35: agentloop.v1.RequestApprovalInstruction
-	(*RequestPromptInstruction)(nil),   // 36: agentloop.v1.RequestPromptInstruction
-	(*RequestSelectInstruction)(nil),   // 37: agentloop.v1.RequestSelectInstruction
-	(*RequestFormInstruction)(nil),     // 38: agentloop.v1.RequestFormInstruction
-	(*RequestUrlInstruction)(nil),      // 39: agentloop.v1.RequestUrlInstruction
-	(*CompactInstruction)(nil),         // 40: agentloop.v1.CompactInstruction
-	(*FinishInstruction)(nil),          // 41: agentloop.v1.FinishInstruction
-	(*ToolNames)(nil),                  // 42: agentloop.v1.ToolNames
-	(*LoopLimits)(nil),                 // 43: agentloop.v1.LoopLimits
-	(*RetryPolicy)(nil),                // 44: agentloop.v1.RetryPolicy
-	(*ModelOptions)(nil),               // 45: agentloop.v1.ModelOptions
-	(*ToolChoice)(nil),                 // 46: agentloop.v1.ToolChoice
-	(*ResponseSchema)(nil),             // 47: agentloop.v1.ResponseSchema
-	(*ToolDeclaration)(nil),            // 48: agentloop.v1.ToolDeclaration
-	(*HumanRequest)(nil),               // 49: agentloop.v1.HumanRequest
-	(*SelectOption)(nil),               // 50: agentloop.v1.SelectOption
-	(*HumanAnswer)(nil),                // 51: agentloop.v1.HumanAnswer
-	(*HumanInput)(nil),                 // 52: agentloop.v1.HumanInput
-	(*Declined)(nil),                   // 53: agentloop.v1.Declined
-	(*Selection)(nil),                  // 54: agentloop.v1.Selection
-	(*Decision)(nil),                   // 55: agentloop.v1.Decision
-	(*Approve)(nil),                    // 56: agentloop.v1.Approve
-	(*ApproveWithEdits)(nil),           // 57: agentloop.v1.ApproveWithEdits
-	(*Deny)(nil),                       // 58: agentloop.v1.Deny
-	(*DenyAndStop)(nil),                // 59: agentloop.v1.DenyAndStop
-	(*AnswerInPlace)(nil),              // 60: agentloop.v1.AnswerInPlace
-	(*Expired)(nil),                    // 61: agentloop.v1.Expired
-	(*Withdrawn)(nil),                  // 62: agentloop.v1.Withdrawn
-	(*Caller)(nil),                     // 63: agentloop.v1.Caller
-	(*durationpb.Duration)(nil),        // 64: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 65: google.protobuf.Timestamp
+	(TodoStatus)(0),                    // 14: agentloop.v1.TodoStatus
+	(TodoPriority)(0),                  // 15: agentloop.v1.TodoPriority
+	(*Message)(nil),                    // 16: agentloop.v1.Message
+	(*Part)(nil),                       // 17: agentloop.v1.Part
+	(*Reasoning)(nil),                  // 18: agentloop.v1.Reasoning
+	(*Image)(nil),                      // 19: agentloop.v1.Image
+	(*ToolCall)(nil),                   // 20: agentloop.v1.ToolCall
+	(*ToolResult)(nil),                 // 21: agentloop.v1.ToolResult
+	(*FileContent)(nil),                // 22: agentloop.v1.FileContent
+	(*Link)(nil),                       // 23: agentloop.v1.Link
+	(*Usage)(nil),                      // 24: agentloop.v1.Usage
+	(*RunDurations)(nil),               // 25: agentloop.v1.RunDurations
+	(*RunError)(nil),                   // 26: agentloop.v1.RunError
+	(*ToolPolicy)(nil),                 // 27: agentloop.v1.ToolPolicy
+	(*PolicyRules)(nil),                // 28: agentloop.v1.PolicyRules
+	(*PolicyRule)(nil),                 // 29: agentloop.v1.PolicyRule
+	(*ArgumentPattern)(nil),            // 30: agentloop.v1.ArgumentPattern
+	(*ContextPolicy)(nil),              // 31: agentloop.v1.ContextPolicy
+	(*InstructionFile)(nil),            // 32: agentloop.v1.InstructionFile
+	(*Names)(nil),                      // 33: agentloop.v1.Names
+	(*Instruction)(nil),                // 34: agentloop.v1.Instruction
+	(*CallModelInstruction)(nil),       // 35: agentloop.v1.CallModelInstruction
+	(*CallToolsInstruction)(nil),       // 36: agentloop.v1.CallToolsInstruction
+	(*RequestApprovalInstruction)(nil), // 37: agentloop.v1.RequestApprovalInstruction
+	(*RequestPromptInstruction)(nil),   // 38: agentloop.v1.RequestPromptInstruction
+	(*RequestSelectInstruction)(nil),   // 39: agentloop.v1.RequestSelectInstruction
+	(*RequestFormInstruction)(nil),     // 40: agentloop.v1.RequestFormInstruction
+	(*RequestUrlInstruction)(nil),      // 41: agentloop.v1.RequestUrlInstruction
+	(*CompactInstruction)(nil),         // 42: agentloop.v1.CompactInstruction
+	(*FinishInstruction)(nil),          // 43: agentloop.v1.FinishInstruction
+	(*ToolNames)(nil),                  // 44: agentloop.v1.ToolNames
+	(*LoopLimits)(nil),                 // 45: agentloop.v1.LoopLimits
+	(*RetryPolicy)(nil),                // 46: agentloop.v1.RetryPolicy
+	(*ModelOptions)(nil),               // 47: agentloop.v1.ModelOptions
+	(*ToolChoice)(nil),                 // 48: agentloop.v1.ToolChoice
+	(*ResponseSchema)(nil),             // 49: agentloop.v1.ResponseSchema
+	(*ToolDeclaration)(nil),            // 50: agentloop.v1.ToolDeclaration
+	(*HumanRequest)(nil),               // 51: agentloop.v1.HumanRequest
+	(*SelectOption)(nil),               // 52: agentloop.v1.SelectOption
+	(*HumanAnswer)(nil),                // 53: agentloop.v1.HumanAnswer
+	(*HumanInput)(nil),                 // 54: agentloop.v1.HumanInput
+	(*Declined)(nil),                   // 55: agentloop.v1.Declined
+	(*Selection)(nil),                  // 56: agentloop.v1.Selection
+	(*Decision)(nil),                   // 57: agentloop.v1.Decision
+	(*Approve)(nil),                    // 58: agentloop.v1.Approve
+	(*ApproveWithEdits)(nil),           // 59: agentloop.v1.ApproveWithEdits
+	(*Deny)(nil),                       // 60: agentloop.v1.Deny
+	(*DenyAndStop)(nil),                // 61: agentloop.v1.DenyAndStop
+	(*AnswerInPlace)(nil),              // 62: agentloop.v1.AnswerInPlace
+	(*Expired)(nil),                    // 63: agentloop.v1.Expired
+	(*Withdrawn)(nil),                  // 64: agentloop.v1.Withdrawn
+	(*Caller)(nil),                     // 65: agentloop.v1.Caller
+	(*TodoItem)(nil),                   // 66: agentloop.v1.TodoItem
+	(*durationpb.Duration)(nil),        // 67: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 68: google.protobuf.Timestamp
 }
 var file_agentloop_v1_types_proto_depIdxs = []int32{
 	0,  // 0: agentloop.v1.Message.role:type_name -> agentloop.v1.Role
-	15, // 1: agentloop.v1.Message.parts:type_name -> agentloop.v1.Part
-	16, // 2: agentloop.v1.Part.reasoning:type_name -> agentloop.v1.Reasoning
-	17, // 3: agentloop.v1.Part.image:type_name -> agentloop.v1.Image
-	18, // 4: agentloop.v1.Part.tool_call:type_name -> agentloop.v1.ToolCall
-	19, // 5: agentloop.v1.Part.tool_result:type_name -> agentloop.v1.ToolResult
+	17, // 1: agentloop.v1.Message.parts:type_name -> agentloop.v1.Part
+	18, // 2: agentloop.v1.Part.reasoning:type_name -> agentloop.v1.Reasoning
+	19, // 3: agentloop.v1.Part.image:type_name -> agentloop.v1.Image
+	20, // 4: agentloop.v1.Part.tool_call:type_name -> agentloop.v1.ToolCall
+	21, // 5: agentloop.v1.Part.tool_result:type_name -> agentloop.v1.ToolResult
 	1,  // 6: agentloop.v1.ToolResult.status:type_name -> agentloop.v1.ToolStatus
-	17, // 7: agentloop.v1.ToolResult.images:type_name -> agentloop.v1.Image
-	20, // 8: agentloop.v1.ToolResult.files:type_name -> agentloop.v1.FileContent
-	21, // 9: agentloop.v1.ToolResult.links:type_name -> agentloop.v1.Link
-	64, // 10: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
-	64, // 11: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
-	64, // 12: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
+	19, // 7: agentloop.v1.ToolResult.images:type_name -> agentloop.v1.Image
+	22, // 8: agentloop.v1.ToolResult.files:type_name -> agentloop.v1.FileContent
+	23, // 9: agentloop.v1.ToolResult.links:type_name -> agentloop.v1.Link
+	67, // 10: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
+	67, // 11: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
+	67, // 12: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
 	7,  // 13: agentloop.v1.RunError.code:type_name -> agentloop.v1.RunErrorCode
-	42, // 14: agentloop.v1.ToolPolicy.allow_list:type_name -> agentloop.v1.ToolNames
-	26, // 15: agentloop.v1.ToolPolicy.rules:type_name -> agentloop.v1.PolicyRules
-	27, // 16: agentloop.v1.PolicyRules.rules:type_name -> agentloop.v1.PolicyRule
+	44, // 14: agentloop.v1.ToolPolicy.allow_list:type_name -> agentloop.v1.ToolNames
+	28, // 15: agentloop.v1.ToolPolicy.rules:type_name -> agentloop.v1.PolicyRules
+	29, // 16: agentloop.v1.PolicyRules.rules:type_name -> agentloop.v1.PolicyRule
 	8,  // 17: agentloop.v1.PolicyRule.action:type_name -> agentloop.v1.PolicyAction
-	28, // 18: agentloop.v1.PolicyRule.arguments:type_name -> agentloop.v1.ArgumentPattern
-	33, // 19: agentloop.v1.Instruction.call_model:type_name -> agentloop.v1.CallModelInstruction
-	34, // 20: agentloop.v1.Instruction.call_tools:type_name -> agentloop.v1.CallToolsInstruction
-	35, // 21: agentloop.v1.Instruction.request_human_approve:type_name -> agentloop.v1.RequestApprovalInstruction
-	36, // 22: agentloop.v1.Instruction.request_human_prompt:type_name -> agentloop.v1.RequestPromptInstruction
-	37, // 23: agentloop.v1.Instruction.request_human_select:type_name -> agentloop.v1.RequestSelectInstruction
-	40, // 24: agentloop.v1.Instruction.compact:type_name -> agentloop.v1.CompactInstruction
-	41, // 25: agentloop.v1.Instruction.finish:type_name -> agentloop.v1.FinishInstruction
-	38, // 26: agentloop.v1.Instruction.request_human_form:type_name -> agentloop.v1.RequestFormInstruction
-	39, // 27: agentloop.v1.Instruction.request_human_url:type_name -> agentloop.v1.RequestUrlInstruction
-	50, // 28: agentloop.v1.RequestSelectInstruction.options:type_name -> agentloop.v1.SelectOption
-	64, // 29: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
-	64, // 30: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	64, // 31: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
-	46, // 32: agentloop.v1.ModelOptions.tool_choice:type_name -> agentloop.v1.ToolChoice
+	30, // 18: agentloop.v1.PolicyRule.arguments:type_name -> agentloop.v1.ArgumentPattern
+	35, // 19: agentloop.v1.Instruction.call_model:type_name -> agentloop.v1.CallModelInstruction
+	36, // 20: agentloop.v1.Instruction.call_tools:type_name -> agentloop.v1.CallToolsInstruction
+	37, // 21: agentloop.v1.Instruction.request_human_approve:type_name -> agentloop.v1.RequestApprovalInstruction
+	38, // 22: agentloop.v1.Instruction.request_human_prompt:type_name -> agentloop.v1.RequestPromptInstruction
+	39, // 23: agentloop.v1.Instruction.request_human_select:type_name -> agentloop.v1.RequestSelectInstruction
+	42, // 24: agentloop.v1.Instruction.compact:type_name -> agentloop.v1.CompactInstruction
+	43, // 25: agentloop.v1.Instruction.finish:type_name -> agentloop.v1.FinishInstruction
+	40, // 26: agentloop.v1.Instruction.request_human_form:type_name -> agentloop.v1.RequestFormInstruction
+	41, // 27: agentloop.v1.Instruction.request_human_url:type_name -> agentloop.v1.RequestUrlInstruction
+	52, // 28: agentloop.v1.RequestSelectInstruction.options:type_name -> agentloop.v1.SelectOption
+	67, // 29: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
+	67, // 30: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	67, // 31: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	48, // 32: agentloop.v1.ModelOptions.tool_choice:type_name -> agentloop.v1.ToolChoice
 	10, // 33: agentloop.v1.ModelOptions.reasoning_effort:type_name -> agentloop.v1.ReasoningEffort
-	47, // 34: agentloop.v1.ModelOptions.response_schema:type_name -> agentloop.v1.ResponseSchema
+	49, // 34: agentloop.v1.ModelOptions.response_schema:type_name -> agentloop.v1.ResponseSchema
 	9,  // 35: agentloop.v1.ToolChoice.mode:type_name -> agentloop.v1.ToolChoiceMode
 	11, // 36: agentloop.v1.ToolDeclaration.effect:type_name -> agentloop.v1.EffectClass
-	64, // 37: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
+	67, // 37: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
 	12, // 38: agentloop.v1.HumanRequest.kind:type_name -> agentloop.v1.HumanRequestKind
-	50, // 39: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
-	65, // 40: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
-	65, // 41: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
-	51, // 42: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
-	27, // 43: agentloop.v1.HumanRequest.suggested_rule:type_name -> agentloop.v1.PolicyRule
-	55, // 44: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
-	65, // 45: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
-	52, // 46: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
-	27, // 47: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
-	27, // 48: agentloop.v1.HumanAnswer.applied_rule:type_name -> agentloop.v1.PolicyRule
-	54, // 49: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
+	52, // 39: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
+	68, // 40: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
+	68, // 41: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
+	53, // 42: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
+	29, // 43: agentloop.v1.HumanRequest.suggested_rule:type_name -> agentloop.v1.PolicyRule
+	57, // 44: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
+	68, // 45: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
+	54, // 46: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
+	29, // 47: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
+	29, // 48: agentloop.v1.HumanAnswer.applied_rule:type_name -> agentloop.v1.PolicyRule
+	56, // 49: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
 	13, // 50: agentloop.v1.HumanInput.url:type_name -> agentloop.v1.UrlOutcome
-	53, // 51: agentloop.v1.HumanInput.declined:type_name -> agentloop.v1.Declined
-	56, // 52: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
-	57, // 53: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
-	58, // 54: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
-	59, // 55: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
-	60, // 56: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
-	61, // 57: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
-	62, // 58: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	55, // 51: agentloop.v1.HumanInput.declined:type_name -> agentloop.v1.Declined
+	58, // 52: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
+	59, // 53: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
+	60, // 54: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
+	61, // 55: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
+	62, // 56: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
+	63, // 57: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
+	64, // 58: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
+	14, // 59: agentloop.v1.TodoItem.status:type_name -> agentloop.v1.TodoStatus
+	15, // 60: agentloop.v1.TodoItem.priority:type_name -> agentloop.v1.TodoPriority
+	61, // [61:61] is the sub-list for method output_type
+	61, // [61:61] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_types_proto_init() }
@@ -5440,8 +5664,8 @@ func file_agentloop_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_types_proto_rawDesc), len(file_agentloop_v1_types_proto_rawDesc)),
-			NumEnums:      14,
-			NumMessages:   50,
+			NumEnums:      16,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -23,11 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from agentloop.v1 import events_pb2 as agentloop_dot_v1_dot_events__pb2
+from agentloop.v1 import runs_pb2 as agentloop_dot_v1_dot_runs__pb2
 from agentloop.v1 import types_pb2 as agentloop_dot_v1_dot_types__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61gentloop/v1/sessions.proto\x12\x0c\x61gentloop.v1\x1a\x19\x61gentloop/v1/events.proto\x1a\x18\x61gentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x03\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65ntry_count\x18\x05 \x01(\x04\x12\x13\n\x0blive_run_id\x18\x06 \x01(\t\x12\x31\n\x06labels\x18\x07 \x03(\x0b\x32!.agentloop.v1.Session.LabelsEntry\x12\x1e\n\x16\x66orked_from_session_id\x18\x08 \x01(\t\x12\x1a\n\x12\x66orked_at_entry_no\x18\t \x01(\x04\x12\x0f\n\x07summary\x18\n \x01(\t\x12\x1e\n\x16summary_up_to_entry_no\x18\x0b \x01(\x04\x12\x19\n\x11\x64\x61maged_entry_nos\x18\x12 \x03(\x04\x12\x12\n\ncreated_by\x18\x0c \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xcb\x01\n\x05\x45ntry\x12\x10\n\x08\x65ntry_no\x18\x01 \x01(\x04\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x07message\x18\x05 \x01(\x0b\x32\x15.agentloop.v1.Message\x12\x32\n\ncompaction\x18\x06 \x01(\x0b\x32\x1e.agentloop.v1.ContextCompacted\x12\x0f\n\x07\x64\x61maged\x18\x0b \x01(\x08\"\xbc\x01\n\x14\x43reateSessionRequest\x12\x17\n\nsession_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05title\x18\x02 \x01(\t\x12>\n\x06labels\x18\x03 \x03(\x0b\x32..agentloop.v1.CreateSessionRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_session_id\"?\n\x15\x43reateSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"<\n\x12GetSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"X\n\x14ListSessionsResponse\x12\'\n\x08sessions\x18\x01 \x03(\x0b\x32\x15.agentloop.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"S\n\x12ListEntriesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_entry_no\x18\x02 \x01(\x04\x12\x11\n\tpage_size\x18\x03 \x01(\r\"I\n\x13ListEntriesResponse\x12$\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x13.agentloop.v1.Entry\x12\x0c\n\x04more\x18\x02 \x01(\x08\"c\n\x14SearchEntriesRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x19\n\x11\x65xcept_session_id\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\r\"=\n\x15SearchEntriesResponse\x12$\n\x04hits\x18\x01 \x03(\x0b\x32\x16.agentloop.v1.EntryHit\"\xaa\x01\n\x08\x45ntryHit\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_no\x18\x02 \x01(\x04\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12 \n\x04role\x18\x05 \x01(\x0e\x32\x12.agentloop.v1.Role\x12\x0f\n\x07snippet\x18\x06 \x01(\t\x12\r\n\x05score\x18\x07 \x01(\x01\"m\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61t_entry_no\x18\x02 \x01(\x04\x12\x1b\n\x0enew_session_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x11\n\x0f_new_session_id\"=\n\x13\x46orkSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"*\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"(\n\x15\x44\x65leteSessionResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"Y\n\x17SubscribeSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\x12\x14\n\x0c\x64urable_only\x18\x03 \x01(\x08\"\xeb\x01\n\x18SubscribeSessionResponse\x12\'\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunEventH\x00\x12(\n\x07session\x18\x02 \x01(\x0b\x32\x15.agentloop.v1.SessionH\x00\x12-\n\x06synced\x18\x03 \x01(\x0b\x32\x1b.agentloop.v1.SessionSyncedH\x00\x12/\n\x07\x64\x65leted\x18\x04 \x01(\x0b\x32\x1c.agentloop.v1.SessionDeletedH\x00\x12\x14\n\x0cresume_token\x18\x05 \x01(\tB\x06\n\x04item\"<\n\rSessionSynced\x12\x15\n\rlast_entry_no\x18\x01 \x01(\x04\x12\x14\n\x0copen_run_ids\x18\x02 \x03(\t\"\x10\n\x0eSessionDeleted2\xcd\x05\n\x08Sessions\x12X\n\rCreateSession\x12\".agentloop.v1.CreateSessionRequest\x1a#.agentloop.v1.CreateSessionResponse\x12O\n\nGetSession\x12\x1f.agentloop.v1.GetSessionRequest\x1a .agentloop.v1.GetSessionResponse\x12U\n\x0cListSessions\x12!.agentloop.v1.ListSessionsRequest\x1a\".agentloop.v1.ListSessionsResponse\x12R\n\x0bListEntries\x12 .agentloop.v1.ListEntriesRequest\x1a!.agentloop.v1.ListEntriesResponse\x12X\n\rSearchEntries\x12\".agentloop.v1.SearchEntriesRequest\x1a#.agentloop.v1.SearchEntriesResponse\x12R\n\x0b\x46orkSession\x12 .agentloop.v1.ForkSessionRequest\x1a!.agentloop.v1.ForkSessionResponse\x12\x63\n\x10SubscribeSession\x12%.agentloop.v1.SubscribeSessionRequest\x1a&.agentloop.v1.SubscribeSessionResponse0\x01\x12X\n\rDeleteSession\x12\".agentloop.v1.DeleteSessionRequest\x1a#.agentloop.v1.DeleteSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61gentloop/v1/sessions.proto\x12\x0c\x61gentloop.v1\x1a\x19\x61gentloop/v1/events.proto\x1a\x17\x61gentloop/v1/runs.proto\x1a\x18\x61gentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\x04\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65ntry_count\x18\x05 \x01(\x04\x12\x13\n\x0blive_run_id\x18\x06 \x01(\t\x12\x31\n\x06labels\x18\x07 \x03(\x0b\x32!.agentloop.v1.Session.LabelsEntry\x12\x1e\n\x16\x66orked_from_session_id\x18\x08 \x01(\t\x12\x1a\n\x12\x66orked_at_entry_no\x18\t \x01(\x04\x12\x0f\n\x07summary\x18\n \x01(\t\x12\x1e\n\x16summary_up_to_entry_no\x18\x0b \x01(\x04\x12\x0f\n\x07preview\x18\r \x01(\t\x12%\n\x05todos\x18\x0e \x03(\x0b\x32\x16.agentloop.v1.TodoItem\x12\'\n\x06status\x18\x0f \x01(\x0e\x32\x17.agentloop.v1.RunStatus\x12\r\n\x05\x61gent\x18\x10 \x01(\t\x12\r\n\x05model\x18\x11 \x01(\t\x12\x19\n\x11\x64\x61maged_entry_nos\x18\x12 \x03(\x04\x12\x12\n\ncreated_by\x18\x0c \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xde\x02\n\x05\x45ntry\x12\x10\n\x08\x65ntry_no\x18\x01 \x01(\x04\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x07message\x18\x05 \x01(\x0b\x32\x15.agentloop.v1.Message\x12\x32\n\ncompaction\x18\x06 \x01(\x0b\x32\x1e.agentloop.v1.ContextCompacted\x12\x31\n\rfinish_reason\x18\x07 \x01(\x0e\x32\x1a.agentloop.v1.FinishReason\x12\"\n\x05usage\x18\x08 \x01(\x0b\x32\x13.agentloop.v1.Usage\x12+\n\x08\x64uration\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05model\x18\n \x01(\t\x12\x0f\n\x07\x64\x61maged\x18\x0b \x01(\x08\"\xbc\x01\n\x14\x43reateSessionRequest\x12\x17\n\nsession_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05title\x18\x02 \x01(\t\x12>\n\x06labels\x18\x03 \x03(\x0b\x32..agentloop.v1.CreateSessionRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_session_id\"?\n\x15\x43reateSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"<\n\x12GetSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"\xd8\x01\n\x14UpdateSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\x05title\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x45\n\nset_labels\x18\x03 \x03(\x0b\x32\x31.agentloop.v1.UpdateSessionRequest.SetLabelsEntry\x12\x15\n\rremove_labels\x18\x04 \x03(\t\x1a\x30\n\x0eSetLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_title\"?\n\x15UpdateSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"\xbd\x01\n\x19GetOrCreateSessionRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12\x43\n\x06labels\x18\x04 \x03(\x0b\x32\x33.agentloop.v1.GetOrCreateSessionRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"U\n\x1aGetOrCreateSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"i\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12+\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1b.agentloop.v1.SessionFilter\"\xd7\x02\n\rSessionFilter\x12\x37\n\x06labels\x18\x01 \x03(\x0b\x32\'.agentloop.v1.SessionFilter.LabelsEntry\x12)\n\x08statuses\x18\x02 \x03(\x0e\x32\x17.agentloop.v1.RunStatus\x12\x0e\n\x06\x61gents\x18\x03 \x03(\t\x12\x0e\n\x06models\x18\x04 \x03(\t\x12\x31\n\rupdated_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0eupdated_before\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04text\x18\x07 \x01(\t\x12\x1e\n\x16\x66orked_from_session_id\x18\x08 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"X\n\x14ListSessionsResponse\x12\'\n\x08sessions\x18\x01 \x03(\x0b\x32\x15.agentloop.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"S\n\x12ListEntriesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_entry_no\x18\x02 \x01(\x04\x12\x11\n\tpage_size\x18\x03 \x01(\r\"I\n\x13ListEntriesResponse\x12$\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x13.agentloop.v1.Entry\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\xa2\x02\n\x14ImportEntriesRequest\x12\x17\n\nsession_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06run_id\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x1b\n\x13\x61uto_create_session\x18\x03 \x01(\x08\x12\'\n\x08messages\x18\x04 \x03(\x0b\x32\x15.agentloop.v1.Message\x12>\n\x06labels\x18\x05 \x03(\x0b\x32..agentloop.v1.ImportEntriesRequest.LabelsEntry\x12\r\n\x05model\x18\x06 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_session_idB\t\n\x07_run_id\"\x8e\x01\n\x15ImportEntriesResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.agentloop.v1.Run\x12&\n\x07session\x18\x02 \x01(\x0b\x32\x15.agentloop.v1.Session\x12\x16\n\x0e\x66irst_entry_no\x18\x03 \x01(\x04\x12\x15\n\rlast_entry_no\x18\x04 \x01(\x04\"*\n\x14\x45xportSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"=\n\x15\x45xportSessionResponse\x12\x11\n\tjson_line\x18\x01 \x01(\t\x12\x11\n\tcontinues\x18\x02 \x01(\x08\"c\n\x14SearchEntriesRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x19\n\x11\x65xcept_session_id\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\r\"=\n\x15SearchEntriesResponse\x12$\n\x04hits\x18\x01 \x03(\x0b\x32\x16.agentloop.v1.EntryHit\"\xaa\x01\n\x08\x45ntryHit\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_no\x18\x02 \x01(\x04\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12 \n\x04role\x18\x05 \x01(\x0e\x32\x12.agentloop.v1.Role\x12\x0f\n\x07snippet\x18\x06 \x01(\t\x12\r\n\x05score\x18\x07 \x01(\x01\"m\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61t_entry_no\x18\x02 \x01(\x04\x12\x1b\n\x0enew_session_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x11\n\x0f_new_session_id\"=\n\x13\x46orkSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"*\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"(\n\x15\x44\x65leteSessionResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"Y\n\x17SubscribeSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\x12\x14\n\x0c\x64urable_only\x18\x03 \x01(\x08\"\xeb\x01\n\x18SubscribeSessionResponse\x12\'\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunEventH\x00\x12(\n\x07session\x18\x02 \x01(\x0b\x32\x15.agentloop.v1.SessionH\x00\x12-\n\x06synced\x18\x03 \x01(\x0b\x32\x1b.agentloop.v1.SessionSyncedH\x00\x12/\n\x07\x64\x65leted\x18\x04 \x01(\x0b\x32\x1c.agentloop.v1.SessionDeletedH\x00\x12\x14\n\x0cresume_token\x18\x05 \x01(\tB\x06\n\x04item\"<\n\rSessionSynced\x12\x15\n\rlast_entry_no\x18\x01 \x01(\x04\x12\x14\n\x0copen_run_ids\x18\x02 \x03(\t\"\x10\n\x0eSessionDeleted2\xc6\x08\n\x08Sessions\x12X\n\rCreateSession\x12\".agentloop.v1.CreateSessionRequest\x1a#.agentloop.v1.CreateSessionResponse\x12O\n\nGetSession\x12\x1f.agentloop.v1.GetSessionRequest\x1a .agentloop.v1.GetSessionResponse\x12X\n\rUpdateSession\x12\".agentloop.v1.UpdateSessionRequest\x1a#.agentloop.v1.UpdateSessionResponse\x12g\n\x12GetOrCreateSession\x12\'.agentloop.v1.GetOrCreateSessionRequest\x1a(.agentloop.v1.GetOrCreateSessionResponse\x12U\n\x0cListSessions\x12!.agentloop.v1.ListSessionsRequest\x1a\".agentloop.v1.ListSessionsResponse\x12R\n\x0bListEntries\x12 .agentloop.v1.ListEntriesRequest\x1a!.agentloop.v1.ListEntriesResponse\x12X\n\rImportEntries\x12\".agentloop.v1.ImportEntriesRequest\x1a#.agentloop.v1.ImportEntriesResponse\x12Z\n\rExportSession\x12\".agentloop.v1.ExportSessionRequest\x1a#.agentloop.v1.ExportSessionResponse0\x01\x12X\n\rSearchEntries\x12\".agentloop.v1.SearchEntriesRequest\x1a#.agentloop.v1.SearchEntriesResponse\x12R\n\x0b\x46orkSession\x12 .agentloop.v1.ForkSessionRequest\x1a!.agentloop.v1.ForkSessionResponse\x12\x63\n\x10SubscribeSession\x12%.agentloop.v1.SubscribeSessionRequest\x1a&.agentloop.v1.SubscribeSessionResponse0\x01\x12X\n\rDeleteSession\x12\".agentloop.v1.DeleteSessionRequest\x1a#.agentloop.v1.DeleteSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,52 +40,86 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSION_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_SESSION']._serialized_start=132
-  _globals['_SESSION']._serialized_end=568
-  _globals['_SESSION_LABELSENTRY']._serialized_start=523
-  _globals['_SESSION_LABELSENTRY']._serialized_end=568
-  _globals['_ENTRY']._serialized_start=571
-  _globals['_ENTRY']._serialized_end=774
-  _globals['_CREATESESSIONREQUEST']._serialized_start=777
-  _globals['_CREATESESSIONREQUEST']._serialized_end=965
-  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_start=523
-  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_end=568
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=967
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=1030
-  _globals['_GETSESSIONREQUEST']._serialized_start=1032
-  _globals['_GETSESSIONREQUEST']._serialized_end=1071
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1073
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1133
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1135
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1195
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1197
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1285
-  _globals['_LISTENTRIESREQUEST']._serialized_start=1287
-  _globals['_LISTENTRIESREQUEST']._serialized_end=1370
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=1372
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=1445
-  _globals['_SEARCHENTRIESREQUEST']._serialized_start=1447
-  _globals['_SEARCHENTRIESREQUEST']._serialized_end=1546
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=1548
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=1609
-  _globals['_ENTRYHIT']._serialized_start=1612
-  _globals['_ENTRYHIT']._serialized_end=1782
-  _globals['_FORKSESSIONREQUEST']._serialized_start=1784
-  _globals['_FORKSESSIONREQUEST']._serialized_end=1893
-  _globals['_FORKSESSIONRESPONSE']._serialized_start=1895
-  _globals['_FORKSESSIONRESPONSE']._serialized_end=1956
-  _globals['_DELETESESSIONREQUEST']._serialized_start=1958
-  _globals['_DELETESESSIONREQUEST']._serialized_end=2000
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=2002
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=2042
-  _globals['_SUBSCRIBESESSIONREQUEST']._serialized_start=2044
-  _globals['_SUBSCRIBESESSIONREQUEST']._serialized_end=2133
-  _globals['_SUBSCRIBESESSIONRESPONSE']._serialized_start=2136
-  _globals['_SUBSCRIBESESSIONRESPONSE']._serialized_end=2371
-  _globals['_SESSIONSYNCED']._serialized_start=2373
-  _globals['_SESSIONSYNCED']._serialized_end=2433
-  _globals['_SESSIONDELETED']._serialized_start=2435
-  _globals['_SESSIONDELETED']._serialized_end=2451
-  _globals['_SESSIONS']._serialized_start=2454
-  _globals['_SESSIONS']._serialized_end=3171
+  _globals['_UPDATESESSIONREQUEST_SETLABELSENTRY']._loaded_options = None
+  _globals['_UPDATESESSIONREQUEST_SETLABELSENTRY']._serialized_options = b'8\001'
+  _globals['_GETORCREATESESSIONREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_GETORCREATESESSIONREQUEST_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_SESSIONFILTER_LABELSENTRY']._loaded_options = None
+  _globals['_SESSIONFILTER_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_IMPORTENTRIESREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_IMPORTENTRIESREQUEST_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_SESSION']._serialized_start=189
+  _globals['_SESSION']._serialized_end=752
+  _globals['_SESSION_LABELSENTRY']._serialized_start=707
+  _globals['_SESSION_LABELSENTRY']._serialized_end=752
+  _globals['_ENTRY']._serialized_start=755
+  _globals['_ENTRY']._serialized_end=1105
+  _globals['_CREATESESSIONREQUEST']._serialized_start=1108
+  _globals['_CREATESESSIONREQUEST']._serialized_end=1296
+  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_start=707
+  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_end=752
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=1298
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=1361
+  _globals['_GETSESSIONREQUEST']._serialized_start=1363
+  _globals['_GETSESSIONREQUEST']._serialized_end=1402
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1404
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1464
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=1467
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=1683
+  _globals['_UPDATESESSIONREQUEST_SETLABELSENTRY']._serialized_start=1625
+  _globals['_UPDATESESSIONREQUEST_SETLABELSENTRY']._serialized_end=1673
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1685
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1748
+  _globals['_GETORCREATESESSIONREQUEST']._serialized_start=1751
+  _globals['_GETORCREATESESSIONREQUEST']._serialized_end=1940
+  _globals['_GETORCREATESESSIONREQUEST_LABELSENTRY']._serialized_start=707
+  _globals['_GETORCREATESESSIONREQUEST_LABELSENTRY']._serialized_end=752
+  _globals['_GETORCREATESESSIONRESPONSE']._serialized_start=1942
+  _globals['_GETORCREATESESSIONRESPONSE']._serialized_end=2027
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=2029
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=2134
+  _globals['_SESSIONFILTER']._serialized_start=2137
+  _globals['_SESSIONFILTER']._serialized_end=2480
+  _globals['_SESSIONFILTER_LABELSENTRY']._serialized_start=707
+  _globals['_SESSIONFILTER_LABELSENTRY']._serialized_end=752
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=2482
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=2570
+  _globals['_LISTENTRIESREQUEST']._serialized_start=2572
+  _globals['_LISTENTRIESREQUEST']._serialized_end=2655
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=2657
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=2730
+  _globals['_IMPORTENTRIESREQUEST']._serialized_start=2733
+  _globals['_IMPORTENTRIESREQUEST']._serialized_end=3023
+  _globals['_IMPORTENTRIESREQUEST_LABELSENTRY']._serialized_start=707
+  _globals['_IMPORTENTRIESREQUEST_LABELSENTRY']._serialized_end=752
+  _globals['_IMPORTENTRIESRESPONSE']._serialized_start=3026
+  _globals['_IMPORTENTRIESRESPONSE']._serialized_end=3168
+  _globals['_EXPORTSESSIONREQUEST']._serialized_start=3170
+  _globals['_EXPORTSESSIONREQUEST']._serialized_end=3212
+  _globals['_EXPORTSESSIONRESPONSE']._serialized_start=3214
+  _globals['_EXPORTSESSIONRESPONSE']._serialized_end=3275
+  _globals['_SEARCHENTRIESREQUEST']._serialized_start=3277
+  _globals['_SEARCHENTRIESREQUEST']._serialized_end=3376
+  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=3378
+  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=3439
+  _globals['_ENTRYHIT']._serialized_start=3442
+  _globals['_ENTRYHIT']._serialized_end=3612
+  _globals['_FORKSESSIONREQUEST']._serialized_start=3614
+  _globals['_FORKSESSIONREQUEST']._serialized_end=3723
+  _globals['_FORKSESSIONRESPONSE']._serialized_start=3725
+  _globals['_FORKSESSIONRESPONSE']._serialized_end=3786
+  _globals['_DELETESESSIONREQUEST']._serialized_start=3788
+  _globals['_DELETESESSIONREQUEST']._serialized_end=3830
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=3832
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=3872
+  _globals['_SUBSCRIBESESSIONREQUEST']._serialized_start=3874
+  _globals['_SUBSCRIBESESSIONREQUEST']._serialized_end=3963
+  _globals['_SUBSCRIBESESSIONRESPONSE']._serialized_start=3966
+  _globals['_SUBSCRIBESESSIONRESPONSE']._serialized_end=4201
+  _globals['_SESSIONSYNCED']._serialized_start=4203
+  _globals['_SESSIONSYNCED']._serialized_end=4263
+  _globals['_SESSIONDELETED']._serialized_start=4265
+  _globals['_SESSIONDELETED']._serialized_end=4281
+  _globals['_SESSIONS']._serialized_start=4284
+  _globals['_SESSIONS']._serialized_end=5378
 # @@protoc_insertion_point(module_scope)

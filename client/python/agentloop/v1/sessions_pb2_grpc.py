@@ -66,6 +66,16 @@ class SessionsStub:
                 request_serializer=agentloop_dot_v1_dot_sessions__pb2.ListEntriesRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_sessions__pb2.ListEntriesResponse.FromString,
                 _registered_method=True)
+        self.ImportEntries = channel.unary_unary(
+                '/agentloop.v1.Sessions/ImportEntries',
+                request_serializer=agentloop_dot_v1_dot_sessions__pb2.ImportEntriesRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_sessions__pb2.ImportEntriesResponse.FromString,
+                _registered_method=True)
+        self.ExportSession = channel.unary_stream(
+                '/agentloop.v1.Sessions/ExportSession',
+                request_serializer=agentloop_dot_v1_dot_sessions__pb2.ExportSessionRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_sessions__pb2.ExportSessionResponse.FromString,
+                _registered_method=True)
         self.SearchEntries = channel.unary_unary(
                 '/agentloop.v1.Sessions/SearchEntries',
                 request_serializer=agentloop_dot_v1_dot_sessions__pb2.SearchEntriesRequest.SerializeToString,
@@ -123,7 +133,7 @@ class SessionsServicer:
 
     def GetOrCreateSession(self, request, context):
         """Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
-        session. Any session with these labels counts, forks too.
+        session. Any session with these labels counts, forks too, but none that another caller created.
 
         INVALID_ARGUMENT, UNAVAILABLE.
         """
@@ -144,6 +154,28 @@ class SessionsServicer:
         """Reads a session's entries, oldest first. A damaged one says so in its place.
 
         INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportEntries(self, request, context):
+        """Adds messages of a conversation that was held elsewhere, as a run of its own that is COMPLETED. No model and no tool
+        is called, and the next run reads them. The same `run_id` with the same content again is confirmed.
+
+        INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION (SESSION_BUSY), RESOURCE_EXHAUSTED
+        (MEMORY_EXHAUSTED), UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportSession(self, request, context):
+        """Streams a whole session as JSON lines: the session, then its runs as `ListRuns` lists them, then its entries, oldest
+        first. Every line is an object with one key, `session`, `run` or `entry`, whose value is that message of this contract
+        in protobuf's JSON. Of a session that changes meanwhile, each line says what was stored when it was read.
+
+        INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,6 +254,16 @@ def add_SessionsServicer_to_server(servicer, server):
                     servicer.ListEntries,
                     request_deserializer=agentloop_dot_v1_dot_sessions__pb2.ListEntriesRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_sessions__pb2.ListEntriesResponse.SerializeToString,
+            ),
+            'ImportEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ImportEntries,
+                    request_deserializer=agentloop_dot_v1_dot_sessions__pb2.ImportEntriesRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_sessions__pb2.ImportEntriesResponse.SerializeToString,
+            ),
+            'ExportSession': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportSession,
+                    request_deserializer=agentloop_dot_v1_dot_sessions__pb2.ExportSessionRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_sessions__pb2.ExportSessionResponse.SerializeToString,
             ),
             'SearchEntries': grpc.unary_unary_rpc_method_handler(
                     servicer.SearchEntries,
@@ -408,6 +450,60 @@ class Sessions:
             '/agentloop.v1.Sessions/ListEntries',
             agentloop_dot_v1_dot_sessions__pb2.ListEntriesRequest.SerializeToString,
             agentloop_dot_v1_dot_sessions__pb2.ListEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Sessions/ImportEntries',
+            agentloop_dot_v1_dot_sessions__pb2.ImportEntriesRequest.SerializeToString,
+            agentloop_dot_v1_dot_sessions__pb2.ImportEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agentloop.v1.Sessions/ExportSession',
+            agentloop_dot_v1_dot_sessions__pb2.ExportSessionRequest.SerializeToString,
+            agentloop_dot_v1_dot_sessions__pb2.ExportSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

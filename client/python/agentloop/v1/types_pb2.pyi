@@ -166,6 +166,21 @@ class UrlOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     URL_OUTCOME_UNSPECIFIED: _ClassVar[UrlOutcome]
     URL_OUTCOME_DONE: _ClassVar[UrlOutcome]
     URL_OUTCOME_NOT_DONE: _ClassVar[UrlOutcome]
+
+class TodoStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TODO_STATUS_UNSPECIFIED: _ClassVar[TodoStatus]
+    TODO_STATUS_PENDING: _ClassVar[TodoStatus]
+    TODO_STATUS_IN_PROGRESS: _ClassVar[TodoStatus]
+    TODO_STATUS_COMPLETED: _ClassVar[TodoStatus]
+    TODO_STATUS_CANCELLED: _ClassVar[TodoStatus]
+
+class TodoPriority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TODO_PRIORITY_UNSPECIFIED: _ClassVar[TodoPriority]
+    TODO_PRIORITY_LOW: _ClassVar[TodoPriority]
+    TODO_PRIORITY_MEDIUM: _ClassVar[TodoPriority]
+    TODO_PRIORITY_HIGH: _ClassVar[TodoPriority]
 ROLE_UNSPECIFIED: Role
 ROLE_SYSTEM: Role
 ROLE_USER: Role
@@ -280,6 +295,15 @@ HUMAN_REQUEST_KIND_URL: HumanRequestKind
 URL_OUTCOME_UNSPECIFIED: UrlOutcome
 URL_OUTCOME_DONE: UrlOutcome
 URL_OUTCOME_NOT_DONE: UrlOutcome
+TODO_STATUS_UNSPECIFIED: TodoStatus
+TODO_STATUS_PENDING: TodoStatus
+TODO_STATUS_IN_PROGRESS: TodoStatus
+TODO_STATUS_COMPLETED: TodoStatus
+TODO_STATUS_CANCELLED: TodoStatus
+TODO_PRIORITY_UNSPECIFIED: TodoPriority
+TODO_PRIORITY_LOW: TodoPriority
+TODO_PRIORITY_MEDIUM: TodoPriority
+TODO_PRIORITY_HIGH: TodoPriority
 
 class Message(_message.Message):
     __slots__ = ("role", "parts")
@@ -408,7 +432,7 @@ class RunError(_message.Message):
     def __init__(self, code: _Optional[_Union[RunErrorCode, str]] = ..., message: _Optional[str] = ..., http_status: _Optional[int] = ...) -> None: ...
 
 class ToolPolicy(_message.Message):
-    __slots__ = ("enabled", "allow_list", "max_parallel", "max_calls_per_run", "require_approval_by_default", "rules", "ask_human")
+    __slots__ = ("enabled", "allow_list", "max_parallel", "max_calls_per_run", "require_approval_by_default", "rules", "ask_human", "todos")
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     ALLOW_LIST_FIELD_NUMBER: _ClassVar[int]
     MAX_PARALLEL_FIELD_NUMBER: _ClassVar[int]
@@ -416,6 +440,7 @@ class ToolPolicy(_message.Message):
     REQUIRE_APPROVAL_BY_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     ASK_HUMAN_FIELD_NUMBER: _ClassVar[int]
+    TODOS_FIELD_NUMBER: _ClassVar[int]
     enabled: bool
     allow_list: ToolNames
     max_parallel: int
@@ -423,7 +448,8 @@ class ToolPolicy(_message.Message):
     require_approval_by_default: bool
     rules: PolicyRules
     ask_human: bool
-    def __init__(self, enabled: _Optional[bool] = ..., allow_list: _Optional[_Union[ToolNames, _Mapping]] = ..., max_parallel: _Optional[int] = ..., max_calls_per_run: _Optional[int] = ..., require_approval_by_default: _Optional[bool] = ..., rules: _Optional[_Union[PolicyRules, _Mapping]] = ..., ask_human: _Optional[bool] = ...) -> None: ...
+    todos: bool
+    def __init__(self, enabled: _Optional[bool] = ..., allow_list: _Optional[_Union[ToolNames, _Mapping]] = ..., max_parallel: _Optional[int] = ..., max_calls_per_run: _Optional[int] = ..., require_approval_by_default: _Optional[bool] = ..., rules: _Optional[_Union[PolicyRules, _Mapping]] = ..., ask_human: _Optional[bool] = ..., todos: _Optional[bool] = ...) -> None: ...
 
 class PolicyRules(_message.Message):
     __slots__ = ("rules",)
@@ -818,3 +844,15 @@ class Caller(_message.Message):
     tenant: str
     groups: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, name: _Optional[str] = ..., tenant: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TodoItem(_message.Message):
+    __slots__ = ("id", "content", "status", "priority")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    content: str
+    status: TodoStatus
+    priority: TodoPriority
+    def __init__(self, id: _Optional[str] = ..., content: _Optional[str] = ..., status: _Optional[_Union[TodoStatus, str]] = ..., priority: _Optional[_Union[TodoPriority, str]] = ...) -> None: ...

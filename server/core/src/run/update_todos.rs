@@ -30,6 +30,7 @@ pub fn declaration() -> ToolDeclaration {
         max_concurrency: None,
         streams_output: false,
         title: String::new(),
+        output_schema: String::new(),
     }
 }
 

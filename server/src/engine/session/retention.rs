@@ -64,7 +64,7 @@ impl Engine {
     pub async fn retain(&self) -> Result<u64, EngineError> {
         let Retention { max_age, max_sessions } = self.deps().options.retention;
         let mut deleted = 0;
-        for tenant in self.store().tenants().await? {
+        for tenant in self.store().tenants_with_sessions().await? {
             let now = self.now();
             if let Some(max_age) = max_age {
                 deleted += self.retire(&tenant, before(now, max_age), u64::MAX).await?;

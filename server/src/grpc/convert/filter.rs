@@ -10,7 +10,7 @@ use tonic::Status;
 use super::input::labels;
 use super::{human, run, short};
 use crate::grpc::status::Violations;
-use crate::store::{RequestFilter, RunFilter, TimeRange};
+use crate::store::{RequestFilter, RunFilter, SessionFilter, TimeRange};
 
 /// The filter of `ListRuns`: the older fields of the request, and its filter. `None`: together they leave no run.
 ///
@@ -76,6 +76,25 @@ pub fn pending(message: &mut wire::ListPendingRequest) -> Result<RequestFilter, 
         models: names("filter.models", filter.models, &mut bad),
         asked: times("filter.created", filter.created_after, filter.created_before, &mut bad),
         text: text("filter.text", filter.text, &mut bad),
+    };
+    bad.check()?;
+    Ok(filter)
+}
+
+/// Converts a filter of sessions.
+///
+/// # Errors
+/// INVALID_ARGUMENT with every invalid field.
+pub fn sessions(filter: wire::SessionFilter) -> Result<SessionFilter, Status> {
+    let mut bad = Violations::default();
+    let filter = SessionFilter {
+        labels: labels("filter.labels", filter.labels, &mut bad),
+        statuses: statuses("filter.statuses", &filter.statuses, &mut bad),
+        agents: names("filter.agents", filter.agents, &mut bad),
+        models: names("filter.models", filter.models, &mut bad),
+        updated: times("filter.updated", filter.updated_after, filter.updated_before, &mut bad),
+        text: text("filter.text", filter.text, &mut bad),
+        forked_from: session("filter.forked_from_session_id", filter.forked_from_session_id, &mut bad),
     };
     bad.check()?;
     Ok(filter)

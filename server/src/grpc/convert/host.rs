@@ -302,7 +302,8 @@ fn link_bytes(links: &[v1::Link]) -> usize {
     links.iter().map(|link| link.url.len() + link.title.len()).sum()
 }
 
-fn attachments(
+/// Converts what a result has beside its text and pictures.
+pub(super) fn attachments(
     structured_json: String,
     files: Vec<v1::FileContent>,
     links: Vec<v1::Link>,

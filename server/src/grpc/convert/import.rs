@@ -18,9 +18,10 @@ use prost::Message as _;
 use tonic::Status;
 use wire::part::Content;
 
+use super::host::attachments;
 use super::input::labels;
 use super::message::{input_image, input_message};
-use crate::engine::{OnBusy, StartRequest};
+use crate::engine::{Author, OnBusy, StartRequest};
 use crate::grpc::status::Violations;
 
 /// Longest name of a model, in bytes.
@@ -34,6 +35,7 @@ const CALL_ID_BYTES_MAX: usize = 1_024;
 /// INVALID_ARGUMENT with every violation.
 pub(crate) fn import_request(
     tenant: TenantId,
+    author: Author,
     request: wire::ImportEntriesRequest,
 ) -> Result<StartRequest, Status> {
     let digest = Digest::of(&[b"import", &request.encode_to_vec()]);
@@ -55,6 +57,7 @@ pub(crate) fn import_request(
         spec: Arc::new(spec),
         messages,
         digest,
+        author,
         on_busy: OnBusy::Reject,
         traceparent: None,
         imports: true,
@@ -224,8 +227,11 @@ fn tool_result(
         .enumerate()
         .map(|(at, image)| bad.take(&format!("{field}.images[{at}]"), input_image(image)))
         .collect();
+    let attachments = attachments(result.structured_json, result.files, result.links)
+        .map_err(|_| "has a file or a link that no result may have");
+    let attachments = bad.take(field, attachments)?;
     let ToolCall { slot, provider_id, name, .. } = call;
-    Some(ToolResult { slot, provider_id, name, status, output: result.output, images: images? })
+    Some(ToolResult { slot, provider_id, name, status, output: result.output, images: images?, attachments })
 }
 
 /// True for reasoning whose text its provider hid.

@@ -2,17 +2,15 @@
 
 use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::id::{EntryNo, RunId, SessionId};
-use agentloop_core::id::{EntryNo, RunId};
 use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 use agentloop_proto::v1 as wire;
 
 use super::event::{EventConverter, is_shown};
-use super::message::{message, role};
-use super::timestamp;
+use super::message::{finish_reason, message, role, usage};
+use super::run::run_status;
+use super::{duration, timestamp};
 use crate::engine::feed::FeedItem;
 use crate::engine::{SessionItem, SessionUpdate};
-use super::message::{finish_reason, message, role, usage};
-use super::{duration, timestamp};
 use crate::store::{EntryRow, ListedEntry, SearchHit, SessionRow};
 
 /// Converts the row of a session.
@@ -34,6 +32,10 @@ pub fn session(row: &SessionRow) -> wire::Session {
         forked_at_entry_no: row.forked_from.as_ref().map(|(_, at)| at.0).unwrap_or_default(),
         summary: row.summary.clone(),
         summary_up_to_entry_no: row.summary_upto.0,
+        preview: row.preview.clone(),
+        status: row.last_run.as_ref().map_or(0, |run| run_status(run.status).into()),
+        agent: row.last_run.as_ref().map(|run| run.agent.clone()).unwrap_or_default(),
+        model: row.last_run.as_ref().map(|run| run.model.clone()).unwrap_or_default(),
         todos: Vec::new(),
         damaged_entry_nos: Vec::new(),
         created_by: row.created_by.clone().unwrap_or_default(),
@@ -65,6 +67,8 @@ pub fn item(
         SessionItem::Deleted => Item::Deleted(wire::SessionDeleted {}),
     };
     Some(wire::SubscribeSessionResponse { item: Some(item), resume_token: update.token })
+}
+
 /// Converts an item of a to-do list.
 #[must_use]
 pub fn todo(item: &TodoItem) -> wire::TodoItem {

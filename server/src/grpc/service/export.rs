@@ -48,9 +48,9 @@ pub(super) fn export(engine: Engine, tenant: TenantId, row: &SessionRow) -> Expo
         let lines = export.page().await?;
         Ok::<_, Status>(lines.map(|lines| (lines, export)))
     });
-    let lines = pages.map_ok(|lines| stream::iter(lines).map(Ok)).try_flatten();
-    let lines = stream::once(async move { Ok(first) }).chain(lines);
-    Box::pin(lines.map_ok(|line| stream::iter(parts(&line)).map(Ok)).try_flatten())
+    let lines = pages.map_ok(|lines| stream::iter(lines).map(Ok::<_, Status>)).try_flatten();
+    let lines = stream::once(async move { Ok::<_, Status>(first) }).chain(lines);
+    Box::pin(lines.map_ok(|line| stream::iter(parts(&line)).map(Ok::<_, Status>)).try_flatten())
 }
 
 impl Export {

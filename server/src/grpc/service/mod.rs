@@ -1,8 +1,8 @@
 //! One file per service of the contract. Each RPC converts the request, calls the engine and converts the result.
 
 pub mod agent_loop;
-pub(in crate::grpc) mod ownership;
 mod export;
+pub(in crate::grpc) mod ownership;
 pub(in crate::grpc) mod policy;
 pub mod server;
 pub mod sessions;

@@ -20,19 +20,24 @@ use crate::model::Models;
 
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 15] = [
+const FEATURES: [&str; 20] = [
     "authentication",
     "cancel_outcome",
     "damaged_entries",
+    "entry_facts",
     "forms",
     "host_instances",
+    "import_export",
     "memory_bounds",
     "resume_state",
     "run_filters",
     "server_info",
+    "session_filters",
+    "session_labels",
     "structured_results",
     "subscribe_session",
     "time_left",
+    "todos",
     "tool_terms",
     "unverified_events",
     "watch_runs",
@@ -122,7 +127,7 @@ impl server_server::Server for ServerService {
             caller: Some(caller.to_wire()),
             caller_roles: caller.roles(),
             authentication_required: self.facts.authentication_required,
-            retention: None,
+            retention: self.engine.retention().max_age.map(duration),
         }))
     }
 

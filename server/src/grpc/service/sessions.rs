@@ -1,10 +1,8 @@
 //! The service `Sessions`: create, read, change, list, import, export, search, fork and delete sessions.
 
 use std::collections::BTreeMap;
-
 use std::pin::Pin;
 
-use agentloop_core::id::{EntryNo, SessionId};
 use agentloop_core::id::{EntryNo, Seq, SessionId};
 use agentloop_core::limits::{LABELS_MAX, PAGE_BYTES_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_proto::v1 as wire;
@@ -16,23 +14,18 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::grpc::convert::import::import_request;
 use crate::grpc::convert::input::labels;
-use crate::grpc::convert::session;
+use crate::grpc::convert::{filter, run, session, short};
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request};
-use crate::grpc::convert::{session, short};
-use crate::grpc::edge::page::{fit_page, page_request, tenant};
-use crate::grpc::service::agent_loop::required;
-use crate::grpc::service::ownership::{Right, check_session};
-use crate::grpc::convert::{run, session, short};
-use crate::grpc::edge::page::{fit_page, page_request, tenant};
 use crate::grpc::service::agent_loop::required;
 use crate::grpc::service::export::{ExportStream, export};
+use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::status::Violations;
 use crate::ids::Ids;
 use crate::store::{
-    ListedEntries, Page, PageRequest, SearchFilter, SessionRow, Store, StoreError, StretchMax,
+    ListedEntries, PROJECT_LABEL, Page, PageRequest, SearchFilter, SessionFilter, SessionRow, SessionUpdate,
+    Store, StoreError, StretchMax, USER_LABEL,
 };
-use crate::store::{ListedEntries, PROJECT_LABEL, SearchFilter, SessionUpdate, StretchMax, USER_LABEL};
 
 /// Hits of a search if the request names no number.
 const HITS_DEFAULT: u32 = 20;
@@ -41,6 +34,7 @@ const HITS_MAX: u32 = 100;
 
 /// Pages of sessions that are read for one page of a caller's own, at most.
 const PAGES_MAX: u32 = 32;
+
 /// Labels that a session of a user may be created with, beside those of its user and project.
 const MORE_LABELS_MAX: usize = LABELS_MAX - 2;
 
@@ -100,8 +94,7 @@ impl Sessions for SessionsService {
         let row = self.engine.store().session(tenant, &session).await?;
         let row = row.ok_or(EngineError::SessionNotFound)?;
         let damaged = self.engine.store().damaged_entries(tenant, &session, DAMAGED_MAX).await?;
-        let damaged = self.engine.store().damaged_entries(&tenant, &session, DAMAGED_MAX).await?;
-        let todos = self.engine.store().todos(&tenant, &session).await?;
+        let todos = self.engine.store().todos(tenant, &session).await?;
         let session = wire::Session {
             todos: todos.iter().map(session::todo).collect(),
             damaged_entry_nos: damaged.into_iter().map(|entry| entry.0).collect(),
@@ -114,14 +107,16 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::UpdateSessionRequest>,
     ) -> Result<Response<wire::UpdateSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let message = request.into_inner();
         let mut bad = Violations::default();
         let session = bad.take("session_id", SessionId::parse(message.session_id.clone()));
         let update = session_update(message, &mut bad);
         bad.check()?;
         let session = session.expect("no violation, so there is an id");
-        let row = self.engine.store().update_session(&tenant, &session, update).await?;
+        check_session(&self.engine, &caller, &session, Right::Change).await?;
+        let row = self.engine.store().update_session(caller.tenant(), &session, update).await?;
+        self.engine.session_changed(caller.tenant(), &session);
         Ok(Response::new(wire::UpdateSessionResponse { session: Some(session::session(&row)) }))
     }
 
@@ -129,14 +124,15 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::GetOrCreateSessionRequest>,
     ) -> Result<Response<wire::GetOrCreateSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let message = request.into_inner();
         let mut bad = Violations::default();
         let title = bad.take("title", short(message.title)).unwrap_or_default();
         let labels = labels_of_user(message.user, message.project, message.labels, &mut bad);
         bad.check()?;
-        let (store, new) = (self.engine.store(), self.ids.session());
-        let row = store.get_or_create_session(&tenant, &new, &title, &labels, self.engine.now()).await?;
+        let (store, new, now) = (self.engine.store(), self.ids.session(), self.engine.now());
+        let (tenant, by) = (caller.tenant(), caller.name());
+        let row = store.get_or_create_session(tenant, &new, &title, &labels, now, by).await?;
         let created = row.session == new;
         let session = Some(session::session(&row));
         Ok(Response::new(wire::GetOrCreateSessionResponse { session, created }))
@@ -149,9 +145,10 @@ impl Sessions for SessionsService {
         let caller = Caller::of(&request);
         let message = request.into_inner();
         let page = page_request(message.page_size, message.page_token)?;
-        let (store, caller) = (self.engine.store(), &caller);
+        let filter = filter::sessions(message.filter.unwrap_or_default())?;
+        let (store, caller, filter) = (self.engine.store(), &caller, &filter);
         fit_page(page, |page| async move {
-            let page = listed(&**store, caller, page).await?;
+            let page = listed(&**store, caller, filter, page).await?;
             Ok(wire::ListSessionsResponse {
                 sessions: page.rows.iter().map(session::session).collect(),
                 next_page_token: page.next.unwrap_or_default(),
@@ -185,14 +182,15 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::ImportEntriesRequest>,
     ) -> Result<Response<wire::ImportEntriesResponse>, Status> {
-        let tenant = tenant(&request);
-        let request = import_request(tenant.clone(), request.into_inner())?;
+        let caller = Caller::of(&request);
+        let tenant = caller.tenant();
+        let request = import_request(tenant.clone(), caller.author(), request.into_inner())?;
         let started = Box::pin(self.engine.start(request)).await?;
         let store = self.engine.store();
-        let view = self.engine.view(&tenant, &started.run).await?;
-        let session = store.session(&tenant, &started.session).await?.ok_or(EngineError::SessionNotFound)?;
+        let view = self.engine.view(tenant, &started.run).await?;
+        let session = store.session(tenant, &started.session).await?.ok_or(EngineError::SessionNotFound)?;
         // Its first event is that it exists, its last one that it has ended. All others are entries.
-        let first = store.records(&tenant, &started.run, Seq(1), 1).await?;
+        let first = store.records(tenant, &started.run, Seq(1), 1).await?;
         let entry = first.first().and_then(|record| record.event.entry());
         let (EntryNo(first), _) = entry.ok_or(EngineError::RunNotFound)?;
         Ok(Response::new(wire::ImportEntriesResponse {
@@ -209,11 +207,12 @@ impl Sessions for SessionsService {
         &self,
         request: Request<wire::ExportSessionRequest>,
     ) -> Result<Response<ExportStream>, Status> {
-        let tenant = tenant(&request);
+        let caller = Caller::of(&request);
         let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
-        let row = self.engine.store().session(&tenant, &session).await?;
+        check_session(&self.engine, &caller, &session, Right::Read).await?;
+        let row = self.engine.store().session(caller.tenant(), &session).await?;
         let row = row.ok_or(EngineError::SessionNotFound)?;
-        Ok(Response::new(export(self.engine.clone(), tenant, &row)))
+        Ok(Response::new(export(self.engine.clone(), caller.tenant().clone(), &row)))
     }
 
     async fn search_entries(
@@ -305,11 +304,14 @@ impl Sessions for SessionsService {
 async fn listed(
     store: &dyn Store,
     caller: &Caller,
+    filter: &SessionFilter,
     mut page: PageRequest,
 ) -> Result<Page<SessionRow>, StoreError> {
-    let Some(own) = caller.reads_only_of() else { return store.sessions(caller.tenant(), page).await };
+    let Some(own) = caller.reads_only_of() else {
+        return store.sessions(caller.tenant(), filter.clone(), page).await;
+    };
     for tried in 1.. {
-        let mut found = store.sessions(caller.tenant(), page.clone()).await?;
+        let mut found = store.sessions(caller.tenant(), filter.clone(), page.clone()).await?;
         found.rows.retain(|row| row.created_by.as_deref() == Some(own));
         if !found.rows.is_empty() || found.next.is_none() || tried == PAGES_MAX {
             return Ok(found);
@@ -317,6 +319,8 @@ async fn listed(
         page.after = found.next;
     }
     unreachable!("the last page is returned")
+}
+
 /// Checks the changes of a session.
 fn session_update(message: wire::UpdateSessionRequest, bad: &mut Violations) -> SessionUpdate {
     let title = message.title.and_then(|title| bad.take("title", short(title)));

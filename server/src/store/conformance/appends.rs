@@ -7,7 +7,7 @@ use agentloop_core::time::Timestamp;
 use futures_util::future::join_all;
 
 use super::fixture::*;
-use crate::store::{Store, StoreError, StretchMax};
+use crate::store::{SessionFilter, Store, StoreError, StretchMax};
 
 pub async fn appended_events_are_read_back(store: Arc<dyn Store>) {
     let mut owner = Owner::new(&store, "s", "r");
@@ -119,7 +119,7 @@ fn refused(mut owner: Owner) -> impl Future<Output = ()> {
 
 async fn sessions(owner: &Owner) -> Vec<crate::store::SessionRow> {
     let page = crate::store::PageRequest { size: 100, after: None };
-    owner.store.sessions(&owner.tenant, page).await.unwrap().rows
+    owner.store.sessions(&owner.tenant, SessionFilter::default(), page).await.unwrap().rows
 }
 
 pub async fn a_refused_append_leaves_those_beside_it(store: Arc<dyn Store>) {

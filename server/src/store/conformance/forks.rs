@@ -57,6 +57,8 @@ pub async fn a_fork_begins_like_its_source(store: Arc<dyn Store>) {
         summary: String::new(),
         summary_upto: EntryNo(0),
         created_by: None,
+        preview: "Preview of a".to_owned(),
+        last_run: None,
     };
     assert_eq!(row, expected);
     assert_eq!(store.session(&tenant(), &session("f")).await.unwrap(), Some(expected));

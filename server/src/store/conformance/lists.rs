@@ -8,7 +8,8 @@ use agentloop_core::tool::{EffectClass, ToolDeclaration, ToolTerms};
 
 use super::fixture::*;
 use crate::store::{
-    PageRequest, RequestFilter, RunFilter, Store, StoreError, StoredTools, TimeRange, ToolRow,
+    LastRun, PageRequest, RequestFilter, RunFilter, SessionFilter, SessionNotes, Store, StoreError,
+    StoredTools, TimeRange, ToolRow,
 };
 
 fn first(size: u32) -> PageRequest {
@@ -133,7 +134,8 @@ pub async fn sessions_are_listed_by_their_last_touch(store: Arc<dyn Store>) {
 async fn all_sessions(store: &Arc<dyn Store>, size: u32) -> Vec<String> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
-        let page = store.sessions(&tenant(), PageRequest { size, after }).await.unwrap();
+        let page =
+            store.sessions(&tenant(), SessionFilter::default(), PageRequest { size, after }).await.unwrap();
         found.extend(page.rows.iter().map(|row| row.session.to_string()));
         after = page.next;
         if after.is_none() {
@@ -146,7 +148,7 @@ pub async fn a_token_of_nobody_is_refused(store: Arc<dyn Store>) {
     for forged in ["", "x", "1", "1:", "1:a b", "-1:a", "' OR 1=1 --"] {
         let page = || PageRequest { size: 9, after: Some(forged.to_owned()) };
         let runs = store.runs(&tenant(), RunFilter::default(), page()).await.map(|_| ());
-        let sessions = store.sessions(&tenant(), page()).await.map(|_| ());
+        let sessions = store.sessions(&tenant(), SessionFilter::default(), page()).await.map(|_| ());
         let pending = store.pending(&tenant(), RequestFilter::default(), page()).await.map(|_| ());
         for answer in [runs, sessions, pending] {
             assert!(matches!(answer, Err(StoreError::BadPageToken)), "{forged:?}: {answer:?}");
@@ -236,4 +238,70 @@ pub async fn tenants_are_apart(store: Arc<dyn Store>) {
 pub async fn it_can_be_checked(store: Arc<dyn Store>) {
     store.check().await.unwrap();
     store.check().await.unwrap();
+}
+
+pub async fn sessions_are_filtered(store: Arc<dyn Store>) {
+    let labels = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
+    };
+    for (name, title, of, at) in [
+        ("a", "A trip to \u{c6}r\u{f8}", labels(&[("user", "ann"), ("team", "red")]), 1_000),
+        ("b", "", labels(&[("user", "ann"), ("project", "p")]), 2_000),
+        ("c", "100 % wool_", labels(&[("team", "red")]), 3_000),
+    ] {
+        store.create_session(&tenant(), &session(name), title, &of, Timestamp(at)).await.unwrap();
+    }
+    let made = SessionNotes { title: Some("Made by a model".to_owned()), summary: None };
+    store.set_session_notes(&tenant(), &session("b"), made).await.unwrap();
+    Owner::new(&store, "a", "r-1").at(4_000).create().await.unwrap();
+    let mut ended = Owner::started(&store, "b", "r-2").await.at(5_000);
+    ended.ends().await.unwrap();
+    store.fork(&tenant(), &session("a"), EntryNo(0), &session("f"), Timestamp(6_000)).await.unwrap();
+
+    let found = async |filter: SessionFilter| {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = PageRequest { size: 1, after };
+            let page = store.sessions(&tenant(), filter.clone(), page).await.unwrap();
+            assert!(page.rows.iter().all(|row| filter.matches(row)), "{page:?}");
+            found.extend(page.rows.iter().map(|row| row.session.to_string()));
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return found.join(" "),
+            }
+        }
+    };
+    let any = SessionFilter::default;
+    let text = |text: &str| SessionFilter { text: text.to_owned(), ..any() };
+    let of = |pairs: &[(&str, &str)]| SessionFilter { labels: labels(pairs), ..any() };
+    let updated = |from: Option<u64>, before: Option<u64>| SessionFilter {
+        updated: TimeRange { from: from.map(Timestamp), before: before.map(Timestamp) },
+        ..any()
+    };
+    for (filter, expected) in [
+        (any(), "f c b a"),
+        (of(&[("user", "ann")]), "f b a"),
+        (of(&[("user", "ann"), ("team", "red")]), "f a"),
+        (of(&[("project", "p")]), "b"),
+        (of(&[("team", "red")]), "f c a"),
+        (of(&[("team", "blue")]), ""),
+        (text("TRIP TO \u{e6}R"), "f a"),
+        (text("made by"), "b"),
+        (text("0 % w"), "c"),
+        (text("l_"), "c"),
+        (text("%%"), ""),
+        (updated(Some(2_000), None), "f c b"),
+        (updated(None, Some(2_000)), "a"),
+        (updated(Some(2_000), Some(3_000)), "b"),
+        (SessionFilter { statuses: vec![RunStatus::Completed, RunStatus::Failed], ..any() }, "b"),
+        (SessionFilter { statuses: vec![RunStatus::Preparing], ..any() }, "a"),
+        (SessionFilter { agents: vec!["default".to_owned()], ..any() }, "b a"),
+        (SessionFilter { models: vec!["x/y".to_owned()], ..any() }, ""),
+        (SessionFilter { forked_from: Some(session("a")), ..any() }, "f"),
+    ] {
+        assert_eq!(found(filter.clone()).await, expected, "{filter:?}");
+    }
+    let row = store.session(&tenant(), &session("b")).await.unwrap().unwrap();
+    let (agent, model) = ("default".to_owned(), "openai/gpt-5".to_owned());
+    assert_eq!(row.last_run, Some(LastRun { status: RunStatus::Completed, agent, model }));
 }

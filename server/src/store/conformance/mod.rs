@@ -97,6 +97,7 @@ macro_rules! conforms {
             runs_are_filtered
             runs_are_filtered_by_what_was_asked
             sessions_are_listed_by_their_last_touch
+            sessions_are_filtered
             a_token_of_nobody_is_refused
             a_page_has_bounds
             tools_are_remembered_by_name

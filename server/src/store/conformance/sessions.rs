@@ -9,7 +9,7 @@ use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 
 use super::fixture::*;
 use crate::store::{
-    IdleSession, RunFilter, SessionNotes, SessionRow, SessionUpdate, Store, StoreError, StretchMax,
+    IdleSession, LastRun, RunFilter, SessionNotes, SessionRow, SessionUpdate, Store, StoreError, StretchMax,
 };
 
 pub async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
@@ -34,6 +34,12 @@ pub async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
         summary: String::new(),
         summary_upto: EntryNo(0),
         created_by: None,
+        preview: "Preview of r".to_owned(),
+        last_run: Some(LastRun {
+            status: RunStatus::Preparing,
+            agent: "default".to_owned(),
+            model: "openai/gpt-5".to_owned(),
+        }),
     };
     assert_eq!(store.session(&owner.tenant, &owner.session).await.unwrap(), Some(expected));
 }
@@ -156,6 +162,8 @@ pub async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn Store>)
         summary: String::new(),
         summary_upto: EntryNo(0),
         created_by: None,
+        preview: String::new(),
+        last_run: None,
     };
     assert_eq!(row, expected);
     assert_eq!(create("A title", &labels, 2_000).await.unwrap(), expected);
@@ -215,7 +223,8 @@ pub async fn what_a_caller_changes_stays_changed(store: Arc<dyn Store>) {
 pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
     let get = async |id: &str, labels: &[(&str, &str)], now| {
         let labels = labelled(labels);
-        let row = store.get_or_create_session(&tenant(), &session(id), "", &labels, Timestamp(now)).await;
+        let row =
+            store.get_or_create_session(&tenant(), &session(id), "", &labels, Timestamp(now), None).await;
         row.unwrap().session
     };
     assert_eq!(get("a", &[("user", "ann"), ("team", "red")], 1).await, session("a"));
@@ -237,17 +246,12 @@ pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
 
 pub async fn calls_for_one_user_create_one_session(store: Arc<dyn Store>) {
     let labels = labelled(&[("user", "ann")]);
-    let calls = (0..32).map(|at| {
-        let (store, labels, id) = (store.clone(), labels.clone(), session(&format!("s{at}")));
-        tokio::spawn(async move {
-            let row = store.get_or_create_session(&tenant(), &id, "", &labels, Timestamp(START)).await;
-            row.unwrap().session
-        })
-    });
-    let mut found = Vec::new();
-    for call in calls.collect::<Vec<_>>() {
-        found.push(call.await.unwrap());
-    }
+    let call = async |at: u32| {
+        let id = session(&format!("s{at}"));
+        let row = store.get_or_create_session(&tenant(), &id, "", &labels, Timestamp(START), None).await;
+        row.unwrap().session
+    };
+    let mut found = futures_util::future::join_all((0..32).map(call)).await;
     found.dedup();
     assert_eq!(found.len(), 1, "{found:?}");
 }
@@ -278,14 +282,15 @@ pub async fn the_last_todo_list_counts(store: Arc<dyn Store>) {
 }
 
 pub async fn idle_sessions_come_the_longest_unused_first(store: Arc<dyn Store>) {
-    assert_eq!(store.tenants().await.unwrap(), []);
+    assert_eq!(store.tenants_with_sessions().await.unwrap(), []);
     for (name, at) in [("new", 5_000), ("b", 2_000), ("a", 2_000), ("old", 1_000)] {
         let labels = BTreeMap::new();
         store.create_session(&tenant(), &session(name), "", &labels, Timestamp(at)).await.unwrap();
     }
     Owner::started(&store, "busy", "r").await;
     Owner::new(&store, "s", "r").of("other").create().await.unwrap();
-    let tenants: Vec<String> = store.tenants().await.unwrap().iter().map(ToString::to_string).collect();
+    let tenants: Vec<String> =
+        store.tenants_with_sessions().await.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(tenants, [tenant().to_string(), "other".to_owned()]);
     assert_eq!(store.session_count(&tenant()).await.unwrap(), 5);
     let idle = async |before, after, limit| {

@@ -46,7 +46,11 @@ use self::write::task::{QUEUED_WRITES_MAX, WriteCounters, WriteOp, WriteRequest,
 use crate::lifecycle::Tasks;
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::{
-    Append, Claimed, EntryRow, EntryStretch, Interrupted, Job, JobId, JobStore, JournalStore, ListedEntries, ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionRuns, SessionStore, Store, StoreError, StoredTools, Stretch, StretchMax, ToolRow, ToolStore, SessionUpdate, IdleSession,
+    Append, Claimed, EntryRow, EntryStretch, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore,
+    ListedEntries, ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore,
+    RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes,
+    SessionRow, SessionRuns, SessionStore, SessionUpdate, Store, StoreError, StoredTools, Stretch,
+    StretchMax, ToolRow, ToolStore,
 };
 
 /// Options of an opened store.
@@ -349,9 +353,10 @@ impl SessionStore for SqliteStore {
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
         // Most calls find one, without the writer.
-        if let Some(row) = read::session_of_user(&self.readers, tenant, labels).await? {
+        if let Some(row) = read::session_of_user(&self.readers, tenant, labels, by).await? {
             return Ok(row);
         }
         let new = NewSession {
@@ -360,6 +365,7 @@ impl SessionStore for SqliteStore {
             title: title.to_owned(),
             labels: labels.clone(),
             now,
+            by: by.map(str::to_owned),
         };
         self.session_row(WriteOp::GetOrCreateSession(new)).await
     }
@@ -391,9 +397,6 @@ impl SessionStore for SqliteStore {
             now,
             by: by.map(str::to_owned),
         };
-        self.new_session(WriteOp::Fork(new)).await
-        let new =
-            NewFork { tenant: tenant.clone(), source: source.clone(), at, session: session.clone(), now };
         self.session_row(WriteOp::Fork(new)).await
     }
 
@@ -419,8 +422,13 @@ impl SessionStore for SqliteStore {
         read::todos(&self.readers, tenant, session).await
     }
 
-    async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {
-        read::sessions(&self.readers, tenant, &page).await
+    async fn sessions(
+        &self,
+        tenant: &TenantId,
+        filter: SessionFilter,
+        page: PageRequest,
+    ) -> Result<Page<SessionRow>, StoreError> {
+        read::sessions(&self.readers, tenant, &filter, &page).await
     }
 
     async fn entries(
@@ -474,8 +482,8 @@ impl SessionStore for SqliteStore {
         damaged::find(&self.readers, tenant, session, limit).await
     }
 
-    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
-        read::tenants(&self.readers).await
+    async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError> {
+        read::tenants_with_sessions(&self.readers).await
     }
 
     async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {

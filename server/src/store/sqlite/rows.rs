@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Error, Row as _, Sqlite, Type};
 
 use crate::store::codec::{self, StoredEvent, StoredSpec};
-use crate::store::{Job, JobId, JobKind, RunRow, RunSummary, SessionRow, StoreError};
+use crate::store::{Job, JobId, JobKind, LastRun, RunRow, RunSummary, SessionRow, StoreError};
 
 /// `SQLITE_CONSTRAINT`. Appends are checked before they are written, so this error means that tables contradict each
 /// other.
@@ -140,7 +140,18 @@ pub(in crate::store::sqlite) fn session(row: &SqliteRow) -> Result<SessionRow, E
         summary: row.try_get("summary")?,
         summary_upto: EntryNo(number(row, "summary_upto")?),
         created_by: row.try_get("created_by")?,
+        preview: row.try_get("shown_preview")?,
+        last_run: last_run(row)?,
     })
+}
+
+fn last_run(row: &SqliteRow) -> Result<Option<LastRun>, Error> {
+    let parse = |code: Option<i64>| match code {
+        Some(code) => RunStatus::of_code(code).map(Some).ok_or("no such status"),
+        None => Ok(None),
+    };
+    let Some(status) = parsed(row, "last_status", parse)? else { return Ok(None) };
+    Ok(Some(LastRun { status, agent: row.try_get("last_agent")?, model: row.try_get("last_model")? }))
 }
 
 fn title(row: &SqliteRow) -> Result<String, Error> {

@@ -15,7 +15,10 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, StoredTools, ToolRow, ToolStore, SessionUpdate, IdleSession,
+    Append, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
+    PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
+    SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
+    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore,
 };
 use async_trait::async_trait;
 
@@ -107,7 +110,6 @@ impl SessionStore for MemoryStore {
         self.tables().create_session(tenant, session, title, labels, now, by)
     }
 
-    async fn fork_by(
     async fn get_or_create_session(
         &self,
         tenant: &TenantId,
@@ -115,8 +117,9 @@ impl SessionStore for MemoryStore {
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        self.tables().get_or_create_session(tenant, session, title, labels, now)
+        self.tables().get_or_create_session(tenant, session, title, labels, now, by)
     }
 
     async fn update_session(
@@ -128,7 +131,7 @@ impl SessionStore for MemoryStore {
         self.tables().update_session(tenant, session, &update)
     }
 
-    async fn fork(
+    async fn fork_by(
         &self,
         tenant: &TenantId,
         source: &SessionId,
@@ -154,15 +157,20 @@ impl SessionStore for MemoryStore {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<Option<SessionRow>, StoreError> {
-        Ok(self.tables().session(tenant, session).map(|session| session.row.clone()))
+        Ok(self.tables().session_row(tenant, session))
     }
 
     async fn todos(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<TodoItem>, StoreError> {
         Ok(self.tables().todos(tenant, session))
     }
 
-    async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {
-        self.tables().session_page(tenant, &page)
+    async fn sessions(
+        &self,
+        tenant: &TenantId,
+        filter: SessionFilter,
+        page: PageRequest,
+    ) -> Result<Page<SessionRow>, StoreError> {
+        self.tables().session_page(tenant, &filter, &page)
     }
 
     async fn entries(
@@ -175,7 +183,7 @@ impl SessionStore for MemoryStore {
         Ok(self.tables().entries(tenant, session, after, limit))
     }
 
-    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
+    async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError> {
         Ok(self.tables().tenants())
     }
 

@@ -5,8 +5,8 @@ use agentloop_core::run::event::{Event, Record};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    EntryRow, Interrupted, Job, Page, PageRequest, RequestFilter, RequestRow, RuleRow, RunFilter, RunRow,
-    SessionRow, StoreError,
+    EntryRow, Interrupted, Job, LastRun, Page, PageRequest, RequestFilter, RequestRow, RuleRow, RunFilter,
+    RunRow, SessionFilter, SessionRow, StoreError,
 };
 
 use super::append::ORDINARY_QUEUE_NO;
@@ -141,19 +141,42 @@ impl Tables {
         Ok(cut(rows, page, |row| format!("{}:{}", row.created_at.0, row.run)))
     }
 
+    /// The row of a session, with what its runs say.
+    pub(super) fn session_row(&self, tenant: &TenantId, session: &SessionId) -> Option<SessionRow> {
+        let found = self.session(tenant, session)?;
+        let mut row = found.row.clone();
+        let runs = self.runs.iter().filter(|(key, run)| key.tenant == *tenant && run.row.session == *session);
+        let mut runs: Vec<&RunRow> = runs.map(|(_, run)| &run.row).collect();
+        // Runs of one time are told apart by the order of their creation, which these tables do not keep.
+        runs.sort_by_key(|run| run.created_at);
+        let live = row.live_run.as_ref().and_then(|live| runs.iter().find(|run| run.run == *live));
+        row.last_run = live.or(runs.last()).map(|run| LastRun {
+            status: run.summary.status,
+            agent: run.agent.clone(),
+            model: run.model.clone(),
+        });
+        if row.preview.is_empty() {
+            let first = runs.iter().map(|run| &run.preview).find(|preview| !preview.is_empty());
+            row.preview = first.cloned().unwrap_or_default();
+        }
+        Some(row)
+    }
+
     pub(super) fn session_page(
         &self,
         tenant: &TenantId,
+        filter: &SessionFilter,
         page: &PageRequest,
     ) -> Result<Page<SessionRow>, StoreError> {
         let begin = begin(page, SessionId::parse)?;
-        let ours = self.sessions.iter().filter(|((of, _), _)| of == tenant).map(|(_, session)| &session.row);
+        let ours = self.sessions.keys().filter(|(of, _)| of == tenant);
+        let ours = ours.filter_map(|(_, session)| self.session_row(tenant, session));
         let mut rows: Vec<SessionRow> = ours
             .filter(|row| {
                 let place = (row.updated_at.0, row.session.as_str());
                 begin.as_ref().is_none_or(|(at, id)| place < (*at, id.as_str()))
             })
-            .cloned()
+            .filter(|row| filter.matches(row))
             .collect();
         rows.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
         Ok(cut(rows, page, |row| format!("{}:{}", row.updated_at.0, row.session)))

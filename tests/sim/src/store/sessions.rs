@@ -41,7 +41,10 @@ impl Tables {
         });
         let (created_title, created_labels) = &found.created_as;
         let same = created_title == title && created_labels == labels && found.row.forked_from.is_none();
-        same.then(|| found.row.clone()).ok_or(StoreError::SessionExists)
+        if !same {
+            return Err(StoreError::SessionExists);
+        }
+        self.session_row(tenant, session).ok_or(StoreError::NoSession)
     }
 
     pub(super) fn get_or_create_session(
@@ -51,14 +54,19 @@ impl Tables {
         title: &str,
         labels: &BTreeMap<String, String>,
         now: Timestamp,
+        by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
         let is_of_user = |row: &&SessionRow| {
-            [USER_LABEL, PROJECT_LABEL].iter().all(|key| row.labels.get(*key) == labels.get(*key))
+            by.is_none_or(|by| row.created_by.as_deref() == Some(by))
+                && [USER_LABEL, PROJECT_LABEL].iter().all(|key| row.labels.get(*key) == labels.get(*key))
         };
         let ours = self.sessions.iter().filter(|((of, _), _)| of == tenant).map(|(_, found)| &found.row);
         match ours.filter(is_of_user).max_by_key(|row| (row.updated_at, row.session.clone())) {
-            Some(row) => Ok(row.clone()),
-            None => self.create_session(tenant, session, title, labels, now),
+            Some(row) => {
+                let session = row.session.clone();
+                self.session_row(tenant, &session).ok_or(StoreError::NoSession)
+            }
+            None => self.create_session(tenant, session, title, labels, now, by),
         }
     }
 
@@ -74,7 +82,7 @@ impl Tables {
             found.given_title.clone_from(title);
         }
         found.show_title();
-        Ok(found.row.clone())
+        self.session_row(tenant, session).ok_or(StoreError::NoSession)
     }
 
     pub(super) fn fork(
@@ -90,7 +98,8 @@ impl Tables {
             let same = found.row.forked_from.as_ref().is_some_and(|(from, shared)| {
                 from == source && (at == found.forked_asked || (at == *shared && at != EntryNo(0)))
             });
-            return same.then(|| found.row.clone()).ok_or(StoreError::SessionExists);
+            let row = self.session_row(tenant, session).filter(|_| same);
+            return row.ok_or(StoreError::SessionExists);
         }
         let from = self.session(tenant, source).ok_or(StoreError::NoSession)?;
         let last = from.row.last_entry;
@@ -103,6 +112,7 @@ impl Tables {
         fork.made_title.clone_from(&from.made_title);
         fork.row.title.clone_from(&from.row.title);
         fork.row.labels.clone_from(&from.row.labels);
+        fork.row.preview = self.session_row(tenant, source).map(|row| row.preview).unwrap_or_default();
         fork.row.last_entry = shared;
         fork.row.created_by = by.map(str::to_owned);
         fork.row.forked_from = Some((source.clone(), shared));

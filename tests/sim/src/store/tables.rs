@@ -61,6 +61,8 @@ impl Session {
             summary: String::new(),
             summary_upto: EntryNo(0),
             created_by: None,
+            preview: String::new(),
+            last_run: None,
         };
         Self {
             row,

@@ -96,7 +96,6 @@ pub enum Event {
         /// Number of the [`Event::InputHeld`] that has the message.
         held: Seq,
     },
-    /// A text that no user wrote entered the session: of a context source, or the note after an answer that was cut off.
     /// A message of a conversation that was held elsewhere entered the session. Its author may be anyone.
     Imported {
         /// Entry of the message.
@@ -104,7 +103,7 @@ pub enum Event {
         /// The message. Slots of its tool calls are of this run.
         message: SharedMessage,
     },
-    /// A context source's text entered the session.
+    /// A text that no user wrote entered the session: of a context source, or the note after an answer that was cut off.
     ContextAdded {
         /// Name of the context source; `cut_off` for the note.
         source: String,

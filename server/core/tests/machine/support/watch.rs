@@ -452,6 +452,7 @@ fn answered(input: &Input) -> Option<Owed> {
         Input::Planned { decision, .. } => Some(Owed::Plan(*decision)),
         Input::Prepared(_) => Some(Owed::Prepare),
         Input::Start(_)
+        | Input::Import(_)
         | Input::Step { .. }
         | Input::CallAccepted { .. }
         | Input::CallCheckpoint { .. }

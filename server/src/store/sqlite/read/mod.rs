@@ -19,7 +19,7 @@ pub(super) use self::runs::{
 pub(super) use self::search::{DamagedHit, Hits, Search};
 pub(super) use self::sessions::{
     entry_stretch, idle_sessions, listed_entries, session, session_count, session_of_user,
-    session_of_user_query, session_query, sessions, tenants, todos,
+    session_of_user_query, session_query, sessions, tenants_with_sessions, todos,
 };
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ pub(super) use self::{
     rules::{RULES, RULES_FOR_RUN},
     runs::{DUE, RECORDS, SESSION_RUNS, STRETCH, UNFINISHED, UNVERIFIED, runs_floor_query, runs_query},
     search::SEARCH,
-    sessions::{ENTRIES, IDLE_SESSIONS, SESSION_COUNT, TENANTS, TODOS, sessions_query},
+    sessions::{ENTRIES, IDLE_SESSIONS, SESSION_COUNT, TENANTS, TODOS, sessions_floor_query, sessions_query},
 };
 
 use agentloop_core::id::TenantId;
@@ -41,6 +41,9 @@ use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 use crate::store::page::Cursor;
 use crate::store::sqlite::rows;
 use crate::store::{StoreError, StoredTools, ToolRow, checksum};
+
+/// Rows that are looked at for one page, at most. Among them may be few that a filter leaves.
+const EXAMINED_MAX: u32 = 20_000;
 
 /// Every stored declaration of a tool.
 pub(super) async fn tools(db: &SqlitePool) -> Result<StoredTools, StoreError> {

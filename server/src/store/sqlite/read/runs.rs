@@ -6,7 +6,7 @@ use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
-use super::{after, all, filter, one, rows};
+use super::{EXAMINED_MAX, after, all, filter, one, rows};
 use crate::store::codec::{self, int};
 use crate::store::page::{self, Cursor};
 use crate::store::{
@@ -146,8 +146,6 @@ pub(in crate::store::sqlite) async fn journal(
     Ok(found)
 }
 
-/// Runs that are looked at for one page, at most. Among them may be few that a filter leaves.
-const EXAMINED_MAX: u32 = 20_000;
 /// Comes before every id.
 const FIRST_ID: &str = "-";
 

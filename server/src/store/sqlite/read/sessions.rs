@@ -8,12 +8,12 @@ use agentloop_core::todo::TodoItem;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
-use super::{after, all, one, rows};
+use super::{EXAMINED_MAX, after, all, filter, one, rows};
 use crate::store::codec::{self, StoredEvent, int};
 use crate::store::page::{self, Cursor};
 use crate::store::{
     EntryRow, EntrySource, EntryStretch, IdleSession, ListedEntries, ListedEntry, PROJECT_LABEL, Page,
-    PageRequest, SessionRow, StoreError, StretchMax, USER_LABEL,
+    PageRequest, SessionFilter, SessionRow, StoreError, StretchMax, TimeRange, USER_LABEL,
 };
 
 /// Entries within a number of bytes. The event of an entry is in a journal, or among the kept events if the journal was
@@ -43,9 +43,20 @@ pub(in crate::store::sqlite) const ENTRIES: &str = "
 
 /// Sessions of a tenant, with the ids of their live runs.
 const SESSIONS: &str = "
-    SELECT s.*, live.run_id AS live_run FROM sessions AS s
+    SELECT s.*, live.run_id AS live_run, last.status AS last_status, last.agent AS last_agent,
+           last.model AS last_model, iif(s.preview <> '', s.preview, coalesce((
+               SELECT preview FROM (
+                   SELECT r.preview FROM runs AS r WHERE r.session_no = s.session_no ORDER BY r.created_at LIMIT 8)
+               WHERE preview <> '' LIMIT 1), '')) AS shown_preview
+    FROM sessions AS s
     LEFT JOIN runs AS live ON live.run_no = s.live_run_no
+    LEFT JOIN runs AS last ON last.run_no = coalesce(s.live_run_no, (
+        SELECT r.run_no FROM runs AS r WHERE r.session_no = s.session_no
+        ORDER BY r.created_at DESC, r.run_no DESC LIMIT 1))
     WHERE s.tenant = ";
+
+/// Comes before every id.
+const FIRST_ID: &str = "-";
 
 /// The row of a session, if there is one.
 pub(in crate::store::sqlite) async fn session(
@@ -73,8 +84,9 @@ pub(in crate::store::sqlite) async fn session_of_user(
     db: &SqlitePool,
     tenant: &TenantId,
     labels: &BTreeMap<String, String>,
+    by: Option<&str>,
 ) -> Result<Option<SessionRow>, StoreError> {
-    one(db, session_of_user_query(tenant, labels).build(), rows::session)
+    one(db, session_of_user_query(tenant, labels, by).build(), rows::session)
         .await
         .map_err(|error| rows::failure(format_args!("session of a user of {tenant}"), &error))
 }
@@ -83,12 +95,16 @@ pub(in crate::store::sqlite) async fn session_of_user(
 pub(in crate::store::sqlite) fn session_of_user_query(
     tenant: &TenantId,
     labels: &BTreeMap<String, String>,
+    by: Option<&str>,
 ) -> QueryBuilder<Sqlite> {
     let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
     let mut query = QueryBuilder::new(SESSIONS);
     query.push_bind(tenant.as_str().to_owned());
     query.push(" AND s.labels ->> '$.user' = ").push_bind(label(USER_LABEL));
     query.push(" AND coalesce(s.labels ->> '$.project', '') = ").push_bind(label(PROJECT_LABEL));
+    if let Some(by) = by {
+        query.push(" AND s.created_by = ").push_bind(by.to_owned());
+    }
     query.push(" ORDER BY s.updated_at DESC, s.session_id DESC LIMIT 1");
     query
 }
@@ -121,7 +137,9 @@ pub(in crate::store::sqlite) const TENANTS: &str = "
     SELECT tenant FROM found WHERE tenant IS NOT NULL";
 
 /// Every tenant that has a session.
-pub(in crate::store::sqlite) async fn tenants(db: &SqlitePool) -> Result<Vec<TenantId>, StoreError> {
+pub(in crate::store::sqlite) async fn tenants_with_sessions(
+    db: &SqlitePool,
+) -> Result<Vec<TenantId>, StoreError> {
     let found = all(db, sqlx::query(TENANTS), |row| rows::tenant_id(row, "tenant")).await;
     found.map_err(|error| rows::failure("tenants", &error))
 }
@@ -170,23 +188,78 @@ pub(in crate::store::sqlite) async fn idle_sessions(
 pub(in crate::store::sqlite) async fn sessions(
     db: &SqlitePool,
     tenant: &TenantId,
+    filter: &SessionFilter,
     page: &PageRequest,
 ) -> Result<Page<SessionRow>, StoreError> {
     let begin = page::begin(page, |id| SessionId::parse(id))?;
     let size = page::size(page);
-    let mut query = sessions_query(tenant, begin, size);
-    let found = all(db, query.build(), rows::session).await;
-    let found = found.map_err(|error| rows::failure(format_args!("sessions of {tenant}"), &error))?;
-    Ok(page::cut(found, size, |row| Cursor { key: int(row.updated_at.0), id: row.session.to_string() }))
+    let failure = |error: Error| rows::failure(format_args!("sessions of {tenant}"), &error);
+    let floor = if filter.looks_at_rows() && !filter.has_indexed_label() {
+        let mut query = sessions_floor_query(tenant, filter, begin.as_ref());
+        one(db, query.build(), |row| rows::time(row, "updated_at")).await.map_err(failure)?
+    } else {
+        None
+    };
+    let mut query = sessions_query(tenant, filter, begin, floor, size);
+    let found = all(db, query.build(), rows::session).await.map_err(failure)?;
+    let mut page =
+        page::cut(found, size, |row| Cursor { key: int(row.updated_at.0), id: row.session.to_string() });
+    if page.next.is_none() {
+        page.next = floor.map(|at| Cursor { key: int(at.0), id: FIRST_ID.to_owned() }.token());
+    }
+    page.rows.retain(|row| filter.matches_text(row));
+    Ok(page)
 }
 
+/// A query for the time of the last session that a page looks at. It reads an index alone, and finds nothing if the page
+/// looks at all that are left.
+pub(in crate::store::sqlite) fn sessions_floor_query(
+    tenant: &TenantId,
+    filter: &SessionFilter,
+    begin: Option<&Cursor>,
+) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new("SELECT s.updated_at FROM sessions AS s WHERE s.tenant = ");
+    query.push_bind(tenant.as_str().to_owned());
+    filter::times(&mut query, "s.updated_at", &filter.updated);
+    if let Some(begin) = begin {
+        let is_after_all_of_its_time = begin.id == FIRST_ID;
+        query.push(if is_after_all_of_its_time { " AND s.updated_at < " } else { " AND s.updated_at <= " });
+        query.push_bind(begin.key);
+    }
+    query.push(" ORDER BY s.updated_at DESC LIMIT 1 OFFSET ").push_bind(EXAMINED_MAX);
+    query
+}
+
+/// A query for a page of sessions. Those before `floor` are not looked at.
 pub(in crate::store::sqlite) fn sessions_query(
     tenant: &TenantId,
+    filter: &SessionFilter,
     begin: Option<Cursor>,
+    floor: Option<Timestamp>,
     size: u32,
 ) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(SESSIONS);
-    query.push_bind(tenant.as_str());
+    query.push_bind(tenant.as_str().to_owned());
+    let mut labels = filter.labels.clone();
+    for (key, condition) in
+        [(USER_LABEL, " AND s.labels ->> '$.user' = "), (PROJECT_LABEL, " AND s.labels ->> '$.project' = ")]
+    {
+        if let Some(value) = labels.remove(key) {
+            query.push(condition).push_bind(value);
+        }
+    }
+    filter::labels(&mut query, "s.labels", &labels);
+    let statuses = filter.statuses.iter().map(|status| i64::from(status.code()));
+    filter::one_of(&mut query, "last.status", statuses);
+    filter::one_of(&mut query, "last.agent", filter.agents.iter().cloned());
+    filter::one_of(&mut query, "last.model", filter.models.iter().cloned());
+    let from = filter.updated.from.max(floor);
+    filter::times(&mut query, "s.updated_at", &TimeRange { from, ..filter.updated });
+    if let Some(source) = &filter.forked_from {
+        query.push(" AND s.forked_from = ").push_bind(source.as_str().to_owned());
+    }
+    let title = "iif(s.title <> '', s.title, s.made_title)";
+    filter::text(&mut query, &["s.session_id", title, "shown_preview"], &filter.text);
     after(&mut query, " AND (s.updated_at, s.session_id) < (", begin);
     query.push(" ORDER BY s.updated_at DESC, s.session_id DESC LIMIT ").push_bind(size + 1);
     query

@@ -140,6 +140,10 @@ async fn what_ids_referred_to_is_what_numbers_refer_to() {
         let (kept, own) = ((format!("kept by {name}"), run("r")), (format!("said by {name}"), run("r")));
         assert_eq!((said("f").await, said("g").await), (vec![kept.clone()], vec![kept.clone()]));
         assert_eq!((said("s").await, said("h").await), (vec![own.clone()], vec![own]));
+        for (of, preview) in [("f", "kept by "), ("g", "kept by "), ("h", "said by "), ("s", "said by ")] {
+            let row = store.session(&tenant, &session(of)).await.unwrap().unwrap();
+            assert_eq!(row.preview, format!("{preview}{name}"), "the first message of {of}");
+        }
         let steered = store.steered(&tenant, &run("asked")).await.unwrap().map(|(run, _)| run);
         assert_eq!(steered, Some(run("r")));
         let live = store.session(&tenant, &session("s")).await.unwrap().unwrap().live_run;

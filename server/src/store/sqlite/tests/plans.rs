@@ -51,6 +51,8 @@ async fn no_query_reads_a_whole_table() {
     let cursor = || Some(Cursor { key: 1, id: "r".to_owned() });
     let of_session = RunFilter { session: Some(session("s")), ..RunFilter::default() };
     let runs = |filter: &RunFilter| read::runs_query(&tenant(), filter, cursor(), None, 9).into_string();
+    let listed =
+        |filter: &SessionFilter| read::sessions_query(&tenant(), filter, cursor(), None, 9).into_string();
     let pending = |columns: &str, filter: &RequestFilter| {
         read::pending_query(columns, &tenant(), filter, cursor(), 9).into_string()
     };
@@ -84,7 +86,7 @@ async fn no_query_reads_a_whole_table() {
     check(&store, read::INTERRUPTED_IN, "runs_queued").await;
     check(&store, read::STEERED, "PRIMARY KEY").await;
     check(&store, sessions::FIRST_QUEUED, "runs_queued").await;
-    check(&store, &read::sessions_query(&tenant(), cursor(), 9).into_string(), "sessions_by_update").await;
+    check(&store, &listed(&SessionFilter::default()), "sessions_by_update").await;
     check(&store, read::ENTRIES, "PRIMARY KEY").await;
     check(&store, read::ENTRIES, "run_events_by_run").await;
     check(&store, sessions::SHARE_ENTRIES, "PRIMARY KEY").await;
@@ -133,7 +135,19 @@ async fn no_query_reads_a_whole_table() {
     let all_sessions = |step: &&String| step.ends_with("(tenant=?)");
     assert_eq!(found.iter().find(all_sessions), None, "goes through the tenant for each match: {found:#?}");
 
-    let of_user = read::session_of_user_query(&tenant(), &BTreeMap::new()).into_string();
+    for label in ["user", "project"] {
+        let filter =
+            SessionFilter { labels: [(label.to_owned(), "x".to_owned())].into(), ..SessionFilter::default() };
+        let labelled = plan(&store.readers, &listed(&filter)).await.join("\n");
+        assert!(
+            labelled.contains(&format!("sessions_by_{label} (tenant=? AND <expr>=?)")),
+            "{label}: {labelled}"
+        );
+    }
+    let floor =
+        read::sessions_floor_query(&tenant(), &SessionFilter::default(), cursor().as_ref()).into_string();
+    check(&store, &floor, "COVERING INDEX sessions_by_update").await;
+    let of_user = read::session_of_user_query(&tenant(), &BTreeMap::new(), None).into_string();
     let of_user = plan(&store.readers, &of_user).await.join("\n");
     assert!(of_user.contains("sessions_by_user (tenant=? AND <expr>=?)"), "not one user's: {of_user}");
 

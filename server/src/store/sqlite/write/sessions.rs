@@ -71,9 +71,10 @@ pub(in crate::store::sqlite) const UPDATE: &str = "
 
 const INSERT_FORK: &str = "
     INSERT INTO sessions (tenant, session_id, title, made_title, labels, created_at, updated_at, last_entry,
-                          forked_from, forked_at, forked_asked, summary, summary_upto, created_by)
+                          forked_from, forked_at, forked_asked, summary, summary_upto, created_by,
+                          preview)
     SELECT tenant, ?3, title, made_title, labels, ?4, ?4, ?5, session_id, ?5, ?6,
-           iif(summary_upto <= ?5, summary, ''), iif(summary_upto <= ?5, summary_upto, 0), ?7
+           iif(summary_upto <= ?5, summary, ''), iif(summary_upto <= ?5, summary_upto, 0), ?7, ?8
     FROM sessions WHERE tenant = ?1 AND session_id = ?2";
 
 /// Shares entries of the session of number `?1`, up to entry `?3`, with the session of number `?2`.
@@ -165,13 +166,10 @@ pub(in crate::store::sqlite) async fn create(
         .execute(&mut *db)
         .await?;
     let (_, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    let same = row.labels == new.labels
-        && row.forked_from.is_none()
-        && row.created_by == new.by
-        && is_titled(db, new).await?;
     let Given { now, created_as } = given(db, &new.tenant, &new.session).await?;
     let (title, labels) = created_as.unwrap_or(now);
-    let same = labels == new.labels && title == new.title && row.forked_from.is_none();
+    let same =
+        labels == new.labels && title == new.title && row.forked_from.is_none() && row.created_by == new.by;
     Ok(same.then_some(row).ok_or(StoreError::SessionExists))
 }
 
@@ -180,7 +178,11 @@ pub(in crate::store::sqlite) async fn get_or_create(
     db: &mut SqliteConnection,
     new: &NewSession,
 ) -> Result<Result<SessionRow, StoreError>, Error> {
-    match read::session_of_user_query(&new.tenant, &new.labels).build().fetch_optional(&mut *db).await? {
+    match read::session_of_user_query(&new.tenant, &new.labels, new.by.as_deref())
+        .build()
+        .fetch_optional(&mut *db)
+        .await?
+    {
         Some(row) => Ok(Ok(rows::session(&row)?)),
         None => create(db, new).await,
     }
@@ -271,6 +273,7 @@ pub(in crate::store::sqlite) async fn fork(
         .bind(int(at.0))
         .bind(int(new.at.0))
         .bind(new.by.as_deref())
+        .bind(source.preview.as_str())
         .execute(&mut *db)
         .await?;
     let (no, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;

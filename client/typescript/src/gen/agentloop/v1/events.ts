@@ -20,6 +20,7 @@ import {
   RunDurations,
   RunError,
   RunStatus,
+  TodoItem,
   ToolCallState,
   ToolResult,
   Usage,
@@ -193,6 +194,9 @@ export interface RunEvent {
     /** Durable. A compaction failed; its replacement follows. */
     { $case: "compactionFailed"; value: CompactionFailed }
     | //
+    /** Durable. The model changed the session's to-do list. */
+    { $case: "todosUpdated"; value: TodosUpdated }
+    | //
     /** Transient. A piece of the model's answer. */
     { $case: "modelDelta"; value: ModelDelta }
     | //
@@ -228,7 +232,7 @@ export interface RunStarted_LabelsEntry {
   value: string;
 }
 
-/** A message of the caller. */
+/** A message of the caller. In a run of `ImportEntries`, a message of any role. */
 export interface InputMessage {
   /** Number of the entry in the session; 0 if the message waits, and `input_entered` follows. */
   entryNo: bigint;
@@ -599,6 +603,12 @@ export interface ToolCallOutput {
   data: Buffer;
 }
 
+/** The model changed the session's to-do list. */
+export interface TodosUpdated {
+  /** The whole list, in order. At most 100 items. */
+  items: TodoItem[];
+}
+
 function createBaseRunEvent(): RunEvent {
   return {
     seq: 0n,
@@ -714,6 +724,9 @@ export const RunEvent: MessageFns<RunEvent> = {
         break;
       case "compactionFailed":
         CompactionFailed.encode(message.event.value, writer.uint32(346).fork()).join();
+        break;
+      case "todosUpdated":
+        TodosUpdated.encode(message.event.value, writer.uint32(354).fork()).join();
         break;
       case "modelDelta":
         ModelDelta.encode(message.event.value, writer.uint32(482).fork()).join();
@@ -1003,6 +1016,14 @@ export const RunEvent: MessageFns<RunEvent> = {
             message.event = { $case: "compactionFailed", value: CompactionFailed.decode(reader, reader.uint32()) };
             continue;
           }
+          case 44: {
+            if (tag !== 354) {
+              break;
+            }
+
+            message.event = { $case: "todosUpdated", value: TodosUpdated.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 60: {
             if (tag !== 482) {
               break;
@@ -1205,6 +1226,12 @@ export const RunEvent: MessageFns<RunEvent> = {
       case "compactionFailed": {
         if (object.event?.value !== undefined && object.event?.value !== null) {
           message.event = { $case: "compactionFailed", value: CompactionFailed.fromPartial(object.event.value) };
+        }
+        break;
+      }
+      case "todosUpdated": {
+        if (object.event?.value !== undefined && object.event?.value !== null) {
+          message.event = { $case: "todosUpdated", value: TodosUpdated.fromPartial(object.event.value) };
         }
         break;
       }
@@ -4140,6 +4167,61 @@ export const ToolCallOutput: MessageFns<ToolCallOutput> = {
     message.chunkSeq = (object.chunkSeq !== undefined && object.chunkSeq !== null) ? BigInt(object.chunkSeq) : 0n;
     message.stream = object.stream ?? 0;
     message.data = object.data ?? Buffer.alloc(0);
+    return message;
+  },
+};
+
+function createBaseTodosUpdated(): TodosUpdated {
+  return { items: [] };
+}
+
+export const TodosUpdated: MessageFns<TodosUpdated> = {
+  encode(message: TodosUpdated, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.items) {
+      TodoItem.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): TodosUpdated {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseTodosUpdated();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.items.push(TodoItem.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<TodosUpdated>): TodosUpdated {
+    return TodosUpdated.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<TodosUpdated>): TodosUpdated {
+    const message = createBaseTodosUpdated();
+    message.items = object.items?.map((e) => TodoItem.fromPartial(e)) || [];
     return message;
   },
 };

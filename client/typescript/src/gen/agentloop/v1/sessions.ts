@@ -20,9 +20,11 @@ import {
   type ServiceError,
   type UntypedServiceImplementation,
 } from "@grpc/grpc-js";
+import { Duration } from "../../google/protobuf/duration.js";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
 import { ContextCompacted, RunEvent } from "./events.js";
-import { Message, Role } from "./types.js";
+import { Run } from "./runs.js";
+import { FinishReason, Message, Role, RunStatus, TodoItem, Usage } from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
 
@@ -56,6 +58,16 @@ export interface Session {
   summary: string;
   /** Number of the last entry that the summary covers. */
   summaryUpToEntryNo: bigint;
+  /** Beginning of the first user message, on one line, at most 200 characters. */
+  preview: string;
+  /** The to-do list that the model keeps, where the agent lets it. Only from `GetSession`. */
+  todos: TodoItem[];
+  /** Status of its live run, or of its last one; unspecified if it has none. */
+  status: RunStatus;
+  /** Agent of its last run. */
+  agent: string;
+  /** Model of its last run, `provider/model`. */
+  model: string;
   /**
    * Numbers of entries whose stored message is damaged. They cannot be read, and no run can continue after them.
    * `ForkSession` before the first one makes a session that can. At most 100. Only from `GetSession`, and only once
@@ -91,6 +103,21 @@ export interface Entry {
   compaction?:
     | ContextCompacted
     | undefined;
+  /**
+   * Why the model stopped; CUT_OFF for an answer that was kept unfinished. Only of messages that a model of this server
+   * wrote.
+   */
+  finishReason: FinishReason;
+  /** Tokens and cost of the model call. Only of messages that a model of this server wrote. */
+  usage?:
+    | Usage
+    | undefined;
+  /** Duration of the model call or of the tool call. Only of messages that were written by a run of this server. */
+  duration?:
+    | Duration
+    | undefined;
+  /** Name of the model, as `provider/model`. Only of assistant messages; empty if it is not known. */
+  model: string;
   /** True if the stored message is damaged; then `at`, `message` and `compaction` are absent. */
   damaged: boolean;
 }
@@ -189,15 +216,49 @@ export interface GetOrCreateSessionResponse {
 export interface ListSessionsRequest {
   /** Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message. */
   pageSize: number;
-  /** `next_page_token` of the page before; empty for the first page. */
+  /** `next_page_token` of the page before, with the same filter; empty for the first page. */
   pageToken: string;
+  /** Only sessions that match; absent means all. */
+  filter?: SessionFilter | undefined;
+}
+
+/** Which sessions a list has. A session must match every field that is set. */
+export interface SessionFilter {
+  /** Only sessions with all of these labels. `user` and `project` are indexed. */
+  labels: { [key: string]: string };
+  /** Only sessions whose live or last run has one of these statuses; empty means all. */
+  statuses: RunStatus[];
+  /** Only sessions whose live or last run is of one of these agents; empty means all. */
+  agents: string[];
+  /** Only sessions whose live or last run is of one of these models, `provider/model`; empty means all. */
+  models: string[];
+  /** Only sessions whose last entry is of this time or later. */
+  updatedAfter?:
+    | Date
+    | undefined;
+  /** Only sessions whose last entry is of before this time. */
+  updatedBefore?:
+    | Date
+    | undefined;
+  /**
+   * Only sessions whose id, title or `preview` contains this, in any case. At most 256 bytes. `SearchEntries` looks into
+   * what was said.
+   */
+  text: string;
+  /** Only forks of this session. */
+  forkedFromSessionId: string;
+}
+
+export interface SessionFilter_LabelsEntry {
+  key: string;
+  value: string;
 }
 
 /** Returns a page of sessions. */
 export interface ListSessionsResponse {
   /** The sessions, the last changed first. */
   sessions: Session[];
-  /** Token of the next page; empty on the last page. */
+  /** Token of the next page; empty on the last page. With a filter, a page may have few sessions, or none, and a next page. */
   nextPageToken: string;
 }
 
@@ -217,6 +278,65 @@ export interface ListEntriesResponse {
   entries: Entry[];
   /** True if there are more. Ask again after the last one. */
   more: boolean;
+}
+
+/** Adds messages of a conversation that was held elsewhere. */
+export interface ImportEntriesRequest {
+  /** Id of the session. Absent: a new one is created. */
+  sessionId?:
+    | string
+    | undefined;
+  /** Id of the run that adds the messages, which makes the call idempotent. Absent: the server makes one. */
+  runId?:
+    | string
+    | undefined;
+  /** Creates the session if there is none. */
+  autoCreateSession: boolean;
+  /**
+   * The messages, oldest first. 1 to 1,024. Every tool call has one result, in a TOOL message after it and before the next
+   * message of another role. `call_id`s may be of any form and are replaced by the server's. A TOOL message with several
+   * results becomes an entry for each. Reasoning without a text is left out.
+   */
+  messages: Message[];
+  /** Labels of the run. At most 64. */
+  labels: { [key: string]: string };
+  /** The model that gave the answers, such as `provider/model`, for people. May be empty. At most 256 bytes. */
+  model: string;
+}
+
+export interface ImportEntriesRequest_LabelsEntry {
+  key: string;
+  value: string;
+}
+
+/** Returns what was added. */
+export interface ImportEntriesResponse {
+  /** The run that the entries belong to. */
+  run?:
+    | Run
+    | undefined;
+  /** The session as it is now. */
+  session?:
+    | Session
+    | undefined;
+  /** Number of the first entry that was added. */
+  firstEntryNo: bigint;
+  /** Number of the last entry that was added. */
+  lastEntryNo: bigint;
+}
+
+/** Asks for a whole session. */
+export interface ExportSessionRequest {
+  /** Id of the session. Required. */
+  sessionId: string;
+}
+
+/** Returns a line of the export, or a part of a long one. */
+export interface ExportSessionResponse {
+  /** A line, without its line break. A line of more than 1 MiB comes in parts. */
+  jsonLine: string;
+  /** True if the next response has more of this line. */
+  continues: boolean;
 }
 
 /** Searches entries by their words. */
@@ -309,7 +429,10 @@ export interface SubscribeSessionResponse {
     /** An event of a run of this session. Events of one run come in the order of their `seq`. */
     { $case: "event"; value: RunEvent }
     | //
-    /** The session as it is now: at the start, and after each change of title, labels, summary or to-do list. */
+    /**
+     * The session as it is now: at the start, and after each change of title, labels or summary. The event
+     * `todos_updated` tells a changed to-do list.
+     */
     { $case: "session"; value: Session }
     | //
     /** Every event that was durable when the call began has been sent. */
@@ -350,6 +473,11 @@ function createBaseSession(): Session {
     forkedAtEntryNo: 0n,
     summary: "",
     summaryUpToEntryNo: 0n,
+    preview: "",
+    todos: [],
+    status: 0,
+    agent: "",
+    model: "",
     damagedEntryNos: [],
     createdBy: "",
   };
@@ -398,6 +526,21 @@ export const Session: MessageFns<Session> = {
         throw new globalThis.Error("value provided for field message.summaryUpToEntryNo of type uint64 too large");
       }
       writer.uint32(88).uint64(message.summaryUpToEntryNo);
+    }
+    if (message.preview !== "") {
+      writer.uint32(106).string(message.preview);
+    }
+    for (const v of message.todos) {
+      TodoItem.encode(v!, writer.uint32(114).fork()).join();
+    }
+    if (message.status !== 0) {
+      writer.uint32(120).int32(message.status);
+    }
+    if (message.agent !== "") {
+      writer.uint32(130).string(message.agent);
+    }
+    if (message.model !== "") {
+      writer.uint32(138).string(message.model);
     }
     if (message.damagedEntryNos.length !== 0) {
       writer.uint32(146).fork();
@@ -519,6 +662,46 @@ export const Session: MessageFns<Session> = {
             message.summaryUpToEntryNo = reader.uint64() as bigint;
             continue;
           }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.preview = reader.string();
+            continue;
+          }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.todos.push(TodoItem.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 15: {
+            if (tag !== 120) {
+              break;
+            }
+
+            message.status = reader.int32() as any;
+            continue;
+          }
+          case 16: {
+            if (tag !== 130) {
+              break;
+            }
+
+            message.agent = reader.string();
+            continue;
+          }
+          case 17: {
+            if (tag !== 138) {
+              break;
+            }
+
+            message.model = reader.string();
+            continue;
+          }
           case 18: {
             if (tag === 144) {
               message.damagedEntryNos.push(reader.uint64() as bigint);
@@ -587,6 +770,11 @@ export const Session: MessageFns<Session> = {
     message.summaryUpToEntryNo = (object.summaryUpToEntryNo !== undefined && object.summaryUpToEntryNo !== null)
       ? BigInt(object.summaryUpToEntryNo)
       : 0n;
+    message.preview = object.preview ?? "";
+    message.todos = object.todos?.map((e) => TodoItem.fromPartial(e)) || [];
+    message.status = object.status ?? 0;
+    message.agent = object.agent ?? "";
+    message.model = object.model ?? "";
     message.damagedEntryNos = object.damagedEntryNos?.map((e) => BigInt(e)) || [];
     message.createdBy = object.createdBy ?? "";
     return message;
@@ -661,7 +849,19 @@ export const Session_LabelsEntry: MessageFns<Session_LabelsEntry> = {
 };
 
 function createBaseEntry(): Entry {
-  return { entryNo: 0n, runId: "", seq: 0n, at: undefined, message: undefined, compaction: undefined, damaged: false };
+  return {
+    entryNo: 0n,
+    runId: "",
+    seq: 0n,
+    at: undefined,
+    message: undefined,
+    compaction: undefined,
+    finishReason: 0,
+    usage: undefined,
+    duration: undefined,
+    model: "",
+    damaged: false,
+  };
 }
 
 export const Entry: MessageFns<Entry> = {
@@ -689,6 +889,18 @@ export const Entry: MessageFns<Entry> = {
     }
     if (message.compaction !== undefined) {
       ContextCompacted.encode(message.compaction, writer.uint32(50).fork()).join();
+    }
+    if (message.finishReason !== 0) {
+      writer.uint32(56).int32(message.finishReason);
+    }
+    if (message.usage !== undefined) {
+      Usage.encode(message.usage, writer.uint32(66).fork()).join();
+    }
+    if (message.duration !== undefined) {
+      Duration.encode(message.duration, writer.uint32(74).fork()).join();
+    }
+    if (message.model !== "") {
+      writer.uint32(82).string(message.model);
     }
     if (message.damaged !== false) {
       writer.uint32(88).bool(message.damaged);
@@ -757,6 +969,38 @@ export const Entry: MessageFns<Entry> = {
             message.compaction = ContextCompacted.decode(reader, reader.uint32());
             continue;
           }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.finishReason = reader.int32() as any;
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.usage = Usage.decode(reader, reader.uint32());
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.duration = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.model = reader.string();
+            continue;
+          }
           case 11: {
             if (tag !== 88) {
               break;
@@ -792,6 +1036,12 @@ export const Entry: MessageFns<Entry> = {
     message.compaction = (object.compaction !== undefined && object.compaction !== null)
       ? ContextCompacted.fromPartial(object.compaction)
       : undefined;
+    message.finishReason = object.finishReason ?? 0;
+    message.usage = (object.usage !== undefined && object.usage !== null) ? Usage.fromPartial(object.usage) : undefined;
+    message.duration = (object.duration !== undefined && object.duration !== null)
+      ? Duration.fromPartial(object.duration)
+      : undefined;
+    message.model = object.model ?? "";
     message.damaged = object.damaged ?? false;
     return message;
   },
@@ -1588,7 +1838,7 @@ export const GetOrCreateSessionResponse: MessageFns<GetOrCreateSessionResponse> 
 };
 
 function createBaseListSessionsRequest(): ListSessionsRequest {
-  return { pageSize: 0, pageToken: "" };
+  return { pageSize: 0, pageToken: "", filter: undefined };
 }
 
 export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
@@ -1598,6 +1848,9 @@ export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
     }
     if (message.pageToken !== "") {
       writer.uint32(18).string(message.pageToken);
+    }
+    if (message.filter !== undefined) {
+      SessionFilter.encode(message.filter, writer.uint32(26).fork()).join();
     }
     return writer;
   },
@@ -1631,6 +1884,14 @@ export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
             message.pageToken = reader.string();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.filter = SessionFilter.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1650,6 +1911,249 @@ export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
     const message = createBaseListSessionsRequest();
     message.pageSize = object.pageSize ?? 0;
     message.pageToken = object.pageToken ?? "";
+    message.filter = (object.filter !== undefined && object.filter !== null)
+      ? SessionFilter.fromPartial(object.filter)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseSessionFilter(): SessionFilter {
+  return {
+    labels: {},
+    statuses: [],
+    agents: [],
+    models: [],
+    updatedAfter: undefined,
+    updatedBefore: undefined,
+    text: "",
+    forkedFromSessionId: "",
+  };
+}
+
+export const SessionFilter: MessageFns<SessionFilter> = {
+  encode(message: SessionFilter, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
+      SessionFilter_LabelsEntry.encode({ key: key as any, value }, writer.uint32(10).fork()).join();
+    });
+    if (message.statuses.length !== 0) {
+      writer.uint32(18).fork();
+      for (const v of message.statuses) {
+        writer.int32(v);
+      }
+      writer.join();
+    }
+    for (const v of message.agents) {
+      writer.uint32(26).string(v!);
+    }
+    for (const v of message.models) {
+      writer.uint32(34).string(v!);
+    }
+    if (message.updatedAfter !== undefined) {
+      Timestamp.encode(toTimestamp(message.updatedAfter), writer.uint32(42).fork()).join();
+    }
+    if (message.updatedBefore !== undefined) {
+      Timestamp.encode(toTimestamp(message.updatedBefore), writer.uint32(50).fork()).join();
+    }
+    if (message.text !== "") {
+      writer.uint32(58).string(message.text);
+    }
+    if (message.forkedFromSessionId !== "") {
+      writer.uint32(66).string(message.forkedFromSessionId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SessionFilter {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSessionFilter();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            const entry1 = SessionFilter_LabelsEntry.decode(reader, reader.uint32());
+            if (entry1.value !== undefined) {
+              message.labels[entry1.key] = entry1.value;
+            }
+            continue;
+          }
+          case 2: {
+            if (tag === 16) {
+              message.statuses.push(reader.int32() as any);
+
+              continue;
+            }
+
+            if (tag === 18) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.statuses.push(reader.int32() as any);
+              }
+
+              continue;
+            }
+
+            break;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.agents.push(reader.string());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.models.push(reader.string());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.updatedAfter = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.updatedBefore = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.text = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.forkedFromSessionId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SessionFilter>): SessionFilter {
+    return SessionFilter.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SessionFilter>): SessionFilter {
+    const message = createBaseSessionFilter();
+    message.labels = (globalThis.Object.entries(object.labels ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.statuses = object.statuses?.map((e) => e) || [];
+    message.agents = object.agents?.map((e) => e) || [];
+    message.models = object.models?.map((e) => e) || [];
+    message.updatedAfter = object.updatedAfter ?? undefined;
+    message.updatedBefore = object.updatedBefore ?? undefined;
+    message.text = object.text ?? "";
+    message.forkedFromSessionId = object.forkedFromSessionId ?? "";
+    return message;
+  },
+};
+
+function createBaseSessionFilter_LabelsEntry(): SessionFilter_LabelsEntry {
+  return { key: "", value: "" };
+}
+
+export const SessionFilter_LabelsEntry: MessageFns<SessionFilter_LabelsEntry> = {
+  encode(message: SessionFilter_LabelsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SessionFilter_LabelsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSessionFilter_LabelsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SessionFilter_LabelsEntry>): SessionFilter_LabelsEntry {
+    return SessionFilter_LabelsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SessionFilter_LabelsEntry>): SessionFilter_LabelsEntry {
+    const message = createBaseSessionFilter_LabelsEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
     return message;
   },
 };
@@ -1868,6 +2372,424 @@ export const ListEntriesResponse: MessageFns<ListEntriesResponse> = {
     const message = createBaseListEntriesResponse();
     message.entries = object.entries?.map((e) => Entry.fromPartial(e)) || [];
     message.more = object.more ?? false;
+    return message;
+  },
+};
+
+function createBaseImportEntriesRequest(): ImportEntriesRequest {
+  return { sessionId: undefined, runId: undefined, autoCreateSession: false, messages: [], labels: {}, model: "" };
+}
+
+export const ImportEntriesRequest: MessageFns<ImportEntriesRequest> = {
+  encode(message: ImportEntriesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sessionId !== undefined) {
+      writer.uint32(10).string(message.sessionId);
+    }
+    if (message.runId !== undefined) {
+      writer.uint32(18).string(message.runId);
+    }
+    if (message.autoCreateSession !== false) {
+      writer.uint32(24).bool(message.autoCreateSession);
+    }
+    for (const v of message.messages) {
+      Message.encode(v!, writer.uint32(34).fork()).join();
+    }
+    globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
+      ImportEntriesRequest_LabelsEntry.encode({ key: key as any, value }, writer.uint32(42).fork()).join();
+    });
+    if (message.model !== "") {
+      writer.uint32(50).string(message.model);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ImportEntriesRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseImportEntriesRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.runId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.autoCreateSession = reader.bool();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.messages.push(Message.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            const entry5 = ImportEntriesRequest_LabelsEntry.decode(reader, reader.uint32());
+            if (entry5.value !== undefined) {
+              message.labels[entry5.key] = entry5.value;
+            }
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.model = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ImportEntriesRequest>): ImportEntriesRequest {
+    return ImportEntriesRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ImportEntriesRequest>): ImportEntriesRequest {
+    const message = createBaseImportEntriesRequest();
+    message.sessionId = object.sessionId ?? undefined;
+    message.runId = object.runId ?? undefined;
+    message.autoCreateSession = object.autoCreateSession ?? false;
+    message.messages = object.messages?.map((e) => Message.fromPartial(e)) || [];
+    message.labels = (globalThis.Object.entries(object.labels ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.model = object.model ?? "";
+    return message;
+  },
+};
+
+function createBaseImportEntriesRequest_LabelsEntry(): ImportEntriesRequest_LabelsEntry {
+  return { key: "", value: "" };
+}
+
+export const ImportEntriesRequest_LabelsEntry: MessageFns<ImportEntriesRequest_LabelsEntry> = {
+  encode(message: ImportEntriesRequest_LabelsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ImportEntriesRequest_LabelsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseImportEntriesRequest_LabelsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ImportEntriesRequest_LabelsEntry>): ImportEntriesRequest_LabelsEntry {
+    return ImportEntriesRequest_LabelsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ImportEntriesRequest_LabelsEntry>): ImportEntriesRequest_LabelsEntry {
+    const message = createBaseImportEntriesRequest_LabelsEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
+    return message;
+  },
+};
+
+function createBaseImportEntriesResponse(): ImportEntriesResponse {
+  return { run: undefined, session: undefined, firstEntryNo: 0n, lastEntryNo: 0n };
+}
+
+export const ImportEntriesResponse: MessageFns<ImportEntriesResponse> = {
+  encode(message: ImportEntriesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.run !== undefined) {
+      Run.encode(message.run, writer.uint32(10).fork()).join();
+    }
+    if (message.session !== undefined) {
+      Session.encode(message.session, writer.uint32(18).fork()).join();
+    }
+    if (message.firstEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.firstEntryNo) !== message.firstEntryNo) {
+        throw new globalThis.Error("value provided for field message.firstEntryNo of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.firstEntryNo);
+    }
+    if (message.lastEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.lastEntryNo) !== message.lastEntryNo) {
+        throw new globalThis.Error("value provided for field message.lastEntryNo of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.lastEntryNo);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ImportEntriesResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseImportEntriesResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.run = Run.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.session = Session.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.firstEntryNo = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.lastEntryNo = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ImportEntriesResponse>): ImportEntriesResponse {
+    return ImportEntriesResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ImportEntriesResponse>): ImportEntriesResponse {
+    const message = createBaseImportEntriesResponse();
+    message.run = (object.run !== undefined && object.run !== null) ? Run.fromPartial(object.run) : undefined;
+    message.session = (object.session !== undefined && object.session !== null)
+      ? Session.fromPartial(object.session)
+      : undefined;
+    message.firstEntryNo = (object.firstEntryNo !== undefined && object.firstEntryNo !== null)
+      ? BigInt(object.firstEntryNo)
+      : 0n;
+    message.lastEntryNo = (object.lastEntryNo !== undefined && object.lastEntryNo !== null)
+      ? BigInt(object.lastEntryNo)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseExportSessionRequest(): ExportSessionRequest {
+  return { sessionId: "" };
+}
+
+export const ExportSessionRequest: MessageFns<ExportSessionRequest> = {
+  encode(message: ExportSessionRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sessionId !== "") {
+      writer.uint32(10).string(message.sessionId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExportSessionRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExportSessionRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExportSessionRequest>): ExportSessionRequest {
+    return ExportSessionRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExportSessionRequest>): ExportSessionRequest {
+    const message = createBaseExportSessionRequest();
+    message.sessionId = object.sessionId ?? "";
+    return message;
+  },
+};
+
+function createBaseExportSessionResponse(): ExportSessionResponse {
+  return { jsonLine: "", continues: false };
+}
+
+export const ExportSessionResponse: MessageFns<ExportSessionResponse> = {
+  encode(message: ExportSessionResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.jsonLine !== "") {
+      writer.uint32(10).string(message.jsonLine);
+    }
+    if (message.continues !== false) {
+      writer.uint32(16).bool(message.continues);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExportSessionResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExportSessionResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.jsonLine = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.continues = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExportSessionResponse>): ExportSessionResponse {
+    return ExportSessionResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExportSessionResponse>): ExportSessionResponse {
+    const message = createBaseExportSessionResponse();
+    message.jsonLine = object.jsonLine ?? "";
+    message.continues = object.continues ?? false;
     return message;
   },
 };
@@ -2771,7 +3693,7 @@ export const SessionsService = {
   },
   /**
    * Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
-   * session. Any session with these labels counts, forks too.
+   * session. Any session with these labels counts, forks too, but none that another caller created.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -2814,6 +3736,40 @@ export const SessionsService = {
     requestDeserialize: (value: Buffer): ListEntriesRequest => ListEntriesRequest.decode(value),
     responseSerialize: (value: ListEntriesResponse): Buffer => Buffer.from(ListEntriesResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): ListEntriesResponse => ListEntriesResponse.decode(value),
+  },
+  /**
+   * Adds messages of a conversation that was held elsewhere, as a run of its own that is COMPLETED. No model and no tool
+   * is called, and the next run reads them. The same `run_id` with the same content again is confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION (SESSION_BUSY), RESOURCE_EXHAUSTED
+   * (MEMORY_EXHAUSTED), UNAVAILABLE.
+   */
+  importEntries: {
+    path: "/agentloop.v1.Sessions/ImportEntries" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: ImportEntriesRequest): Buffer => Buffer.from(ImportEntriesRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ImportEntriesRequest => ImportEntriesRequest.decode(value),
+    responseSerialize: (value: ImportEntriesResponse): Buffer =>
+      Buffer.from(ImportEntriesResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ImportEntriesResponse => ImportEntriesResponse.decode(value),
+  },
+  /**
+   * Streams a whole session as JSON lines: the session, then its runs as `ListRuns` lists them, then its entries, oldest
+   * first. Every line is an object with one key, `session`, `run` or `entry`, whose value is that message of this contract
+   * in protobuf's JSON. Of a session that changes meanwhile, each line says what was stored when it was read.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
+   */
+  exportSession: {
+    path: "/agentloop.v1.Sessions/ExportSession" as const,
+    requestStream: false as const,
+    responseStream: true as const,
+    requestSerialize: (value: ExportSessionRequest): Buffer => Buffer.from(ExportSessionRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ExportSessionRequest => ExportSessionRequest.decode(value),
+    responseSerialize: (value: ExportSessionResponse): Buffer =>
+      Buffer.from(ExportSessionResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ExportSessionResponse => ExportSessionResponse.decode(value),
   },
   /**
    * Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
@@ -2904,7 +3860,7 @@ export interface SessionsServer extends UntypedServiceImplementation {
   updateSession: handleUnaryCall<UpdateSessionRequest, UpdateSessionResponse>;
   /**
    * Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
-   * session. Any session with these labels counts, forks too.
+   * session. Any session with these labels counts, forks too, but none that another caller created.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -2921,6 +3877,22 @@ export interface SessionsServer extends UntypedServiceImplementation {
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
   listEntries: handleUnaryCall<ListEntriesRequest, ListEntriesResponse>;
+  /**
+   * Adds messages of a conversation that was held elsewhere, as a run of its own that is COMPLETED. No model and no tool
+   * is called, and the next run reads them. The same `run_id` with the same content again is confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION (SESSION_BUSY), RESOURCE_EXHAUSTED
+   * (MEMORY_EXHAUSTED), UNAVAILABLE.
+   */
+  importEntries: handleUnaryCall<ImportEntriesRequest, ImportEntriesResponse>;
+  /**
+   * Streams a whole session as JSON lines: the session, then its runs as `ListRuns` lists them, then its entries, oldest
+   * first. Every line is an object with one key, `session`, `run` or `entry`, whose value is that message of this contract
+   * in protobuf's JSON. Of a session that changes meanwhile, each line says what was stored when it was read.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
+   */
+  exportSession: handleServerStreamingCall<ExportSessionRequest, ExportSessionResponse>;
   /**
    * Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
    * best hits come first. Damaged entries are left out.
@@ -3016,7 +3988,7 @@ export interface SessionsClient extends Client {
   ): ClientUnaryCall;
   /**
    * Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
-   * session. Any session with these labels counts, forks too.
+   * session. Any session with these labels counts, forks too, but none that another caller created.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -3075,6 +4047,44 @@ export interface SessionsClient extends Client {
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: ListEntriesResponse) => void,
   ): ClientUnaryCall;
+  /**
+   * Adds messages of a conversation that was held elsewhere, as a run of its own that is COMPLETED. No model and no tool
+   * is called, and the next run reads them. The same `run_id` with the same content again is confirmed.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION (SESSION_BUSY), RESOURCE_EXHAUSTED
+   * (MEMORY_EXHAUSTED), UNAVAILABLE.
+   */
+  importEntries(
+    request: ImportEntriesRequest,
+    callback: (error: ServiceError | null, response: ImportEntriesResponse) => void,
+  ): ClientUnaryCall;
+  importEntries(
+    request: ImportEntriesRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: ImportEntriesResponse) => void,
+  ): ClientUnaryCall;
+  importEntries(
+    request: ImportEntriesRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: ImportEntriesResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Streams a whole session as JSON lines: the session, then its runs as `ListRuns` lists them, then its entries, oldest
+   * first. Every line is an object with one key, `session`, `run` or `entry`, whose value is that message of this contract
+   * in protobuf's JSON. Of a session that changes meanwhile, each line says what was stored when it was read.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
+   */
+  exportSession(
+    request: ExportSessionRequest,
+    options?: Partial<CallOptions>,
+  ): ClientReadableStream<ExportSessionResponse>;
+  exportSession(
+    request: ExportSessionRequest,
+    metadata?: Metadata,
+    options?: Partial<CallOptions>,
+  ): ClientReadableStream<ExportSessionResponse>;
   /**
    * Finds messages of users and models by their words, in all sessions or in one. A hit has any of the words; the
    * best hits come first. Damaged entries are left out.

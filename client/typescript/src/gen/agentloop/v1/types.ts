@@ -307,6 +307,32 @@ export enum UrlOutcome {
   NOT_DONE = 2,
 }
 
+/** State of an item of a to-do list. */
+export enum TodoStatus {
+  /** UNSPECIFIED - Taken as PENDING. */
+  UNSPECIFIED = 0,
+  /** PENDING - Not begun. */
+  PENDING = 1,
+  /** IN_PROGRESS - Being worked on. */
+  IN_PROGRESS = 2,
+  /** COMPLETED - Done. */
+  COMPLETED = 3,
+  /** CANCELLED - Given up. */
+  CANCELLED = 4,
+}
+
+/** Urgency of an item of a to-do list. */
+export enum TodoPriority {
+  /** UNSPECIFIED - Taken as MEDIUM. */
+  UNSPECIFIED = 0,
+  /** LOW - Can wait. */
+  LOW = 1,
+  /** MEDIUM - In its turn. */
+  MEDIUM = 2,
+  /** HIGH - First. */
+  HIGH = 3,
+}
+
 /** One message: a role and its parts, in the order in which they were produced. */
 export interface Message {
   /** Speaker of the message. */
@@ -487,7 +513,11 @@ export interface ToolPolicy {
     | PolicyRules
     | undefined;
   /** True offers the model the built-in tool `ask_human`, which asks for text, a choice or a form. Default false. */
-  askHuman?: boolean | undefined;
+  askHuman?:
+    | boolean
+    | undefined;
+  /** True lets the model keep a to-do list of the session by the built-in tool `update_todos`. Default false. */
+  todos?: boolean | undefined;
 }
 
 /** A list of rules. */
@@ -1016,6 +1046,18 @@ export interface Caller {
   tenant: string;
   /** Its groups. */
   groups: string[];
+}
+
+/** One item of a session's to-do list. */
+export interface TodoItem {
+  /** Name of the item within the list, as the model chose. */
+  id: string;
+  /** The thing to be done. At most 1 KiB. */
+  content: string;
+  /** State of the item. */
+  status: TodoStatus;
+  /** Urgency of the item. */
+  priority: TodoPriority;
 }
 
 function createBaseMessage(): Message {
@@ -2090,6 +2132,7 @@ function createBaseToolPolicy(): ToolPolicy {
     requireApprovalByDefault: undefined,
     rules: undefined,
     askHuman: undefined,
+    todos: undefined,
   };
 }
 
@@ -2115,6 +2158,9 @@ export const ToolPolicy: MessageFns<ToolPolicy> = {
     }
     if (message.askHuman !== undefined) {
       writer.uint32(56).bool(message.askHuman);
+    }
+    if (message.todos !== undefined) {
+      writer.uint32(64).bool(message.todos);
     }
     return writer;
   },
@@ -2188,6 +2234,14 @@ export const ToolPolicy: MessageFns<ToolPolicy> = {
             message.askHuman = reader.bool();
             continue;
           }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.todos = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2216,6 +2270,7 @@ export const ToolPolicy: MessageFns<ToolPolicy> = {
       ? PolicyRules.fromPartial(object.rules)
       : undefined;
     message.askHuman = object.askHuman ?? undefined;
+    message.todos = object.todos ?? undefined;
     return message;
   },
 };
@@ -5573,6 +5628,97 @@ export const Caller: MessageFns<Caller> = {
     message.name = object.name ?? "";
     message.tenant = object.tenant ?? "";
     message.groups = object.groups?.map((e) => e) || [];
+    return message;
+  },
+};
+
+function createBaseTodoItem(): TodoItem {
+  return { id: "", content: "", status: 0, priority: 0 };
+}
+
+export const TodoItem: MessageFns<TodoItem> = {
+  encode(message: TodoItem, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    if (message.content !== "") {
+      writer.uint32(18).string(message.content);
+    }
+    if (message.status !== 0) {
+      writer.uint32(24).int32(message.status);
+    }
+    if (message.priority !== 0) {
+      writer.uint32(32).int32(message.priority);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): TodoItem {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseTodoItem();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.content = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.status = reader.int32() as any;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.priority = reader.int32() as any;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<TodoItem>): TodoItem {
+    return TodoItem.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<TodoItem>): TodoItem {
+    const message = createBaseTodoItem();
+    message.id = object.id ?? "";
+    message.content = object.content ?? "";
+    message.status = object.status ?? 0;
+    message.priority = object.priority ?? 0;
     return message;
   },
 };
