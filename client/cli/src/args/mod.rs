@@ -5,7 +5,6 @@ mod policy;
 mod security;
 mod sessions;
 mod setup;
-mod setup;
 mod tools;
 
 use std::{
