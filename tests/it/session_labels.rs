@@ -128,7 +128,7 @@ async fn sessions_are_found_by_what_they_are_about_and_how_they_stand() {
         ..Default::default()
     };
     let found = list(user("ann")).await;
-    assert_eq!(ids(&found), [ann.clone()]);
+    assert_eq!(ids(&found), [ann.as_str()]);
     assert_eq!(found[0].preview, "How do I get to Bergen?");
     assert_eq!(
         (found[0].status(), found[0].agent.as_str(), found[0].model.as_str()),
@@ -139,8 +139,8 @@ async fn sessions_are_found_by_what_they_are_about_and_how_they_stand() {
         wire::SessionFilter { statuses: vec![wire::RunStatus::ModelRunning.into()], ..Default::default() };
     assert_eq!(ids(&list(running).await), ["s2"]);
     let text = |text: &str| wire::SessionFilter { text: text.to_owned(), ..Default::default() };
-    assert_eq!(ids(&list(text("BERGEN")).await), [ann.clone()]);
-    assert_eq!(ids(&list(text("first TITLE")).await), [ann.clone()]);
+    assert_eq!(ids(&list(text("BERGEN")).await), [ann.as_str()]);
+    assert_eq!(ids(&list(text("first TITLE")).await), [ann.as_str()]);
     speech.end();
     events.rest().await;
 

@@ -302,7 +302,7 @@ pub(crate) async fn answer_questions(world: Arc<World>) {
         let Some(Ok(page)) = listed else { continue };
         for row in page.rows {
             if world.is_calm() || random.chance(500) {
-                decide(&world, &mut random, &row).await;
+                Box::pin(decide(&world, &mut random, &row)).await;
             }
         }
     }
@@ -338,7 +338,7 @@ async fn decide(world: &Arc<World>, random: &mut Random, row: &RequestRow) {
     let patience = patience(world, random);
     let answer = world
         .call(patience, |server| async move {
-            server.engine.decide(&tenant(), &request, resolution).await.map(|()| request)
+            Box::pin(server.engine.decide(&tenant(), &request, resolution)).await.map(|()| request)
         })
         .await;
     match answer {

@@ -225,7 +225,7 @@ mod tests {
         };
         let line = changed(&Change::Run(run)).expect("a line");
         assert!(
-            line.contains("r-1  model_running   trip  for demo/m") && !line.contains('\u{1b}'),
+            line.contains("r-1  model_running   trip  for the model demo/m") && !line.contains('\u{1b}'),
             "{line:?}"
         );
         let removed = |deleted| RunRemoved { run_id: "r-1".into(), deleted };
