@@ -54,6 +54,8 @@ pub(super) struct StoppingCall {
     pub(super) overdue: bool,
     /// True if the host said that it works on the call. A rejection proves nothing then.
     pub(super) accepted: bool,
+    /// The time at which it was cancelled.
+    pub(super) since: Timestamp,
 }
 
 /// A tool that a connection serves.

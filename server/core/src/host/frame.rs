@@ -411,7 +411,7 @@ pub struct CallRequest {
 pub struct CallCaller {
     /// Its name; `None` where nobody was asked who they are.
     pub name: Option<String>,
-    /// Its tenant.
+    /// Tenant of the caller; `local` without authentication.
     pub tenant: TenantId,
 }
 

@@ -193,11 +193,13 @@ impl Pool {
     ) {
         let tool = self.remove(&call.call).and_then(|call| call.tool);
         let Some(connection) = assignment.connection else { return };
+        let now = self.now;
         if let Some(stream) = self.stream(&assignment.host, connection) {
             stream.occupy(tool.as_deref());
             let lease = assignment.lease.clone();
             let (overdue, accepted) = (cause == CancelCause::Deadline, assignment.accepted);
-            stream.stopping.insert(call.clone(), StoppingCall { tool, lease, overdue, accepted });
+            let stopping = StoppingCall { tool, lease, overdue, accepted, since: now };
+            stream.stopping.insert(call.clone(), stopping);
             let grace = self.options.cancel_grace;
             self.send(connection, ServerFrame::Cancel { call: call.clone(), cause, reason, grace });
         }

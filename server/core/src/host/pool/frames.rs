@@ -249,8 +249,22 @@ impl Pool {
                 leases_lost += 1;
                 self.ignore(host);
                 self.send(connection, ServerFrame::LeaseLost(call.clone()));
+            } else if self.ignores_cancel(connection, host, call)
+                && leases_lost < LEASES_LOST_PER_HEARTBEAT_MAX
+            {
+                leases_lost += 1;
+                self.send(connection, ServerFrame::LeaseLost(call.clone()));
             }
         }
+    }
+
+    /// True for a cancelled call that its host still runs long after the grace. The host gets no later attempt of the call
+    /// before it has given this one up, so it is told that the lease is lost.
+    fn ignores_cancel(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) -> bool {
+        let (now, grace) = (self.now, self.options.cancel_grace);
+        self.stream(host, connection)
+            .and_then(|stream| stream.stopping.get(call))
+            .is_some_and(|stopping| stopping.since.after(grace).after(grace) <= now)
     }
 
     fn check_unlisted(&mut self, connection: ConnectionId, host: &HostId, listed: &BTreeSet<CallRef>) {

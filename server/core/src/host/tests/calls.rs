@@ -3,6 +3,7 @@
 use super::bench::{Bench, call, call_ref, claim, joining, request};
 use crate::host::frame::{CancelCause, CancelOutcome, Disposition, HostFrame, RejectReason};
 use crate::host::{HostJoin, Input};
+use crate::limits::CANCEL_GRACE_SECS;
 use crate::time::Millis;
 
 fn bench() -> Bench {
@@ -269,6 +270,23 @@ fn a_cancelled_call_frees_its_room_by_result_or_heartbeat() {
             assert_eq!(bench.heartbeat(1, &[]), ["b/1.0: granted h"]);
         }
     }
+}
+
+/// Otherwise a next attempt of the call would wait for good, if no other host serves its tool.
+#[test]
+fn a_host_that_goes_on_with_a_cancelled_call_is_told_to_give_it_up() {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 8, &["t"]);
+    bench.running(1, "h", "a/1.0", "t");
+    bench.cancel_for("a/1.0", CancelCause::Deadline);
+    assert_eq!(bench.seek("a/1.0", "t"), [""; 0], "the host still has the attempt before");
+    let grace = Millis::secs(CANCEL_GRACE_SECS);
+    for _ in 0..2 {
+        assert_eq!(bench.heartbeat(1, &["a/1.0"]), [""; 0], "it has time to stop");
+        bench.pass(grace);
+    }
+    assert_eq!(bench.heartbeat(1, &["a/1.0"]), ["c1 <- lease lost a/1.0#1"]);
+    assert_eq!(bench.heartbeat(1, &[]), ["a/1.0: granted h"]);
 }
 
 #[test]
