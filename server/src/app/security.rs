@@ -31,7 +31,7 @@ pub enum SecurityError {
     /// A file of `[tls]` cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Read {
-        /// The file.
+        /// The file that cannot be read.
         path: PathBuf,
         /// The operating system's error.
         cause: io::Error,
@@ -154,8 +154,9 @@ impl TlsReload {
     }
 
     fn reload(&self) -> Result<bool, SecurityError> {
-        let files = read_tls(&self.options)?;
+        // Read under the lock: what another reload read earlier must not replace what this one finds.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = read_tls(&self.options)?;
         if state.files == files {
             return Ok(false);
         }
@@ -168,8 +169,8 @@ impl TlsReload {
 
 impl TokenReload {
     fn reload(&self) -> Result<bool, SecurityError> {
-        let records = read(&self.path)?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = read(&self.path)?;
         if state.records == records {
             return Ok(false);
         }

@@ -19,7 +19,7 @@ const NAMES_MAX: usize = 64;
 pub struct SubjectPattern(String);
 
 impl SubjectPattern {
-    /// Reads a pattern.
+    /// Reads a pattern for a subject, as the configuration writes it.
     ///
     /// # Errors
     /// The problem, for the operator.

@@ -80,7 +80,7 @@ impl<'d> Iterator for Reader<'d> {
 }
 
 impl<'d> Element<'d> {
-    /// The elements inside.
+    /// A reader of the elements that this element contains.
     pub(super) fn inside(self) -> Reader<'d> {
         Reader(self.content)
     }

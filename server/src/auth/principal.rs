@@ -25,7 +25,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Every role.
+    /// Every role, in the order in which lists show them.
     pub const ALL: [Self; 5] = [Self::Caller, Self::Viewer, Self::Approver, Self::Host, Self::Operator];
 
     /// Its name in configurations and answers.

@@ -48,9 +48,9 @@ pub struct TokenRecord {
     /// Its tenant; absent means `local`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Its roles.
+    /// Names of the roles that the token proves.
     pub roles: Vec<String>,
-    /// Its groups.
+    /// Names of the groups that the token proves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
     /// Patterns of the tools that its hosts may offer; absent means any.
@@ -84,7 +84,7 @@ pub enum TokenFileError {
     /// It cannot be read or written.
     #[error("cannot use the token file {}: {cause}", path.display())]
     Io {
-        /// The file.
+        /// The file of tokens.
         path: PathBuf,
         /// The operating system's error.
         cause: io::Error,
@@ -92,15 +92,15 @@ pub enum TokenFileError {
     /// Others than its owner may read or write it.
     #[error("the token file {} has mode {mode:03o}, so others may use it: run chmod 600 on it", path.display())]
     Mode {
-        /// The file.
+        /// The file of tokens.
         path: PathBuf,
-        /// Its permissions.
+        /// Its permissions, as `chmod` takes them.
         mode: u32,
     },
     /// Its content is wrong.
     #[error("the token file {} is wrong: {problem}", path.display())]
     Content {
-        /// The file.
+        /// The file of tokens.
         path: PathBuf,
         /// The problem and its place.
         problem: String,
@@ -119,7 +119,7 @@ struct KnownToken {
 pub struct TokenTable(HashMap<String, KnownToken>);
 
 impl TokenTable {
-    /// Reads the records.
+    /// Reads all records of a file of tokens.
     ///
     /// # Errors
     /// The first problem, with the id of its token.
@@ -155,7 +155,7 @@ impl TokenTable {
         Self::new(records).map_err(|error| content(error.to_string()))
     }
 
-    /// Number of tokens.
+    /// Number of tokens, expired ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

@@ -8,7 +8,7 @@ use crate::auth::{Principal, Role};
 pub(in crate::grpc) enum Access {
     /// Whoever reaches the port, without credentials.
     Anyone,
-    /// Every principal.
+    /// Principals of every role may call it.
     EveryRole,
     /// Principals with one of these roles.
     Roles(&'static [Role]),
@@ -20,11 +20,11 @@ const READ: Access = Access::Roles(&[Role::Caller, Role::Viewer, Role::Approver,
 const WRITE: Access = Access::Roles(&[Role::Caller, Role::Operator]);
 /// Those who read everything of their tenant.
 const READ_ALL: Access = Access::Roles(&[Role::Viewer, Role::Operator]);
-/// Those who decide.
+/// Roles that may answer questions about calls.
 const DECIDE: Access = Access::Roles(&[Role::Approver, Role::Operator]);
-/// Tool hosts.
+/// The role that may serve tools.
 const HOST: Access = Access::Roles(&[Role::Host]);
-/// Operators.
+/// The role that may change the server's state.
 const OPERATE: Access = Access::Roles(&[Role::Operator]);
 
 /// The RPCs with those who may call them.

@@ -23,7 +23,6 @@ const VALID_FOR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Clocks of other machines may be behind by this much.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(60 * 60);
 
-/// Runs the subcommand.
 pub(crate) fn cert(args: CertArgs) -> Result<Exit, Failure> {
     let CertCommand::Dev { dir, hosts, clients } = args.command;
     for name in &clients {
@@ -53,7 +52,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
 fn dev(dir: &Path, hosts: Vec<String>, clients: &[String]) -> Result<Vec<PathBuf>, Failure> {
     let mut made = Vec::new();
     let (ca_pem, ca_key) = (dir.join("ca.pem"), dir.join("ca.key"));
-    if !ca_pem.exists() || !ca_key.exists() {
+    if !has_pair(&ca_pem, &ca_key)? {
         let key = KeyPair::generate().map_err(failed)?;
         let ca = CertifiedIssuer::self_signed(authority()?, key).map_err(failed)?;
         write(&ca_key, &ca.key().serialize_pem(), &mut made)?;
@@ -68,7 +67,7 @@ fn dev(dir: &Path, hosts: Vec<String>, clients: &[String]) -> Result<Vec<PathBuf
         .map(|name| (Vec::new(), name.as_str(), name.as_str(), ExtendedKeyUsagePurpose::ClientAuth));
     for (names, common_name, file, purpose) in std::iter::once(server).chain(clients) {
         let (pem, key_file) = (dir.join(format!("{file}.pem")), dir.join(format!("{file}.key")));
-        if pem.exists() && key_file.exists() {
+        if has_pair(&pem, &key_file)? {
             continue;
         }
         let mut params = params(names, common_name)?;
@@ -80,6 +79,20 @@ fn dev(dir: &Path, hosts: Vec<String>, clients: &[String]) -> Result<Vec<PathBuf
         write(&pem, &certificate.pem(), &mut made)?;
     }
     Ok(made)
+}
+
+/// True if certificate and key are there.
+///
+/// # Errors
+/// When one is there without the other: it is not replaced.
+fn has_pair(pem: &Path, key: &Path) -> Result<bool, Failure> {
+    match (pem.exists(), key.exists()) {
+        (true, false) => Err(Failure::Usage(format!("{} has no key beside it; move it away", pem.display()))),
+        (false, true) => {
+            Err(Failure::Usage(format!("{} has no certificate beside it; move it away", key.display())))
+        }
+        (both, _) => Ok(both),
+    }
 }
 
 fn authority() -> Result<CertificateParams, Failure> {
@@ -102,7 +115,7 @@ fn params(names: Vec<String>, common_name: &str) -> Result<CertificateParams, Fa
 /// Writes a file that its owner alone may read.
 fn write(path: &Path, text: &str, made: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let mut options = File::options();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt as _;
@@ -142,5 +155,17 @@ mod tests {
             dev(folder.path(), hosts(), &["ada".to_owned(), "bob".to_owned()]).expect("they are made");
         assert_eq!(second, [folder.path().join("bob.key"), folder.path().join("bob.pem")]);
         assert_eq!(fs::read(folder.path().join("ca.pem")).expect("it is there"), ca);
+    }
+
+    #[test]
+    fn half_of_a_pair_is_never_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = folder.path().join("ca.key");
+        fs::write(&key, "mine").expect("written");
+        let refused =
+            dev(folder.path(), Vec::new(), &[]).expect_err("its certificate is missing").to_string();
+        assert!(refused.contains("ca.key"), "{refused}");
+        assert_eq!(fs::read_to_string(&key).expect("it is there"), "mine");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
 }

@@ -9,7 +9,6 @@ use crate::{
     terminal::print,
 };
 
-/// Runs the subcommand.
 pub(crate) fn token(args: TokenArgs) -> Result<Exit, Failure> {
     match args.command {
         TokenCommand::New(args) => new(&args),
@@ -27,10 +26,13 @@ fn new(args: &NewTokenArgs) -> Result<Exit, Failure> {
     record.host_extensions.clone_from(&args.host_extensions);
     tokens::check(&record)?;
     let path = &args.file.file;
+    let said =
+        format!("token {} of {} is in {}; it is shown this once:", record.id, record.name, path.display());
+    let _lock = tokens::lock(path)?;
     let mut records = if path.exists() { tokens::read(path)? } else { Vec::new() };
-    eprintln!("token {} of {} is in {}; it is shown this once:", record.id, record.name, path.display());
     records.push(record);
     tokens::write(path, records)?;
+    eprintln!("{said}");
     print::line(&token)?;
     Ok(Exit::Completed)
 }
@@ -54,6 +56,7 @@ fn row(record: TokenRecord) -> [String; 7] {
 }
 
 fn revoke(path: &Path, id: &str) -> Result<Exit, Failure> {
+    let _lock = tokens::lock(path)?;
     let mut records = tokens::read(path)?;
     let before = records.len();
     records.retain(|record| record.id != id);
@@ -61,6 +64,9 @@ fn revoke(path: &Path, id: &str) -> Result<Exit, Failure> {
         return Err(Failure::Other(format!("there is no token {id} in {}", path.display())));
     }
     tokens::write(path, records)?;
-    print::line("revoked; a running server knows it within seconds, or at once with SIGHUP")?;
+    print::line(
+        "revoked: a running server refuses new calls within seconds, or at once with SIGHUP; streams and tool hosts that are \
+         connected stay until they end, or until the server restarts",
+    )?;
     Ok(Exit::Completed)
 }

@@ -111,7 +111,7 @@ fn failed(error: impl Error) -> Failure {
 
 /// The files of tokens that servers read.
 pub(crate) mod tokens {
-    use std::{path::Path, time::Duration};
+    use std::{fs::File, path::Path, time::Duration};
 
     pub(crate) use agentloop_server::auth::tokens::TokenRecord;
     use agentloop_server::{
@@ -139,6 +139,19 @@ pub(crate) mod tokens {
     pub(crate) fn check(record: &TokenRecord) -> Result<(), Failure> {
         let checked = tokens::TokenTable::new(vec![record.clone()]);
         checked.map(drop).map_err(|problem| Failure::Usage(problem.to_string()))
+    }
+
+    /// Keeps other commands from changing the file until the lock is dropped: each of them replaces the whole file.
+    pub(crate) fn lock(path: &Path) -> Result<File, Failure> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".lock");
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(beside)?;
+        file.lock()?;
+        Ok(file)
     }
 
     /// The records of a file.

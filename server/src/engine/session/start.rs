@@ -41,7 +41,7 @@ pub struct StartRequest {
     pub messages: Vec<SharedMessage>,
     /// Digest of the whole request. A repetition with another digest is [`EngineError::IdReused`].
     pub digest: Digest,
-    /// Who asks.
+    /// The caller that asks for the run.
     pub author: Author,
     /// The choice for a session that has a live run or a queue.
     pub on_busy: OnBusy,
@@ -307,16 +307,12 @@ impl Engine {
         let deps = self.deps();
         let RunKey { tenant, run } = permit.key().clone();
         let _lock = self.0.session_locks.shared(&tenant, session).await;
-        let history = match last_entry {
-            EntryNo(0) => History::new(deps.histories.memory()),
-            last => self.history(&tenant, session, last).await?,
-        };
+        let history = self.history_before(&tenant, session, last_entry).await?;
         let mut machine = Machine::new(run.clone());
         let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request);
         let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
         let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
-        task.created_by.clone_from(&request.author.name);
         task.unwritten = step.records;
         task.write(Some(create_run(request)), Some(last_entry)).await?;
         task.permit.set_live(mailbox);
@@ -335,10 +331,7 @@ impl Engine {
         let deps = self.deps();
         let RunKey { tenant, run } = permit.key().clone();
         let _lock = self.0.session_locks.shared(&tenant, session).await;
-        let history = match last_entry {
-            EntryNo(0) => History::new(deps.histories.memory()),
-            last => self.history(&tenant, session, last).await?,
-        };
+        let history = self.history_before(&tenant, session, last_entry).await?;
         let mut machine = Machine::new(run.clone());
         let start = start_of(run, session, Some(last_entry), deps.ids.seed(), request);
         let step = machine
@@ -350,6 +343,19 @@ impl Engine {
         task.write(Some(create_run(request)), Some(last_entry)).await?;
         self.advance_queue_later(&tenant, session);
         Ok(())
+    }
+
+    /// The history that a new run begins with: empty in a session without entries, for which nothing is read.
+    async fn history_before(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        last: EntryNo,
+    ) -> Result<History, StoreError> {
+        match last {
+            EntryNo(0) => Ok(History::new(self.deps().histories.memory())),
+            last => self.history(tenant, session, last).await,
+        }
     }
 
     /// The session's history up to its last entry, from the cache or the store.
@@ -403,6 +409,9 @@ impl Engine {
                 return Err(EngineError::SessionNotFound);
             }
             Some(row) => row,
+            None if request.create_session && request.author.only_own => {
+                return self.create_own(tenant, session, &request.author).await;
+            }
             None if request.create_session => return Ok(Admission::Free(EntryNo(0))),
             None => return Err(EngineError::SessionNotFound),
         };
@@ -411,6 +420,22 @@ impl Engine {
         }
         let next = self.store().next_queued(tenant, session).await?;
         Ok(next.map_or(Admission::Free(row.last_entry), Admission::Queued))
+    }
+
+    /// Creates the session before the run. The write of a run does not look at owners: between the look at a session that is
+    /// not there and that write, somebody else may create it.
+    async fn create_own(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        author: &Author,
+    ) -> Result<Admission, EngineError> {
+        let (labels, by) = (BTreeMap::new(), author.name.as_deref());
+        match self.store().create_session_by(tenant, session, "", &labels, self.now(), by).await {
+            Ok(row) if author.may_use(row.created_by.as_deref()) => Ok(Admission::Free(row.last_entry)),
+            Ok(_) | Err(StoreError::SessionExists) => Err(EngineError::SessionNotFound),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -47,7 +47,7 @@ enum Transport {
 /// The other side of a connection.
 #[derive(Debug, Clone, Default)]
 pub struct Peer {
-    /// Its address.
+    /// Address of the peer, if the system knows it.
     pub address: Option<SocketAddr>,
     /// The verified names of its certificate; `None` if it presented none.
     pub names: Option<Arc<[String]>>,
@@ -108,7 +108,7 @@ pub fn tls_connections(
     })
 }
 
-/// Accepts TCP connections.
+/// Accepts TCP connections until the listener ends.
 fn accepted(
     listener: TcpListener,
     max_connections: usize,

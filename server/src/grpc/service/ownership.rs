@@ -11,9 +11,9 @@ use crate::grpc::edge::identity::Caller;
 /// Right to a run or a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::grpc) enum Right {
-    /// To read it.
+    /// The caller wants to read it.
     Read,
-    /// To change it.
+    /// The caller wants to change it.
     Change,
 }
 

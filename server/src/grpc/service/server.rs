@@ -52,7 +52,7 @@ pub struct ServerFacts {
     pub store: &'static str,
     /// Largest gRPC message in bytes.
     pub message_bytes_max: usize,
-    /// Most live runs.
+    /// Most runs that may have a task at one time.
     pub live_runs_max: usize,
     /// Most connected tool hosts.
     pub hosts_max: usize,

@@ -233,10 +233,13 @@ impl Sessions for SessionsService {
         }
         bad.check()?;
         let limit = if message.limit == 0 { HITS_DEFAULT } else { message.limit };
-        if let Some(session) = &filter.session
-            && check_session(&self.engine, &caller, session, Right::Read).await.is_err()
-        {
-            return Ok(Response::new(wire::SearchEntriesResponse::default()));
+        if let Some(session) = &filter.session {
+            match check_session(&self.engine, &caller, session, Right::Read).await {
+                Err(status) if status.code() == tonic::Code::NotFound => {
+                    return Ok(Response::new(wire::SearchEntriesResponse::default()));
+                }
+                checked => checked?,
+            }
         }
         let hits = self.engine.store().search(caller.tenant(), &query, filter, limit).await?;
         Ok(Response::new(wire::SearchEntriesResponse { hits: hits.iter().map(session::hit).collect() }))

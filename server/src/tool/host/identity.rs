@@ -39,7 +39,9 @@ impl HostIdentity {
         let (name, why) = match capability {
             Capability::Tool(tool) => {
                 tool.effect = self.grant.at_least(tool.effect);
-                let holder = reserved.iter().find(|(pattern, _)| glob_matches(pattern, &tool.name));
+                // The longest pattern is the most specific one.
+                let fitting = reserved.iter().filter(|(pattern, _)| glob_matches(pattern, &tool.name));
+                let holder = fitting.max_by_key(|(pattern, _)| pattern.len());
                 let why = match holder {
                     Some((_, holder)) if self.principal.as_ref() != Some(holder) => {
                         "the name is reserved for another principal"

@@ -461,8 +461,13 @@ impl RemoteTools {
         if state.principals.len() >= PRINCIPALS_MAX {
             // Hosts that the fleet does not know any more have no place that could be taken.
             let State { fleet, principals, .. } = &mut *state;
-            principals
-                .retain(|(tenant, host), _| fleet.hosts(tenant).iter().any(|known| known.host == *host));
+            let tenants: BTreeSet<TenantId> = principals.keys().map(|(tenant, _)| tenant.clone()).collect();
+            let known = tenants.into_iter().flat_map(|tenant| {
+                let hosts = fleet.hosts(&tenant);
+                hosts.into_iter().map(move |known| (tenant.clone(), known.host))
+            });
+            let known: BTreeSet<(TenantId, HostId)> = known.collect();
+            principals.retain(|key, _| known.contains(key));
         }
         let key = (tenant.clone(), host.clone());
         let holder = state.principals.entry(key).or_insert_with(|| principal.map(str::to_owned));
