@@ -76,7 +76,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Ordered<T> {
                 let mut entries: Vec<(String, T)> = Vec::new();
                 while let Some((key, value)) = map.next_entry::<String, T>()? {
                     if entries.iter().any(|(before, _)| *before == key) {
-                        return Err(serde::de::Error::custom(format!("the field {key:?} stands twice")));
+                        let shown = &key[..key.floor_char_boundary(ID_BYTES_MAX)];
+                        return Err(serde::de::Error::custom(format!("the field {shown:?} stands twice")));
                     }
                     // Callers check the number; this only bounds the work on a hostile text.
                     if entries.len() > FORM_FIELDS_MAX {
@@ -224,6 +225,11 @@ impl FieldSchema {
         let of_text = self.min_length.is_some() || self.max_length.is_some() || self.format.is_some();
         let of_choice = self.choices.is_some() || self.enum_names.is_some();
         let of_number = self.minimum.is_some() || self.maximum.is_some();
+        let no_length = self.min_length.zip(self.max_length).is_some_and(|(min, max)| min > max);
+        let no_number = self.minimum.zip(self.maximum).is_some_and(|(min, max)| min > max);
+        if no_length || no_number {
+            return Err("no value fits: the least is more than the most".to_owned());
+        }
         let kind = match (self.kind.as_str(), &self.choices) {
             ("string", Some(choices)) if !of_text && !of_number => {
                 self.check_choices(choices)?;
@@ -372,7 +378,8 @@ fn is_time(text: &str) -> bool {
         time.split_once('.').map_or((time, None), |(clock, fraction)| (clock, Some(fraction)));
     let fraction =
         fraction.is_none_or(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
-    let zone = matches!(zone, "Z" | "z") || zone.get(1..).is_some_and(|zone| is_clock(zone, 2));
+    let zone =
+        matches!(zone, "Z" | "z") || zone.strip_prefix(['+', '-']).is_some_and(|zone| is_clock(zone, 2));
     fraction && zone && is_clock(clock, 3)
 }
 
@@ -411,6 +418,8 @@ mod tests {
             r#""a":{"type":["string","null"]}"#,
             r#""a":{"type":"string","pattern":"x"}"#,
             r#""a":{"type":"string","minimum":1}"#,
+            r#""a":{"type":"string","minLength":3,"maxLength":2}"#,
+            r#""a":{"type":"integer","minimum":3,"maximum":2}"#,
             r#""a":{"type":"integer","enum":["1"]}"#,
             r#""a":{"type":"string","enum":[]}"#,
             r#""a":{"type":"string","enum":["x","x"]}"#,
@@ -473,6 +482,7 @@ mod tests {
             ("uri", "https://example.org/x", "example.org"),
             ("date", "2028-02-29", "2027-02-29"),
             ("date-time", "2027-01-31T15:04:05.5+01:00", "2027-01-31 15:04"),
+            ("date-time", "2027-01-31T15:04:05Z", "2027-01-31T15:04:05Z12:30"),
         ] {
             let schema = format!(r#""a":{{"type":"string","format":"{format}"}}"#);
             assert!(checked(&schema, &format!(r#"{{"a":"{good}"}}"#)).is_ok(), "{good}");

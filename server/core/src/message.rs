@@ -287,9 +287,9 @@ pub struct File {
     pub name: String,
     /// Media type, such as `text/csv`.
     pub media_type: String,
-    /// Length in bytes.
+    /// Length of the contents in bytes.
     pub size: u64,
-    /// The contents.
+    /// Place of the contents.
     #[serde(flatten)]
     pub source: FileSource,
 }
@@ -298,7 +298,7 @@ pub struct File {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum FileSource {
-    /// With the result.
+    /// The result carries the contents.
     Inline {
         /// The bytes in standard base64.
         base64: String,

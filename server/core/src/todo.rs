@@ -9,9 +9,9 @@ pub struct TodoItem {
     pub id: String,
     /// The thing to be done.
     pub content: String,
-    /// Its state.
+    /// How far the item is.
     pub status: TodoStatus,
-    /// Its urgency.
+    /// How urgent the item is.
     #[serde(default)]
     pub priority: TodoPriority,
 }
@@ -20,13 +20,13 @@ pub struct TodoItem {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TodoStatus {
-    /// Not begun.
+    /// Nobody has begun it.
     Pending,
-    /// Being worked on.
+    /// The model works on it.
     InProgress,
-    /// Done.
+    /// Nothing of it is left to do.
     Completed,
-    /// Given up.
+    /// It will not be done.
     Cancelled,
 }
 
@@ -34,11 +34,11 @@ pub enum TodoStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TodoPriority {
-    /// Can wait.
+    /// It can wait for all others.
     Low,
-    /// In its turn.
+    /// It is done when its turn comes.
     #[default]
     Medium,
-    /// First.
+    /// It is done before all others.
     High,
 }

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
+use crate::run::built_in::{self, text_schema};
 use crate::run::human::{QuestionContent, SelectOption};
 use crate::tool::{EffectClass, ToolDeclaration};
 
@@ -13,31 +14,14 @@ pub const ASK_HUMAN: &str = "ask_human";
 /// Declaration of the tool, as the model reads it.
 #[must_use]
 pub fn declaration() -> ToolDeclaration {
-    ToolDeclaration {
-        name: ASK_HUMAN.to_owned(),
-        description:
-            "Asks the person you work for a question and waits for the answer: text, a choice where you \
-                      give options, or several fields where you give a form. Use it only for what you cannot find out or decide yourself."
-                .to_owned(),
-        input_schema: schema(),
-        effect: EffectClass::ReadOnly,
-        requires_approval: false,
-        requires_runtime: false,
-        deadline_is_outcome: false,
-        output_schema: String::new(),
-        timeout: None,
-        max_concurrency: None,
-        streams_output: false,
-        title: String::new(),
-    }
+    let description = "Asks the person you work for a question and waits for the answer: text, a choice where you \
+                      give options, or several fields where you give a form. Use it only for what you cannot find out or decide yourself.";
+    built_in::declaration(ASK_HUMAN, description, schema(), EffectClass::ReadOnly)
 }
 
 fn schema() -> String {
-    let text = |description: &str, length_max: usize| {
-        format!(r#"{{"type":"string","description":"{description}","minLength":1,"maxLength":{length_max}}}"#)
-    };
-    let question = text("What the person is asked.", SHORT_TEXT_BYTES_MAX);
-    let option = text("A choice, as the person reads it.", OPTION_BYTES_MAX);
+    let question = text_schema("What the person is asked.", SHORT_TEXT_BYTES_MAX);
+    let option = text_schema("A choice, as the person reads it.", OPTION_BYTES_MAX);
     format!(
         r#"{{"type":"object","properties":{{"question":{question},"options":{{"type":"array","description":"The choices; leave them out to ask for text.","items":{option},"maxItems":{OPTIONS_MAX}}},"multiple":{{"type":"boolean","description":"Whether several of the choices may be chosen."}},"form":{{"type":"object","description":"Instead of options: a JSON schema of an object with flat properties (string, number, integer, boolean, or an enum of strings), for an answer of several fields."}}}},"required":["question"],"additionalProperties":false}}"#
     )

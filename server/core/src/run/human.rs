@@ -211,7 +211,7 @@ pub enum BadAnswer {
     Field {
         /// Name of the field.
         field: String,
-        /// The fault.
+        /// The fault of the field, for people.
         problem: String,
     },
     /// The form itself cannot be read, because an earlier version took it.

@@ -1,6 +1,7 @@
 //! One run: its journal of events, the state that is folded from it, and the machine that decides.
 
 pub mod ask_human;
+mod built_in;
 pub mod effect;
 pub mod event;
 pub mod human;

@@ -6,13 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::form::Form;
 use crate::limits::SHORT_TEXT_BYTES_MAX;
 use crate::message::FinishReason;
-use crate::question::is_link;
+use crate::question::{BadQuestion, is_link};
 pub use crate::run::human::SelectOption;
 
 /// Most options of a planner's question.
 pub const OPTIONS_MAX: usize = 64;
-
-const BAD_LINK: &str = "is an http: or https: address of at most 8 KiB";
 
 /// Reasons why a run needs an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +68,7 @@ pub enum Instruction {
     RequestUrl {
         /// The question, for people.
         question: String,
-        /// The link.
+        /// An `http:` or `https:` link, which the server never fetches.
         url: String,
     },
     /// Compact the context before the next model call.
@@ -124,7 +122,7 @@ impl Instruction {
             }
             Self::RequestUrl { question, url } => {
                 check_text("a question", question)?;
-                if is_link(url) { Ok(()) } else { Err(format!("a link {BAD_LINK}")) }
+                if is_link(url) { Ok(()) } else { Err(BadQuestion::Url.to_string()) }
             }
             Self::Compact { strategy } => check_length("a strategy", strategy),
             Self::Finish { failure: Some(failure) } => check_length("a failure", failure),

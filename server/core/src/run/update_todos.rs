@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use crate::limits::{TODO_BYTES_MAX, TODO_ID_BYTES_MAX, TODOS_MAX};
+use crate::run::built_in::{self, text_schema};
 use crate::todo::{TodoItem, TodoStatus};
 use crate::tool::{EffectClass, ToolDeclaration};
 
@@ -15,31 +16,15 @@ pub const UPDATE_TODOS: &str = "update_todos";
 /// Declaration of the tool, as the model reads it.
 #[must_use]
 pub fn declaration() -> ToolDeclaration {
-    ToolDeclaration {
-        name: UPDATE_TODOS.to_owned(),
-        description: "Keeps your to-do list, which the person you work for sees. Use it for work of several steps: write the \
+    let description = "Keeps your to-do list, which the person you work for sees. Use it for work of several steps: write the \
                       list when you begin, and write it again when a step begins or ends. Give the whole list each time; \
-                      what you leave out is removed."
-            .to_owned(),
-        input_schema: schema(),
-        effect: EffectClass::Idempotent,
-        requires_approval: false,
-        requires_runtime: false,
-        deadline_is_outcome: false,
-        timeout: None,
-        max_concurrency: None,
-        streams_output: false,
-        title: String::new(),
-        output_schema: String::new(),
-    }
+                      what you leave out is removed.";
+    built_in::declaration(UPDATE_TODOS, description, schema(), EffectClass::Idempotent)
 }
 
 fn schema() -> String {
-    let text = |description: &str, length_max: usize| {
-        format!(r#"{{"type":"string","description":"{description}","minLength":1,"maxLength":{length_max}}}"#)
-    };
-    let id = text("Names the item; keep it while the item is in the list.", TODO_ID_BYTES_MAX);
-    let content = text("What is to be done.", TODO_BYTES_MAX);
+    let id = text_schema("Names the item; keep it while the item is in the list.", TODO_ID_BYTES_MAX);
+    let content = text_schema("What is to be done.", TODO_BYTES_MAX);
     format!(
         r#"{{"type":"object","properties":{{"todos":{{"type":"array","description":"The whole list, in order.","maxItems":{TODOS_MAX},"items":{{"type":"object","properties":{{"id":{id},"content":{content},"status":{{"type":"string","enum":["pending","in_progress","completed","cancelled"]}},"priority":{{"type":"string","enum":["low","medium","high"]}}}},"required":["id","content","status"],"additionalProperties":false}}}}}},"required":["todos"],"additionalProperties":false}}"#
     )

@@ -170,6 +170,25 @@ fn an_abort_withdraws_the_question_and_says_that_it_may_have_taken_effect() {
     assert!(told.contains("may have taken effect"), "{told}");
 }
 
+/// What was done before the state may not be done again, whatever settles the call.
+#[test]
+fn a_call_that_waits_to_go_on_may_have_taken_effect() {
+    let answered = || {
+        let mut script = suspended();
+        script.decides(A, text("12A"));
+        assert!(matches!(script.call_state(A), CallState::Ready { .. }));
+        script
+    };
+    let mut aborted = answered();
+    aborted.aborts();
+    let mut denied_by_hosts = answered();
+    denied_by_hosts.does(denied(A));
+    for script in [aborted, denied_by_hosts] {
+        let (_, told) = script.result(A);
+        assert!(told.contains("may have taken effect"), "{told}");
+    }
+}
+
 #[test]
 fn a_recorded_state_lets_an_unsafe_call_go_on_without_its_host() {
     let mut script = given_to_host(EffectClass::Unsafe);

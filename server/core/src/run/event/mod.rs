@@ -341,7 +341,7 @@ pub enum Event {
         slot: CallSlot,
         /// Entry of the call's result: a fork that shares it has the list.
         result: EntryNo,
-        /// The whole list.
+        /// The whole list, in the model's order.
         items: Arc<Vec<TodoItem>>,
     },
     /// A question is put to people.

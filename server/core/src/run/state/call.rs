@@ -82,7 +82,7 @@ pub struct ResumeState {
 /// A question that an attempt of a call asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskedInput {
-    /// The attempt.
+    /// Attempt number, counted from 1.
     pub attempt: u32,
     /// Id of the question.
     pub request: RequestId,

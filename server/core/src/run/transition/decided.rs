@@ -30,10 +30,15 @@ pub(super) fn decided(
         return Err(Refusal::NotADecision);
     }
     let asked = builder.state().question(request).ok_or(Refusal::UnknownRequest)?;
-    let decision = asked.question.checked_answer(submission.decision).map_err(Refusal::BadAnswer)?;
     if submission.digest.is_some_and(|digest| *digest != asked.question.digest) {
         return Err(Refusal::DigestMismatch);
     }
+    let is_recorded = asked.answer.as_ref().is_some_and(|answer| answer.decision == submission.decision);
+    if is_recorded && submission.remember.is_none() {
+        // Also an answer that would be refused by now.
+        return Ok(());
+    }
+    let decision = asked.question.checked_answer(submission.decision).map_err(Refusal::BadAnswer)?;
     let remembered = submission.remember.map(|remember| {
         let widening = builder.state().spec().tool_policy.widening;
         asked.question.remembered(&decision, remember, widening)

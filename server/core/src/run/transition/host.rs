@@ -65,10 +65,12 @@ pub(super) fn denied(
     slot: CallSlot,
     message: String,
 ) -> Result<(), Refusal> {
-    let CallState::Ready { .. } = calls::open(builder, slot)?.state else {
+    let call = calls::open(builder, slot)?;
+    let CallState::Ready { .. } = call.state else {
         return Err(Refusal::StaleAttempt);
     };
-    calls::settle(builder, slot, ToolStatus::Unavailable, message);
+    let output = format!("{message}{}", calls::doubt(call));
+    calls::settle(builder, slot, ToolStatus::Unavailable, output);
     Ok(())
 }
 
@@ -145,7 +147,12 @@ pub(super) fn finished(
     }
     let (retry, ran) = match &outcome {
         CallOutcome::Failed { retryable, ran, .. } => {
-            (*retryable && may_repeat(call, *ran) && call.tries() < TOOL_ATTEMPTS_MAX, *ran)
+            // A failure that settles a doubt ends the call: a human was asked what became of it.
+            let settles = matches!(call.state, CallState::InDoubt { .. })
+                && !call.effect.repeatable()
+                && *ran != Ran::No;
+            let may_retry = *retryable && !settles && may_repeat(call, *ran);
+            (may_retry && call.tries() < TOOL_ATTEMPTS_MAX, *ran)
         }
         CallOutcome::Succeeded { .. } | CallOutcome::Rejected { .. } => (false, Ran::Yes),
     };
@@ -287,9 +294,12 @@ fn never_began(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32
 fn try_again(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32, loss: Loss) {
     question::withdraw(builder, slot);
     let Loss { message, ran, busy } = loss;
-    let tries = builder.state().call(slot).expect("only an open call is tried again").tries();
+    let call = builder.state().call(slot).expect("only an open call is tried again");
+    let tries = call.tries();
     if tries >= TOOL_ATTEMPTS_MAX && !busy {
-        let (output, then) = (format!("given up after {tries} tries: {message}"), AfterAttempt::Settle);
+        let doubt = if call.resume.is_some() { calls::doubt(call) } else { "" };
+        let (output, then) =
+            (format!("given up after {tries} tries: {message}{doubt}"), AfterAttempt::Settle);
         builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then, busy });
         calls::settle(builder, slot, ToolStatus::Unavailable, output);
     } else {

@@ -59,7 +59,8 @@ fn tell_call(builder: &mut TransitionBuilder<'_>, slot: CallSlot, input: &str, d
     if !call.in_flight() {
         let is_out_of_tries = !call.awaits_input() && call.tries() >= TOOL_ATTEMPTS_MAX;
         if is_out_of_tries {
-            let output = format!("given up after {TOOL_ATTEMPTS_MAX} tries: nobody answered in time");
+            let doubt = calls::doubt(call);
+            let output = format!("given up after {TOOL_ATTEMPTS_MAX} tries: nobody answered in time{doubt}");
             calls::settle(builder, slot, ToolStatus::Unavailable, output);
         }
         return;

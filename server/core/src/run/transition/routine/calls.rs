@@ -189,11 +189,9 @@ pub(in crate::run::transition) fn no_answer(call: &RoundCall) -> String {
 /// A warning for the model if the call may have taken effect and must not run twice; else empty.
 pub(in crate::run::transition) fn doubt(call: &RoundCall) -> &'static str {
     let is_in_doubt = matches!(call.state, CallState::InDoubt { .. });
-    let is_suspended = matches!(call.state, CallState::Suspended { .. });
-    if is_in_doubt
-        || (is_suspended && !call.effect.repeatable())
-        || (call.in_flight() && !call.effect.repeatable())
-    {
+    // A call that goes on from a state has done what was before it.
+    let has_begun = call.in_flight() || call.resume.is_some();
+    if is_in_doubt || (has_begun && !call.effect.repeatable()) {
         "; it may have taken effect all the same"
     } else {
         ""

@@ -48,7 +48,7 @@ fn finish(builder: &mut TransitionBuilder<'_>, outcome: Outcome, error: Option<R
 }
 
 /// Name of the source of the note that the model reads after an answer that was cut off.
-pub(in crate::run) const CUT_OFF_SOURCE: &str = "cut_off";
+const CUT_OFF_SOURCE: &str = "cut_off";
 
 /// Keeps the answer under way, withdraws every question, settles every open call, and lets waiting messages enter, so that
 /// none is lost. Messages of a queued run stay out, and so do messages that hooks have not passed.
