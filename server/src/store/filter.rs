@@ -36,7 +36,7 @@ pub struct RunFilter {
     pub statuses: Vec<RunStatus>,
     /// Labels, all of which a run has.
     pub labels: BTreeMap<String, String>,
-    /// Names of agents.
+    /// Only runs of these agents; empty means all.
     pub agents: Vec<String>,
     /// Models, as `provider/model`.
     pub models: Vec<String>,
@@ -99,13 +99,13 @@ pub struct RequestFilter {
     pub run: Option<RunId>,
     /// Caller that started the runs which ask. Absent means any.
     pub created_by: Option<String>,
-    /// Kinds of questions.
+    /// Only questions of these kinds; empty means all.
     pub kinds: Vec<QuestionKind>,
     /// Tools of the calls that questions are about.
     pub tools: Vec<String>,
     /// Labels, all of which the run has.
     pub labels: BTreeMap<String, String>,
-    /// Names of agents.
+    /// Only questions of runs of these agents; empty means all.
     pub agents: Vec<String>,
     /// Models, as `provider/model`.
     pub models: Vec<String>,

@@ -101,10 +101,10 @@ impl SessionFilter {
             || [row.session.as_str(), &row.title, &row.preview].iter().any(|text| contains(text, &self.text))
     }
 
-    /// True if the sessions are those of one user or one project, which an index finds.
+    /// True if the sessions are those of one user, which are few and which an index finds.
     #[must_use]
-    pub fn has_indexed_label(&self) -> bool {
-        [USER_LABEL, PROJECT_LABEL].iter().any(|key| self.labels.contains_key(*key))
+    pub fn is_of_user(&self) -> bool {
+        self.labels.contains_key(USER_LABEL)
     }
 
     /// True if sessions are left out that only a look at their rows can tell, so that few of many may be left.

@@ -33,12 +33,12 @@ impl Engine {
         self.run_detached("delete session", async move {
             // Keeps out a start that read the session before the deletion.
             let _lock = engine.0.session_locks.exclusive(&tenant, &session).await;
-            let watched = engine.watched_runs(&tenant, &session).await;
             if let Some(before) = used_before
                 && engine.store().session(&tenant, &session).await?.is_none_or(|row| row.updated_at >= before)
             {
                 return Ok(false);
             }
+            let watched = engine.watched_runs(&tenant, &session).await;
             let deleted = engine.store().delete_session(&tenant, &session).await;
             let is_gone = match &deleted {
                 Ok(_) => true,

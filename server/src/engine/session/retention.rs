@@ -109,7 +109,13 @@ impl Engine {
     ) -> Result<bool, EngineError> {
         match self.delete_session_used_before(tenant, session, Some(before)).await {
             Err(EngineError::SessionBusy { .. }) => Ok(false),
-            other => other,
+            Err(EngineError::ShuttingDown) => Err(EngineError::ShuttingDown),
+            Err(error) => {
+                // The sessions after it are deleted all the same.
+                tracing::warn!(session.id = %session, %error, "cannot delete an old session");
+                Ok(false)
+            }
+            deleted => deleted,
         }
     }
 }

@@ -239,7 +239,7 @@ impl State {
 }
 
 impl RunChange {
-    /// Approximate size.
+    /// Approximate size in memory, in bytes.
     fn bytes(&self) -> usize {
         let labels = self.row.labels.iter().map(|(key, value)| key.len() + value.len() + 64).sum::<usize>();
         let error = self.row.summary.error.as_ref().map_or(0, |error| error.message.len());

@@ -32,14 +32,14 @@ pub enum WatchChange {
     },
     /// The run as it is now.
     Run {
-        /// Its row.
+        /// The row of the run as it is now.
         row: Box<RunRow>,
         /// The thing that it waits for.
         waiting_on: Option<WaitingOn>,
     },
     /// A run has left the list.
     Removed {
-        /// The run.
+        /// Id of the run that left the list.
         run: RunId,
         /// True if it was deleted.
         deleted: bool,
@@ -54,7 +54,7 @@ pub enum WatchChange {
 /// A change, and the token that continues the list after it.
 #[derive(Debug, Clone)]
 pub struct Watched {
-    /// The change.
+    /// The change to apply to the list.
     pub change: WatchChange,
     /// Continues the list. Opaque to clients.
     pub token: String,
@@ -183,6 +183,8 @@ impl RunList {
         let Mode::Snapshot { after, runs, no } = &mut self.mode else { return Ok(()) };
         let page = PageRequest { size: PAGE_ROWS, after: after.take() };
         let page = self.store.runs(&self.tenant, self.filter.clone(), page).await?;
+        // A page may have no row that fits: the reader is at work all the same.
+        self.handle.mark_read();
         let (runs, no) = (*runs + page.rows.len() as u64, *no);
         self.rows = page.rows.into();
         self.mode = match page.next {

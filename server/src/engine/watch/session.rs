@@ -31,9 +31,9 @@ const TOKEN_VERSION: &str = "1";
 pub enum SessionItem {
     /// An event of one of its runs.
     Event {
-        /// The run.
+        /// Id of the run that the event is of.
         run: RunId,
-        /// The event.
+        /// An event of the run, durable or in progress.
         event: FeedItem,
     },
     /// The session as it is now.
@@ -52,7 +52,7 @@ pub enum SessionItem {
 /// An item, and the token that continues after it.
 #[derive(Debug, Clone)]
 pub struct SessionUpdate {
-    /// The item.
+    /// The next item of the subscription.
     pub item: SessionItem,
     /// Continues the subscription. Opaque to clients. Empty for work in progress, after which the last one counts.
     pub token: String,
@@ -69,7 +69,7 @@ pub(in crate::engine) enum SessionChange {
     Deleted,
 }
 
-/// Subscribers by session.
+/// The subscribers of each session that has any.
 type Subscribers = HashMap<(TenantId, SessionId), Vec<Weak<Changes>>>;
 
 /// Who subscribes to sessions.
@@ -394,8 +394,8 @@ impl SessionSubscription {
 
 /// True if a row has something that subscribers are to be told. They learn of entries and runs by events.
 fn is_another(row: &SessionRow, told: &SessionRow) -> bool {
-    let SessionRow { updated_at, last_entry, live_run, .. } = row.clone();
-    SessionRow { updated_at, last_entry, live_run, ..told.clone() } != *row
+    let SessionRow { updated_at, last_entry, live_run, last_run, .. } = row.clone();
+    SessionRow { updated_at, last_entry, live_run, last_run, ..told.clone() } != *row
 }
 
 /// The next event of any run, and the place of that run. Older runs come first, so that a run's end comes before the begin

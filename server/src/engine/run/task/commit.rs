@@ -7,6 +7,7 @@ use agentloop_core::id::{EntryNo, RunKey, Seq};
 use agentloop_core::run::event::{Outcome, Record};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::{Phase, RunState};
+use agentloop_core::run::status::RunStatus;
 use agentloop_core::tool::Digest;
 use tokio::time::Instant;
 
@@ -39,8 +40,9 @@ impl RunTask {
         let is_new = create.is_some();
         if let Some(create) = &create {
             self.preview.clone_from(&create.preview);
+            self.created_by.clone_from(&create.created_by);
         }
-        let has_wake_time = summary.wake_at.is_some();
+        let (status, has_wake_time) = (summary.status, summary.wake_at.is_some());
         let began = Instant::now();
         let is_over = matches!(self.machine.state().phase(), Phase::Finished { .. });
         if is_over {
@@ -56,7 +58,7 @@ impl RunTask {
                 epoch: self.epoch,
                 after,
                 records: records.clone(),
-                summary: summary.clone(),
+                summary,
                 create,
                 enter,
                 jobs,
@@ -74,7 +76,7 @@ impl RunTask {
             return Err(error);
         }
         self.has_wake_time = has_wake_time;
-        self.tell_watchers(summary);
+        self.tell_watchers(status);
         let took = began.elapsed();
         if has_jobs {
             self.deps.jobs.notify();
@@ -87,8 +89,8 @@ impl RunTask {
     }
 
     /// Tells those who watch lists of runs that the run's row has changed.
-    fn tell_watchers(&mut self, summary: RunSummary) {
-        let before = self.durable_status.replace(summary.status);
+    fn tell_watchers(&mut self, status: RunStatus) {
+        let before = self.durable_status.replace(status);
         if !self.deps.run_watchers.is_active() {
             return;
         }
@@ -107,7 +109,7 @@ impl RunTask {
             updated_at: state.updated_at(),
             last_seq: state.seq(),
             queue_no: None,
-            summary,
+            summary: summary(&self.machine, self.is_waiting()),
         };
         let from = before.map_or(ChangedFrom::Nothing, ChangedFrom::Status);
         self.deps.run_changed(self.tenant(), row, state.waiting_on(), from);

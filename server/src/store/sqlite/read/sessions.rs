@@ -194,7 +194,7 @@ pub(in crate::store::sqlite) async fn sessions(
     let begin = page::begin(page, |id| SessionId::parse(id))?;
     let size = page::size(page);
     let failure = |error: Error| rows::failure(format_args!("sessions of {tenant}"), &error);
-    let floor = if filter.looks_at_rows() && !filter.has_indexed_label() {
+    let floor = if filter.looks_at_rows() && !filter.is_of_user() {
         let mut query = sessions_floor_query(tenant, filter, begin.as_ref());
         one(db, query.build(), |row| rows::time(row, "updated_at")).await.map_err(failure)?
     } else {
@@ -241,8 +241,8 @@ pub(in crate::store::sqlite) fn sessions_query(
     let mut query = QueryBuilder::new(SESSIONS);
     query.push_bind(tenant.as_str().to_owned());
     let mut labels = filter.labels.clone();
-    // The sessions of a user or a project are few: they are found by the label and sorted by hand. The plus keeps SQLite
-    // from going through all sessions in their order instead.
+    // The sessions of a user are few, and those of a project are bounded by the floor: they are found by the label and sorted
+    // by hand. The plus keeps SQLite from going through all sessions in their order instead.
     let is_by_label = [USER_LABEL, PROJECT_LABEL].iter().any(|key| labels.contains_key(*key));
     let (time, begins, order) = if is_by_label {
         ("+s.updated_at", " AND (+s.updated_at, s.session_id) < (", " ORDER BY +s.updated_at DESC")
