@@ -18,7 +18,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The next item of a stream, for callers that show the state of the connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchUpdate<T> {
-    /// An item.
+    /// The next item of the stream.
     Item(Box<T>),
     /// The connection was lost; the stream will be reopened.
     Lost,

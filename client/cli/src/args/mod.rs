@@ -171,6 +171,10 @@ pub(crate) fn read(path: &Path) -> Result<String, Error> {
         .map_err(|error| Error::Endpoint(format!("cannot read {}: {error}", path.display())))
 }
 
+/// A watch never gives up: the person decides how long to wait for an absent server.
+pub(crate) const ENDLESS_BACKOFF: Backoff =
+    Backoff { max_retries: u32::MAX, initial: Duration::from_millis(100), max: Duration::from_secs(2) };
+
 impl Global {
     /// A client with few retries: a person waits, so an absent server must be reported within two seconds.
     pub(crate) fn client(&self) -> Result<Client, Error> {
@@ -364,8 +368,8 @@ pub(crate) struct RunsArgs {
     #[arg(long, value_name = "STATUS", conflicts_with = "run", value_parser = status)]
     pub(crate) status: Vec<RunStatus>,
     /// Only runs with this label; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "run", value_parser = label)]
-    pub(crate) label: Vec<(String, String)>,
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "run", value_parser = sessions::label)]
+    pub(crate) label: Vec<Label>,
     /// Only runs of this agent; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "run")]
     pub(crate) agent: Vec<String>,
@@ -381,14 +385,6 @@ pub(crate) struct RunsArgs {
     /// Stay, and print a line for each run and each change of one, until ctrl-C
     #[arg(long, short, conflicts_with_all = ["run", "limit"])]
     pub(crate) watch: bool,
-}
-
-/// Parses a label.
-fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        Some(_) | None => Err("must be KEY=VALUE".to_owned()),
-    }
 }
 
 /// Parses a status from the name that the lists show.

@@ -8,14 +8,14 @@ use clap::Subcommand;
 pub(crate) enum SessionsCommand {
     /// Give a session a title, which no model replaces
     Rename {
-        /// The session
+        /// Id of the session that gets the title
         session: String,
         /// The title; empty leaves it to the model again
         title: String,
     },
     /// Print a whole session as JSON lines
     Export {
-        /// The session
+        /// Id of the session to export
         session: String,
     },
     /// Make a session of an exported one: its title, labels and messages. Prints its id
@@ -28,9 +28,9 @@ pub(crate) enum SessionsCommand {
     },
     /// Set or remove labels of a session
     Label {
-        /// The session
+        /// Id of the session that gets the labels
         session: String,
-        /// Labels to set
+        /// Labels to set; the others stay
         #[arg(value_name = "KEY=VALUE", value_parser = label, required_unless_present = "remove")]
         set: Vec<Label>,
         /// A label to remove; may be repeated
@@ -44,6 +44,13 @@ pub(crate) enum SessionsCommand {
 pub(crate) struct Label {
     pub(crate) key: String,
     pub(crate) value: String,
+}
+
+impl Label {
+    /// The labels as the contract has them. Of equal keys the last counts.
+    pub(crate) fn map<M: FromIterator<(String, String)>>(labels: Vec<Label>) -> M {
+        labels.into_iter().map(|Label { key, value }| (key, value)).collect()
+    }
 }
 
 /// Parses a label. Its value may have further `=`.

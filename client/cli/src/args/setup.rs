@@ -37,11 +37,11 @@ pub(crate) struct InitArgs {
 /// A provider that `agentloop init` can configure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProviderChoice {
-    /// OpenAI
+    /// OpenAI's Responses, with OPENAI_API_KEY
     Openai,
-    /// Anthropic
+    /// Anthropic's Messages, with ANTHROPIC_API_KEY
     Anthropic,
-    /// Google Gemini
+    /// Google's Gemini API, with GEMINI_API_KEY
     Gemini,
     /// Another server with Chat Completions, such as vLLM, Ollama or OpenRouter
     Compatible,

@@ -23,7 +23,7 @@ pub(crate) struct Editor {
 /// A long pasted text.
 #[derive(Debug)]
 struct FoldedPaste {
-    /// What the field shows in its place.
+    /// The text that the field shows in its place.
     mark: String,
     text: String,
 }

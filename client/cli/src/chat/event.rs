@@ -30,7 +30,7 @@ pub(crate) enum Event {
     SessionOpened(Box<OpenedSession>),
     /// A session could not be read, for this reason.
     SessionNotOpened(String),
-    /// A run of the session that is watched, with its first event that came. Whoever started it.
+    /// The watched session has a run, of this or another caller. The first event that came is with it.
     SessionRun { session_id: String, run_id: String },
     /// The session's row has changed.
     SessionChanged(Box<Session>),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use agentloop_client::{
-    Backoff, Client, Error, EventStream, StreamUpdate,
+    Client, Error, EventStream, StreamUpdate,
     v1::{
         ListEntriesRequest, ListSessionsRequest, RememberedRule, ResumeRunRequest, RunEvent, RunInput,
         Session, SubscribeSessionRequest, run_event, subscribe_session_response::Item,
@@ -16,16 +16,11 @@ use tokio::{
 
 use super::event::{CallError, Command, Event, OpenedSession};
 use crate::{
+    args::ENDLESS_BACKOFF,
     command::{overview::overviews, queue},
     exit::{Failure, in_one_line},
 };
 
-/// The stream never gives up: the person decides how long to wait for an absent server.
-const ENDLESS_BACKOFF: Backoff = Backoff {
-    max_retries: u32::MAX,
-    initial: std::time::Duration::from_millis(100),
-    max: std::time::Duration::from_secs(2),
-};
 const PAGE_SIZE: u32 = 500;
 /// Bound on the entries that are read when a session is opened.
 const ENTRIES_MAX: u64 = 1000;

@@ -94,6 +94,7 @@ async fn answer(
     decided_by: String,
 ) -> Result<Exit, Failure> {
     if decided.form.as_ref().is_some_and(String::is_empty) {
+        let request_id = ids::open_question(client, &request_id).await?;
         decided.form = Some(fill_in(client, &request_id).await?);
     }
     let settled = match input(&decided) {
@@ -132,9 +133,9 @@ async fn answer(
 /// Asks for the fields of a form, one line of standard input each.
 async fn fill_in(client: &Client, request_id: &str) -> Result<String, Failure> {
     let waiting = pending(client, ListPendingRequest { page_size: PAGE_SIZE, ..Default::default() }).await?;
-    let asked = waiting.iter().find(|request| {
-        request.kind() == HumanRequestKind::Form && request.request_id.starts_with(request_id)
-    });
+    let asked = waiting
+        .iter()
+        .find(|request| request.kind() == HumanRequestKind::Form && request.request_id == request_id);
     let asked = asked.ok_or_else(|| Failure::Other(format!("no form waits under the id {request_id}")))?;
     let style = Style::of(&std::io::stderr());
     eprintln!("{}", question(style, asked, OptionNames::Ids));

@@ -84,6 +84,26 @@ pub(crate) async fn run_filter(client: &Client, given: Option<String>) -> Result
     }
 }
 
+/// The whole id of an open question.
+///
+/// # Errors
+/// When there is no such question, or several are abbreviated so.
+pub(crate) async fn open_question(client: &Client, given: &str) -> Result<String, Failure> {
+    let mut page_token = String::new();
+    for _ in 0..PAGES_MAX {
+        let (ids, next) = page(client, Kind::Question, page_token).await?;
+        if ids.iter().any(|id| id == given) {
+            return Ok(given.to_owned());
+        }
+        page_token = next;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    let found = find(client, Kind::Question, given).await?;
+    found.ok_or_else(|| Failure::Other(format!("no question waits under the id {given}")))
+}
+
 /// The id that a text abbreviates; `None` if it is too short or fits none. A server that cannot list fits none.
 async fn find(client: &Client, kind: Kind, given: &str) -> Result<Option<String>, Failure> {
     if given.chars().count() < CHARS_MIN {

@@ -1,14 +1,12 @@
 //! `agentloop runs`: lists runs, or shows one.
 
-use std::time::Duration;
-
 use agentloop_client::{
-    Backoff, Client, Error, WatchUpdate,
+    Client, Error, WatchUpdate,
     v1::{ListRunsRequest, Run, RunFilter, WaitingOn, WatchRunsResponse, watch_runs_response::Change},
 };
 
 use crate::{
-    args::{Global, RunsArgs},
+    args::{ENDLESS_BACKOFF, Global, Label, RunsArgs},
     command::ids::{self, Kind},
     exit::{Exit, Failure},
     terminal::commands,
@@ -21,9 +19,6 @@ use crate::{
     terminal::text::sanitize,
 };
 
-/// A watch never gives up: the person decides how long to wait for an absent server.
-const ENDLESS_BACKOFF: Backoff =
-    Backoff { max_retries: u32::MAX, initial: Duration::from_millis(100), max: Duration::from_secs(2) };
 const PAGE_SIZE: u32 = 500;
 /// Characters of a prompt in the list.
 const PREVIEW_CHARS: usize = 60;
@@ -53,7 +48,7 @@ fn filter(session: Option<String>, args: RunsArgs) -> RunFilter {
     RunFilter {
         session_id: session.unwrap_or_default(),
         statuses: args.status.iter().map(|status| i32::from(*status)).collect(),
-        labels: args.label.into_iter().collect(),
+        labels: Label::map(args.label),
         agents: args.agent,
         models: args.model,
         text: args.text,

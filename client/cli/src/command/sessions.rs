@@ -37,7 +37,7 @@ pub(crate) async fn sessions(global: &Global, args: SessionsArgs) -> Result<Exit
                 update(global, &client, &session, change).await?;
             }
             SessionsCommand::Label { session, set, remove: remove_labels } => {
-                let set_labels = set.into_iter().map(|Label { key, value }| (key, value)).collect();
+                let set_labels = Label::map(set);
                 let change =
                     UpdateSessionRequest { set_labels, remove_labels, ..UpdateSessionRequest::default() };
                 update(global, &client, &session, change).await?;
@@ -85,7 +85,7 @@ async fn update(
 async fn all(client: &Client, args: SessionsArgs) -> Result<Vec<Session>, Error> {
     let SessionsArgs { limit, label, text, status, agent, .. } = args;
     let filter = SessionFilter {
-        labels: label.into_iter().map(|Label { key, value }| (key, value)).collect(),
+        labels: Label::map(label),
         text: text.unwrap_or_default(),
         statuses: status.into_iter().map(i32::from).collect(),
         agents: agent,

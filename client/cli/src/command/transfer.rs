@@ -19,7 +19,7 @@ use prost::Message as _;
 use crate::{
     args::Global,
     command::ids,
-    exit::Failure,
+    exit::{Failure, in_one_line},
     terminal::{json, print},
 };
 
@@ -62,7 +62,14 @@ pub(crate) async fn import(
             model,
             ..ImportEntriesRequest::default()
         };
-        let imported = client.import_entries(request).await?;
+        let imported = client.import_entries(request).await.map_err(|error| {
+            let (id, count) = (&session.session_id, session.entry_count);
+            failed(format!(
+                "session {id} has only the first {count} messages: {}; delete it by `agentloop sessions {id} --delete` \
+                 before another try",
+                in_one_line(&error)
+            ))
+        })?;
         session = imported.session.unwrap_or(session);
     }
     let line = if global.json() { json::line("Session", &session) } else { session.session_id };

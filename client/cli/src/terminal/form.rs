@@ -107,7 +107,7 @@ impl FormEntry {
         FormEntry { fields, lines: Vec::new(), values: Map::new(), at: 0 }
     }
 
-    /// Begins again with the first field. What was entered is kept as a suggestion.
+    /// Begins again with the first field. Each field suggests the value that was entered before.
     pub(crate) fn restart(&mut self) {
         self.at = 0;
         self.values.clear();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use agentloop_client::{
-    Backoff, Client, Error, WatchUpdate,
+    Client, Error, WatchUpdate,
     v1::{
         Approve, Decision, Deny, HumanRequest, ListPendingRequest, RunFilter, RunStatus,
         SubmitApprovalRequest, decision::Decision as Kind, watch_runs_response::Change,
@@ -21,7 +21,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use self::state::{Action, Told, Top};
 use crate::{
-    args::Global,
+    args::{ENDLESS_BACKOFF, Global},
     chat::screen::Screen,
     command::run::user,
     exit::{Exit, Failure, in_one_line},
@@ -47,9 +47,6 @@ const QUESTIONS: u32 = 200;
 const EVENTS_MAX: usize = 1024;
 /// Events that are handled before the screen is drawn again.
 const BATCH: usize = 256;
-/// A watch never gives up: the person decides how long to wait for an absent server.
-const ENDLESS_BACKOFF: Backoff =
-    Backoff { max_retries: u32::MAX, initial: Duration::from_millis(100), max: Duration::from_secs(2) };
 
 pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
@@ -179,7 +176,7 @@ async fn decide(client: &Client, request: HumanRequest, approve: bool) -> Result
     let answer = SubmitApprovalRequest {
         request_id: request.request_id,
         decision: Some(Decision { decision: Some(kind) }),
-        // What was on the screen.
+        // The arguments that were on the screen.
         digest: request.digest,
         decided_by: user(),
         ..SubmitApprovalRequest::default()

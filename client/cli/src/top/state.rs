@@ -12,6 +12,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 const MINUTE: Duration = Duration::from_secs(60);
 /// Runs whose usage is remembered, to see what they add. Beyond it, the meter begins again.
 const METERED_MAX: usize = 10_000;
+/// Longest arguments that a question is asked about here, in bytes, so that all of them are seen.
+const ARGUMENTS_SHOWN_MAX: usize = 1_024;
 
 /// The state of the screen.
 #[derive(Debug, Default)]
@@ -50,7 +52,7 @@ pub(super) enum Dialog {
 pub(super) enum Action {
     None,
     Quit,
-    /// Read a run.
+    /// Read the run with this id, to show its details.
     Show(String),
     Abort(String),
     /// Approve or deny a call.
@@ -93,7 +95,7 @@ impl Top {
             }
             Told::Removed(run_id) => drop(self.runs.remove(&run_id)),
             Told::Used(run) => self.meter.add(&run, self.now),
-            Told::Metered => self.meter.counts = true,
+            Told::Metered => (self.meter.counts, self.meter.is_complete) = (true, true),
             Told::Connected(connected) => self.connected = connected,
             Told::Lists { hosts, tools, questions } => {
                 (self.hosts, self.tools, self.questions) = (hosts, tools, questions);
@@ -170,7 +172,10 @@ impl Top {
         let question = self.selected.as_deref().and_then(|run_id| self.question_of(run_id)).cloned();
         match question {
             None => self.note = "this run asks nothing".to_owned(),
-            Some(question) if question.kind() == HumanRequestKind::Approve => {
+            Some(question)
+                if question.kind() == HumanRequestKind::Approve
+                    && question.arguments_json.len() <= ARGUMENTS_SHOWN_MAX =>
+            {
                 self.dialog = Some(Dialog::Question(Box::new(question)));
             }
             Some(question) => self.note = format!("agentloop approve {} answers it", question.request_id),
@@ -184,6 +189,8 @@ impl Top {
 pub(super) struct Meter {
     /// True once the usage of earlier runs is known.
     counts: bool,
+    /// True if `known` has every run that was metered. A run that it does not have is new then.
+    is_complete: bool,
     known: BTreeMap<String, Usage>,
     added: VecDeque<(Duration, Usage)>,
 }
@@ -192,12 +199,14 @@ impl Meter {
     fn add(&mut self, run: &Run, now: Duration) {
         if self.known.len() >= METERED_MAX {
             self.known.clear();
+            self.is_complete = false;
         }
         let usage = run.usage.unwrap_or_default();
         let before = self.known.insert(run.run_id.clone(), usage);
-        // A run that was not there when the meter began has used all of it since.
+        // A run that was not there when the meter began has used all of it since, unless it was forgotten.
+        let counts = self.counts && (before.is_some() || self.is_complete);
         let before = before.unwrap_or_default();
-        if self.counts {
+        if counts {
             let more = Usage {
                 input_tokens: usage.input_tokens.saturating_sub(before.input_tokens),
                 output_tokens: usage.output_tokens.saturating_sub(before.output_tokens),
@@ -214,7 +223,7 @@ impl Meter {
         }
     }
 
-    /// What was used in the last minute.
+    /// Tokens and cost of the last minute.
     pub(super) fn minute(&self) -> Usage {
         self.added.iter().fold(Usage::default(), |sum, (_, more)| Usage {
             input_tokens: sum.input_tokens.saturating_add(more.input_tokens),

@@ -7,7 +7,7 @@ use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Flex, Layout, Rect},
     text::{Line, Span},
-    widgets::{Block, BorderType, Clear, Paragraph, Widget, Wrap},
+    widgets::{Block, BorderType, Clear, Paragraph, Widget},
 };
 
 use super::state::{Dialog, Top};
@@ -15,10 +15,12 @@ use crate::{
     chat::styles::{BAD, BOLD, DIM, GOOD, PICKED, WARN},
     terminal::{
         format,
-        text::{escape_hidden, members, sanitize},
+        text::{escape_hidden, members, sanitize, wrap},
     },
 };
 
+/// Widest window over the lists.
+const DIALOG_COLUMNS: u16 = 90;
 /// Lines of hosts at most.
 const HOSTS_MAX: usize = 6;
 /// Characters of a prompt.
@@ -151,13 +153,16 @@ fn draw_dialog(dialog: &Dialog, area: Rect, buf: &mut Buffer) {
         }
         Dialog::Run(run) => (" run: any key closes ", about(run)),
     };
+    // Wrapped before the height is known: what is below the window would be approved unseen.
+    let width = usize::from(area.width.min(DIALOG_COLUMNS)).saturating_sub(2);
+    let lines: Vec<String> = lines.iter().flat_map(|line| wrap(line, width)).collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
     let [row] = Layout::vertical([Constraint::Max(height)]).flex(Flex::Center).areas(area);
-    let [inside] = Layout::horizontal([Constraint::Max(90)]).flex(Flex::Center).areas(row);
+    let [inside] = Layout::horizontal([Constraint::Max(DIALOG_COLUMNS)]).flex(Flex::Center).areas(row);
     Clear.render(inside, buf);
     let block = Block::bordered().border_type(BorderType::Rounded).border_style(WARN).title(title);
     let lines: Vec<Line<'_>> = lines.into_iter().map(Line::raw).collect();
-    Paragraph::new(lines).wrap(Wrap { trim: false }).block(block).render(inside, buf);
+    Paragraph::new(lines).block(block).render(inside, buf);
 }
 
 fn about(run: &Run) -> Vec<String> {

@@ -16,7 +16,7 @@ use agentloop_client::{
 use super::report::Check;
 use crate::{
     embedded::{ConfiguredServer, DatabasePlace},
-    exit::{Failure, in_one_line},
+    exit::in_one_line,
 };
 
 /// Free bytes below which a disk is nearly full.
@@ -64,7 +64,7 @@ fn port(listen: SocketAddr) -> Check {
             Check::ok("server", format!("does not run; {listen} is free: start it with `agentloop serve`"))
         }
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let advice = "stop the program that has the port, or set server.listen to another";
+            let advice = "if it is agentloop with [tls], give --tls-ca; else stop the program, or set server.listen to another port";
             Check::failed("server", format!("another program listens on {listen}"), advice)
         }
         Err(error) => Check::failed(
@@ -223,8 +223,14 @@ fn clock_at(now: SystemTime, last_write: Option<SystemTime>) -> Check {
 }
 
 /// Checks the tool hosts and the tools of a server that runs.
-pub(super) async fn hosts(client: &Client) -> Result<Vec<Check>, Failure> {
-    let (tools, hosts) = tokio::try_join!(client.list_tools(), client.list_hosts())?;
+pub(super) async fn hosts(client: &Client) -> Vec<Check> {
+    let (tools, hosts) = match tokio::try_join!(client.list_tools(), client.list_hosts()) {
+        Ok(listed) => listed,
+        Err(error) => {
+            let advice = "give a token or certificate that may read tools and hosts";
+            return vec![Check::failed("hosts", in_one_line(&error), advice)];
+        }
+    };
     let mut checks = Vec::new();
     if hosts.is_empty() {
         let advice = "start a tool host, such as `agentloop host`; a model without tools only talks";
@@ -247,7 +253,7 @@ pub(super) async fn hosts(client: &Client) -> Result<Vec<Check>, Failure> {
             "see `agentloop tools`, then `agentloop tools accept NAME`, or mend the host that declares it";
         checks.push(Check::failed("tools", detail, advice));
     }
-    Ok(checks)
+    checks
 }
 
 fn names(hosts: &[&Host]) -> String {

@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct Check {
     check: &'static str,
     result: CheckResult,
-    /// What was found.
+    /// The state of what was checked, for people.
     detail: String,
     /// What to do about it. Empty if all is well.
     #[serde(skip_serializing_if = "str::is_empty")]

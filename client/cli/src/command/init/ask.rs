@@ -7,7 +7,7 @@ use crate::exit::Failure;
 /// The answers of the person at the terminal, or lines of a script.
 #[derive(Debug)]
 pub(super) enum Answers {
-    /// Standard input.
+    /// Lines of standard input, from a person or a script.
     Stdin,
     /// Fixed lines, for tests.
     #[cfg(test)]
@@ -34,7 +34,12 @@ impl Answers {
 
     /// Asks for a secret, which is not shown. An empty one is an answer.
     pub(super) async fn ask_secret(&mut self, question: &str) -> Result<String, Failure> {
-        Ok(self.line(format!("{question}: "), true).await?.trim().to_owned())
+        let secret = self.line(format!("{question}: "), true).await?.trim().to_owned();
+        // Ctrl-C is a character while nothing is shown.
+        if secret.contains(char::is_control) {
+            return Err(Failure::Usage("nothing is written: the key has control characters".to_owned()));
+        }
+        Ok(secret)
     }
 
     async fn line(&mut self, question: String, secret: bool) -> Result<String, Failure> {

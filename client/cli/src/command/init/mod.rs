@@ -25,13 +25,24 @@ use crate::{
 pub(crate) async fn init(args: InitArgs) -> Result<Exit, Failure> {
     refuse_existing(&args.config)?;
     let setup = Setup::choose(&args, &mut Answers::of_stdin(), &|name| std::env::var(name).ok()).await?;
+    if let Some(file) = setup.file() {
+        let path = beside(&args.config, file.name);
+        if path.exists() {
+            let path = path.display();
+            let message = format!(
+                "{path} exists, and is left as it is; move it away, or choose another folder by --config"
+            );
+            return Err(Failure::Usage(message));
+        }
+    }
     // The configuration comes first: it fails if somebody else made one meanwhile, and then no key is left about.
     write_new(&args.config, &template::configuration(&setup, &args.config), false)?;
     print::line(&format!("wrote {}", args.config.display()))?;
-    for (file, text) in setup.files() {
-        let path = beside(&args.config, file);
-        write_new(&path, &text, true)?;
-        print::line(&format!("wrote {}, which only you can read; do not commit it", path.display()))?;
+    if let Some(file) = setup.file() {
+        let path = beside(&args.config, file.name);
+        write_new(&path, &file.content, file.is_secret)?;
+        let advice = if file.is_secret { ", which only you can read; do not commit it" } else { "" };
+        print::line(&format!("wrote {}{advice}", path.display()))?;
     }
     let called = match &setup.key {
         KeyPlace::Missing(variable) => {

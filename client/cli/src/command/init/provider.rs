@@ -11,7 +11,7 @@ const SCRIPT: &str = include_str!("../../demo-model.toml");
 /// A vendor, as its section of the configuration says it.
 #[derive(Debug)]
 pub(super) struct Vendor {
-    /// The section's name.
+    /// The part of `provider/model` before the slash.
     pub(super) name: &'static str,
     pub(super) kind: &'static str,
     /// The variable that holds the key.
@@ -60,6 +60,15 @@ pub(super) enum KeyPlace {
     Missing(&'static str),
     /// A file beside the configuration.
     File { name: String, key: String },
+}
+
+/// A file beside the configuration.
+#[derive(Debug, PartialEq)]
+pub(super) struct SetupFile<'s> {
+    pub(super) name: &'s str,
+    pub(super) content: String,
+    /// True if only its owner may read it.
+    pub(super) is_secret: bool,
 }
 
 /// Everything that the configuration says about its provider.
@@ -128,13 +137,17 @@ impl Setup {
         (self.vendor.kind == "scripted").then_some("agentloop-script.toml")
     }
 
-    /// The files beside the configuration: name and content.
-    pub(super) fn files(&self) -> Vec<(&str, String)> {
-        let key = match &self.key {
-            KeyPlace::File { name, key } => Some((name.as_str(), format!("{key}\n"))),
-            _ => None,
-        };
-        key.into_iter().chain(self.script().map(|name| (name, SCRIPT.to_owned()))).collect()
+    /// The file that the configuration needs beside it: a key or a script.
+    pub(super) fn file(&self) -> Option<SetupFile<'_>> {
+        match &self.key {
+            KeyPlace::File { name, key } => {
+                Some(SetupFile { name, content: format!("{key}\n"), is_secret: true })
+            }
+            KeyPlace::None | KeyPlace::Variable(_) | KeyPlace::Missing(_) => {
+                let script = |name| SetupFile { name, content: SCRIPT.to_owned(), is_secret: false };
+                self.script().map(script)
+            }
+        }
     }
 }
 
@@ -171,7 +184,7 @@ async fn ask_key(
         eprintln!("The key is in {}.", vendor.variable);
         return Ok(KeyPlace::Variable(vendor.variable));
     }
-    // Whoever gives everything as options is asked nothing.
+    // If every option is given, there is nothing to ask.
     let asks_nothing = args.provider.is_some() && args.model.is_some();
     let key = if asks_nothing {
         String::new()
@@ -216,7 +229,8 @@ mod tests {
         let asked = chosen(&args(None, None), &["9", "x", "", "2", "k-1", ""], &[]).await;
         assert_eq!(asked.model(), "anthropic/claude-sonnet-5-5");
         assert_eq!(asked.key, KeyPlace::File { name: "anthropic.key".to_owned(), key: "k-1".to_owned() });
-        assert_eq!(asked.files(), [("anthropic.key", "k-1\n".to_owned())]);
+        let key = SetupFile { name: "anthropic.key", content: "k-1\n".to_owned(), is_secret: true };
+        assert_eq!(asked.file(), Some(key));
 
         let in_variable = chosen(&args(None, None), &["1", "gpt-9"], &["OPENAI_API_KEY"]).await;
         assert_eq!(in_variable.model(), "openai/gpt-9");
@@ -231,7 +245,8 @@ mod tests {
         assert_eq!(local.model(), "local/qwen3");
 
         let script = chosen(&args(Some(ProviderChoice::Script), None), &[], &[]).await;
-        assert_eq!(script.files()[0].0, "agentloop-script.toml");
+        let file = script.file().expect("the script");
+        assert_eq!((file.name, file.is_secret), ("agentloop-script.toml", false));
     }
 
     #[tokio::test]
