@@ -23,9 +23,9 @@ pub struct Authority {
 /// A certificate and its key, in PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The certificate.
+    /// The certificate, in PEM.
     pub certificate: String,
-    /// Its key.
+    /// The private key of the certificate, in PEM.
     pub key: String,
 }
 
@@ -93,7 +93,7 @@ impl Default for SecurityFiles {
 }
 
 impl SecurityFiles {
-    /// An empty folder.
+    /// Makes an empty temporary folder, which ends with this value.
     ///
     /// # Panics
     /// When there is no room for one.
@@ -108,13 +108,13 @@ impl SecurityFiles {
         self.folder.path().join(name)
     }
 
-    /// The folder.
+    /// Path of the folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Writes a file.
+    /// Writes a file into the folder, and returns its path.
     ///
     /// # Panics
     /// When that fails.

@@ -52,7 +52,7 @@ pub(crate) struct Intercepted<I> {
 }
 
 impl<I> Intercepted<I> {
-    /// An empty store.
+    /// A wrapper around an empty store in memory.
     pub(crate) async fn new(intercept: I) -> Self {
         Self { inner: SqliteStore::in_memory().await.expect("a store"), intercept }
     }
