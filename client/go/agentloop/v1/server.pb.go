@@ -317,10 +317,10 @@ func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
 	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{3}
 }
 
-// The agents.
+// Returns all configured agents.
 type ListAgentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By name.
+	// The agents, sorted by name.
 	Agents        []*Agent `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -368,13 +368,13 @@ type Agent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name in `RunInput.agent`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// For people.
+	// Text for people from the configuration; empty if there is none.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	// The model, `provider/model`; empty where each request must name one.
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
 	// The tools that it may use; absent means all.
 	AllowList *ToolNames `protobuf:"bytes,4,opt,name=allow_list,json=allowList,proto3" json:"allow_list,omitempty"`
-	// Its limits.
+	// Limits of a run that sets none.
 	LoopLimits *LoopLimits `protobuf:"bytes,5,opt,name=loop_limits,json=loopLimits,proto3" json:"loop_limits,omitempty"`
 	// The planner, where it is not the built-in loop.
 	Planner string `protobuf:"bytes,6,opt,name=planner,proto3" json:"planner,omitempty"`

@@ -563,7 +563,7 @@ func (x *GetSessionResponse) GetSession() *Session {
 	return nil
 }
 
-// Changes a session.
+// Asks for another title or other labels of a session.
 type UpdateSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the session. Required.

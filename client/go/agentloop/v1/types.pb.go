@@ -1784,7 +1784,7 @@ type isFileContent_Source interface {
 }
 
 type FileContent_Data struct {
-	// The contents.
+	// The contents of the file. They count into the 3 MiB of the result.
 	Data []byte `protobuf:"bytes,4,opt,name=data,proto3,oneof"`
 }
 
@@ -4877,7 +4877,7 @@ type Caller struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its tenant; `local` where there is no authentication.
 	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// Its groups.
+	// Names of the groups that the caller belongs to.
 	Groups        []string `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

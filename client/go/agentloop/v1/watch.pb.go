@@ -256,7 +256,7 @@ func (x *WatchReset) GetReason() string {
 // A run left the list: it was deleted, or it does not match the filter any more. The reader may not have had it.
 type RunRemoved struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run.
+	// Id of the run that left the list.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// True if the run was deleted; false if it still exists and stopped matching.
 	Deleted       bool `protobuf:"varint,2,opt,name=deleted,proto3" json:"deleted,omitempty"`

@@ -84,9 +84,9 @@ export interface ServerLimits {
 export interface ListAgentsRequest {
 }
 
-/** The agents. */
+/** Returns all configured agents. */
 export interface ListAgentsResponse {
-  /** By name. */
+  /** The agents, sorted by name. */
   agents: Agent[];
 }
 
@@ -94,7 +94,7 @@ export interface ListAgentsResponse {
 export interface Agent {
   /** Its name in `RunInput.agent`. */
   name: string;
-  /** For people. */
+  /** Text for people from the configuration; empty if there is none. */
   description: string;
   /** The model, `provider/model`; empty where each request must name one. */
   model: string;
@@ -102,7 +102,7 @@ export interface Agent {
   allowList?:
     | ToolNames
     | undefined;
-  /** Its limits. */
+  /** Limits of a run that sets none. */
   loopLimits?:
     | LoopLimits
     | undefined;

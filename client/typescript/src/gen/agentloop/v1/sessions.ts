@@ -157,7 +157,7 @@ export interface GetSessionResponse {
   session?: Session | undefined;
 }
 
-/** Changes a session. */
+/** Asks for another title or other labels of a session. */
 export interface UpdateSessionRequest {
   /** Id of the session. Required. */
   sessionId: string;

@@ -430,7 +430,7 @@ export interface FileContent {
   /** Exactly one is set. */
   source?:
     | //
-    /** The contents. */
+    /** The contents of the file. They count into the 3 MiB of the result. */
     { $case: "data"; value: Buffer }
     | undefined;
 }
@@ -1044,7 +1044,7 @@ export interface Caller {
   name: string;
   /** Its tenant; `local` where there is no authentication. */
   tenant: string;
-  /** Its groups. */
+  /** Names of the groups that the caller belongs to. */
   groups: string[];
 }
 

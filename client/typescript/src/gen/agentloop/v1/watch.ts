@@ -54,7 +54,7 @@ export interface WatchReset {
 
 /** A run left the list: it was deleted, or it does not match the filter any more. The reader may not have had it. */
 export interface RunRemoved {
-  /** The run. */
+  /** Id of the run that left the list. */
   runId: string;
   /** True if the run was deleted; false if it still exists and stopped matching. */
   deleted: boolean;
