@@ -30,15 +30,16 @@ pub(super) fn decided(
         return Err(Refusal::NotADecision);
     }
     let asked = builder.state().question(request).ok_or(Refusal::UnknownRequest)?;
-    if submission.digest.is_some_and(|digest| *digest != asked.question.digest) {
-        return Err(Refusal::DigestMismatch);
-    }
+    let is_as_shown = submission.digest.is_none_or(|digest| *digest == asked.question.digest);
     let is_recorded = asked.answer.as_ref().is_some_and(|answer| answer.decision == submission.decision);
-    if is_recorded && submission.remember.is_none() {
+    if is_as_shown && is_recorded && submission.remember.is_none() {
         // Also an answer that would be refused by now.
         return Ok(());
     }
     let decision = asked.question.checked_answer(submission.decision).map_err(Refusal::BadAnswer)?;
+    if !is_as_shown {
+        return Err(Refusal::DigestMismatch);
+    }
     let remembered = submission.remember.map(|remember| {
         let widening = builder.state().spec().tool_policy.widening;
         asked.question.remembered(&decision, remember, widening)
