@@ -3,6 +3,7 @@
 mod abort;
 mod access;
 mod approvals;
+mod approvers;
 mod ask_human;
 mod background;
 mod bad_input;

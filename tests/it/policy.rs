@@ -39,6 +39,7 @@ fn rule(action: PolicyAction, tool: &str, arguments: &[(&str, &str)]) -> wire::P
         action: action.into(),
         tool: tool.to_owned(),
         arguments: arguments.iter().map(pattern).collect(),
+        ..Default::default()
     }
 }
 

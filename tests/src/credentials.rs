@@ -147,7 +147,15 @@ impl SecurityFiles {
     /// # Panics
     /// When the principal is none.
     pub fn token(&self, name: &str, tenant: &str, roles: &[&str]) -> String {
-        let principal = Principal::new(name, Some(tenant), roles.iter().copied(), ["a-group"]);
+        self.token_in(name, tenant, roles, &["a-group"])
+    }
+
+    /// The same in these groups.
+    ///
+    /// # Panics
+    /// When the principal is none.
+    pub fn token_in(&self, name: &str, tenant: &str, roles: &[&str], groups: &[&str]) -> String {
+        let principal = Principal::new(name, Some(tenant), roles.iter().copied(), groups.iter().copied());
         let (token, record) = tokens::new_token(&principal.expect("a principal"), Timestamp(0), None);
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner).push(record);
         self.save();

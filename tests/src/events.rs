@@ -119,6 +119,7 @@ pub fn name(event: &wire::RunEvent) -> &'static str {
         Event::ToolCallAttemptFailed(_) => "tool_call_attempt_failed",
         Event::ToolCallResult(_) => "tool_call_result",
         Event::HumanRequested(_) => "human_requested",
+        Event::HumanApproved(_) => "human_approved",
         Event::HumanResolved(_) => "human_resolved",
         Event::RunPaused(_) => "run_paused",
         Event::RunResumed(_) => "run_resumed",

@@ -65,6 +65,12 @@ pub const POLICY_PATTERN_BYTES_MAX: usize = 4 * 1024;
 pub const POLICY_RULE_BYTES_MAX: usize = 8 * 1024;
 /// Size of the JSON Pointer of one argument pattern.
 pub const POLICY_POINTER_BYTES_MAX: usize = 1024;
+/// Most entries in the approvers of a rule.
+pub const APPROVERS_MAX: usize = 16;
+/// Longest entry in the approvers of a rule, in bytes.
+pub const APPROVER_BYTES_MAX: usize = 264;
+/// Most people who must approve one call.
+pub const QUORUM_MAX: u32 = 16;
 /// Number of options of one question.
 pub const OPTIONS_MAX: usize = 64;
 /// Size of one option's label.

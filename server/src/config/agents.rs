@@ -32,7 +32,7 @@ pub(super) fn description(section: &mut Section<'_, '_>) -> Option<String> {
 }
 
 /// Reads one agent. `providers` are the configured providers that its model may name.
-pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str]) -> RunSpec {
+pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str], asks: bool) -> RunSpec {
     if name.is_empty() || name.len() > ID_BYTES_MAX {
         section.problem(&[], format!("expected an agent's name of 1 to {ID_BYTES_MAX} bytes"));
     }
@@ -43,7 +43,7 @@ pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str
         prompt_template: prompts::template(section),
         allowed_tools: section.get_list("tools", tool_name),
         tool_order: section.get_list("tool_order", tool_name).unwrap_or_default(),
-        tool_policy: section.section("tool_policy", tool_policy),
+        tool_policy: section.section("tool_policy", |section| tool_policy(section, asks)),
         limits: section.section("limits", limits),
         retry: section.section("retry", retry),
         options: section.section("options", options),
@@ -110,7 +110,7 @@ fn tool_name(name: &str) -> Result<(), String> {
     ))
 }
 
-fn tool_policy(section: &mut Section<'_, '_>) -> ToolPolicy {
+fn tool_policy(section: &mut Section<'_, '_>, asks: bool) -> ToolPolicy {
     let default = ToolPolicy::default();
     let parallel_max = u32::try_from(CALLS_PER_MESSAGE_MAX).unwrap_or(u32::MAX);
     ToolPolicy {
@@ -120,7 +120,7 @@ fn tool_policy(section: &mut Section<'_, '_>) -> ToolPolicy {
         max_calls_per_run: section.get_some_within("max_calls_per_run", 0..=u32::MAX),
         require_approval_by_default: section
             .get_or("require_approval_by_default", default.require_approval_by_default),
-        rules: rules(section),
+        rules: rules(section, asks),
         ask_human: section.get_or("ask_human", default.ask_human),
         todos: section.get_or("todos", default.todos),
         deadline_is_outcome: section.get_list("deadline_is_outcome", tool_name).unwrap_or_default(),

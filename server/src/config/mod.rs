@@ -138,15 +138,20 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let hosts = root.overridable_section("hosts", process::hosts);
     let retention = root.overridable_section("retention", process::retention);
     let tools = root.overridable_section("tools", tools::tools);
+    let asks = auth.is_some();
+    let rules = root.section("policy", |section| rules::rules(section, asks));
     let (providers, names) = providers(root);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut agent_descriptions = BTreeMap::new();
     let mut agents = root.each_named("agents", |name, section| {
         agent_descriptions.extend(agents::description(section).map(|text| (name.to_owned(), text)));
-        Some(agents::agent(name, section, &names))
+        Some(agents::agent(name, section, &names, asks))
     });
     if agents.is_empty() && !root.contains("providers") && !providers.is_empty() {
         agents.insert(DEFAULT_AGENT.to_owned(), nameless_agent());
+    }
+    for agent in agents.values_mut() {
+        agent.tool_policy.rules.splice(..0, rules.iter().cloned());
     }
     Config {
         server,

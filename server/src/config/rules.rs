@@ -1,16 +1,16 @@
-//! `[[agents.NAME.tool_policy.rules]]`: rules that allow, ask about or deny tool calls.
+//! `[[policy.rules]]` and `[[agents.NAME.tool_policy.rules]]`: rules that allow, ask about or deny tool calls.
 
-use agentloop_core::limits::POLICY_RULES_MAX;
-use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::limits::{POLICY_RULES_MAX, QUORUM_MAX};
+use agentloop_core::policy::{Approvers, ArgumentPattern, BadRule, PolicyAction, PolicyRule, RuleOrigin};
 
 use super::section::Section;
 
-/// Reads an agent's rules in the order of the file.
-pub(super) fn rules(section: &mut Section<'_, '_>) -> Vec<PolicyRule> {
-    section.each_in_list("rules", POLICY_RULES_MAX, rule)
+/// Reads rules in the order of the file. `asks` tells if callers are asked who they are.
+pub(super) fn rules(section: &mut Section<'_, '_>, asks: bool) -> Vec<PolicyRule> {
+    section.each_in_list("rules", POLICY_RULES_MAX, |section| rule(section, asks))
 }
 
-fn rule(section: &mut Section<'_, '_>) -> Option<PolicyRule> {
+fn rule(section: &mut Section<'_, '_>, asks: bool) -> Option<PolicyRule> {
     let actions = [("allow", PolicyAction::Allow), ("ask", PolicyAction::Ask), ("deny", PolicyAction::Deny)];
     let action = section.get_choice("action", None, &actions);
     if !section.is_set("action") {
@@ -21,12 +21,33 @@ fn rule(section: &mut Section<'_, '_>) -> Option<PolicyRule> {
     let arguments = section.get_texts("arguments");
     let arguments =
         arguments.into_iter().map(|(pointer, pattern)| ArgumentPattern { pointer, pattern }).collect();
-    let rule = PolicyRule { name, action: action?, tool, arguments, origin: RuleOrigin::Agent, terms: None };
+    let approvers = approvers(section, asks);
+    let (origin, action) = (RuleOrigin::Agent, action?);
+    let rule = PolicyRule { name, action, tool, arguments, origin, terms: None, approvers, made_under: None };
     match rule.check() {
         Ok(()) => Some(rule),
         Err(problem) => {
-            section.problem(&["arguments", "tool", "name"], problem.to_string());
+            let keys: &[&'static str] = match problem {
+                BadRule::Approvers(_) => &["approvers", "quorum", "forbid_requester"],
+                _ => &["arguments", "tool", "name"],
+            };
+            section.problem(keys, problem.to_string());
             None
         }
     }
+}
+
+/// Who may answer the question that a rule asks. Without `[auth]` nobody could be told apart, and no such call would run.
+fn approvers(section: &mut Section<'_, '_>, asks: bool) -> Approvers {
+    let approvers = Approvers {
+        any_of: section.get_list("approvers", |_| Ok(())).unwrap_or_default(),
+        forbid_requester: section.get_or("forbid_requester", false),
+        quorum: section.get_within("quorum", 1, 1..=QUORUM_MAX),
+    };
+    if !approvers.is_anyone() && !asks {
+        let message =
+            "expected [auth]: without it callers are not asked who they are, so nobody could approve";
+        section.problem(&["approvers", "forbid_requester", "quorum"], message.to_owned());
+    }
+    approvers
 }

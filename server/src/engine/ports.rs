@@ -196,7 +196,7 @@ pub(in crate::engine) async fn decision_input(
         request: question.request,
         decision,
         digest: None,
-        by: "executor".to_owned(),
+        by: "executor".to_owned().into(),
         remember: None,
     })
 }

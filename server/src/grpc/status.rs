@@ -179,6 +179,9 @@ fn refusal_status(refusal: Refusal) -> Status {
             status(Code::FailedPrecondition, ErrorReason::AlreadyResolved, message, metadata)
         }
         Refusal::DigestMismatch => status(Code::FailedPrecondition, ErrorReason::DigestMismatch, message, []),
+        Refusal::NotAnApprover(_) => {
+            status(Code::PermissionDenied, ErrorReason::PermissionDenied, message, [])
+        }
         Refusal::NotADecision => Violations::single("decision", message),
         Refusal::DeniedByRule(_) => Violations::single("decision.approve_with_edits.arguments_json", message),
         Refusal::CannotRemember(why) => Violations::single(memory_field(&why), message),
@@ -188,6 +191,7 @@ fn refusal_status(refusal: Refusal) -> Status {
             retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message)
         }
         Refusal::NotStepped
+        | Refusal::SeveralApprovals(_)
         | Refusal::StaleModelCall
         | Refusal::StaleDecision
         | Refusal::DuplicateResult
@@ -199,6 +203,7 @@ fn refusal_status(refusal: Refusal) -> Status {
 fn answer_field(bad: &BadAnswer) -> String {
     let field = match bad {
         BadAnswer::InputWanted | BadAnswer::DecisionWanted => "request_id",
+        BadAnswer::NoEdits(_) => "decision",
         BadAnswer::TextWanted
         | BadAnswer::SelectionWanted
         | BadAnswer::FormWanted
@@ -213,7 +218,10 @@ fn answer_field(bad: &BadAnswer) -> String {
 
 fn memory_field(why: &CannotRemember) -> &'static str {
     match why {
-        CannotRemember::Kind | CannotRemember::TooMany => "remember",
+        CannotRemember::Kind
+        | CannotRemember::TooMany
+        | CannotRemember::Quorum(_)
+        | CannotRemember::Requester => "remember",
         CannotRemember::NoSuggestion
         | CannotRemember::OtherCall
         | CannotRemember::OtherTools(_)

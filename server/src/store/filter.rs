@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use agentloop_core::id::{RunId, SessionId};
-use agentloop_core::run::human::{Question, QuestionKind};
+use agentloop_core::run::human::{Person, Question, QuestionKind};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 
@@ -113,6 +113,48 @@ pub struct RequestFilter {
     pub asked: TimeRange,
     /// Text in the question, its tool or its arguments, in any case. Empty means any.
     pub text: String,
+    /// Somebody who may answer the question. Absent means any question.
+    pub answerer: Option<Answerer>,
+}
+
+/// Somebody who answers questions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answerer {
+    /// Who it is.
+    pub person: Person,
+    /// True if the roles allow decisions about calls.
+    pub decides: bool,
+    /// Questions that are not about a call.
+    pub answers: AnswersInput,
+}
+
+/// The questions that are not about a call which somebody may answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswersInput {
+    /// None of them.
+    None,
+    /// Those of runs that they started.
+    Own,
+    /// All of them.
+    All,
+}
+
+impl Answerer {
+    /// True if the answer would count: the person may answer, and has not approved yet. `created_by` started the run.
+    #[must_use]
+    pub fn may_answer(&self, row: &RequestRow, created_by: Option<&str>) -> bool {
+        let is_requester = self.person.is_proved && created_by == Some(self.person.name.as_str());
+        if !row.question.kind.is_about_a_call() {
+            return match self.answers {
+                AnswersInput::None => false,
+                AnswersInput::Own => is_requester,
+                AnswersInput::All => true,
+            };
+        }
+        let person = Person { is_requester, ..self.person.clone() };
+        let has_approved = || row.approvals.iter().any(|approval| approval.by == person.name);
+        self.decides && row.question.check_person(&person).is_ok() && !has_approved()
+    }
 }
 
 impl RequestFilter {
@@ -127,6 +169,13 @@ impl RequestFilter {
             && is_one_of(&run.model, &self.models)
             && has_labels(&run.labels, &self.labels)
             && self.matches_content(&row.question)
+            && self.may_be_answered(row, run.created_by.as_deref())
+    }
+
+    /// True if the one who asks may answer the question. `created_by` started the run.
+    #[must_use]
+    pub fn may_be_answered(&self, row: &RequestRow, created_by: Option<&str>) -> bool {
+        self.answerer.as_ref().is_none_or(|answerer| answerer.may_answer(row, created_by))
     }
 
     /// True if the question meets the conditions on its content.

@@ -27,7 +27,7 @@ pub mod conformance;
 use agentloop_core::id::{EntryNo, RunId, SessionId};
 use async_trait::async_trait;
 
-pub use self::filter::{RequestFilter, RunFilter, TimeRange};
+pub use self::filter::{Answerer, AnswersInput, RequestFilter, RunFilter, TimeRange};
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
 pub use self::journal::{
     Append, Claimed, CreateRun, JournalStore, RunRow, RunSummary, SessionRuns, Stretch, StretchMax,

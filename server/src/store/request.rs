@@ -2,7 +2,7 @@
 
 use agentloop_core::id::{RequestId, RuleId, RunId, SessionId, TenantId};
 use agentloop_core::policy::PolicyRule;
-use agentloop_core::run::human::{Answer, Question};
+use agentloop_core::run::human::{Answer, PartialApproval, Question};
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
@@ -19,6 +19,8 @@ pub struct RequestRow {
     pub question: Question,
     /// The answer, once there is one.
     pub answer: Option<Answer>,
+    /// Approvals before the answer, of a question that needs several.
+    pub approvals: Vec<PartialApproval>,
 }
 
 /// A rule that was remembered with a decision.

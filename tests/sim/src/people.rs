@@ -333,7 +333,7 @@ async fn decide(world: &Arc<World>, random: &mut Random, row: &RequestRow) {
     };
     let request = row.question.request.clone();
     let digest = random.chance(500).then(|| row.question.digest.clone());
-    let by = random.pick(&["ann", "bob"]).to_owned();
+    let by = random.pick(&["ann", "bob"]).to_owned().into();
     let resolution = Resolution { decision: decision.clone(), digest, by, remember: None };
     let patience = patience(world, random);
     let answer = world

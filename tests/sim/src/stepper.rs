@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agentloop_core::id::{RequestId, RunId, Seq};
 use agentloop_core::run::event::{Event, Record};
-use agentloop_core::run::human::QuestionKind;
+use agentloop_core::run::human::{Person, QuestionKind};
 use agentloop_core::run::status::RunStatus;
 use agentloop_server::engine::StepDone;
 use agentloop_server::engine::error::EngineError;
@@ -54,7 +54,7 @@ async fn one(
         let approve = approve.clone();
         let answer = world
             .call(patience, |server| async move {
-                server.engine.step(&tenant(), run, request, approve.as_ref()).await
+                server.engine.step(&tenant(), run, request, approve.as_ref(), Person::default()).await
             })
             .await;
         match answer {

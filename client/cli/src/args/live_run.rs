@@ -95,12 +95,13 @@ pub(crate) struct WatchArgs {
 
 /// List the questions that wait for a human, or answer one
 ///
-/// Without an id, lists the questions that wait for a human. With one, answers it: runs the call as it is, unless an
+/// Without an id, lists the questions that you may answer. With one, answers it: runs the call as it is, unless an
 /// option says otherwise.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  agentloop approve                                  what waits?
+  agentloop approve                                  what waits for you?
+  agentloop approve --all                            what waits for anyone?
   agentloop approve REQUEST                          run the call
   agentloop approve REQUEST --deny 'wrong address'   do not; the model reads why and goes on
   agentloop approve REQUEST --remember session       run it, and the same call unasked for the rest of the session
@@ -132,6 +133,9 @@ pub(crate) struct ApproveArgs {
     /// Only questions of this run
     #[arg(long, value_name = "ID", conflicts_with = "request")]
     pub(crate) run: Option<String>,
+    /// Also questions that only others may answer, and those that you have approved
+    #[arg(long, conflicts_with = "request")]
+    pub(crate) all: bool,
     /// Name of the person who decides
     #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true, default_value = "cli")]
     pub(crate) decided_by: String,

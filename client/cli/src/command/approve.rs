@@ -4,7 +4,7 @@ use agentloop_client::{
     Client, Error,
     v1::{
         AnswerInPlace, Approve, ApproveWithEdits, Declined, Deny, DenyAndStop, HumanRequest,
-        HumanRequestKind, ListPendingRequest, RememberScope, Selection, SubmitApprovalRequest,
+        HumanRequestKind, ListPendingRequest, PendingFilter, RememberScope, Selection, SubmitApprovalRequest,
         SubmitInputRequest, UrlOutcome, decision::Decision as Kind, submit_input_request::Input,
     },
 };
@@ -20,7 +20,7 @@ use crate::{
     terminal::input_lines::InputLines,
     terminal::json,
     terminal::print,
-    terminal::render::status::{OptionNames, answered as describe, question},
+    terminal::render::status::{OptionNames, answered as describe, approvers, question},
     terminal::style::Style,
 };
 
@@ -36,7 +36,7 @@ pub(crate) async fn approve(global: &Global, args: ApproveArgs) -> Result<Exit, 
         None => {
             let session = ids::session_filter(&client, args.session).await?;
             let run = ids::run_filter(&client, args.run).await?;
-            list(global, &client, session, run).await
+            list(global, &client, session, run, args.all).await
         }
     }
 }
@@ -46,11 +46,13 @@ async fn list(
     client: &Client,
     session: Option<String>,
     run: Option<String>,
+    all: bool,
 ) -> Result<Exit, Failure> {
     let filter = ListPendingRequest {
         session_id: session.unwrap_or_default(),
         run_id: run.unwrap_or_default(),
         page_size: PAGE_SIZE,
+        filter: (!all).then(|| PendingFilter { mine: true, ..PendingFilter::default() }),
         ..ListPendingRequest::default()
     };
     let waiting = pending(client, filter).await?;
@@ -68,7 +70,8 @@ async fn list(
         }
     }
     if waiting.is_empty() && !global.json() {
-        print::line("nothing waits for a human")?;
+        let others = if all { "" } else { ", or only for others (--all lists those)" };
+        print::line(&format!("nothing waits for a human{others}"))?;
     }
     Ok(Exit::Completed)
 }
@@ -123,9 +126,13 @@ async fn answer(
     if global.json() {
         print::line(&json::line("HumanRequest", &settled))?;
     } else {
-        let answer = describe(&settled.answer.unwrap_or_default(), &settled.options);
+        let style = Style::of(&std::io::stdout());
+        let answer = match &settled.answer {
+            Some(answer) => describe(answer, &settled.options),
+            None => format!("approved, and still open: {}", approvers(style, &settled).unwrap_or_default()),
+        };
         let line = format!("{} {}: {answer}", settled.tool, settled.request_id);
-        print::line(&Style::of(&std::io::stdout()).strip_unsafe(line.trim_start()))?;
+        print::line(&style.strip_unsafe(line.trim_start()))?;
     }
     Ok(Exit::Completed)
 }

@@ -108,6 +108,7 @@ mod tests {
             action: PolicyAction::Deny.into(),
             tool: tool.into(),
             arguments: patterns.iter().map(pattern).collect(),
+            ..PolicyRule::default()
         }
     }
 

@@ -181,6 +181,11 @@ async fn decide(client: &Client, request: HumanRequest, approve: bool) -> Result
         decided_by: user(),
         ..SubmitApprovalRequest::default()
     };
-    client.submit_approval(answer).await?;
-    Ok(Told::Note(if approve { "approved".to_owned() } else { "denied".to_owned() }))
+    let settled = client.submit_approval(answer).await?;
+    let note = match settled.answer {
+        None if settled.quorum > 1 => format!("approved; the call needs {} approvals", settled.quorum),
+        _ if approve => "approved".to_owned(),
+        _ => "denied".to_owned(),
+    };
+    Ok(Told::Note(note))
 }

@@ -1337,7 +1337,10 @@ type PendingFilter struct {
 	// Asked before this time.
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
 	// Only questions whose text, tool or arguments contain this, in any case. At most 256 bytes.
-	Text          string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	Text string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	// Only questions that the caller may answer, and has not approved yet. Without authentication: all but those that name
+	// approvers.
+	Mine          bool `protobuf:"varint,10,opt,name=mine,proto3" json:"mine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1426,6 +1429,13 @@ func (x *PendingFilter) GetText() string {
 		return x.Text
 	}
 	return ""
+}
+
+func (x *PendingFilter) GetMine() bool {
+	if x != nil {
+		return x.Mine
+	}
+	return false
 }
 
 // Returns a page of open questions.
@@ -1815,7 +1825,7 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\tpage_size\x18\x03 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x123\n" +
-	"\x06filter\x18\x05 \x01(\v2\x1b.agentloop.v1.PendingFilterR\x06filter\"\x9f\x03\n" +
+	"\x06filter\x18\x05 \x01(\v2\x1b.agentloop.v1.PendingFilterR\x06filter\"\xb3\x03\n" +
 	"\rPendingFilter\x124\n" +
 	"\x05kinds\x18\x01 \x03(\x0e2\x1e.agentloop.v1.HumanRequestKindR\x05kinds\x12\x14\n" +
 	"\x05tools\x18\x02 \x03(\tR\x05tools\x12?\n" +
@@ -1824,7 +1834,9 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\x06models\x18\x05 \x03(\tR\x06models\x12?\n" +
 	"\rcreated_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
 	"\x0ecreated_before\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x12\n" +
-	"\x04text\x18\b \x01(\tR\x04text\x1a9\n" +
+	"\x04text\x18\b \x01(\tR\x04text\x12\x12\n" +
+	"\x04mine\x18\n" +
+	" \x01(\bR\x04mine\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"u\n" +

@@ -80,7 +80,7 @@ const (
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 23
 	// UNAUTHENTICATED: the credential is missing or wrong.
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 24
-	// PERMISSION_DENIED: the caller's role does not allow this.
+	// PERMISSION_DENIED: the caller's role does not allow this, or the question is for other people.
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 25
 	// RESOURCE_EXHAUSTED: the queue of a tool or a session is full, too many messages wait for a run's next model call,
 	// or too many large messages are on their way to the server.

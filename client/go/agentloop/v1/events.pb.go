@@ -361,6 +361,7 @@ type RunEvent struct {
 	//	*RunEvent_CompactionStarted
 	//	*RunEvent_CompactionFailed
 	//	*RunEvent_TodosUpdated
+	//	*RunEvent_HumanApproved
 	//	*RunEvent_ModelDelta
 	//	*RunEvent_PartialMessage
 	//	*RunEvent_ToolCallProgress
@@ -688,6 +689,15 @@ func (x *RunEvent) GetTodosUpdated() *TodosUpdated {
 	return nil
 }
 
+func (x *RunEvent) GetHumanApproved() *HumanApproved {
+	if x != nil {
+		if x, ok := x.Event.(*RunEvent_HumanApproved); ok {
+			return x.HumanApproved
+		}
+	}
+	return nil
+}
+
 func (x *RunEvent) GetModelDelta() *ModelDelta {
 	if x != nil {
 		if x, ok := x.Event.(*RunEvent_ModelDelta); ok {
@@ -853,6 +863,11 @@ type RunEvent_TodosUpdated struct {
 	TodosUpdated *TodosUpdated `protobuf:"bytes,44,opt,name=todos_updated,json=todosUpdated,proto3,oneof"`
 }
 
+type RunEvent_HumanApproved struct {
+	// Durable. One of several people who must approve a call has. The question stays open.
+	HumanApproved *HumanApproved `protobuf:"bytes,45,opt,name=human_approved,json=humanApproved,proto3,oneof"`
+}
+
 type RunEvent_ModelDelta struct {
 	// Transient. A piece of the model's answer.
 	ModelDelta *ModelDelta `protobuf:"bytes,60,opt,name=model_delta,json=modelDelta,proto3,oneof"`
@@ -922,6 +937,8 @@ func (*RunEvent_CompactionStarted) isRunEvent_Event() {}
 func (*RunEvent_CompactionFailed) isRunEvent_Event() {}
 
 func (*RunEvent_TodosUpdated) isRunEvent_Event() {}
+
+func (*RunEvent_HumanApproved) isRunEvent_Event() {}
 
 func (*RunEvent_ModelDelta) isRunEvent_Event() {}
 
@@ -1879,6 +1896,88 @@ func (x *HumanRequested) GetRequest() *HumanRequest {
 	return nil
 }
 
+// One of several people who must approve a call has. The question stays open.
+type HumanApproved struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the question.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Id of the tool call that it is about.
+	CallId string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// The approval itself.
+	Approval *PartialApproval `protobuf:"bytes,3,opt,name=approval,proto3" json:"approval,omitempty"`
+	// Approvals so far, with this one.
+	Approvals uint32 `protobuf:"varint,4,opt,name=approvals,proto3" json:"approvals,omitempty"`
+	// Approvals that the question needs.
+	Quorum        uint32 `protobuf:"varint,5,opt,name=quorum,proto3" json:"quorum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HumanApproved) Reset() {
+	*x = HumanApproved{}
+	mi := &file_agentloop_v1_events_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HumanApproved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HumanApproved) ProtoMessage() {}
+
+func (x *HumanApproved) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_events_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HumanApproved.ProtoReflect.Descriptor instead.
+func (*HumanApproved) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *HumanApproved) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *HumanApproved) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *HumanApproved) GetApproval() *PartialApproval {
+	if x != nil {
+		return x.Approval
+	}
+	return nil
+}
+
+func (x *HumanApproved) GetApprovals() uint32 {
+	if x != nil {
+		return x.Approvals
+	}
+	return 0
+}
+
+func (x *HumanApproved) GetQuorum() uint32 {
+	if x != nil {
+		return x.Quorum
+	}
+	return 0
+}
+
 // A question has its answer.
 type HumanResolved struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1894,7 +1993,7 @@ type HumanResolved struct {
 
 func (x *HumanResolved) Reset() {
 	*x = HumanResolved{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[13]
+	mi := &file_agentloop_v1_events_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +2005,7 @@ func (x *HumanResolved) String() string {
 func (*HumanResolved) ProtoMessage() {}
 
 func (x *HumanResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[13]
+	mi := &file_agentloop_v1_events_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +2018,7 @@ func (x *HumanResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanResolved.ProtoReflect.Descriptor instead.
 func (*HumanResolved) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{13}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HumanResolved) GetRequestId() string {
@@ -1954,7 +2053,7 @@ type RunPaused struct {
 
 func (x *RunPaused) Reset() {
 	*x = RunPaused{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[14]
+	mi := &file_agentloop_v1_events_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2065,7 @@ func (x *RunPaused) String() string {
 func (*RunPaused) ProtoMessage() {}
 
 func (x *RunPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[14]
+	mi := &file_agentloop_v1_events_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2078,7 @@ func (x *RunPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunPaused.ProtoReflect.Descriptor instead.
 func (*RunPaused) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{14}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RunPaused) GetError() *RunError {
@@ -2000,7 +2099,7 @@ type RunResumed struct {
 
 func (x *RunResumed) Reset() {
 	*x = RunResumed{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[15]
+	mi := &file_agentloop_v1_events_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2111,7 @@ func (x *RunResumed) String() string {
 func (*RunResumed) ProtoMessage() {}
 
 func (x *RunResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[15]
+	mi := &file_agentloop_v1_events_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2124,7 @@ func (x *RunResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResumed.ProtoReflect.Descriptor instead.
 func (*RunResumed) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{15}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RunResumed) GetResumedBy() string {
@@ -2048,7 +2147,7 @@ type InputEntered struct {
 
 func (x *InputEntered) Reset() {
 	*x = InputEntered{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[16]
+	mi := &file_agentloop_v1_events_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2159,7 @@ func (x *InputEntered) String() string {
 func (*InputEntered) ProtoMessage() {}
 
 func (x *InputEntered) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[16]
+	mi := &file_agentloop_v1_events_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2172,7 @@ func (x *InputEntered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputEntered.ProtoReflect.Descriptor instead.
 func (*InputEntered) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{16}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *InputEntered) GetInputSeq() uint64 {
@@ -2101,7 +2200,7 @@ type SessionEntered struct {
 
 func (x *SessionEntered) Reset() {
 	*x = SessionEntered{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[17]
+	mi := &file_agentloop_v1_events_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2212,7 @@ func (x *SessionEntered) String() string {
 func (*SessionEntered) ProtoMessage() {}
 
 func (x *SessionEntered) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[17]
+	mi := &file_agentloop_v1_events_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2225,7 @@ func (x *SessionEntered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEntered.ProtoReflect.Descriptor instead.
 func (*SessionEntered) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{17}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SessionEntered) GetLastEntryNo() uint64 {
@@ -2151,7 +2250,7 @@ type InstructionPlanned struct {
 
 func (x *InstructionPlanned) Reset() {
 	*x = InstructionPlanned{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[18]
+	mi := &file_agentloop_v1_events_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2262,7 @@ func (x *InstructionPlanned) String() string {
 func (*InstructionPlanned) ProtoMessage() {}
 
 func (x *InstructionPlanned) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[18]
+	mi := &file_agentloop_v1_events_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2275,7 @@ func (x *InstructionPlanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstructionPlanned.ProtoReflect.Descriptor instead.
 func (*InstructionPlanned) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{18}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InstructionPlanned) GetInstruction() *Instruction {
@@ -2216,7 +2315,7 @@ type ContextAdded struct {
 
 func (x *ContextAdded) Reset() {
 	*x = ContextAdded{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[19]
+	mi := &file_agentloop_v1_events_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2327,7 @@ func (x *ContextAdded) String() string {
 func (*ContextAdded) ProtoMessage() {}
 
 func (x *ContextAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[19]
+	mi := &file_agentloop_v1_events_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2340,7 @@ func (x *ContextAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextAdded.ProtoReflect.Descriptor instead.
 func (*ContextAdded) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{19}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ContextAdded) GetSource() string {
@@ -2280,7 +2379,7 @@ type CompactionStarted struct {
 
 func (x *CompactionStarted) Reset() {
 	*x = CompactionStarted{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[20]
+	mi := &file_agentloop_v1_events_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2391,7 @@ func (x *CompactionStarted) String() string {
 func (*CompactionStarted) ProtoMessage() {}
 
 func (x *CompactionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[20]
+	mi := &file_agentloop_v1_events_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2404,7 @@ func (x *CompactionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactionStarted.ProtoReflect.Descriptor instead.
 func (*CompactionStarted) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{20}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CompactionStarted) GetStrategy() string {
@@ -2342,7 +2441,7 @@ type CompactionFailed struct {
 
 func (x *CompactionFailed) Reset() {
 	*x = CompactionFailed{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[21]
+	mi := &file_agentloop_v1_events_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2453,7 @@ func (x *CompactionFailed) String() string {
 func (*CompactionFailed) ProtoMessage() {}
 
 func (x *CompactionFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[21]
+	mi := &file_agentloop_v1_events_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2466,7 @@ func (x *CompactionFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactionFailed.ProtoReflect.Descriptor instead.
 func (*CompactionFailed) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{21}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CompactionFailed) GetStrategy() string {
@@ -2409,7 +2508,7 @@ type ContextCompacted struct {
 
 func (x *ContextCompacted) Reset() {
 	*x = ContextCompacted{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[22]
+	mi := &file_agentloop_v1_events_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2520,7 @@ func (x *ContextCompacted) String() string {
 func (*ContextCompacted) ProtoMessage() {}
 
 func (x *ContextCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[22]
+	mi := &file_agentloop_v1_events_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2533,7 @@ func (x *ContextCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextCompacted.ProtoReflect.Descriptor instead.
 func (*ContextCompacted) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{22}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ContextCompacted) GetStrategy() string {
@@ -2514,7 +2613,7 @@ type ExtensionApplied struct {
 
 func (x *ExtensionApplied) Reset() {
 	*x = ExtensionApplied{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[23]
+	mi := &file_agentloop_v1_events_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2625,7 @@ func (x *ExtensionApplied) String() string {
 func (*ExtensionApplied) ProtoMessage() {}
 
 func (x *ExtensionApplied) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[23]
+	mi := &file_agentloop_v1_events_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2638,7 @@ func (x *ExtensionApplied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtensionApplied.ProtoReflect.Descriptor instead.
 func (*ExtensionApplied) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{23}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExtensionApplied) GetName() string {
@@ -2609,7 +2708,7 @@ type RunFinished struct {
 
 func (x *RunFinished) Reset() {
 	*x = RunFinished{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[24]
+	mi := &file_agentloop_v1_events_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2720,7 @@ func (x *RunFinished) String() string {
 func (*RunFinished) ProtoMessage() {}
 
 func (x *RunFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[24]
+	mi := &file_agentloop_v1_events_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2733,7 @@ func (x *RunFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunFinished.ProtoReflect.Descriptor instead.
 func (*RunFinished) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{24}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RunFinished) GetStatus() RunStatus {
@@ -2716,7 +2815,7 @@ type ModelDelta struct {
 
 func (x *ModelDelta) Reset() {
 	*x = ModelDelta{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[25]
+	mi := &file_agentloop_v1_events_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2827,7 @@ func (x *ModelDelta) String() string {
 func (*ModelDelta) ProtoMessage() {}
 
 func (x *ModelDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[25]
+	mi := &file_agentloop_v1_events_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2840,7 @@ func (x *ModelDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelDelta.ProtoReflect.Descriptor instead.
 func (*ModelDelta) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{25}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ModelDelta) GetModelCall() uint32 {
@@ -2839,7 +2938,7 @@ type ToolCallDelta struct {
 
 func (x *ToolCallDelta) Reset() {
 	*x = ToolCallDelta{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[26]
+	mi := &file_agentloop_v1_events_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +2950,7 @@ func (x *ToolCallDelta) String() string {
 func (*ToolCallDelta) ProtoMessage() {}
 
 func (x *ToolCallDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[26]
+	mi := &file_agentloop_v1_events_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +2963,7 @@ func (x *ToolCallDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallDelta.ProtoReflect.Descriptor instead.
 func (*ToolCallDelta) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{26}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ToolCallDelta) GetIndex() uint32 {
@@ -2905,7 +3004,7 @@ type PartialMessage struct {
 
 func (x *PartialMessage) Reset() {
 	*x = PartialMessage{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[27]
+	mi := &file_agentloop_v1_events_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2917,7 +3016,7 @@ func (x *PartialMessage) String() string {
 func (*PartialMessage) ProtoMessage() {}
 
 func (x *PartialMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[27]
+	mi := &file_agentloop_v1_events_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2930,7 +3029,7 @@ func (x *PartialMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialMessage.ProtoReflect.Descriptor instead.
 func (*PartialMessage) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{27}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PartialMessage) GetModelCall() uint32 {
@@ -2978,7 +3077,7 @@ type ToolCallProgress struct {
 
 func (x *ToolCallProgress) Reset() {
 	*x = ToolCallProgress{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[28]
+	mi := &file_agentloop_v1_events_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +3089,7 @@ func (x *ToolCallProgress) String() string {
 func (*ToolCallProgress) ProtoMessage() {}
 
 func (x *ToolCallProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[28]
+	mi := &file_agentloop_v1_events_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +3102,7 @@ func (x *ToolCallProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallProgress.ProtoReflect.Descriptor instead.
 func (*ToolCallProgress) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{28}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ToolCallProgress) GetCallId() string {
@@ -3053,7 +3152,7 @@ type ToolCallOutput struct {
 
 func (x *ToolCallOutput) Reset() {
 	*x = ToolCallOutput{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[29]
+	mi := &file_agentloop_v1_events_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3164,7 @@ func (x *ToolCallOutput) String() string {
 func (*ToolCallOutput) ProtoMessage() {}
 
 func (x *ToolCallOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[29]
+	mi := &file_agentloop_v1_events_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3177,7 @@ func (x *ToolCallOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallOutput.ProtoReflect.Descriptor instead.
 func (*ToolCallOutput) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{29}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ToolCallOutput) GetCallId() string {
@@ -3127,7 +3226,7 @@ type TodosUpdated struct {
 
 func (x *TodosUpdated) Reset() {
 	*x = TodosUpdated{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[30]
+	mi := &file_agentloop_v1_events_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3238,7 @@ func (x *TodosUpdated) String() string {
 func (*TodosUpdated) ProtoMessage() {}
 
 func (x *TodosUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[30]
+	mi := &file_agentloop_v1_events_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3251,7 @@ func (x *TodosUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TodosUpdated.ProtoReflect.Descriptor instead.
 func (*TodosUpdated) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{30}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TodosUpdated) GetItems() []*TodoItem {
@@ -3166,7 +3265,7 @@ var File_agentloop_v1_events_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x19agentloop/v1/events.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9b\x13\n" +
+	"\x19agentloop/v1/events.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe1\x13\n" +
 	"\bRunEvent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1d\n" +
@@ -3204,7 +3303,8 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\rcontext_added\x18) \x01(\v2\x1a.agentloop.v1.ContextAddedH\x00R\fcontextAdded\x12P\n" +
 	"\x12compaction_started\x18* \x01(\v2\x1f.agentloop.v1.CompactionStartedH\x00R\x11compactionStarted\x12M\n" +
 	"\x11compaction_failed\x18+ \x01(\v2\x1e.agentloop.v1.CompactionFailedH\x00R\x10compactionFailed\x12A\n" +
-	"\rtodos_updated\x18, \x01(\v2\x1a.agentloop.v1.TodosUpdatedH\x00R\ftodosUpdated\x12;\n" +
+	"\rtodos_updated\x18, \x01(\v2\x1a.agentloop.v1.TodosUpdatedH\x00R\ftodosUpdated\x12D\n" +
+	"\x0ehuman_approved\x18- \x01(\v2\x1b.agentloop.v1.HumanApprovedH\x00R\rhumanApproved\x12;\n" +
 	"\vmodel_delta\x18< \x01(\v2\x18.agentloop.v1.ModelDeltaH\x00R\n" +
 	"modelDelta\x12G\n" +
 	"\x0fpartial_message\x18= \x01(\v2\x1c.agentloop.v1.PartialMessageH\x00R\x0epartialMessage\x12N\n" +
@@ -3289,7 +3389,14 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1c\n" +
 	"\ttruncated\x18\x06 \x01(\bR\ttruncated\"F\n" +
 	"\x0eHumanRequested\x124\n" +
-	"\arequest\x18\x01 \x01(\v2\x1a.agentloop.v1.HumanRequestR\arequest\"z\n" +
+	"\arequest\x18\x01 \x01(\v2\x1a.agentloop.v1.HumanRequestR\arequest\"\xb8\x01\n" +
+	"\rHumanApproved\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\acall_id\x18\x02 \x01(\tR\x06callId\x129\n" +
+	"\bapproval\x18\x03 \x01(\v2\x1d.agentloop.v1.PartialApprovalR\bapproval\x12\x1c\n" +
+	"\tapprovals\x18\x04 \x01(\rR\tapprovals\x12\x16\n" +
+	"\x06quorum\x18\x05 \x01(\rR\x06quorum\"z\n" +
 	"\rHumanResolved\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
@@ -3422,7 +3529,7 @@ func file_agentloop_v1_events_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_events_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_agentloop_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_agentloop_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_agentloop_v1_events_proto_goTypes = []any{
 	(ObserveDecision)(0),          // 0: agentloop.v1.ObserveDecision
 	(AttemptEffect)(0),            // 1: agentloop.v1.AttemptEffect
@@ -3442,48 +3549,50 @@ var file_agentloop_v1_events_proto_goTypes = []any{
 	(*ToolCallCheckpoint)(nil),    // 15: agentloop.v1.ToolCallCheckpoint
 	(*ToolCallResult)(nil),        // 16: agentloop.v1.ToolCallResult
 	(*HumanRequested)(nil),        // 17: agentloop.v1.HumanRequested
-	(*HumanResolved)(nil),         // 18: agentloop.v1.HumanResolved
-	(*RunPaused)(nil),             // 19: agentloop.v1.RunPaused
-	(*RunResumed)(nil),            // 20: agentloop.v1.RunResumed
-	(*InputEntered)(nil),          // 21: agentloop.v1.InputEntered
-	(*SessionEntered)(nil),        // 22: agentloop.v1.SessionEntered
-	(*InstructionPlanned)(nil),    // 23: agentloop.v1.InstructionPlanned
-	(*ContextAdded)(nil),          // 24: agentloop.v1.ContextAdded
-	(*CompactionStarted)(nil),     // 25: agentloop.v1.CompactionStarted
-	(*CompactionFailed)(nil),      // 26: agentloop.v1.CompactionFailed
-	(*ContextCompacted)(nil),      // 27: agentloop.v1.ContextCompacted
-	(*ExtensionApplied)(nil),      // 28: agentloop.v1.ExtensionApplied
-	(*RunFinished)(nil),           // 29: agentloop.v1.RunFinished
-	(*ModelDelta)(nil),            // 30: agentloop.v1.ModelDelta
-	(*ToolCallDelta)(nil),         // 31: agentloop.v1.ToolCallDelta
-	(*PartialMessage)(nil),        // 32: agentloop.v1.PartialMessage
-	(*ToolCallProgress)(nil),      // 33: agentloop.v1.ToolCallProgress
-	(*ToolCallOutput)(nil),        // 34: agentloop.v1.ToolCallOutput
-	(*TodosUpdated)(nil),          // 35: agentloop.v1.TodosUpdated
-	nil,                           // 36: agentloop.v1.RunStarted.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
-	(RunStatus)(0),                // 38: agentloop.v1.RunStatus
-	(LoopPhase)(0),                // 39: agentloop.v1.LoopPhase
-	(ProcessState)(0),             // 40: agentloop.v1.ProcessState
-	(*Message)(nil),               // 41: agentloop.v1.Message
-	(*RunError)(nil),              // 42: agentloop.v1.RunError
-	(FinishReason)(0),             // 43: agentloop.v1.FinishReason
-	(*Usage)(nil),                 // 44: agentloop.v1.Usage
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
-	(EffectClass)(0),              // 46: agentloop.v1.EffectClass
-	(ToolCallState)(0),            // 47: agentloop.v1.ToolCallState
-	(*ToolResult)(nil),            // 48: agentloop.v1.ToolResult
-	(*HumanRequest)(nil),          // 49: agentloop.v1.HumanRequest
-	(*HumanAnswer)(nil),           // 50: agentloop.v1.HumanAnswer
-	(*Instruction)(nil),           // 51: agentloop.v1.Instruction
-	(*RunDurations)(nil),          // 52: agentloop.v1.RunDurations
-	(*TodoItem)(nil),              // 53: agentloop.v1.TodoItem
+	(*HumanApproved)(nil),         // 18: agentloop.v1.HumanApproved
+	(*HumanResolved)(nil),         // 19: agentloop.v1.HumanResolved
+	(*RunPaused)(nil),             // 20: agentloop.v1.RunPaused
+	(*RunResumed)(nil),            // 21: agentloop.v1.RunResumed
+	(*InputEntered)(nil),          // 22: agentloop.v1.InputEntered
+	(*SessionEntered)(nil),        // 23: agentloop.v1.SessionEntered
+	(*InstructionPlanned)(nil),    // 24: agentloop.v1.InstructionPlanned
+	(*ContextAdded)(nil),          // 25: agentloop.v1.ContextAdded
+	(*CompactionStarted)(nil),     // 26: agentloop.v1.CompactionStarted
+	(*CompactionFailed)(nil),      // 27: agentloop.v1.CompactionFailed
+	(*ContextCompacted)(nil),      // 28: agentloop.v1.ContextCompacted
+	(*ExtensionApplied)(nil),      // 29: agentloop.v1.ExtensionApplied
+	(*RunFinished)(nil),           // 30: agentloop.v1.RunFinished
+	(*ModelDelta)(nil),            // 31: agentloop.v1.ModelDelta
+	(*ToolCallDelta)(nil),         // 32: agentloop.v1.ToolCallDelta
+	(*PartialMessage)(nil),        // 33: agentloop.v1.PartialMessage
+	(*ToolCallProgress)(nil),      // 34: agentloop.v1.ToolCallProgress
+	(*ToolCallOutput)(nil),        // 35: agentloop.v1.ToolCallOutput
+	(*TodosUpdated)(nil),          // 36: agentloop.v1.TodosUpdated
+	nil,                           // 37: agentloop.v1.RunStarted.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
+	(RunStatus)(0),                // 39: agentloop.v1.RunStatus
+	(LoopPhase)(0),                // 40: agentloop.v1.LoopPhase
+	(ProcessState)(0),             // 41: agentloop.v1.ProcessState
+	(*Message)(nil),               // 42: agentloop.v1.Message
+	(*RunError)(nil),              // 43: agentloop.v1.RunError
+	(FinishReason)(0),             // 44: agentloop.v1.FinishReason
+	(*Usage)(nil),                 // 45: agentloop.v1.Usage
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
+	(EffectClass)(0),              // 47: agentloop.v1.EffectClass
+	(ToolCallState)(0),            // 48: agentloop.v1.ToolCallState
+	(*ToolResult)(nil),            // 49: agentloop.v1.ToolResult
+	(*HumanRequest)(nil),          // 50: agentloop.v1.HumanRequest
+	(*PartialApproval)(nil),       // 51: agentloop.v1.PartialApproval
+	(*HumanAnswer)(nil),           // 52: agentloop.v1.HumanAnswer
+	(*Instruction)(nil),           // 53: agentloop.v1.Instruction
+	(*RunDurations)(nil),          // 54: agentloop.v1.RunDurations
+	(*TodoItem)(nil),              // 55: agentloop.v1.TodoItem
 }
 var file_agentloop_v1_events_proto_depIdxs = []int32{
-	37, // 0: agentloop.v1.RunEvent.at:type_name -> google.protobuf.Timestamp
-	38, // 1: agentloop.v1.RunEvent.status:type_name -> agentloop.v1.RunStatus
-	39, // 2: agentloop.v1.RunEvent.phase:type_name -> agentloop.v1.LoopPhase
-	40, // 3: agentloop.v1.RunEvent.process:type_name -> agentloop.v1.ProcessState
+	38, // 0: agentloop.v1.RunEvent.at:type_name -> google.protobuf.Timestamp
+	39, // 1: agentloop.v1.RunEvent.status:type_name -> agentloop.v1.RunStatus
+	40, // 2: agentloop.v1.RunEvent.phase:type_name -> agentloop.v1.LoopPhase
+	41, // 3: agentloop.v1.RunEvent.process:type_name -> agentloop.v1.ProcessState
 	6,  // 4: agentloop.v1.RunEvent.run_started:type_name -> agentloop.v1.RunStarted
 	7,  // 5: agentloop.v1.RunEvent.input_message:type_name -> agentloop.v1.InputMessage
 	8,  // 6: agentloop.v1.RunEvent.model_call_started:type_name -> agentloop.v1.ModelCallStarted
@@ -3495,65 +3604,67 @@ var file_agentloop_v1_events_proto_depIdxs = []int32{
 	14, // 12: agentloop.v1.RunEvent.tool_call_attempt_failed:type_name -> agentloop.v1.ToolCallAttemptFailed
 	16, // 13: agentloop.v1.RunEvent.tool_call_result:type_name -> agentloop.v1.ToolCallResult
 	17, // 14: agentloop.v1.RunEvent.human_requested:type_name -> agentloop.v1.HumanRequested
-	18, // 15: agentloop.v1.RunEvent.human_resolved:type_name -> agentloop.v1.HumanResolved
-	19, // 16: agentloop.v1.RunEvent.run_paused:type_name -> agentloop.v1.RunPaused
-	20, // 17: agentloop.v1.RunEvent.run_resumed:type_name -> agentloop.v1.RunResumed
-	27, // 18: agentloop.v1.RunEvent.context_compacted:type_name -> agentloop.v1.ContextCompacted
-	28, // 19: agentloop.v1.RunEvent.extension_applied:type_name -> agentloop.v1.ExtensionApplied
-	29, // 20: agentloop.v1.RunEvent.run_finished:type_name -> agentloop.v1.RunFinished
+	19, // 15: agentloop.v1.RunEvent.human_resolved:type_name -> agentloop.v1.HumanResolved
+	20, // 16: agentloop.v1.RunEvent.run_paused:type_name -> agentloop.v1.RunPaused
+	21, // 17: agentloop.v1.RunEvent.run_resumed:type_name -> agentloop.v1.RunResumed
+	28, // 18: agentloop.v1.RunEvent.context_compacted:type_name -> agentloop.v1.ContextCompacted
+	29, // 19: agentloop.v1.RunEvent.extension_applied:type_name -> agentloop.v1.ExtensionApplied
+	30, // 20: agentloop.v1.RunEvent.run_finished:type_name -> agentloop.v1.RunFinished
 	15, // 21: agentloop.v1.RunEvent.tool_call_checkpoint:type_name -> agentloop.v1.ToolCallCheckpoint
-	23, // 22: agentloop.v1.RunEvent.instruction_planned:type_name -> agentloop.v1.InstructionPlanned
-	21, // 23: agentloop.v1.RunEvent.input_entered:type_name -> agentloop.v1.InputEntered
-	22, // 24: agentloop.v1.RunEvent.session_entered:type_name -> agentloop.v1.SessionEntered
-	24, // 25: agentloop.v1.RunEvent.context_added:type_name -> agentloop.v1.ContextAdded
-	25, // 26: agentloop.v1.RunEvent.compaction_started:type_name -> agentloop.v1.CompactionStarted
-	26, // 27: agentloop.v1.RunEvent.compaction_failed:type_name -> agentloop.v1.CompactionFailed
-	35, // 28: agentloop.v1.RunEvent.todos_updated:type_name -> agentloop.v1.TodosUpdated
-	30, // 29: agentloop.v1.RunEvent.model_delta:type_name -> agentloop.v1.ModelDelta
-	32, // 30: agentloop.v1.RunEvent.partial_message:type_name -> agentloop.v1.PartialMessage
-	33, // 31: agentloop.v1.RunEvent.tool_call_progress:type_name -> agentloop.v1.ToolCallProgress
-	34, // 32: agentloop.v1.RunEvent.tool_call_output:type_name -> agentloop.v1.ToolCallOutput
-	36, // 33: agentloop.v1.RunStarted.labels:type_name -> agentloop.v1.RunStarted.LabelsEntry
-	41, // 34: agentloop.v1.InputMessage.message:type_name -> agentloop.v1.Message
-	42, // 35: agentloop.v1.ModelCallFailed.error:type_name -> agentloop.v1.RunError
-	37, // 36: agentloop.v1.ModelCallFailed.retry_at:type_name -> google.protobuf.Timestamp
-	41, // 37: agentloop.v1.AssistantMessage.message:type_name -> agentloop.v1.Message
-	43, // 38: agentloop.v1.AssistantMessage.finish_reason:type_name -> agentloop.v1.FinishReason
-	44, // 39: agentloop.v1.AssistantMessage.usage:type_name -> agentloop.v1.Usage
-	45, // 40: agentloop.v1.AssistantMessage.time_to_first_token:type_name -> google.protobuf.Duration
-	45, // 41: agentloop.v1.AssistantMessage.duration:type_name -> google.protobuf.Duration
-	0,  // 42: agentloop.v1.AssistantMessage.decision:type_name -> agentloop.v1.ObserveDecision
-	46, // 43: agentloop.v1.ToolCallProposed.effect:type_name -> agentloop.v1.EffectClass
-	46, // 44: agentloop.v1.ToolCallOffered.effect:type_name -> agentloop.v1.EffectClass
-	1,  // 45: agentloop.v1.ToolCallAttemptFailed.effect:type_name -> agentloop.v1.AttemptEffect
-	47, // 46: agentloop.v1.ToolCallAttemptFailed.state:type_name -> agentloop.v1.ToolCallState
-	37, // 47: agentloop.v1.ToolCallAttemptFailed.retry_at:type_name -> google.protobuf.Timestamp
-	48, // 48: agentloop.v1.ToolCallResult.result:type_name -> agentloop.v1.ToolResult
-	45, // 49: agentloop.v1.ToolCallResult.duration:type_name -> google.protobuf.Duration
-	49, // 50: agentloop.v1.HumanRequested.request:type_name -> agentloop.v1.HumanRequest
-	50, // 51: agentloop.v1.HumanResolved.answer:type_name -> agentloop.v1.HumanAnswer
-	42, // 52: agentloop.v1.RunPaused.error:type_name -> agentloop.v1.RunError
-	51, // 53: agentloop.v1.InstructionPlanned.instruction:type_name -> agentloop.v1.Instruction
-	41, // 54: agentloop.v1.ContextAdded.message:type_name -> agentloop.v1.Message
-	2,  // 55: agentloop.v1.CompactionStarted.reason:type_name -> agentloop.v1.CompactionReason
-	42, // 56: agentloop.v1.CompactionFailed.error:type_name -> agentloop.v1.RunError
-	44, // 57: agentloop.v1.ContextCompacted.usage:type_name -> agentloop.v1.Usage
-	3,  // 58: agentloop.v1.ExtensionApplied.kind:type_name -> agentloop.v1.ExtensionKind
-	45, // 59: agentloop.v1.ExtensionApplied.duration:type_name -> google.protobuf.Duration
-	38, // 60: agentloop.v1.RunFinished.status:type_name -> agentloop.v1.RunStatus
-	42, // 61: agentloop.v1.RunFinished.error:type_name -> agentloop.v1.RunError
-	44, // 62: agentloop.v1.RunFinished.usage:type_name -> agentloop.v1.Usage
-	45, // 63: agentloop.v1.RunFinished.duration:type_name -> google.protobuf.Duration
-	52, // 64: agentloop.v1.RunFinished.durations:type_name -> agentloop.v1.RunDurations
-	31, // 65: agentloop.v1.ModelDelta.tool_call:type_name -> agentloop.v1.ToolCallDelta
-	41, // 66: agentloop.v1.PartialMessage.message:type_name -> agentloop.v1.Message
-	4,  // 67: agentloop.v1.ToolCallOutput.stream:type_name -> agentloop.v1.OutputStream
-	53, // 68: agentloop.v1.TodosUpdated.items:type_name -> agentloop.v1.TodoItem
-	69, // [69:69] is the sub-list for method output_type
-	69, // [69:69] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	24, // 22: agentloop.v1.RunEvent.instruction_planned:type_name -> agentloop.v1.InstructionPlanned
+	22, // 23: agentloop.v1.RunEvent.input_entered:type_name -> agentloop.v1.InputEntered
+	23, // 24: agentloop.v1.RunEvent.session_entered:type_name -> agentloop.v1.SessionEntered
+	25, // 25: agentloop.v1.RunEvent.context_added:type_name -> agentloop.v1.ContextAdded
+	26, // 26: agentloop.v1.RunEvent.compaction_started:type_name -> agentloop.v1.CompactionStarted
+	27, // 27: agentloop.v1.RunEvent.compaction_failed:type_name -> agentloop.v1.CompactionFailed
+	36, // 28: agentloop.v1.RunEvent.todos_updated:type_name -> agentloop.v1.TodosUpdated
+	18, // 29: agentloop.v1.RunEvent.human_approved:type_name -> agentloop.v1.HumanApproved
+	31, // 30: agentloop.v1.RunEvent.model_delta:type_name -> agentloop.v1.ModelDelta
+	33, // 31: agentloop.v1.RunEvent.partial_message:type_name -> agentloop.v1.PartialMessage
+	34, // 32: agentloop.v1.RunEvent.tool_call_progress:type_name -> agentloop.v1.ToolCallProgress
+	35, // 33: agentloop.v1.RunEvent.tool_call_output:type_name -> agentloop.v1.ToolCallOutput
+	37, // 34: agentloop.v1.RunStarted.labels:type_name -> agentloop.v1.RunStarted.LabelsEntry
+	42, // 35: agentloop.v1.InputMessage.message:type_name -> agentloop.v1.Message
+	43, // 36: agentloop.v1.ModelCallFailed.error:type_name -> agentloop.v1.RunError
+	38, // 37: agentloop.v1.ModelCallFailed.retry_at:type_name -> google.protobuf.Timestamp
+	42, // 38: agentloop.v1.AssistantMessage.message:type_name -> agentloop.v1.Message
+	44, // 39: agentloop.v1.AssistantMessage.finish_reason:type_name -> agentloop.v1.FinishReason
+	45, // 40: agentloop.v1.AssistantMessage.usage:type_name -> agentloop.v1.Usage
+	46, // 41: agentloop.v1.AssistantMessage.time_to_first_token:type_name -> google.protobuf.Duration
+	46, // 42: agentloop.v1.AssistantMessage.duration:type_name -> google.protobuf.Duration
+	0,  // 43: agentloop.v1.AssistantMessage.decision:type_name -> agentloop.v1.ObserveDecision
+	47, // 44: agentloop.v1.ToolCallProposed.effect:type_name -> agentloop.v1.EffectClass
+	47, // 45: agentloop.v1.ToolCallOffered.effect:type_name -> agentloop.v1.EffectClass
+	1,  // 46: agentloop.v1.ToolCallAttemptFailed.effect:type_name -> agentloop.v1.AttemptEffect
+	48, // 47: agentloop.v1.ToolCallAttemptFailed.state:type_name -> agentloop.v1.ToolCallState
+	38, // 48: agentloop.v1.ToolCallAttemptFailed.retry_at:type_name -> google.protobuf.Timestamp
+	49, // 49: agentloop.v1.ToolCallResult.result:type_name -> agentloop.v1.ToolResult
+	46, // 50: agentloop.v1.ToolCallResult.duration:type_name -> google.protobuf.Duration
+	50, // 51: agentloop.v1.HumanRequested.request:type_name -> agentloop.v1.HumanRequest
+	51, // 52: agentloop.v1.HumanApproved.approval:type_name -> agentloop.v1.PartialApproval
+	52, // 53: agentloop.v1.HumanResolved.answer:type_name -> agentloop.v1.HumanAnswer
+	43, // 54: agentloop.v1.RunPaused.error:type_name -> agentloop.v1.RunError
+	53, // 55: agentloop.v1.InstructionPlanned.instruction:type_name -> agentloop.v1.Instruction
+	42, // 56: agentloop.v1.ContextAdded.message:type_name -> agentloop.v1.Message
+	2,  // 57: agentloop.v1.CompactionStarted.reason:type_name -> agentloop.v1.CompactionReason
+	43, // 58: agentloop.v1.CompactionFailed.error:type_name -> agentloop.v1.RunError
+	45, // 59: agentloop.v1.ContextCompacted.usage:type_name -> agentloop.v1.Usage
+	3,  // 60: agentloop.v1.ExtensionApplied.kind:type_name -> agentloop.v1.ExtensionKind
+	46, // 61: agentloop.v1.ExtensionApplied.duration:type_name -> google.protobuf.Duration
+	39, // 62: agentloop.v1.RunFinished.status:type_name -> agentloop.v1.RunStatus
+	43, // 63: agentloop.v1.RunFinished.error:type_name -> agentloop.v1.RunError
+	45, // 64: agentloop.v1.RunFinished.usage:type_name -> agentloop.v1.Usage
+	46, // 65: agentloop.v1.RunFinished.duration:type_name -> google.protobuf.Duration
+	54, // 66: agentloop.v1.RunFinished.durations:type_name -> agentloop.v1.RunDurations
+	32, // 67: agentloop.v1.ModelDelta.tool_call:type_name -> agentloop.v1.ToolCallDelta
+	42, // 68: agentloop.v1.PartialMessage.message:type_name -> agentloop.v1.Message
+	4,  // 69: agentloop.v1.ToolCallOutput.stream:type_name -> agentloop.v1.OutputStream
+	55, // 70: agentloop.v1.TodosUpdated.items:type_name -> agentloop.v1.TodoItem
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_events_proto_init() }
@@ -3588,24 +3699,25 @@ func file_agentloop_v1_events_proto_init() {
 		(*RunEvent_CompactionStarted)(nil),
 		(*RunEvent_CompactionFailed)(nil),
 		(*RunEvent_TodosUpdated)(nil),
+		(*RunEvent_HumanApproved)(nil),
 		(*RunEvent_ModelDelta)(nil),
 		(*RunEvent_PartialMessage)(nil),
 		(*RunEvent_ToolCallProgress)(nil),
 		(*RunEvent_ToolCallOutput)(nil),
 	}
-	file_agentloop_v1_events_proto_msgTypes[25].OneofWrappers = []any{
+	file_agentloop_v1_events_proto_msgTypes[26].OneofWrappers = []any{
 		(*ModelDelta_Text)(nil),
 		(*ModelDelta_Reasoning)(nil),
 		(*ModelDelta_ToolCall)(nil),
 	}
-	file_agentloop_v1_events_proto_msgTypes[28].OneofWrappers = []any{}
+	file_agentloop_v1_events_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_events_proto_rawDesc), len(file_agentloop_v1_events_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2231,7 +2231,15 @@ type PolicyRule struct {
 	// Pattern for the tool's name: `*` stands for any characters, `?` for one. Empty means every tool.
 	Tool string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
 	// Patterns for the arguments, which must all match. Empty means any arguments.
-	Arguments     []*ArgumentPattern `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty"`
+	Arguments []*ArgumentPattern `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty"`
+	// Who may answer the question that this rule asks: names of people, and groups as `group:NAME`. `a & b` is whoever is
+	// both. Empty means everyone whose role allows it. At most 16, and only with ASK. Rules that say who may answer need
+	// authentication, and are refused without it.
+	Approvers []string `protobuf:"bytes,5,rep,name=approvers,proto3" json:"approvers,omitempty"`
+	// True if the one who started the run may not answer. Only with ASK.
+	ForbidRequester bool `protobuf:"varint,6,opt,name=forbid_requester,json=forbidRequester,proto3" json:"forbid_requester,omitempty"`
+	// Different people who must approve before the call runs; 0 and 1 mean one. Only with ASK. At most 16.
+	Quorum        uint32 `protobuf:"varint,7,opt,name=quorum,proto3" json:"quorum,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2292,6 +2300,27 @@ func (x *PolicyRule) GetArguments() []*ArgumentPattern {
 		return x.Arguments
 	}
 	return nil
+}
+
+func (x *PolicyRule) GetApprovers() []string {
+	if x != nil {
+		return x.Approvers
+	}
+	return nil
+}
+
+func (x *PolicyRule) GetForbidRequester() bool {
+	if x != nil {
+		return x.ForbidRequester
+	}
+	return false
+}
+
+func (x *PolicyRule) GetQuorum() uint32 {
+	if x != nil {
+		return x.Quorum
+	}
+	return 0
 }
 
 // A pattern for one value of the arguments.
@@ -3845,9 +3874,18 @@ type HumanRequest struct {
 	// A JSON object of the asker, for user interfaces; empty if there is none. At most 16 KiB.
 	MetadataJson string `protobuf:"bytes,20,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call.
-	TermsDigest   string `protobuf:"bytes,21,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	TermsDigest string `protobuf:"bytes,21,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
+	// Who may answer, by the rules about the call: names of people, and groups as `group:NAME`. `a & b` is whoever is both.
+	// Empty: everyone whose role allows it.
+	Approvers []string `protobuf:"bytes,23,rep,name=approvers,proto3" json:"approvers,omitempty"`
+	// Different people who must approve; 0 and 1 mean one.
+	Quorum uint32 `protobuf:"varint,24,opt,name=quorum,proto3" json:"quorum,omitempty"`
+	// Approvals so far, where more than one is needed. The one that completes them is `answer`.
+	PartialApprovals []*PartialApproval `protobuf:"bytes,25,rep,name=partial_approvals,json=partialApprovals,proto3" json:"partial_approvals,omitempty"`
+	// True if the one who started the run may not answer.
+	ForbidRequester bool `protobuf:"varint,26,opt,name=forbid_requester,json=forbidRequester,proto3" json:"forbid_requester,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *HumanRequest) Reset() {
@@ -4027,6 +4065,89 @@ func (x *HumanRequest) GetTermsDigest() string {
 	return ""
 }
 
+func (x *HumanRequest) GetApprovers() []string {
+	if x != nil {
+		return x.Approvers
+	}
+	return nil
+}
+
+func (x *HumanRequest) GetQuorum() uint32 {
+	if x != nil {
+		return x.Quorum
+	}
+	return 0
+}
+
+func (x *HumanRequest) GetPartialApprovals() []*PartialApproval {
+	if x != nil {
+		return x.PartialApprovals
+	}
+	return nil
+}
+
+func (x *HumanRequest) GetForbidRequester() bool {
+	if x != nil {
+		return x.ForbidRequester
+	}
+	return false
+}
+
+// One of several approvals that a question needs.
+type PartialApproval struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the person who approved.
+	DecidedBy string `protobuf:"bytes,1,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
+	// Time of the approval.
+	DecidedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartialApproval) Reset() {
+	*x = PartialApproval{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartialApproval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartialApproval) ProtoMessage() {}
+
+func (x *PartialApproval) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartialApproval.ProtoReflect.Descriptor instead.
+func (*PartialApproval) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *PartialApproval) GetDecidedBy() string {
+	if x != nil {
+		return x.DecidedBy
+	}
+	return ""
+}
+
+func (x *PartialApproval) GetDecidedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DecidedAt
+	}
+	return nil
+}
+
 // One option of a question.
 type SelectOption struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4040,7 +4161,7 @@ type SelectOption struct {
 
 func (x *SelectOption) Reset() {
 	*x = SelectOption{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[36]
+	mi := &file_agentloop_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4052,7 +4173,7 @@ func (x *SelectOption) String() string {
 func (*SelectOption) ProtoMessage() {}
 
 func (x *SelectOption) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[36]
+	mi := &file_agentloop_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4065,7 +4186,7 @@ func (x *SelectOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectOption.ProtoReflect.Descriptor instead.
 func (*SelectOption) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SelectOption) GetId() string {
@@ -4103,7 +4224,7 @@ type HumanAnswer struct {
 
 func (x *HumanAnswer) Reset() {
 	*x = HumanAnswer{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[37]
+	mi := &file_agentloop_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4115,7 +4236,7 @@ func (x *HumanAnswer) String() string {
 func (*HumanAnswer) ProtoMessage() {}
 
 func (x *HumanAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[37]
+	mi := &file_agentloop_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4128,7 +4249,7 @@ func (x *HumanAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanAnswer.ProtoReflect.Descriptor instead.
 func (*HumanAnswer) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HumanAnswer) GetDecision() *Decision {
@@ -4192,7 +4313,7 @@ type HumanInput struct {
 
 func (x *HumanInput) Reset() {
 	*x = HumanInput{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[38]
+	mi := &file_agentloop_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4325,7 @@ func (x *HumanInput) String() string {
 func (*HumanInput) ProtoMessage() {}
 
 func (x *HumanInput) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[38]
+	mi := &file_agentloop_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4217,7 +4338,7 @@ func (x *HumanInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanInput.ProtoReflect.Descriptor instead.
 func (*HumanInput) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HumanInput) GetInput() isHumanInput_Input {
@@ -4322,7 +4443,7 @@ type Declined struct {
 
 func (x *Declined) Reset() {
 	*x = Declined{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[39]
+	mi := &file_agentloop_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4334,7 +4455,7 @@ func (x *Declined) String() string {
 func (*Declined) ProtoMessage() {}
 
 func (x *Declined) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[39]
+	mi := &file_agentloop_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4347,7 +4468,7 @@ func (x *Declined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Declined.ProtoReflect.Descriptor instead.
 func (*Declined) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Declined) GetMessage() string {
@@ -4368,7 +4489,7 @@ type Selection struct {
 
 func (x *Selection) Reset() {
 	*x = Selection{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[40]
+	mi := &file_agentloop_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4380,7 +4501,7 @@ func (x *Selection) String() string {
 func (*Selection) ProtoMessage() {}
 
 func (x *Selection) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[40]
+	mi := &file_agentloop_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4393,7 +4514,7 @@ func (x *Selection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Selection.ProtoReflect.Descriptor instead.
 func (*Selection) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Selection) GetOptionIds() []string {
@@ -4424,7 +4545,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[41]
+	mi := &file_agentloop_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4436,7 +4557,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[41]
+	mi := &file_agentloop_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4449,7 +4570,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Decision) GetDecision() isDecision_Decision {
@@ -4584,7 +4705,7 @@ type Approve struct {
 
 func (x *Approve) Reset() {
 	*x = Approve{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[42]
+	mi := &file_agentloop_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4596,7 +4717,7 @@ func (x *Approve) String() string {
 func (*Approve) ProtoMessage() {}
 
 func (x *Approve) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[42]
+	mi := &file_agentloop_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4609,7 +4730,7 @@ func (x *Approve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Approve.ProtoReflect.Descriptor instead.
 func (*Approve) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 // Run the call with other arguments.
@@ -4623,7 +4744,7 @@ type ApproveWithEdits struct {
 
 func (x *ApproveWithEdits) Reset() {
 	*x = ApproveWithEdits{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[43]
+	mi := &file_agentloop_v1_types_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4635,7 +4756,7 @@ func (x *ApproveWithEdits) String() string {
 func (*ApproveWithEdits) ProtoMessage() {}
 
 func (x *ApproveWithEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[43]
+	mi := &file_agentloop_v1_types_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4648,7 +4769,7 @@ func (x *ApproveWithEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveWithEdits.ProtoReflect.Descriptor instead.
 func (*ApproveWithEdits) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{43}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ApproveWithEdits) GetArgumentsJson() string {
@@ -4669,7 +4790,7 @@ type Deny struct {
 
 func (x *Deny) Reset() {
 	*x = Deny{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[44]
+	mi := &file_agentloop_v1_types_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4681,7 +4802,7 @@ func (x *Deny) String() string {
 func (*Deny) ProtoMessage() {}
 
 func (x *Deny) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[44]
+	mi := &file_agentloop_v1_types_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4694,7 +4815,7 @@ func (x *Deny) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deny.ProtoReflect.Descriptor instead.
 func (*Deny) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{44}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Deny) GetMessage() string {
@@ -4715,7 +4836,7 @@ type DenyAndStop struct {
 
 func (x *DenyAndStop) Reset() {
 	*x = DenyAndStop{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[45]
+	mi := &file_agentloop_v1_types_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4727,7 +4848,7 @@ func (x *DenyAndStop) String() string {
 func (*DenyAndStop) ProtoMessage() {}
 
 func (x *DenyAndStop) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[45]
+	mi := &file_agentloop_v1_types_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4740,7 +4861,7 @@ func (x *DenyAndStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenyAndStop.ProtoReflect.Descriptor instead.
 func (*DenyAndStop) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{45}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DenyAndStop) GetMessage() string {
@@ -4761,7 +4882,7 @@ type AnswerInPlace struct {
 
 func (x *AnswerInPlace) Reset() {
 	*x = AnswerInPlace{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[46]
+	mi := &file_agentloop_v1_types_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4773,7 +4894,7 @@ func (x *AnswerInPlace) String() string {
 func (*AnswerInPlace) ProtoMessage() {}
 
 func (x *AnswerInPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[46]
+	mi := &file_agentloop_v1_types_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4786,7 +4907,7 @@ func (x *AnswerInPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerInPlace.ProtoReflect.Descriptor instead.
 func (*AnswerInPlace) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{46}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AnswerInPlace) GetOutput() string {
@@ -4805,7 +4926,7 @@ type Expired struct {
 
 func (x *Expired) Reset() {
 	*x = Expired{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[47]
+	mi := &file_agentloop_v1_types_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4817,7 +4938,7 @@ func (x *Expired) String() string {
 func (*Expired) ProtoMessage() {}
 
 func (x *Expired) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[47]
+	mi := &file_agentloop_v1_types_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4830,7 +4951,7 @@ func (x *Expired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expired.ProtoReflect.Descriptor instead.
 func (*Expired) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{47}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{48}
 }
 
 // The question was withdrawn before anybody answered: the run or the call ended.
@@ -4842,7 +4963,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[48]
+	mi := &file_agentloop_v1_types_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4854,7 +4975,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[48]
+	mi := &file_agentloop_v1_types_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4867,7 +4988,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{48}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{49}
 }
 
 // On whose behalf something is done.
@@ -4885,7 +5006,7 @@ type Caller struct {
 
 func (x *Caller) Reset() {
 	*x = Caller{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[49]
+	mi := &file_agentloop_v1_types_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4897,7 +5018,7 @@ func (x *Caller) String() string {
 func (*Caller) ProtoMessage() {}
 
 func (x *Caller) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[49]
+	mi := &file_agentloop_v1_types_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4910,7 +5031,7 @@ func (x *Caller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Caller.ProtoReflect.Descriptor instead.
 func (*Caller) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{49}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Caller) GetName() string {
@@ -4951,7 +5072,7 @@ type TodoItem struct {
 
 func (x *TodoItem) Reset() {
 	*x = TodoItem{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[50]
+	mi := &file_agentloop_v1_types_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4963,7 +5084,7 @@ func (x *TodoItem) String() string {
 func (*TodoItem) ProtoMessage() {}
 
 func (x *TodoItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[50]
+	mi := &file_agentloop_v1_types_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4976,7 +5097,7 @@ func (x *TodoItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TodoItem.ProtoReflect.Descriptor instead.
 func (*TodoItem) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{50}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TodoItem) GetId() string {
@@ -5095,13 +5216,16 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"_ask_humanB\b\n" +
 	"\x06_todos\"=\n" +
 	"\vPolicyRules\x12.\n" +
-	"\x05rules\x18\x01 \x03(\v2\x18.agentloop.v1.PolicyRuleR\x05rules\"\xa5\x01\n" +
+	"\x05rules\x18\x01 \x03(\v2\x18.agentloop.v1.PolicyRuleR\x05rules\"\x86\x02\n" +
 	"\n" +
 	"PolicyRule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
 	"\x06action\x18\x02 \x01(\x0e2\x1a.agentloop.v1.PolicyActionR\x06action\x12\x12\n" +
 	"\x04tool\x18\x03 \x01(\tR\x04tool\x12;\n" +
-	"\targuments\x18\x04 \x03(\v2\x1d.agentloop.v1.ArgumentPatternR\targuments\"E\n" +
+	"\targuments\x18\x04 \x03(\v2\x1d.agentloop.v1.ArgumentPatternR\targuments\x12\x1c\n" +
+	"\tapprovers\x18\x05 \x03(\tR\tapprovers\x12)\n" +
+	"\x10forbid_requester\x18\x06 \x01(\bR\x0fforbidRequester\x12\x16\n" +
+	"\x06quorum\x18\a \x01(\rR\x06quorum\"E\n" +
 	"\x0fArgumentPattern\x12\x18\n" +
 	"\apointer\x18\x01 \x01(\tR\apointer\x12\x18\n" +
 	"\apattern\x18\x02 \x01(\tR\apattern\"\x9b\x02\n" +
@@ -5220,7 +5344,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	" \x01(\tR\x05title\x12.\n" +
 	"\x13deadline_is_outcome\x18\f \x01(\bR\x11deadlineIsOutcome\x12,\n" +
 	"\x12output_schema_json\x18\v \x01(\tR\x10outputSchemaJsonB\x12\n" +
-	"\x10_max_concurrency\"\x9b\x06\n" +
+	"\x10_max_concurrency\"\xc8\a\n" +
 	"\fHumanRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x122\n" +
@@ -5248,7 +5372,16 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\vallow_empty\x18\x13 \x01(\bR\n" +
 	"allowEmpty\x12#\n" +
 	"\rmetadata_json\x18\x14 \x01(\tR\fmetadataJson\x12!\n" +
-	"\fterms_digest\x18\x15 \x01(\tR\vtermsDigest\"4\n" +
+	"\fterms_digest\x18\x15 \x01(\tR\vtermsDigest\x12\x1c\n" +
+	"\tapprovers\x18\x17 \x03(\tR\tapprovers\x12\x16\n" +
+	"\x06quorum\x18\x18 \x01(\rR\x06quorum\x12J\n" +
+	"\x11partial_approvals\x18\x19 \x03(\v2\x1d.agentloop.v1.PartialApprovalR\x10partialApprovals\x12)\n" +
+	"\x10forbid_requester\x18\x1a \x01(\bR\x0fforbidRequester\"k\n" +
+	"\x0fPartialApproval\x12\x1d\n" +
+	"\n" +
+	"decided_by\x18\x01 \x01(\tR\tdecidedBy\x129\n" +
+	"\n" +
+	"decided_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tdecidedAt\"4\n" +
 	"\fSelectOption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\"\xcb\x02\n" +
@@ -5462,7 +5595,7 @@ func file_agentloop_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_agentloop_v1_types_proto_goTypes = []any{
 	(Role)(0),                          // 0: agentloop.v1.Role
 	(ToolStatus)(0),                    // 1: agentloop.v1.ToolStatus
@@ -5516,23 +5649,24 @@ var file_agentloop_v1_types_proto_goTypes = []any{
 	(*ResponseSchema)(nil),             // 49: agentloop.v1.ResponseSchema
 	(*ToolDeclaration)(nil),            // 50: agentloop.v1.ToolDeclaration
 	(*HumanRequest)(nil),               // 51: agentloop.v1.HumanRequest
-	(*SelectOption)(nil),               // 52: agentloop.v1.SelectOption
-	(*HumanAnswer)(nil),                // 53: agentloop.v1.HumanAnswer
-	(*HumanInput)(nil),                 // 54: agentloop.v1.HumanInput
-	(*Declined)(nil),                   // 55: agentloop.v1.Declined
-	(*Selection)(nil),                  // 56: agentloop.v1.Selection
-	(*Decision)(nil),                   // 57: agentloop.v1.Decision
-	(*Approve)(nil),                    // 58: agentloop.v1.Approve
-	(*ApproveWithEdits)(nil),           // 59: agentloop.v1.ApproveWithEdits
-	(*Deny)(nil),                       // 60: agentloop.v1.Deny
-	(*DenyAndStop)(nil),                // 61: agentloop.v1.DenyAndStop
-	(*AnswerInPlace)(nil),              // 62: agentloop.v1.AnswerInPlace
-	(*Expired)(nil),                    // 63: agentloop.v1.Expired
-	(*Withdrawn)(nil),                  // 64: agentloop.v1.Withdrawn
-	(*Caller)(nil),                     // 65: agentloop.v1.Caller
-	(*TodoItem)(nil),                   // 66: agentloop.v1.TodoItem
-	(*durationpb.Duration)(nil),        // 67: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 68: google.protobuf.Timestamp
+	(*PartialApproval)(nil),            // 52: agentloop.v1.PartialApproval
+	(*SelectOption)(nil),               // 53: agentloop.v1.SelectOption
+	(*HumanAnswer)(nil),                // 54: agentloop.v1.HumanAnswer
+	(*HumanInput)(nil),                 // 55: agentloop.v1.HumanInput
+	(*Declined)(nil),                   // 56: agentloop.v1.Declined
+	(*Selection)(nil),                  // 57: agentloop.v1.Selection
+	(*Decision)(nil),                   // 58: agentloop.v1.Decision
+	(*Approve)(nil),                    // 59: agentloop.v1.Approve
+	(*ApproveWithEdits)(nil),           // 60: agentloop.v1.ApproveWithEdits
+	(*Deny)(nil),                       // 61: agentloop.v1.Deny
+	(*DenyAndStop)(nil),                // 62: agentloop.v1.DenyAndStop
+	(*AnswerInPlace)(nil),              // 63: agentloop.v1.AnswerInPlace
+	(*Expired)(nil),                    // 64: agentloop.v1.Expired
+	(*Withdrawn)(nil),                  // 65: agentloop.v1.Withdrawn
+	(*Caller)(nil),                     // 66: agentloop.v1.Caller
+	(*TodoItem)(nil),                   // 67: agentloop.v1.TodoItem
+	(*durationpb.Duration)(nil),        // 68: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 69: google.protobuf.Timestamp
 }
 var file_agentloop_v1_types_proto_depIdxs = []int32{
 	0,  // 0: agentloop.v1.Message.role:type_name -> agentloop.v1.Role
@@ -5545,9 +5679,9 @@ var file_agentloop_v1_types_proto_depIdxs = []int32{
 	19, // 7: agentloop.v1.ToolResult.images:type_name -> agentloop.v1.Image
 	22, // 8: agentloop.v1.ToolResult.files:type_name -> agentloop.v1.FileContent
 	23, // 9: agentloop.v1.ToolResult.links:type_name -> agentloop.v1.Link
-	67, // 10: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
-	67, // 11: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
-	67, // 12: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
+	68, // 10: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
+	68, // 11: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
+	68, // 12: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
 	7,  // 13: agentloop.v1.RunError.code:type_name -> agentloop.v1.RunErrorCode
 	44, // 14: agentloop.v1.ToolPolicy.allow_list:type_name -> agentloop.v1.ToolNames
 	28, // 15: agentloop.v1.ToolPolicy.rules:type_name -> agentloop.v1.PolicyRules
@@ -5563,44 +5697,46 @@ var file_agentloop_v1_types_proto_depIdxs = []int32{
 	43, // 25: agentloop.v1.Instruction.finish:type_name -> agentloop.v1.FinishInstruction
 	40, // 26: agentloop.v1.Instruction.request_human_form:type_name -> agentloop.v1.RequestFormInstruction
 	41, // 27: agentloop.v1.Instruction.request_human_url:type_name -> agentloop.v1.RequestUrlInstruction
-	52, // 28: agentloop.v1.RequestSelectInstruction.options:type_name -> agentloop.v1.SelectOption
-	67, // 29: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
-	67, // 30: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	67, // 31: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	53, // 28: agentloop.v1.RequestSelectInstruction.options:type_name -> agentloop.v1.SelectOption
+	68, // 29: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
+	68, // 30: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	68, // 31: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
 	48, // 32: agentloop.v1.ModelOptions.tool_choice:type_name -> agentloop.v1.ToolChoice
 	10, // 33: agentloop.v1.ModelOptions.reasoning_effort:type_name -> agentloop.v1.ReasoningEffort
 	49, // 34: agentloop.v1.ModelOptions.response_schema:type_name -> agentloop.v1.ResponseSchema
 	9,  // 35: agentloop.v1.ToolChoice.mode:type_name -> agentloop.v1.ToolChoiceMode
 	11, // 36: agentloop.v1.ToolDeclaration.effect:type_name -> agentloop.v1.EffectClass
-	67, // 37: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
+	68, // 37: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
 	12, // 38: agentloop.v1.HumanRequest.kind:type_name -> agentloop.v1.HumanRequestKind
-	52, // 39: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
-	68, // 40: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
-	68, // 41: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
-	53, // 42: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
+	53, // 39: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
+	69, // 40: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
+	69, // 41: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
+	54, // 42: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
 	29, // 43: agentloop.v1.HumanRequest.suggested_rule:type_name -> agentloop.v1.PolicyRule
-	57, // 44: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
-	68, // 45: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
-	54, // 46: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
-	29, // 47: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
-	29, // 48: agentloop.v1.HumanAnswer.applied_rule:type_name -> agentloop.v1.PolicyRule
-	56, // 49: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
-	13, // 50: agentloop.v1.HumanInput.url:type_name -> agentloop.v1.UrlOutcome
-	55, // 51: agentloop.v1.HumanInput.declined:type_name -> agentloop.v1.Declined
-	58, // 52: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
-	59, // 53: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
-	60, // 54: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
-	61, // 55: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
-	62, // 56: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
-	63, // 57: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
-	64, // 58: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
-	14, // 59: agentloop.v1.TodoItem.status:type_name -> agentloop.v1.TodoStatus
-	15, // 60: agentloop.v1.TodoItem.priority:type_name -> agentloop.v1.TodoPriority
-	61, // [61:61] is the sub-list for method output_type
-	61, // [61:61] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	52, // 44: agentloop.v1.HumanRequest.partial_approvals:type_name -> agentloop.v1.PartialApproval
+	69, // 45: agentloop.v1.PartialApproval.decided_at:type_name -> google.protobuf.Timestamp
+	58, // 46: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
+	69, // 47: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
+	55, // 48: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
+	29, // 49: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
+	29, // 50: agentloop.v1.HumanAnswer.applied_rule:type_name -> agentloop.v1.PolicyRule
+	57, // 51: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
+	13, // 52: agentloop.v1.HumanInput.url:type_name -> agentloop.v1.UrlOutcome
+	56, // 53: agentloop.v1.HumanInput.declined:type_name -> agentloop.v1.Declined
+	59, // 54: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
+	60, // 55: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
+	61, // 56: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
+	62, // 57: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
+	63, // 58: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
+	64, // 59: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
+	65, // 60: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
+	14, // 61: agentloop.v1.TodoItem.status:type_name -> agentloop.v1.TodoStatus
+	15, // 62: agentloop.v1.TodoItem.priority:type_name -> agentloop.v1.TodoPriority
+	63, // [63:63] is the sub-list for method output_type
+	63, // [63:63] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_types_proto_init() }
@@ -5643,14 +5779,14 @@ func file_agentloop_v1_types_proto_init() {
 		(*ToolChoice_Name)(nil),
 	}
 	file_agentloop_v1_types_proto_msgTypes[34].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[38].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[39].OneofWrappers = []any{
 		(*HumanInput_Text)(nil),
 		(*HumanInput_Selection)(nil),
 		(*HumanInput_FormJson)(nil),
 		(*HumanInput_Url)(nil),
 		(*HumanInput_Declined)(nil),
 	}
-	file_agentloop_v1_types_proto_msgTypes[41].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[42].OneofWrappers = []any{
 		(*Decision_Approve)(nil),
 		(*Decision_ApproveWithEdits)(nil),
 		(*Decision_Deny)(nil),
@@ -5665,7 +5801,7 @@ func file_agentloop_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_types_proto_rawDesc), len(file_agentloop_v1_types_proto_rawDesc)),
 			NumEnums:      16,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -68,7 +68,7 @@ OUTPUT_STREAM_STDOUT: OutputStream
 OUTPUT_STREAM_STDERR: OutputStream
 
 class RunEvent(_message.Message):
-    __slots__ = ("seq", "run_id", "session_id", "turn_id", "at", "status", "phase", "process", "run_started", "input_message", "model_call_started", "model_call_failed", "assistant_message", "tool_call_proposed", "tool_call_offered", "tool_call_accepted", "tool_call_attempt_failed", "tool_call_result", "human_requested", "human_resolved", "run_paused", "run_resumed", "context_compacted", "extension_applied", "run_finished", "tool_call_checkpoint", "instruction_planned", "input_entered", "session_entered", "context_added", "compaction_started", "compaction_failed", "todos_updated", "model_delta", "partial_message", "tool_call_progress", "tool_call_output")
+    __slots__ = ("seq", "run_id", "session_id", "turn_id", "at", "status", "phase", "process", "run_started", "input_message", "model_call_started", "model_call_failed", "assistant_message", "tool_call_proposed", "tool_call_offered", "tool_call_accepted", "tool_call_attempt_failed", "tool_call_result", "human_requested", "human_resolved", "run_paused", "run_resumed", "context_compacted", "extension_applied", "run_finished", "tool_call_checkpoint", "instruction_planned", "input_entered", "session_entered", "context_added", "compaction_started", "compaction_failed", "todos_updated", "human_approved", "model_delta", "partial_message", "tool_call_progress", "tool_call_output")
     SEQ_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class RunEvent(_message.Message):
     COMPACTION_STARTED_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_FAILED_FIELD_NUMBER: _ClassVar[int]
     TODOS_UPDATED_FIELD_NUMBER: _ClassVar[int]
+    HUMAN_APPROVED_FIELD_NUMBER: _ClassVar[int]
     MODEL_DELTA_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALL_PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -139,11 +140,12 @@ class RunEvent(_message.Message):
     compaction_started: CompactionStarted
     compaction_failed: CompactionFailed
     todos_updated: TodosUpdated
+    human_approved: HumanApproved
     model_delta: ModelDelta
     partial_message: PartialMessage
     tool_call_progress: ToolCallProgress
     tool_call_output: ToolCallOutput
-    def __init__(self, seq: _Optional[int] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., phase: _Optional[_Union[_types_pb2.LoopPhase, str]] = ..., process: _Optional[_Union[_types_pb2.ProcessState, str]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., input_message: _Optional[_Union[InputMessage, _Mapping]] = ..., model_call_started: _Optional[_Union[ModelCallStarted, _Mapping]] = ..., model_call_failed: _Optional[_Union[ModelCallFailed, _Mapping]] = ..., assistant_message: _Optional[_Union[AssistantMessage, _Mapping]] = ..., tool_call_proposed: _Optional[_Union[ToolCallProposed, _Mapping]] = ..., tool_call_offered: _Optional[_Union[ToolCallOffered, _Mapping]] = ..., tool_call_accepted: _Optional[_Union[ToolCallAccepted, _Mapping]] = ..., tool_call_attempt_failed: _Optional[_Union[ToolCallAttemptFailed, _Mapping]] = ..., tool_call_result: _Optional[_Union[ToolCallResult, _Mapping]] = ..., human_requested: _Optional[_Union[HumanRequested, _Mapping]] = ..., human_resolved: _Optional[_Union[HumanResolved, _Mapping]] = ..., run_paused: _Optional[_Union[RunPaused, _Mapping]] = ..., run_resumed: _Optional[_Union[RunResumed, _Mapping]] = ..., context_compacted: _Optional[_Union[ContextCompacted, _Mapping]] = ..., extension_applied: _Optional[_Union[ExtensionApplied, _Mapping]] = ..., run_finished: _Optional[_Union[RunFinished, _Mapping]] = ..., tool_call_checkpoint: _Optional[_Union[ToolCallCheckpoint, _Mapping]] = ..., instruction_planned: _Optional[_Union[InstructionPlanned, _Mapping]] = ..., input_entered: _Optional[_Union[InputEntered, _Mapping]] = ..., session_entered: _Optional[_Union[SessionEntered, _Mapping]] = ..., context_added: _Optional[_Union[ContextAdded, _Mapping]] = ..., compaction_started: _Optional[_Union[CompactionStarted, _Mapping]] = ..., compaction_failed: _Optional[_Union[CompactionFailed, _Mapping]] = ..., todos_updated: _Optional[_Union[TodosUpdated, _Mapping]] = ..., model_delta: _Optional[_Union[ModelDelta, _Mapping]] = ..., partial_message: _Optional[_Union[PartialMessage, _Mapping]] = ..., tool_call_progress: _Optional[_Union[ToolCallProgress, _Mapping]] = ..., tool_call_output: _Optional[_Union[ToolCallOutput, _Mapping]] = ...) -> None: ...
+    def __init__(self, seq: _Optional[int] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., phase: _Optional[_Union[_types_pb2.LoopPhase, str]] = ..., process: _Optional[_Union[_types_pb2.ProcessState, str]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., input_message: _Optional[_Union[InputMessage, _Mapping]] = ..., model_call_started: _Optional[_Union[ModelCallStarted, _Mapping]] = ..., model_call_failed: _Optional[_Union[ModelCallFailed, _Mapping]] = ..., assistant_message: _Optional[_Union[AssistantMessage, _Mapping]] = ..., tool_call_proposed: _Optional[_Union[ToolCallProposed, _Mapping]] = ..., tool_call_offered: _Optional[_Union[ToolCallOffered, _Mapping]] = ..., tool_call_accepted: _Optional[_Union[ToolCallAccepted, _Mapping]] = ..., tool_call_attempt_failed: _Optional[_Union[ToolCallAttemptFailed, _Mapping]] = ..., tool_call_result: _Optional[_Union[ToolCallResult, _Mapping]] = ..., human_requested: _Optional[_Union[HumanRequested, _Mapping]] = ..., human_resolved: _Optional[_Union[HumanResolved, _Mapping]] = ..., run_paused: _Optional[_Union[RunPaused, _Mapping]] = ..., run_resumed: _Optional[_Union[RunResumed, _Mapping]] = ..., context_compacted: _Optional[_Union[ContextCompacted, _Mapping]] = ..., extension_applied: _Optional[_Union[ExtensionApplied, _Mapping]] = ..., run_finished: _Optional[_Union[RunFinished, _Mapping]] = ..., tool_call_checkpoint: _Optional[_Union[ToolCallCheckpoint, _Mapping]] = ..., instruction_planned: _Optional[_Union[InstructionPlanned, _Mapping]] = ..., input_entered: _Optional[_Union[InputEntered, _Mapping]] = ..., session_entered: _Optional[_Union[SessionEntered, _Mapping]] = ..., context_added: _Optional[_Union[ContextAdded, _Mapping]] = ..., compaction_started: _Optional[_Union[CompactionStarted, _Mapping]] = ..., compaction_failed: _Optional[_Union[CompactionFailed, _Mapping]] = ..., todos_updated: _Optional[_Union[TodosUpdated, _Mapping]] = ..., human_approved: _Optional[_Union[HumanApproved, _Mapping]] = ..., model_delta: _Optional[_Union[ModelDelta, _Mapping]] = ..., partial_message: _Optional[_Union[PartialMessage, _Mapping]] = ..., tool_call_progress: _Optional[_Union[ToolCallProgress, _Mapping]] = ..., tool_call_output: _Optional[_Union[ToolCallOutput, _Mapping]] = ...) -> None: ...
 
 class RunStarted(_message.Message):
     __slots__ = ("agent", "model", "max_iterations", "labels", "queued", "planner")
@@ -311,6 +313,20 @@ class HumanRequested(_message.Message):
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     request: _types_pb2.HumanRequest
     def __init__(self, request: _Optional[_Union[_types_pb2.HumanRequest, _Mapping]] = ...) -> None: ...
+
+class HumanApproved(_message.Message):
+    __slots__ = ("request_id", "call_id", "approval", "approvals", "quorum")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    APPROVAL_FIELD_NUMBER: _ClassVar[int]
+    APPROVALS_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    call_id: str
+    approval: _types_pb2.PartialApproval
+    approvals: int
+    quorum: int
+    def __init__(self, request_id: _Optional[str] = ..., call_id: _Optional[str] = ..., approval: _Optional[_Union[_types_pb2.PartialApproval, _Mapping]] = ..., approvals: _Optional[int] = ..., quorum: _Optional[int] = ...) -> None: ...
 
 class HumanResolved(_message.Message):
     __slots__ = ("request_id", "call_id", "answer")

@@ -458,16 +458,22 @@ class PolicyRules(_message.Message):
     def __init__(self, rules: _Optional[_Iterable[_Union[PolicyRule, _Mapping]]] = ...) -> None: ...
 
 class PolicyRule(_message.Message):
-    __slots__ = ("name", "action", "tool", "arguments")
+    __slots__ = ("name", "action", "tool", "arguments", "approvers", "forbid_requester", "quorum")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     TOOL_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    APPROVERS_FIELD_NUMBER: _ClassVar[int]
+    FORBID_REQUESTER_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
     name: str
     action: PolicyAction
     tool: str
     arguments: _containers.RepeatedCompositeFieldContainer[ArgumentPattern]
-    def __init__(self, name: _Optional[str] = ..., action: _Optional[_Union[PolicyAction, str]] = ..., tool: _Optional[str] = ..., arguments: _Optional[_Iterable[_Union[ArgumentPattern, _Mapping]]] = ...) -> None: ...
+    approvers: _containers.RepeatedScalarFieldContainer[str]
+    forbid_requester: bool
+    quorum: int
+    def __init__(self, name: _Optional[str] = ..., action: _Optional[_Union[PolicyAction, str]] = ..., tool: _Optional[str] = ..., arguments: _Optional[_Iterable[_Union[ArgumentPattern, _Mapping]]] = ..., approvers: _Optional[_Iterable[str]] = ..., forbid_requester: _Optional[bool] = ..., quorum: _Optional[int] = ...) -> None: ...
 
 class ArgumentPattern(_message.Message):
     __slots__ = ("pointer", "pattern")
@@ -686,7 +692,7 @@ class ToolDeclaration(_message.Message):
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., input_schema_json: _Optional[str] = ..., effect: _Optional[_Union[EffectClass, str]] = ..., requires_approval: _Optional[bool] = ..., requires_runtime: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_concurrency: _Optional[int] = ..., streams_output: _Optional[bool] = ..., title: _Optional[str] = ..., deadline_is_outcome: _Optional[bool] = ..., output_schema_json: _Optional[str] = ...) -> None: ...
 
 class HumanRequest(_message.Message):
-    __slots__ = ("request_id", "kind", "run_id", "session_id", "call_id", "tool", "arguments_json", "digest", "question", "options", "multiple", "created_at", "expires_at", "answer", "suggested_rule", "input_id", "form_schema_json", "url", "allow_empty", "metadata_json", "terms_digest")
+    __slots__ = ("request_id", "kind", "run_id", "session_id", "call_id", "tool", "arguments_json", "digest", "question", "options", "multiple", "created_at", "expires_at", "answer", "suggested_rule", "input_id", "form_schema_json", "url", "allow_empty", "metadata_json", "terms_digest", "approvers", "quorum", "partial_approvals", "forbid_requester")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -708,6 +714,10 @@ class HumanRequest(_message.Message):
     ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
     METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     TERMS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    APPROVERS_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_APPROVALS_FIELD_NUMBER: _ClassVar[int]
+    FORBID_REQUESTER_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     kind: HumanRequestKind
     run_id: str
@@ -729,7 +739,19 @@ class HumanRequest(_message.Message):
     allow_empty: bool
     metadata_json: str
     terms_digest: str
-    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[_Union[HumanRequestKind, str]] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., call_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., digest: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answer: _Optional[_Union[HumanAnswer, _Mapping]] = ..., suggested_rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., input_id: _Optional[str] = ..., form_schema_json: _Optional[str] = ..., url: _Optional[str] = ..., allow_empty: _Optional[bool] = ..., metadata_json: _Optional[str] = ..., terms_digest: _Optional[str] = ...) -> None: ...
+    approvers: _containers.RepeatedScalarFieldContainer[str]
+    quorum: int
+    partial_approvals: _containers.RepeatedCompositeFieldContainer[PartialApproval]
+    forbid_requester: bool
+    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[_Union[HumanRequestKind, str]] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., call_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., digest: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answer: _Optional[_Union[HumanAnswer, _Mapping]] = ..., suggested_rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., input_id: _Optional[str] = ..., form_schema_json: _Optional[str] = ..., url: _Optional[str] = ..., allow_empty: _Optional[bool] = ..., metadata_json: _Optional[str] = ..., terms_digest: _Optional[str] = ..., approvers: _Optional[_Iterable[str]] = ..., quorum: _Optional[int] = ..., partial_approvals: _Optional[_Iterable[_Union[PartialApproval, _Mapping]]] = ..., forbid_requester: _Optional[bool] = ...) -> None: ...
+
+class PartialApproval(_message.Message):
+    __slots__ = ("decided_by", "decided_at")
+    DECIDED_BY_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_AT_FIELD_NUMBER: _ClassVar[int]
+    decided_by: str
+    decided_at: _timestamp_pb2.Timestamp
+    def __init__(self, decided_by: _Optional[str] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SelectOption(_message.Message):
     __slots__ = ("id", "label")

@@ -1,5 +1,6 @@
 //! Policy rules: which tool calls run, need approval, or are denied.
 
+mod approvers;
 mod canonical;
 mod glob;
 mod widening;
@@ -7,9 +8,10 @@ mod widening;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use approvers::{Approvers, BadApprovers};
 use glob::literal;
 pub use glob::matches as glob_matches;
-pub use widening::{Widening, deciding_rule};
+pub use widening::{Widening, deciding_rule, required_approvers};
 
 use crate::limits::{
     POLICY_ARGUMENTS_MAX, POLICY_NAME_BYTES_MAX, POLICY_PATTERN_BYTES_MAX, POLICY_POINTER_BYTES_MAX,
@@ -40,6 +42,13 @@ pub struct PolicyRule {
     /// `None` covers any terms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<Digest>,
+    /// Who may answer the question that the rule asks. Of no rule that allows or denies.
+    #[serde(default, skip_serializing_if = "Approvers::is_anyone")]
+    pub approvers: Approvers,
+    /// The digest of the approvers under which it was remembered, if not everyone could answer. It takes back no other
+    /// question that names approvers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_under: Option<Digest>,
 }
 
 /// Action for a matching call.
@@ -123,6 +132,9 @@ pub enum BadRule {
         "arguments[{0}].pointer: must be empty or a JSON Pointer, such as /path, of at most {POLICY_POINTER_BYTES_MAX} bytes"
     )]
     NotAPointer(usize),
+    /// The approvers have a fault.
+    #[error(transparent)]
+    Approvers(#[from] BadApprovers),
 }
 
 impl PolicyRule {
@@ -150,7 +162,13 @@ impl PolicyRule {
         }
         let bytes: usize =
             self.arguments.iter().map(|argument| argument.pointer.len() + argument.pattern.len()).sum();
-        if bytes > POLICY_RULE_BYTES_MAX { Err(BadRule::TooLong) } else { Ok(()) }
+        if bytes > POLICY_RULE_BYTES_MAX {
+            return Err(BadRule::TooLong);
+        }
+        if self.action != PolicyAction::Ask && !self.approvers.is_anyone() {
+            return Err(BadApprovers::NotAsked.into());
+        }
+        Ok(self.approvers.check()?)
     }
 
     /// The rule that matches only calls of this tool with exactly these arguments.
@@ -175,6 +193,8 @@ impl PolicyRule {
             arguments: vec![pattern],
             origin,
             terms: None,
+            approvers: Approvers::default(),
+            made_under: None,
         };
         rule.check().ok().map(|()| rule)
     }

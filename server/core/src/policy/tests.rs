@@ -12,6 +12,8 @@ fn rule(action: PolicyAction, tool: &str, arguments: &[(&str, &str)]) -> PolicyR
         arguments: arguments.iter().map(pattern).collect(),
         origin: RuleOrigin::Agent,
         terms: None,
+        approvers: Approvers::default(),
+        made_under: None,
     }
 }
 

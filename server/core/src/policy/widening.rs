@@ -7,13 +7,16 @@
 //! - **A rule of the request** may ask and deny. If it allows, it takes back what the same request asked for, and nothing
 //!   else.
 //!
+//! A question that names approvers is narrower still: no rule of a request takes it back, its own approvers are added to
+//! the agent's, and a remembered approval counts for it only if it was given under the same approvers.
+//!
 //! The limits count when a rule is made, which is then refused, and whenever a rule decides. So rules that were remembered
 //! under a wider configuration do not count under a narrower one.
 
 use serde::{Deserialize, Serialize};
 
 use super::glob::literal;
-use super::{PolicyAction, PolicyCall, PolicyRule, RuleOrigin};
+use super::{Approvers, PolicyAction, PolicyCall, PolicyRule, RuleOrigin};
 
 /// The agent's configuration of what may widen a run's rights. The default refuses the wide cases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,21 +80,83 @@ pub fn deciding_rule<'a>(
     call: &PolicyCall,
     widening: Widening,
 ) -> Option<&'a PolicyRule> {
-    let mut last: Option<&PolicyRule> = None;
-    // The decision without the request's own rules.
-    let mut without_request = None;
-    for rule in rules.into_iter().filter(|rule| rule.matches(call)) {
-        if rule.action == PolicyAction::Deny {
-            return Some(rule);
-        }
-        if widening.counts(rule) {
-            last = Some(rule);
-            if rule.origin != RuleOrigin::Request {
-                without_request = last;
+    Ruling::of(rules, call, widening).rule
+}
+
+/// Who must approve a call that the rules ask about. Without such a rule it is anyone.
+#[must_use]
+pub fn required_approvers<'a>(
+    rules: impl IntoIterator<Item = &'a PolicyRule>,
+    call: &PolicyCall,
+    widening: Widening,
+) -> Approvers {
+    let ruling = Ruling::of(rules, call, widening);
+    if asked(ruling.rule).is_some() { ruling.approvers() } else { Approvers::default() }
+}
+
+/// The decision of all rules about a call, one rule after the other.
+#[derive(Default)]
+struct Ruling<'a> {
+    rule: Option<&'a PolicyRule>,
+    /// The decision without the request's own rules.
+    without_request: Option<&'a PolicyRule>,
+    /// The request's last question, unless it was taken back. It adds approvers and takes none away.
+    asked_by_request: Option<&'a PolicyRule>,
+}
+
+impl<'a> Ruling<'a> {
+    fn of(rules: impl IntoIterator<Item = &'a PolicyRule>, call: &PolicyCall, widening: Widening) -> Self {
+        let mut ruling = Self::default();
+        for rule in rules.into_iter().filter(|rule| rule.matches(call)) {
+            if rule.action == PolicyAction::Deny {
+                return Self { rule: Some(rule), ..Self::default() };
             }
-        } else if rule.origin == RuleOrigin::Request {
-            last = without_request;
+            ruling.follow(rule, widening.counts(rule));
+        }
+        ruling
+    }
+
+    fn follow(&mut self, rule: &'a PolicyRule, counts: bool) {
+        let allows = rule.action == PolicyAction::Allow;
+        match rule.origin {
+            RuleOrigin::Request if !allows => (self.rule, self.asked_by_request) = (Some(rule), Some(rule)),
+            RuleOrigin::Request => {
+                // It never takes back a question of the agent that names approvers.
+                let is_free = asked(self.without_request).is_none_or(Approvers::is_anyone);
+                self.rule = if counts && is_free { Some(rule) } else { self.without_request };
+                self.asked_by_request = None;
+            }
+            RuleOrigin::Run | RuleOrigin::Session | RuleOrigin::Remembered if allows => {
+                if counts && self.is_taken_back_by(rule) {
+                    (self.rule, self.without_request, self.asked_by_request) = (Some(rule), Some(rule), None);
+                }
+            }
+            RuleOrigin::Agent
+            | RuleOrigin::Candidate
+            | RuleOrigin::Run
+            | RuleOrigin::Session
+            | RuleOrigin::Remembered => (self.rule, self.without_request) = (Some(rule), Some(rule)),
         }
     }
-    last
+
+    /// True if a remembered approval takes back the question so far: anyone may answer it, or it was remembered by who had
+    /// to meet the same.
+    fn is_taken_back_by(&self, rule: &PolicyRule) -> bool {
+        let approvers = self.approvers();
+        approvers.is_anyone() || rule.made_under == Some(approvers.digest())
+    }
+
+    fn approvers(&self) -> Approvers {
+        let (of_agent, of_request) = (asked(self.without_request), asked(self.asked_by_request));
+        match (of_agent, of_request) {
+            (Some(one), Some(other)) => one.and(other),
+            (Some(only), None) | (None, Some(only)) => only.clone(),
+            (None, None) => Approvers::default(),
+        }
+    }
+}
+
+/// The approvers of a question.
+fn asked(rule: Option<&PolicyRule>) -> Option<&Approvers> {
+    rule.filter(|rule| rule.action == PolicyAction::Ask).map(|rule| &rule.approvers)
 }

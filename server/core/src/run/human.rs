@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::form::Form;
 use crate::id::{CallSlot, RequestId, RunId};
 use crate::limits::POLICY_RULES_MAX;
-use crate::policy::{BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening};
+use crate::policy::{Approvers, BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening};
 use crate::question::InputAnswer;
 pub use crate::question::{BadQuestion, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
@@ -73,6 +73,54 @@ pub struct Question {
     /// The time at which the question expires, which denies; absent means never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// Who may answer, by the rules about the call.
+    #[serde(default, skip_serializing_if = "Approvers::is_anyone")]
+    pub approvers: Approvers,
+}
+
+/// Somebody who answers a question.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Person {
+    /// The name that the journal records.
+    pub name: String,
+    /// The groups of the credential.
+    pub groups: Vec<String>,
+    /// True if a credential proves the name. Nobody else answers a question that names approvers.
+    pub is_proved: bool,
+    /// True if the person started the run.
+    pub is_requester: bool,
+}
+
+impl From<String> for Person {
+    /// Somebody who only says who they are.
+    fn from(name: String) -> Self {
+        Self { name, ..Self::default() }
+    }
+}
+
+/// Reasons why a person may not answer a question.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAnApprover {
+    /// Nobody proved who they are.
+    #[error(
+        "the question is for certain people, and callers are not asked who they are; the server needs [auth], or abort the run"
+    )]
+    Unproved,
+    /// The person started the run.
+    #[error("whoever started the run may not answer this question")]
+    Requester,
+    /// The question is for others.
+    #[error("the question is for {}", .0.join(", "))]
+    NotNamed(Vec<String>),
+}
+
+/// One of several approvals of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartialApproval {
+    /// Name of the person.
+    pub by: String,
+    /// The time of the approval.
+    pub at: Timestamp,
 }
 
 impl QuestionContent {
@@ -214,6 +262,11 @@ pub enum BadAnswer {
         /// The fault of the field, for people.
         problem: String,
     },
+    /// Several people must approve, and they must approve the same.
+    #[error(
+        "the call needs {0} approvals, of the arguments as they are: approve, or deny and say what to change"
+    )]
+    NoEdits(u32),
     /// The form itself cannot be read, because an earlier version took it.
     #[error("the form cannot be read by this server: {0}; decline it")]
     UnreadableForm(String),
@@ -366,7 +419,16 @@ impl Question {
             why: String::new(),
             asked_at,
             expires_at: timeout.map(|timeout| asked_at.after(timeout)),
+            approvers: Approvers::default(),
         }
+    }
+
+    /// Checks that this person may answer.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn check_person(&self, person: &Person) -> Result<(), NotAnApprover> {
+        check_person(&self.approvers, person)
     }
 
     /// The host's name for the question, if a running call asks. The answer goes to the host and does not move the call.
@@ -508,6 +570,14 @@ pub enum CannotRemember {
     /// The rule has a fault.
     #[error(transparent)]
     Bad(#[from] BadRule),
+    /// Several people must approve each call.
+    #[error("each call needs {0} approvals: an approval of one person is not remembered")]
+    Quorum(u32),
+    /// The one who approves may start later runs, whose calls others must approve.
+    #[error(
+        "others than whoever starts a run must approve its calls: an approval is remembered for the run alone"
+    )]
+    Requester,
     /// The run has as many remembered rules as it may have.
     #[error("there are {POLICY_RULES_MAX} remembered rules already: delete some")]
     TooMany,
@@ -530,8 +600,15 @@ impl Question {
             _ => return Err(CannotRemember::Kind),
         };
         let (scope, origin) = (remember.scope, remember.scope.origin());
+        if action == PolicyAction::Allow {
+            self.may_be_remembered(scope)?;
+        }
+        let made_under = (!self.approvers.is_anyone()).then(|| self.approvers.digest());
         let rule = match &remember.rule {
-            Some(rule) => PolicyRule { action, origin, terms: None, ..rule.clone() },
+            Some(rule) => {
+                let (approvers, made_under) = (Approvers::default(), made_under.clone());
+                PolicyRule { action, origin, terms: None, approvers, made_under, ..rule.clone() }
+            }
             None => self.rule_for_call(action, origin).ok_or(CannotRemember::NoSuggestion)?,
         };
         rule.check()?;
@@ -544,7 +621,18 @@ impl Question {
         // A rule for several tools is about terms that nobody has seen; a denial is about every declaration.
         let covers_terms = action == PolicyAction::Allow && rule.is_of_one_tool();
         let terms = self.terms.clone().filter(|_| covers_terms);
-        Ok(Remembered { scope, rule: PolicyRule { terms, ..rule } })
+        Ok(Remembered { scope, rule: PolicyRule { terms, made_under, ..rule } })
+    }
+
+    /// A rule must not do alone what takes several people, or others.
+    fn may_be_remembered(&self, scope: RememberScope) -> Result<(), CannotRemember> {
+        if self.approvers.people() > 1 {
+            return Err(CannotRemember::Quorum(self.approvers.people()));
+        }
+        if self.approvers.forbid_requester && scope != RememberScope::Run {
+            return Err(CannotRemember::Requester);
+        }
+        Ok(())
     }
 
     /// The rule that is remembered if the request gives none: it matches exactly this call. `None` if the question is no
@@ -570,4 +658,23 @@ impl Question {
     fn rule_for_call(&self, action: PolicyAction, origin: RuleOrigin) -> Option<PolicyRule> {
         PolicyRule::for_exact_call(action, &self.tool, &self.arguments, origin)
     }
+}
+
+/// Checks that these approvers include a person.
+///
+/// # Errors
+/// The reason why not.
+pub fn check_person(approvers: &Approvers, person: &Person) -> Result<(), NotAnApprover> {
+    if approvers.is_anyone() {
+        return Ok(());
+    }
+    if !person.is_proved {
+        return Err(NotAnApprover::Unproved);
+    }
+    if approvers.forbid_requester && person.is_requester {
+        return Err(NotAnApprover::Requester);
+    }
+    let is_in = |group: &str| person.groups.iter().any(|own| own == group);
+    let is_named = approvers.names(&person.name, is_in);
+    is_named.then_some(()).ok_or_else(|| NotAnApprover::NotNamed(approvers.any_of.clone()))
 }

@@ -12,7 +12,7 @@ pub use crate::outcome::CallOutcome;
 use crate::policy::PolicyRule;
 use crate::question::QuestionContent;
 use crate::run::event::{Ran, Steer};
-use crate::run::human::{Decision, Remember};
+use crate::run::human::{Decision, Person, Remember};
 use crate::run::plan::Instruction;
 use crate::run::status::RunError;
 use crate::time::Millis;
@@ -169,8 +169,8 @@ pub enum Input {
         decision: Decision,
         /// Digest of the content that the person was shown; `None` skips the check.
         digest: Option<Digest>,
-        /// Name of the person.
-        by: String,
+        /// The person who answered.
+        by: Person,
         /// Rule to remember the answer as, if requested.
         remember: Option<Box<Remember>>,
     },
@@ -215,8 +215,8 @@ pub enum Input {
         request: String,
         /// An open question to approve: running its tool call is the step.
         approve: Option<RequestId>,
-        /// Name of the caller.
-        by: String,
+        /// The caller.
+        by: Person,
     },
     /// The time that [`crate::run::machine::Machine::deadline`] named has come.
     DeadlinePassed,

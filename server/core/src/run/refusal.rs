@@ -1,7 +1,7 @@
 //! Reasons of the machine to refuse an input.
 
 use crate::policy::PolicyRule;
-use crate::run::human::{Answer, BadAnswer, CannotRemember};
+use crate::run::human::{Answer, BadAnswer, CannotRemember, NotAnApprover};
 use crate::run::status::RunStatus;
 
 /// Reasons of the machine to refuse an input. A refused input changes nothing.
@@ -31,6 +31,12 @@ pub enum Refusal {
     /// The answer does not fit the question.
     #[error(transparent)]
     BadAnswer(BadAnswer),
+    /// The question is for other people.
+    #[error(transparent)]
+    NotAnApprover(NotAnApprover),
+    /// A step is one person's approval, and the question needs several.
+    #[error("the question needs {0} approvals: send them by SubmitApproval, then step")]
+    SeveralApprovals(u32),
     /// A rule denies the edited arguments.
     #[error("{} denies these arguments", .0.title())]
     DeniedByRule(Box<PolicyRule>),

@@ -77,6 +77,7 @@ pub fn loop_position(event: &Event, status: RunStatus) -> (LoopPhase, ProcessSta
         | Event::CallAttemptFailed { .. }
         | Event::TodosUpdated { .. }
         | Event::HumanRequested { .. }
+        | Event::HumanApproved { .. }
         | Event::HumanResolved { .. }
         | Event::Resumed { .. }
         | Event::Finished { .. } => position_of_status(status),

@@ -15,7 +15,7 @@ use agentloop_core::message::{
     Attachments, File, FileSource, FinishReason, Image, Link, Message, Part, ProviderState, Reasoning, Role,
     ToolCall, ToolResult, ToolStatus, Usage,
 };
-use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin, Widening};
+use agentloop_core::policy::{Approvers, ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin, Widening};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Steer, Totals};
 use agentloop_core::run::human::{
     Answer, Decision, Question, QuestionContent, QuestionKind, RememberScope, Remembered, SelectOption,
@@ -57,6 +57,7 @@ fn starts() -> Vec<(&'static str, Event)> {
         ),
         ("started.deadline_is_outcome", started(outcome_at_the_deadline(), 0)),
         ("started.todos", started(keeps_todos(), 0)),
+        ("started.approvers", started(asks_two(), 0)),
         ("started.queued", queued()),
         ("session_entered", entered(Vec::new())),
         ("session_entered.rules", entered(vec![no_weather(RuleOrigin::Session)])),
@@ -386,6 +387,7 @@ fn questions() -> Vec<(&'static str, Event)> {
             terms: None,
             asked_at: Timestamp(1_790_000_003_000),
             expires_at,
+            approvers: Approvers::default(),
         },
     };
     vec![
@@ -393,6 +395,7 @@ fn questions() -> Vec<(&'static str, Event)> {
         ("human_requested.in_doubt", question(QuestionKind::InDoubt, None)),
         ("human_requested.in_doubt_why", doubted()),
         ("human_requested.again", asked_again()),
+        ("human_requested.approvers", asked_of_two()),
         ("human_requested.prompt", prompted()),
         ("human_requested.select", selected()),
         ("human_requested.resume", suspended()),
@@ -417,7 +420,29 @@ fn doubted() -> Event {
             why: "no answer within 30 s".to_owned(),
             asked_at: Timestamp(1_790_000_003_000),
             expires_at: None,
+            approvers: Approvers::default(),
         },
+    }
+}
+
+/// For two of a group, and not for the one who started the run.
+fn asked_of_two() -> Event {
+    let Event::HumanRequested { question, .. } = asked_again() else { unreachable!("a question") };
+    let approvers = Approvers {
+        any_of: vec!["group:sre".to_owned(), "ada".to_owned()],
+        forbid_requester: true,
+        quorum: 2,
+    };
+    Event::HumanRequested { question: Question { approvers, ..question }, resume_state: None }
+}
+
+fn first_of_two() -> Event {
+    Event::HumanApproved {
+        request: request(),
+        slot: Some(SLOT),
+        by: "ada".to_owned(),
+        approvals: 1,
+        quorum: 2,
     }
 }
 
@@ -438,6 +463,7 @@ fn asked_again() -> Event {
             why: String::new(),
             asked_at: Timestamp(1_790_000_003_000),
             expires_at: None,
+            approvers: Approvers::default(),
         },
     }
 }
@@ -504,6 +530,7 @@ fn selected() -> Event {
             why: String::new(),
             asked_at: Timestamp(1_790_000_003_000),
             expires_at: Some(Timestamp(1_790_000_600_000)),
+            approvers: Approvers::default(),
         },
     }
 }
@@ -522,6 +549,7 @@ fn answers() -> Vec<(&'static str, Event)> {
     };
     let message = || "not on a Sunday".to_owned();
     vec![
+        ("human_approved", first_of_two()),
         ("human_resolved", resolved(Decision::Approve, "ada@example.org")),
         (
             "human_resolved.edits",
@@ -540,6 +568,7 @@ fn answers() -> Vec<(&'static str, Event)> {
         ("human_resolved.text", planned_answer()),
         ("human_resolved.remembered", remembered()),
         ("human_resolved.followed", followed()),
+        ("human_resolved.made_under", remembered_by_approver()),
         ("human_resolved.expired", resolved(Decision::Expired, "")),
         ("human_resolved.withdrawn", resolved(Decision::Withdrawn, "")),
     ]
@@ -554,6 +583,8 @@ fn no_weather(origin: RuleOrigin) -> PolicyRule {
         arguments: vec![argument],
         origin,
         terms: None,
+        approvers: Approvers::default(),
+        made_under: None,
     }
 }
 
@@ -565,6 +596,15 @@ fn remembered() -> Event {
     let rule = no_weather(RuleOrigin::Session);
     let decision = Decision::Deny { message: "not on a Sunday".to_owned() };
     let answer = Answer::new(decision, "ada".to_owned(), Timestamp(1_790_000_005_000));
+    let remembered = Some(Box::new(Remembered { scope: RememberScope::Session, rule }));
+    denied(Answer { remembered, ..answer })
+}
+
+/// By somebody whom a rule names.
+fn remembered_by_approver() -> Event {
+    let Event::HumanResolved { answer, .. } = remembered() else { unreachable!("an answer") };
+    let rule =
+        PolicyRule { made_under: Some(Digest::of(&[b"approvers"])), ..no_weather(RuleOrigin::Session) };
     let remembered = Some(Box::new(Remembered { scope: RememberScope::Session, rule }));
     denied(Answer { remembered, ..answer })
 }
@@ -622,6 +662,12 @@ fn totals() -> Totals {
 
 fn keeps_todos() -> RunSpec {
     RunSpec { tool_policy: ToolPolicy { todos: true, ..ToolPolicy::default() }, ..RunSpec::default() }
+}
+
+fn asks_two() -> RunSpec {
+    let approvers = Approvers { any_of: vec!["group:sre".to_owned()], forbid_requester: false, quorum: 2 };
+    let rule = PolicyRule { action: PolicyAction::Ask, approvers, ..no_weather(RuleOrigin::Agent) };
+    RunSpec { tool_policy: ToolPolicy { rules: vec![rule], ..ToolPolicy::default() }, ..RunSpec::default() }
 }
 
 fn outcome_at_the_deadline() -> RunSpec {
@@ -717,6 +763,8 @@ fn extended_spec() -> RunSpec {
         arguments: vec![argument],
         origin: RuleOrigin::Agent,
         terms: None,
+        approvers: Approvers::default(),
+        made_under: None,
     };
     let any = PolicyRule {
         name: String::new(),
@@ -725,6 +773,8 @@ fn extended_spec() -> RunSpec {
         arguments: vec![],
         origin: RuleOrigin::Agent,
         terms: None,
+        approvers: Approvers::default(),
+        made_under: None,
     };
     RunSpec {
         tool_policy: ToolPolicy { rules: vec![any, rule], ask_human: true, ..ToolPolicy::default() },

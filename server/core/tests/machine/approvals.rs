@@ -125,7 +125,7 @@ fn the_same_answer_again_is_confirmed() {
         script.decides(A, decision.clone());
         let mut again = script.decision(A, decision.clone());
         if let Input::Decided { by, .. } = &mut again {
-            *by = "bob".to_owned();
+            *by = "bob".to_owned().into();
         }
         check(&script, again.clone(), Ok(""));
         script.restarts();
@@ -159,7 +159,7 @@ fn an_answer_holds_for_what_was_shown() {
         request: question.request.clone(),
         decision: Decision::Approve,
         digest,
-        by: "ann".to_owned(),
+        by: "ann".to_owned().into(),
         remember: None,
     };
     let other = Some(Digest::of(&[b"pay", br#"{"amount":1000}"#]));

@@ -60,7 +60,7 @@ fn a_call_that_was_approved_once_asks_again_when_in_doubt() {
         request: first,
         decision: Decision::Approve,
         digest: None,
-        by: "ann".into(),
+        by: "ann".to_owned().into(),
         remember: None,
     };
     check(&script, again, Ok(""));
@@ -127,7 +127,7 @@ fn a_late_result_settles_a_doubt_and_withdraws_the_question() {
             request,
             decision: Decision::Approve,
             digest: None,
-            by: "ann".into(),
+            by: "ann".to_owned().into(),
             remember: None,
         };
         let refusal = script.refuses(late);

@@ -6,7 +6,7 @@ use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::FinishReason;
-use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{Ran, Record};
 use agentloop_core::run::human::{Decision, RememberScope};
 use agentloop_core::run::input::{AbortCause, CallOutcome, Input, Prepared};
@@ -168,7 +168,7 @@ fn happen(random: &mut Random, script: &mut Script) {
                 request,
                 decision,
                 digest: None,
-                by: "ann".to_owned(),
+                by: "ann".to_owned().into(),
                 remember: None,
             });
         }
@@ -368,6 +368,8 @@ fn kept(random: &mut Random, decision: Input) -> Input {
         arguments: Vec::new(),
         origin: RuleOrigin::Run,
         terms: None,
+        approvers: Approvers::default(),
+        made_under: None,
     };
     remembering(decision, RememberScope::Run, random.maybe(rule))
 }

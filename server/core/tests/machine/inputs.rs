@@ -2,7 +2,7 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::message::ToolStatus;
-use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::human::{BadAnswer, Decision, QuestionKind};
 use agentloop_core::run::refusal::Refusal;
@@ -213,6 +213,8 @@ fn a_rule_can_deny_asking_but_not_ask_about_it() {
             arguments: vec![],
             origin: RuleOrigin::Agent,
             terms: None,
+            approvers: Approvers::default(),
+            made_under: None,
         };
         spec.tool_policy.rules = vec![rule];
         given_round(spec, [question("x?")])

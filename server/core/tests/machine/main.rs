@@ -2,6 +2,7 @@
 
 mod abort;
 mod approvals;
+mod approvers;
 mod compaction;
 mod doubt;
 mod exhaust;

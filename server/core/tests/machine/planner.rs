@@ -224,7 +224,7 @@ fn select(multiple: bool) -> Instruction {
 /// An answer to what the planner asks.
 fn says(script: &Script, decision: Decision) -> Input {
     let request = script.state().planned_question().expect("it asks").request.clone();
-    Input::Decided { request, decision, digest: None, by: "ann".to_owned(), remember: None }
+    Input::Decided { request, decision, digest: None, by: "ann".to_owned().into(), remember: None }
 }
 
 fn text(text: &str) -> Decision {

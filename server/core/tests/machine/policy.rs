@@ -2,7 +2,7 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::message::ToolStatus;
-use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::policy::{Approvers, ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::refusal::Refusal;
@@ -20,6 +20,8 @@ fn rule(action: PolicyAction, tool: &str, amount: &str) -> PolicyRule {
         arguments: if amount.is_empty() { Vec::new() } else { vec![pattern] },
         origin: RuleOrigin::Agent,
         terms: None,
+        approvers: Approvers::default(),
+        made_under: None,
     }
 }
 
@@ -87,7 +89,7 @@ fn the_same_edits_again_are_confirmed() {
         request: request.clone(),
         decision,
         digest: None,
-        by: "bea".to_owned(),
+        by: "bea".to_owned().into(),
         remember: None,
     };
     assert!(script.does(again(edits("{}"))).records.is_empty());

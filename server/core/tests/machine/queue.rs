@@ -2,7 +2,7 @@
 
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::ToolStatus;
-use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Event;
 use agentloop_core::run::human::RememberScope;
@@ -69,6 +69,8 @@ fn no(tool: &str) -> PolicyRule {
         arguments: Vec::new(),
         terms: None,
         origin: RuleOrigin::Session,
+        approvers: Approvers::default(),
+        made_under: None,
     }
 }
 

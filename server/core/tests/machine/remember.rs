@@ -3,7 +3,7 @@
 use agentloop_core::id::CallSlot;
 use agentloop_core::limits::POLICY_RULES_MAX;
 use agentloop_core::message::ToolStatus;
-use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::policy::{Approvers, ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::human::{CannotRemember, Decision, RememberScope};
@@ -31,6 +31,8 @@ fn rule(pattern: &str) -> PolicyRule {
         tool: "pay".to_owned(),
         arguments: vec![pattern],
         origin: RuleOrigin::Agent,
+        approvers: Approvers::default(),
+        made_under: None,
     }
 }
 
@@ -216,7 +218,7 @@ fn the_same_answer_is_confirmed_and_another_memory_is_another_answer() {
         request,
         decision: Decision::Approve,
         digest: None,
-        by: "ann".to_owned(),
+        by: "ann".to_owned().into(),
         remember: None,
     };
     let with = |scope| remembering(plain.clone(), scope, Some(rule("1")));

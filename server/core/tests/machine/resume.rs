@@ -110,7 +110,7 @@ fn several_questions_are_answered_before_it_goes_on() {
             request: request.clone(),
             decision: text(words),
             digest: None,
-            by: "ann".to_owned(),
+            by: "ann".to_owned().into(),
             remember: None,
         };
     script.does(answer(seat, "12A"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::message::ToolStatus;
-use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin, Widening};
+use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin, Widening};
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::human::{Decision, QuestionKind, Remember, RememberScope};
 use agentloop_core::run::input::Input;
@@ -214,6 +214,8 @@ fn a_remembered_denial_and_a_rule_for_several_tools_cover_any_terms() {
         arguments: Vec::new(),
         origin: RuleOrigin::Run,
         terms: None,
+        approvers: Approvers::default(),
+        made_under: None,
     };
     let remember = Some(Box::new(Remember { scope: RememberScope::Run, rule: Some(rule) }));
     let Input::Decided { request, decision, digest, by, .. } = script.decision(A, Decision::Approve) else {
@@ -233,6 +235,8 @@ fn a_rule_of_the_agent_lets_calls_run_under_any_terms() {
         arguments: Vec::new(),
         origin: RuleOrigin::Agent,
         terms: None,
+        approvers: Approvers::default(),
+        made_under: None,
     }];
     let mut script = given_round(spec, [tool("pay").under(&read_only())]);
     assert_eq!(script.grants_under(&with_approval()), "call_offered");

@@ -3,7 +3,7 @@
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::ToolStatus;
-use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Event;
 use agentloop_core::run::status::RunStatus;
@@ -50,6 +50,8 @@ fn a_rule_may_deny_it() {
         arguments: Vec::new(),
         origin: RuleOrigin::Agent,
         terms: None,
+        approvers: Approvers::default(),
+        made_under: None,
     };
     let mut denied: RunSpec = spec();
     denied.tool_policy.rules.push(rule);

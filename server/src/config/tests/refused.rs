@@ -391,6 +391,36 @@ fn rules_that_are_none() {
 }
 
 #[test]
+fn approvers_that_nobody_could_be() {
+    let rule = "[[policy.rules]]\naction = 'ask'\n";
+    check(
+        &format!("{rule}approvers = ['group:sre']\n"),
+        &[
+            "agentloop.toml:3:13: policy.rules[0].approvers: expected [auth]: without it callers are not asked who they \
+           are, so nobody could approve",
+        ],
+    );
+    check(
+        &format!("{rule}quorum = 17\n"),
+        &["agentloop.toml:3:10: policy.rules[0].quorum: expected a whole number, from 1 to 16; found 17"],
+    );
+    let auth = "[auth]\ntokens = 'tokens.toml'\n";
+    check(
+        &format!("{auth}{rule}approvers = ['ann']\nquorum = 2\n"),
+        &[
+            "agentloop.toml:5:13: policy.rules[0].approvers: quorum: 2 people must approve, and approvers names 1",
+        ],
+    );
+    check(
+        &format!("{auth}[[policy.rules]]\naction = 'allow'\nforbid_requester = true\n"),
+        &[
+            "agentloop.toml:5:20: policy.rules[0].forbid_requester: approvers: count only for action ask, as do \
+           forbid_requester and quorum",
+        ],
+    );
+}
+
+#[test]
 fn metrics_that_others_can_read() {
     let problems = problems("[metrics]\nlisten = '0.0.0.0:9464'", &[]);
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };

@@ -1,9 +1,9 @@
 //! Decisions of humans about a run's questions, and the rules that are remembered with them.
 
-use agentloop_core::id::{RequestId, RunKey, SessionId, TenantId};
+use agentloop_core::id::{RequestId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::limits::POLICY_RULES_MAX;
 use agentloop_core::policy::PolicyRule;
-use agentloop_core::run::human::{CannotRemember, Decision, Remember, RememberScope};
+use agentloop_core::run::human::{CannotRemember, Decision, Person, Remember, RememberScope};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::tool::Digest;
@@ -19,8 +19,8 @@ pub struct Resolution {
     pub decision: Decision,
     /// Digest of the question that the human was shown. If given, it must be the question's.
     pub digest: Option<Digest>,
-    /// Name of the person or client, for the journal.
-    pub by: String,
+    /// The person or client, for the journal.
+    pub by: Person,
     /// A rule that answers later questions of this kind in the same way.
     pub remember: Option<Remember>,
 }
@@ -40,12 +40,13 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let run = request.run().ok_or(EngineError::RequestNotFound)?;
         self.check_resolution(tenant, request, &resolution).await?;
+        let by = self.asked_person(tenant, &run, resolution.by).await?;
         let remember = resolution.remember.map(Box::new);
         let input = || Input::Decided {
             request: request.clone(),
             decision: resolution.decision.clone(),
             digest: resolution.digest.clone(),
-            by: resolution.by.clone(),
+            by: by.clone(),
             remember: remember.clone(),
         };
         match self.deliver(&RunKey::new(tenant.clone(), run), input).await {
@@ -54,6 +55,24 @@ impl Engine {
             }
             other => other,
         }
+    }
+
+    /// The person, with the knowledge whether they started the run.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::engine) async fn asked_person(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        person: Person,
+    ) -> Result<Person, EngineError> {
+        if !person.is_proved {
+            return Ok(person);
+        }
+        let row = self.store().run(tenant, run).await?;
+        let is_requester = row.is_some_and(|row| row.created_by.as_ref() == Some(&person.name));
+        Ok(Person { is_requester, ..person })
     }
 
     /// The remembered rules for runs that start now in this session: those for every run, then those for the session.

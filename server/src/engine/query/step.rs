@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agentloop_core::id::{RequestId, RunId, RunKey, Seq, TenantId};
 use agentloop_core::run::event::{Event, Record};
+use agentloop_core::run::human::Person;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::steps::step_of;
@@ -14,7 +15,7 @@ use crate::engine::error::EngineError;
 use crate::engine::fold::corrupt;
 use crate::engine::query::view::RunView;
 
-/// The name that the journal has for a caller who approves a call by stepping.
+/// The name that the journal has for a caller who approves a call by stepping, and whose name no credential proves.
 const STEPPER: &str = "step";
 
 /// The result of a step.
@@ -29,7 +30,7 @@ pub struct StepDone {
 }
 
 impl Engine {
-    /// Carries out the next instruction of a stepped run. Waits until it is done, waits for a human, or ends the run. The
+    /// Carries out the next instruction of a stepped run. `by` approves the question, if there is one. Waits until it is done, waits for a human, or ends the run. The
     /// same request again waits for the same step and returns the same events.
     ///
     /// # Errors
@@ -42,10 +43,14 @@ impl Engine {
         run: &RunId,
         request: &str,
         approve: Option<&RequestId>,
+        by: Person,
     ) -> Result<StepDone, EngineError> {
         let key = RunKey::new(tenant.clone(), run.clone());
-        let input =
-            || Input::Step { request: request.to_owned(), approve: approve.cloned(), by: STEPPER.to_owned() };
+        let mut by = self.asked_person(tenant, run, by).await?;
+        if !by.is_proved {
+            STEPPER.clone_into(&mut by.name);
+        }
+        let input = || Input::Step { request: request.to_owned(), approve: approve.cloned(), by: by.clone() };
         self.deliver(&key, input).await?;
         loop {
             let records = self.journal(&key).await?;

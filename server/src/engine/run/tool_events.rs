@@ -232,6 +232,8 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::StaleDecision
         | Refusal::BadAnswer(_)
         | Refusal::DeniedByRule(_)
+        | Refusal::NotAnApprover(_)
+        | Refusal::SeveralApprovals(_)
         | Refusal::CannotRemember(_)
         | Refusal::IdReused
         | Refusal::TooManyWaitingMessages => Verdict::Stale,

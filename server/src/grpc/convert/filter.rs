@@ -76,6 +76,7 @@ pub fn pending(message: &mut wire::ListPendingRequest) -> Result<RequestFilter, 
         models: names("filter.models", filter.models, &mut bad),
         asked: times("filter.created", filter.created_after, filter.created_before, &mut bad),
         text: text("filter.text", filter.text, &mut bad),
+        answerer: None,
     };
     bad.check()?;
     Ok(filter)

@@ -4,8 +4,9 @@ use agentloop_core::id::{RunId, SessionId};
 use agentloop_core::limits::{ANSWER_BYTES_MAX, ANSWER_IN_PLACE_BYTES_MAX, OPTIONS_MAX};
 use agentloop_core::policy::PolicyAction;
 use agentloop_core::run::human::{
-    Answer, Decision, Question, QuestionKind, Remember, RememberScope, SelectOption,
+    Answer, Decision, PartialApproval, Person, Question, QuestionKind, Remember, RememberScope, SelectOption,
 };
+use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use agentloop_proto::v1 as wire;
 use tonic::Status;
@@ -16,13 +17,21 @@ use super::message::call_id;
 use super::{json_object, policy, short, timestamp};
 use crate::engine::Resolution;
 use crate::grpc::status::Violations;
+use crate::store::RequestRow;
 
-/// Converts a request to a human, with its answer if there is one.
+/// Converts a stored request to a human.
+#[must_use]
+pub fn row(row: &RequestRow) -> wire::HumanRequest {
+    request(&row.run, &row.session, &row.question, &row.approvals, row.answer.as_ref())
+}
+
+/// Converts a request to a human, with its approvals so far, and its answer if there is one.
 #[must_use]
 pub fn request(
     run: &RunId,
     session: &SessionId,
     question: &Question,
+    approvals: &[PartialApproval],
     answered: Option<&Answer>,
 ) -> wire::HumanRequest {
     let content = question.content.as_deref();
@@ -48,7 +57,16 @@ pub fn request(
         url: content.and_then(|content| content.url.clone()).unwrap_or_default(),
         allow_empty: content.is_some_and(|content| content.allow_empty),
         metadata_json: content.and_then(|content| content.metadata.clone()).unwrap_or_default(),
+        approvers: question.approvers.any_of.clone(),
+        quorum: question.approvers.quorum,
+        forbid_requester: question.approvers.forbid_requester,
+        partial_approvals: approvals.iter().map(|one| partial_approval(&one.by, one.at)).collect(),
     }
+}
+
+/// Converts one of several approvals.
+pub(crate) fn partial_approval(by: &str, at: Timestamp) -> wire::PartialApproval {
+    wire::PartialApproval { decided_by: by.to_owned(), decided_at: Some(timestamp(at)) }
 }
 
 fn kind(kind: QuestionKind) -> wire::HumanRequestKind {
@@ -160,7 +178,7 @@ pub(crate) fn approval_resolution(message: wire::SubmitApprovalRequest) -> Resul
         decision(message.decision).map_err(|(field, problem)| Violations::single(field, problem))?;
     let by = short(message.decided_by).map_err(|problem| Violations::single("decided_by", problem))?;
     let digest = (!message.digest.is_empty()).then(|| Digest::claimed(message.digest));
-    Ok(Resolution { decision, digest, by, remember })
+    Ok(Resolution { decision, digest, by: Person::from(by), remember })
 }
 
 /// Parses the answer of a `SubmitInput`. The caller reads the request id.
@@ -199,7 +217,7 @@ pub(crate) fn input_resolution(message: wire::SubmitInputRequest) -> Result<Reso
             Decision::Declined { message }
         }
     };
-    Ok(Resolution { decision, digest: None, by, remember: None })
+    Ok(Resolution { decision, digest: None, by: Person::from(by), remember: None })
 }
 
 fn remember(scope: i32, rule: Option<wire::PolicyRule>) -> Result<Option<Remember>, Status> {

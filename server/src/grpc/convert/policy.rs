@@ -1,8 +1,10 @@
 //! Conversion of policy rules, with their actions and origins.
 
+use agentloop_core::agent::RunSpec;
 use agentloop_core::limits::POLICY_RULES_MAX;
-use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::policy::{Approvers, ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_proto::v1 as wire;
+use tonic::Status;
 
 use crate::grpc::status::Violations;
 
@@ -18,6 +20,26 @@ pub(crate) fn rule(rule: &PolicyRule) -> wire::PolicyRule {
         action: action(rule.action).into(),
         tool: rule.tool.clone(),
         arguments: rule.arguments.iter().map(pattern).collect(),
+        approvers: rule.approvers.any_of.clone(),
+        forbid_requester: rule.approvers.forbid_requester,
+        quorum: rule.approvers.quorum,
+    }
+}
+
+/// Refuses rules of a request that say who may answer, if nobody is asked who they are: nobody could be told apart.
+///
+/// # Errors
+/// INVALID_ARGUMENT, which names the first such rule.
+pub(crate) fn check_approvers(field: &str, caller: Option<&str>, spec: &RunSpec) -> Result<(), Status> {
+    let of_request = spec.tool_policy.rules.iter().filter(|rule| rule.origin == RuleOrigin::Request);
+    let at = of_request.map(|rule| rule.approvers.is_anyone()).position(|is_anyone| !is_anyone);
+    match at {
+        Some(at) if caller.is_none() => {
+            let problem = "approvers, forbid_requester and quorum need [auth]: without it callers are not asked who \
+                           they are, and nobody could approve";
+            Err(Violations::single(format!("{field}[{at}].approvers"), problem))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -87,7 +109,10 @@ pub(crate) fn with_action(rule: wire::PolicyRule, action: PolicyAction, origin: 
         pattern: argument.pattern,
     };
     let arguments = rule.arguments.into_iter().map(pattern).collect();
-    PolicyRule { name: rule.name, action, tool: rule.tool, arguments, origin, terms: None }
+    let approvers =
+        Approvers { any_of: rule.approvers, forbid_requester: rule.forbid_requester, quorum: rule.quorum };
+    let (name, tool) = (rule.name, rule.tool);
+    PolicyRule { name, action, tool, arguments, origin, terms: None, approvers, made_under: None }
 }
 
 fn action_from(action: wire::PolicyAction) -> Option<PolicyAction> {

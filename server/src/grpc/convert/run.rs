@@ -124,8 +124,9 @@ fn final_message(state: &RunState) -> Option<wire::Message> {
 /// The open questions, as many as fit into a message. `ListPending` has all of them.
 fn pending(view: &RunView) -> Vec<wire::HumanRequest> {
     let state = &view.state;
-    let requests =
-        state.open_questions().map(|question| human::request(state.run(), &view.row.session, question, None));
+    let requests = state
+        .asked_and_open()
+        .map(|asked| human::request(state.run(), &view.row.session, &asked.question, &asked.approvals, None));
     fitting(PAGE_BYTES_MAX, requests)
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use agentloop_core::id::TenantId;
+use agentloop_core::run::human::Person;
 use agentloop_proto::v1::{self as wire, ErrorReason};
 use futures_util::future::{Either, Ready, ready};
 use tokio::time::Instant;
@@ -19,6 +20,7 @@ use crate::engine::Author;
 use crate::grpc::access::Access;
 use crate::grpc::edge::incoming::Peer;
 use crate::grpc::status::{quota_exceeded, status};
+use crate::store::{Answerer, AnswersInput};
 use crate::tool::HostIdentity;
 
 /// The scheme of the metadata `authorization`.
@@ -186,6 +188,32 @@ impl Caller {
     /// Whom new runs and sessions are recorded with, and whether it may use only those of its own.
     pub(in crate::grpc) fn author(&self) -> Author {
         Author { name: self.name().map(str::to_owned), only_own: !self.has_any(&[Role::Operator]) }
+    }
+
+    /// The person who answers a question: the one that the credential proves, or else one of this name.
+    pub(in crate::grpc) fn person(&self, given: String) -> Person {
+        match &self.principal {
+            None => Person::from(given),
+            Some(principal) => Person {
+                name: principal.name.clone(),
+                groups: principal.groups.clone(),
+                is_proved: true,
+                is_requester: false,
+            },
+        }
+    }
+
+    /// What it may answer.
+    pub(in crate::grpc) fn answerer(&self) -> Answerer {
+        let answers = if self.has_any(&[Role::Operator]) {
+            AnswersInput::All
+        } else if self.has_any(&[Role::Caller]) {
+            AnswersInput::Own
+        } else {
+            AnswersInput::None
+        };
+        let decides = self.has_any(&[Role::Approver, Role::Operator]);
+        Answerer { person: self.person(String::new()), decides, answers }
     }
 
     /// The identity of its tool hosts.

@@ -19,11 +19,11 @@ use tonic::{Request, Response, Status};
 use crate::auth::Role;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
-use crate::engine::{Author, Engine, STRATEGIES, StartRequest, Started};
+use crate::engine::{Author, Engine, Resolution, STRATEGIES, StartRequest, Started};
 use crate::grpc::convert::event::{EventConverter, is_last, is_shown};
 use crate::grpc::convert::input::{Agents, RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
-use crate::grpc::convert::{filter, human, instruction, run, short};
+use crate::grpc::convert::{filter, human, instruction, policy, run, short};
 use crate::grpc::edge::disconnect::AbortOnDrop;
 use crate::grpc::edge::identity::{Caller, permission_denied};
 use crate::grpc::edge::page::{fit_page, page_request, traceparent};
@@ -73,7 +73,7 @@ impl AgentLoopService {
         }
         let identity = RequestIdentity::of(&input);
         let given = GivenFields::of(&input);
-        match self.request_to_start(tenant, input, identity.clone()) {
+        match self.request_to_start(caller, input, identity.clone()) {
             Ok(request) => {
                 let request = StartRequest { traceparent, author: author.clone(), ..request };
                 match self.engine.start_with(request.clone(), guard).await {
@@ -106,13 +106,15 @@ impl AgentLoopService {
 
     fn request_to_start(
         &self,
-        tenant: &TenantId,
+        caller: &Caller,
         input: wire::RunInput,
         identity: RequestIdentity,
     ) -> Result<StartRequest, Status> {
         let name = agent_name(&input);
         let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
+        let tenant = caller.tenant();
         let request = start_request(tenant.clone(), agent, &*self.models, input, identity)?;
+        policy::check_approvers("input.tool_policy.rules.rules", caller.name(), &request.spec)?;
         self.check(tenant, &request.spec)?;
         Ok(request)
     }
@@ -219,7 +221,7 @@ impl AgentLoopService {
 
     async fn request(&self, tenant: &TenantId, request: &RequestId) -> Result<wire::HumanRequest, Status> {
         let row = self.engine.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)?;
-        Ok(human::request(&row.run, &row.session, &row.question, row.answer.as_ref()))
+        Ok(human::row(&row))
     }
 }
 
@@ -333,6 +335,7 @@ impl AgentLoop for AgentLoopService {
         message.decided_by = caller.name_or(message.decided_by);
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
         let resolution = human::approval_resolution(message)?;
+        let resolution = Resolution { by: caller.person(resolution.by.name), ..resolution };
         self.engine.decide(tenant, &request, resolution).await?;
         let request = self.request(tenant, &request).await?;
         Ok(Response::new(wire::SubmitApprovalResponse { request: Some(request) }))
@@ -348,6 +351,7 @@ impl AgentLoop for AgentLoopService {
         message.answered_by = caller.name_or(message.answered_by);
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
         let resolution = human::input_resolution(message)?;
+        let resolution = Resolution { by: caller.person(resolution.by.name), ..resolution };
         check_question(&self.engine, &caller, &request).await?;
         self.engine.decide(tenant, &request, resolution).await?;
         let request = self.request(tenant, &request).await?;
@@ -371,7 +375,10 @@ impl AgentLoop for AgentLoopService {
             return Err(EngineError::RequestNotFound.into());
         }
         check_run(&self.engine, &caller, &run, Right::Change).await?;
-        let done = self.engine.step(tenant, &run, request.as_str(), approve.as_ref()).await?;
+        let done = self
+            .engine
+            .step(tenant, &run, request.as_str(), approve.as_ref(), caller.person(String::new()))
+            .await?;
         let converter = EventConverter::new(run, done.view.row.session.clone());
         let events = done.records.into_iter().map(|record| converter.durable(&record));
         let answer = wire::StepResponse {
@@ -430,16 +437,15 @@ impl AgentLoop for AgentLoopService {
         let caller = Caller::of(&request);
         let mut message = request.into_inner();
         let created_by = caller.reads_only_of().map(str::to_owned);
-        let filter = RequestFilter { created_by, ..filter::pending(&mut message)? };
+        let mine = message.filter.as_ref().is_some_and(|filter| filter.mine);
+        let answerer = mine.then(|| caller.answerer());
+        let filter = RequestFilter { created_by, answerer, ..filter::pending(&mut message)? };
         let page = page_request(message.page_size, message.page_token)?;
         let (store, tenant, filter) = (self.engine.store(), caller.tenant(), &filter);
         fit_page(page, |page| async move {
             let page = store.pending(tenant, filter.clone(), page).await?;
-            let requests = page.rows.iter();
             Ok(wire::ListPendingResponse {
-                requests: requests
-                    .map(|row| human::request(&row.run, &row.session, &row.question, row.answer.as_ref()))
-                    .collect(),
+                requests: page.rows.iter().map(human::row).collect(),
                 next_page_token: page.next.unwrap_or_default(),
             })
         })

@@ -20,7 +20,8 @@ use crate::model::Models;
 
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 20] = [
+const FEATURES: [&str; 21] = [
+    "approvers",
     "authentication",
     "cancel_outcome",
     "damaged_entries",

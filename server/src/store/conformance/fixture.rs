@@ -8,7 +8,7 @@ use agentloop_core::id::{
     CallId, CallSlot, EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
 };
 use agentloop_core::message::{FinishReason, Message, Role, Usage};
-use agentloop_core::policy::{PolicyAction, PolicyRule};
+use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule};
 use agentloop_core::run::event::{Event, Observation, Outcome, Record};
 use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind, RememberScope, Remembered};
 use agentloop_core::run::status::RunStatus;
@@ -219,6 +219,7 @@ impl Owner {
             terms: None,
             asked_at: self.now,
             expires_at: None,
+            approvers: Approvers::default(),
         }
     }
 
@@ -231,6 +232,8 @@ impl Owner {
             arguments: Vec::new(),
             origin: scope.origin(),
             terms: None,
+            approvers: Approvers::default(),
+            made_under: None,
         };
         let question = self.question(index);
         let answer = Answer { remembered: Some(Box::new(Remembered { scope, rule })), ..answer() };

@@ -22,6 +22,7 @@ pub async fn a_question_is_open_until_it_is_answered(store: Arc<dyn Store>) {
         session: session("s"),
         question: Clone::clone(question),
         answer,
+        approvals: Vec::new(),
     };
     assert_eq!(store.request(&tenant(), &first.request).await.unwrap(), Some(row(&first, None)));
     assert_eq!(pending(&store).await, [row(&first, None), row(&second, None)]);

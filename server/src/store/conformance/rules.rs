@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use agentloop_core::id::{RuleId, TenantId};
-use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::Event;
 use agentloop_core::run::human::{Answer, RememberScope, Remembered};
 use agentloop_core::run::status::RunStatus;
@@ -18,6 +18,8 @@ fn rule(name: &str, scope: RememberScope) -> PolicyRule {
         arguments: Vec::new(),
         origin: scope.origin(),
         terms: None,
+        approvers: Approvers::default(),
+        made_under: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{EntryNo, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Added, Event, Record};
-use agentloop_core::run::human::{Answer, RememberScope};
+use agentloop_core::run::human::{Answer, PartialApproval, RememberScope};
 use agentloop_core::time::Timestamp;
 use agentloop_server::store::{
     Append, CreateRun, EntryRow, EntrySource, Job, JobId, RequestRow, RuleRow, RunRow, StoreError,
@@ -129,7 +129,13 @@ impl Tables {
             Event::HumanRequested { question, .. } => {
                 let (run, session, question) = (run.clone(), session.clone(), question.clone());
                 let key = (tenant.clone(), question.request.clone());
-                self.requests.insert(key, RequestRow { run, session, question, answer: None });
+                self.requests
+                    .insert(key, RequestRow { run, session, question, answer: None, approvals: Vec::new() });
+            }
+            Event::HumanApproved { request, by, .. } => {
+                if let Some(row) = self.requests.get_mut(&(tenant.clone(), request.clone())) {
+                    row.approvals.push(PartialApproval { by: by.clone(), at: record.at });
+                }
             }
             Event::HumanResolved { request, answer, .. } => {
                 if let Some(row) = self.requests.get_mut(&(tenant.clone(), request.clone())) {

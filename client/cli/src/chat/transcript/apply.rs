@@ -1,9 +1,10 @@
 //! Applies the events of a run to the transcript.
 
 use agentloop_client::v1::{
-    AssistantMessage, ContextCompacted, HumanRequest, HumanRequestKind, HumanResolved, ModelCallFailed,
-    ModelDelta, PartialMessage, RunError, RunFinished, RunStatus, ToolCallAttemptFailed, ToolCallResult,
-    ToolCallState, decision::Decision as Kind, model_delta::Delta, part::Content, run_event::Event,
+    AssistantMessage, ContextCompacted, HumanApproved, HumanRequest, HumanRequestKind, HumanResolved,
+    ModelCallFailed, ModelDelta, PartialMessage, RunError, RunFinished, RunStatus, ToolCallAttemptFailed,
+    ToolCallResult, ToolCallState, decision::Decision as Kind, model_delta::Delta, part::Content,
+    run_event::Event,
 };
 
 use super::{Block, CallState, Elapsed, TextBlock, Tone, Transcript};
@@ -38,6 +39,7 @@ impl Transcript {
                     self.asked(request);
                 }
             }
+            Event::HumanApproved(partly) => self.note(Tone::Quiet, &approved(partly)),
             Event::HumanResolved(resolved) => self.resolved(resolved),
             Event::RunFinished(finished) => self.run_finished(finished),
             other => self.other_event(other, now),
@@ -250,4 +252,10 @@ impl Transcript {
 
 fn why(run_error: Option<&RunError>) -> String {
     error(Style::plain(), run_error)
+}
+
+/// One of several approvals, for people.
+fn approved(partly: &HumanApproved) -> String {
+    let by = partly.approval.as_ref().map(|approval| approval.decided_by.as_str()).unwrap_or_default();
+    format!("approved by {by}: {} of {} approvals", partly.approvals, partly.quorum)
 }

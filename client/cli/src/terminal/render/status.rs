@@ -6,10 +6,11 @@ use std::{
 };
 
 use agentloop_client::v1::{
-    AssistantMessage, ContextCompacted, Decision, HumanAnswer, HumanRequest, HumanRequestKind, HumanResolved,
-    ModelCallFailed, RunError, RunFinished, RunStarted, RunStatus, SelectOption, TodoItem, ToolCallAccepted,
-    ToolCallAttemptFailed, ToolCallOutput, ToolCallProgress, ToolCallProposed, ToolCallResult, ToolCallState,
-    ToolStatus, UrlOutcome, decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
+    AssistantMessage, ContextCompacted, Decision, HumanAnswer, HumanApproved, HumanRequest, HumanRequestKind,
+    HumanResolved, ModelCallFailed, RunError, RunFinished, RunStarted, RunStatus, SelectOption, TodoItem,
+    ToolCallAccepted, ToolCallAttemptFailed, ToolCallOutput, ToolCallProgress, ToolCallProposed,
+    ToolCallResult, ToolCallState, ToolStatus, UrlOutcome, decision::Decision as Kind, human_input::Input,
+    part::Content, run_event::Event,
 };
 
 use prost_types::Timestamp;
@@ -80,6 +81,7 @@ impl StatusLines {
             Event::ToolCallResult(result) => self.result(style, result)?,
             Event::TodosUpdated(updated) => style.dim(&todos(style, &updated.items)),
             Event::HumanRequested(requested) => self.asked(style, requested.request.as_ref()?),
+            Event::HumanApproved(partly) => style.dim(&format!("  {}", approved(style, partly))),
             Event::HumanResolved(resolved) => style.dim(&self.resolved(style, resolved)?),
             Event::RunPaused(paused) => {
                 style.yellow(&format!("‖ paused: {}", error(style, paused.error.as_ref())))
@@ -229,8 +231,34 @@ pub(crate) fn question(style: Style, request: &HumanRequest, names: OptionNames)
     if !request.url.is_empty() {
         lines.push(format!("  {}", escape_hidden(&request.url)));
     }
+    lines.extend(approvers(style, request).map(|approvers| format!("  {approvers}")));
     lines.push(format!("  question {}", request.request_id));
     lines.join("\n")
+}
+
+/// Who may answer, and how many have approved; `None` where anyone may and one is enough.
+pub(crate) fn approvers(style: Style, request: &HumanRequest) -> Option<String> {
+    let mut words = Vec::new();
+    if !request.approvers.is_empty() {
+        words.push(format!("for {}", style.strip_unsafe(&request.approvers.join(", "))));
+    }
+    if request.forbid_requester {
+        words.push("not for whoever started the run".to_owned());
+    }
+    if request.quorum > 1 {
+        let approvals = &request.partial_approvals;
+        let by: Vec<String> =
+            approvals.iter().map(|approval| style.strip_unsafe(&approval.decided_by)).collect();
+        let by = if by.is_empty() { String::new() } else { format!(" (by {})", by.join(", ")) };
+        words.push(format!("{} of {} approvals{by}", approvals.len(), request.quorum));
+    }
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// One of several approvals.
+pub(crate) fn approved(style: Style, approved: &HumanApproved) -> String {
+    let by = approved.approval.as_ref().map(|approval| approval.decided_by.as_str()).unwrap_or_default();
+    format!("approved by {}: {} of {} approvals", style.strip_unsafe(by), approved.approvals, approved.quorum)
 }
 
 /// An answer as text, with the person who gave it and the rule that is remembered. `options` are those of the question.

@@ -353,6 +353,20 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_hex")]
         resume_state: Option<Vec<u8>>,
     },
+    /// One of several people who must approve a call has. The question stays open.
+    HumanApproved {
+        /// Id of the question.
+        request: RequestId,
+        /// The call that the question is about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slot: Option<CallSlot>,
+        /// Name of the person.
+        by: String,
+        /// Approvals so far, with this one.
+        approvals: u32,
+        /// Approvals that the question needs.
+        quorum: u32,
+    },
     /// A question is answered, expired or withdrawn.
     HumanResolved {
         /// Id of the question.

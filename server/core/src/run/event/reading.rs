@@ -32,6 +32,7 @@ impl Event {
             | Self::CallAttemptFailed { .. }
             | Self::TodosUpdated { .. }
             | Self::HumanRequested { .. }
+            | Self::HumanApproved { .. }
             | Self::HumanResolved { .. }
             | Self::Paused { .. }
             | Self::Resumed { .. }
@@ -66,6 +67,7 @@ impl Event {
             | Self::CallAttemptFailed { .. }
             | Self::TodosUpdated { .. }
             | Self::HumanRequested { .. }
+            | Self::HumanApproved { .. }
             | Self::HumanResolved { .. }
             | Self::Paused { .. }
             | Self::Resumed { .. }
@@ -106,6 +108,7 @@ impl Event {
             Self::CallSettled { .. } => "call_settled",
             Self::TodosUpdated { .. } => "todos_updated",
             Self::HumanRequested { .. } => "human_requested",
+            Self::HumanApproved { .. } => "human_approved",
             Self::HumanResolved { .. } => "human_resolved",
             Self::Paused { .. } => "paused",
             Self::Resumed { .. } => "resumed",

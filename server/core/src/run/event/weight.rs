@@ -43,6 +43,7 @@ impl Event {
             | Self::Planned { .. }
             | Self::TodosUpdated { .. }
             | Self::HumanRequested { .. }
+            | Self::HumanApproved { .. }
             | Self::HumanResolved { .. } => json_bytes(self),
             Self::InputEntered { .. }
             | Self::CompactionStarted { .. }

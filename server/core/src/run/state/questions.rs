@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::id::RequestId;
-use crate::policy::{PolicyCall, PolicyRule, deciding_rule};
+use crate::policy::{Approvers, PolicyCall, PolicyRule, deciding_rule, required_approvers};
 use crate::question::InputReply;
-use crate::run::human::{Answer, Question};
+use crate::run::human::{Answer, PartialApproval, Question};
 use crate::run::state::{RoundCall, RunState};
 
 /// Questions, answers and remembered rules of a run.
@@ -23,6 +23,8 @@ pub struct AskedQuestion {
     pub question: Question,
     /// `None` while the question is open.
     pub answer: Option<Answer>,
+    /// Approvals so far, of a question that needs several; without the one that answers it.
+    pub approvals: Vec<PartialApproval>,
 }
 
 impl RunState {
@@ -40,7 +42,12 @@ impl RunState {
 
     /// The questions that wait for an answer, ordered by their id.
     pub fn open_questions(&self) -> impl Iterator<Item = &Question> {
-        self.questions.asked.values().filter(|asked| asked.answer.is_none()).map(|asked| &asked.question)
+        self.asked_and_open().map(|asked| &asked.question)
+    }
+
+    /// The questions that wait for an answer, with the approvals so far.
+    pub fn asked_and_open(&self) -> impl Iterator<Item = &AskedQuestion> {
+        self.questions.asked.values().filter(|asked| asked.answer.is_none())
     }
 
     /// The open question of the planner, which is about no tool call.
@@ -83,5 +90,11 @@ impl RunState {
     #[must_use]
     pub fn rule_for(&self, call: &PolicyCall) -> Option<&PolicyRule> {
         deciding_rule(self.rules(), call, self.spec.tool_policy.widening)
+    }
+
+    /// Who must approve a call, by the rules that ask about it.
+    #[must_use]
+    pub fn approvers_of(&self, call: &PolicyCall) -> Approvers {
+        required_approvers(self.rules(), call, self.spec.tool_policy.widening)
     }
 }

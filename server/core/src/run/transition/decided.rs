@@ -2,8 +2,11 @@
 
 use crate::id::RequestId;
 use crate::limits::POLICY_RULES_MAX;
-use crate::policy::{PolicyAction, PolicyRule};
-use crate::run::human::{Answer, CannotRemember, Decision, Question, QuestionKind, Remember};
+use crate::policy::{PolicyAction, PolicyCall, PolicyRule};
+use crate::run::event::Event;
+use crate::run::human::{
+    Answer, BadAnswer, CannotRemember, Decision, Person, Question, QuestionKind, Remember, check_person,
+};
 use crate::run::refusal::Refusal;
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::{answer, policy};
@@ -16,7 +19,7 @@ pub(super) struct Submission<'a> {
     pub(super) decision: Decision,
     /// Digest of the content that the person was shown; `None` skips the check.
     pub(super) digest: Option<&'a Digest>,
-    pub(super) by: String,
+    pub(super) by: Person,
     pub(super) remember: Option<&'a Remember>,
 }
 
@@ -30,6 +33,7 @@ pub(super) fn decided(
         return Err(Refusal::NotADecision);
     }
     let asked = builder.state().question(request).ok_or(Refusal::UnknownRequest)?;
+    asked.question.check_person(&submission.by).map_err(Refusal::NotAnApprover)?;
     let is_as_shown = submission.digest.is_none_or(|digest| *digest == asked.question.digest);
     let is_recorded = asked.answer.as_ref().is_some_and(|answer| answer.decision == submission.decision);
     if is_as_shown && is_recorded && submission.remember.is_none() {
@@ -53,19 +57,20 @@ pub(super) fn decided(
         return Err(Refusal::AlreadyResolved(Box::new(expired)));
     }
     let question = asked.question.clone();
-    if let Decision::ApproveWithEdits { arguments } = &decision
-        && let Some(rule) = policy::denial(builder.state(), &question.tool, arguments)
-    {
-        return Err(Refusal::DeniedByRule(Box::new(rule.clone())));
+    if let Decision::ApproveWithEdits { arguments } = &decision {
+        check_edits(builder, &question, arguments, &submission.by)?;
     }
     if remembered.is_some() && builder.state().remembered_rules().len() >= POLICY_RULES_MAX {
         return Err(Refusal::CannotRemember(CannotRemember::TooMany));
     }
+    if decision == Decision::Approve && !is_last_approval(builder, &question, &submission.by) {
+        return Ok(());
+    }
     let answer =
-        Answer { remembered: remembered.clone(), ..Answer::new(decision, submission.by, builder.now) };
+        Answer { remembered: remembered.clone(), ..Answer::new(decision, submission.by.name, builder.now) };
     answer::resolve(builder, &question, answer.clone());
     if let Some(remembered) = remembered {
-        follow_rule(builder, &remembered.rule, &answer);
+        follow_rule(builder, &remembered.rule, &question, &answer);
         if remembered.rule.action == PolicyAction::Deny {
             policy::refuse_waiting(builder);
         }
@@ -73,10 +78,47 @@ pub(super) fn decided(
     Ok(())
 }
 
-/// Answers the other open questions of this run that the new rule decides: the person meant those too.
-fn follow_rule(builder: &mut TransitionBuilder<'_>, rule: &PolicyRule, first: &Answer) {
+/// Refuses edited arguments that a rule denies, or that other people must approve.
+fn check_edits(
+    builder: &TransitionBuilder<'_>,
+    question: &Question,
+    arguments: &str,
+    by: &Person,
+) -> Result<(), Refusal> {
+    if let Some(rule) = policy::denial(builder.state(), &question.tool, arguments) {
+        return Err(Refusal::DeniedByRule(Box::new(rule.clone())));
+    }
+    let edited = PolicyCall::new(&question.tool, arguments).under(question.terms.as_ref());
+    let approvers = question.approvers.and(&builder.state().approvers_of(&edited));
+    check_person(&approvers, by).map_err(Refusal::NotAnApprover)?;
+    match approvers.people() {
+        1 => Ok(()),
+        several => Err(Refusal::BadAnswer(BadAnswer::NoEdits(several))),
+    }
+}
+
+/// Records an approval that is not the last one which the question needs. A person counts once. Returns true for the last.
+fn is_last_approval(builder: &mut TransitionBuilder<'_>, question: &Question, by: &Person) -> bool {
+    let quorum = question.approvers.people();
+    let asked = builder.state().question(&question.request).expect("an open question");
+    if asked.approvals.iter().any(|approval| approval.by == by.name) {
+        return false;
+    }
+    let approvals = u32::try_from(asked.approvals.len()).unwrap_or(u32::MAX).saturating_add(1);
+    if approvals >= quorum {
+        return true;
+    }
+    let (request, slot, by) = (question.request.clone(), question.slot, by.name.clone());
+    builder.emit(Event::HumanApproved { request, slot, by, approvals, quorum });
+    false
+}
+
+/// Answers the other open questions of this run that the new rule decides: the person meant those too. Questions for
+/// others stay open.
+fn follow_rule(builder: &mut TransitionBuilder<'_>, rule: &PolicyRule, decided: &Question, first: &Answer) {
     let open = builder.state().open_questions().filter(|question| {
         question.kind == QuestionKind::Approve
+            && question.approvers == decided.approvers
             && question.expires_at.is_none_or(|at| at > builder.now)
             && builder.state().rule_for(&question.call()) == Some(rule)
     });
@@ -93,8 +135,10 @@ fn follow_rule(builder: &mut TransitionBuilder<'_>, rule: &PolicyRule, first: &A
 pub(super) fn approvable(
     builder: &TransitionBuilder<'_>,
     request: &RequestId,
+    by: &Person,
 ) -> Result<Option<Question>, Refusal> {
     let asked = builder.state().question(request).ok_or(Refusal::UnknownRequest)?;
+    asked.question.check_person(by).map_err(Refusal::NotAnApprover)?;
     asked.question.checked_answer(Decision::Approve).map_err(Refusal::BadAnswer)?;
     match &asked.answer {
         Some(Answer { decision: Decision::Approve | Decision::ApproveWithEdits { .. }, .. }) => {
@@ -105,6 +149,10 @@ pub(super) fn approvable(
     }
     if let Some(expired) = expired(&asked.question, builder.now) {
         return Err(Refusal::AlreadyResolved(Box::new(expired)));
+    }
+    match asked.question.approvers.people() {
+        1 => {}
+        several => return Err(Refusal::SeveralApprovals(several)),
     }
     if !builder.state().is_at_rest() {
         return Err(Refusal::WrongPhase(builder.state().status()));

@@ -2,7 +2,7 @@
 
 use crate::id::RequestId;
 use crate::run::event::Event;
-use crate::run::human::{Answer, Decision, Question};
+use crate::run::human::{Answer, Decision, Person, Question};
 use crate::run::input::PlanFailure;
 use crate::run::plan::{Instruction, react};
 use crate::run::refusal::Refusal;
@@ -42,7 +42,7 @@ pub(super) fn step(
     builder: &mut TransitionBuilder<'_>,
     request: String,
     approve: Option<&RequestId>,
-    by: String,
+    by: Person,
 ) -> Result<(), Refusal> {
     let state = builder.state();
     let carried_out = state.steps().get(&request).map(|step| step.approve.as_ref());
@@ -57,9 +57,9 @@ pub(super) fn step(
         return Err(Refusal::NotStepped);
     }
     if let Some(question) = approve
-        && let Some(question) = approvable(builder, question)?
+        && let Some(question) = approvable(builder, question, &by)?
     {
-        approve_and_run(builder, request, &question, by);
+        approve_and_run(builder, request, &question, by.name);
         return Ok(());
     }
     let Some(situation) = builder.state().situation() else {

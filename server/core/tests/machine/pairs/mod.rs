@@ -30,6 +30,8 @@ fn code(refusal: &Refusal) -> &'static str {
         Refusal::BadAnswer(_) => "!ba",
         Refusal::DeniedByRule(_) => "!rl",
         Refusal::CannotRemember(_) => "!rm",
+        Refusal::NotAnApprover(_) => "!who",
+        Refusal::SeveralApprovals(_) => "!all",
     }
 }
 

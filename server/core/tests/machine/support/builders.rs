@@ -435,11 +435,11 @@ pub(crate) fn full(input: Input) -> Input {
 // ---- what comes next
 
 pub(crate) fn step_on(request: &str) -> Input {
-    Input::Step { request: request.to_owned(), approve: None, by: "ann".to_owned() }
+    Input::Step { request: request.to_owned(), approve: None, by: "ann".to_owned().into() }
 }
 
 pub(crate) fn step_by(request: &str, question: RequestId) -> Input {
-    Input::Step { request: request.to_owned(), approve: Some(question), by: "ann".to_owned() }
+    Input::Step { request: request.to_owned(), approve: Some(question), by: "ann".to_owned().into() }
 }
 
 pub(crate) fn planned(decision: u32, instruction: Instruction) -> Input {

@@ -286,7 +286,7 @@ impl Script {
     pub(crate) fn decision(&self, slot: CallSlot, decision: Decision) -> Input {
         let asked = self.question(slot).map(|question| question.request);
         let request = asked.unwrap_or_else(|| self.state().call_id(slot).request(0));
-        Input::Decided { request, decision, digest: None, by: "ann".to_owned(), remember: None }
+        Input::Decided { request, decision, digest: None, by: "ann".to_owned().into(), remember: None }
     }
 
     #[track_caller]

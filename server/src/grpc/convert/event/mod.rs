@@ -126,6 +126,7 @@ impl EventConverter {
             }
             Event::TodosUpdated { items, .. } => conversation::todos_updated(items),
             Event::HumanRequested { question, .. } => self.human_requested(question),
+            Event::HumanApproved { .. } => self.human_approved(record),
             Event::HumanResolved { request, slot, answer } => self.human_resolved(request, *slot, answer),
             Event::Paused { error } => run::paused(error),
             Event::Resumed { by, .. } => run::resumed(by),
@@ -175,7 +176,9 @@ fn turn_of(event: &Event) -> Option<u32> {
         | Event::CallAttemptFailed { slot, .. }
         | Event::CallSettled { slot, .. }
         | Event::TodosUpdated { slot, .. } => Some(slot.0),
-        Event::ExtensionApplied { slot, .. } | Event::HumanResolved { slot, .. } => slot.map(|slot| slot.0),
+        Event::ExtensionApplied { slot, .. }
+        | Event::HumanApproved { slot, .. }
+        | Event::HumanResolved { slot, .. } => slot.map(|slot| slot.0),
         Event::HumanRequested { question, .. } => question.slot.map(|slot| slot.0),
         Event::Started { .. }
         | Event::InputAdded { .. }

@@ -2,7 +2,7 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{CallSlot, EntryNo, RequestId};
-use agentloop_core::run::event::{Outcome, Totals};
+use agentloop_core::run::event::{Event, Outcome, Record, Totals};
 use agentloop_core::run::human::{Answer, Question};
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunStatus};
@@ -17,7 +17,20 @@ use crate::grpc::convert::{duration, human, instruction};
 impl EventConverter {
     pub(super) fn human_requested(&self, question: &Question) -> Wire {
         Wire::HumanRequested(wire::HumanRequested {
-            request: Some(human::request(&self.run, &self.session, question, None)),
+            request: Some(human::request(&self.run, &self.session, question, &[], None)),
+        })
+    }
+
+    pub(super) fn human_approved(&self, record: &Record) -> Wire {
+        let Event::HumanApproved { request, slot, by, approvals, quorum } = &record.event else {
+            unreachable!("the caller has looked")
+        };
+        Wire::HumanApproved(wire::HumanApproved {
+            request_id: request.to_string(),
+            call_id: slot.map(|slot| self.call_id(slot)).unwrap_or_default(),
+            approval: Some(human::partial_approval(by, record.at)),
+            approvals: *approvals,
+            quorum: *quorum,
         })
     }
 

@@ -3,6 +3,7 @@
 use agentloop_core::id::{RequestId, RunId, SessionId, TenantId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::event::Event;
+use agentloop_core::run::human::PartialApproval;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
@@ -22,7 +23,7 @@ pub(in crate::store::sqlite) const SIZES: &str = "SELECT octet_length(asked.payl
 
 /// Questions, each with the event that asks it and the one that answers it.
 pub(in crate::store::sqlite) const REQUESTS: &str = "
-    SELECT r.run_id, s.session_id, asked.seq, asked.at, asked.status, asked.version, asked.payload, asked.checksum,
+    SELECT r.run_id, r.created_by, s.session_id, asked.seq, asked.at, asked.status, asked.version, asked.payload, asked.checksum,
            answered.seq AS answer_seq, answered.at AS answer_at, answered.status AS answer_status,
            answered.version AS answer_version, answered.payload AS answer_payload, answered.checksum AS answer_checksum";
 
@@ -41,11 +42,13 @@ pub(in crate::store::sqlite) async fn request(
     request: &RequestId,
 ) -> Result<Option<RequestRow>, StoreError> {
     let Some((run, which)) = request.parts() else { return Ok(None) };
-    one(db, request_query(tenant, &run, which).build(), stored_question)
+    let stored = one(db, request_query(tenant, &run, which).build(), stored_question)
         .await
-        .map_err(|error| rows::failure(format_args!("question {tenant}/{request}"), &error))?
-        .map(|stored| question(tenant, stored))
-        .transpose()
+        .map_err(|error| rows::failure(format_args!("question {tenant}/{request}"), &error))?;
+    match stored {
+        Some(stored) => Ok(Some(question(db, tenant, stored).await?)),
+        None => Ok(None),
+    }
 }
 
 pub(in crate::store::sqlite) fn request_query(
@@ -74,11 +77,18 @@ pub(in crate::store::sqlite) async fn pending(
         let (stored, more) = read_pending(db, tenant, filter, begin.clone(), size)
             .await
             .map_err(|error| rows::failure(format_args!("questions of {tenant}"), &error))?;
-        let found: Vec<_> =
-            stored.into_iter().map(|stored| question(tenant, stored)).collect::<Result<_, _>>()?;
+        let (mut found, mut hidden) = (Vec::new(), Vec::new());
+        for stored in stored {
+            let created_by = stored.created_by.clone();
+            let row = question(db, tenant, stored).await?;
+            let shown =
+                filter.matches_content(&row.question) && filter.may_be_answered(&row, created_by.as_deref());
+            hidden.extend((!shown).then(|| row.question.request.clone()));
+            found.push(row);
+        }
         let mut page = page::of(found, more, cursor);
         begin = page.rows.last().map(cursor);
-        page.rows.retain(|row| filter.matches_content(&row.question));
+        page.rows.retain(|row| !hidden.contains(&row.question.request));
         if !page.rows.is_empty() || page.next.is_none() || tried == STRETCHES_MAX {
             return Ok(page);
         }
@@ -154,6 +164,7 @@ fn of_run<'q>(
 /// The run and session of a question, and its events, not decoded yet.
 struct StoredQuestion {
     run: RunId,
+    created_by: Option<String>,
     session: SessionId,
     asked: StoredEvent,
     answered: Option<StoredEvent>,
@@ -162,6 +173,7 @@ struct StoredQuestion {
 fn stored_question(row: &SqliteRow) -> Result<StoredQuestion, Error> {
     Ok(StoredQuestion {
         run: rows::run_id(row, "run_id")?,
+        created_by: row.try_get("created_by")?,
         session: rows::session_id(row, "session_id")?,
         asked: rows::event(row)?,
         answered: row.try_get::<Option<i64>, _>("answer_seq")?.map(|seq| answered(row, seq)).transpose()?,
@@ -180,8 +192,49 @@ fn answered(row: &SqliteRow, seq: i64) -> Result<StoredEvent, Error> {
     })
 }
 
-fn question(tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, StoreError> {
-    let StoredQuestion { run, session, asked, answered } = stored;
+async fn question(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    stored: StoredQuestion,
+) -> Result<RequestRow, StoreError> {
+    let asked = stored.asked.seq;
+    let row = decoded(tenant, stored)?;
+    if row.question.approvers.people() == 1 {
+        return Ok(row);
+    }
+    let approvals = approvals(db, tenant, &row, asked).await?;
+    Ok(RequestRow { approvals, ..row })
+}
+
+/// The approvals of a question that needs several, from the journal of its run.
+async fn approvals(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    row: &RequestRow,
+    asked: i64,
+) -> Result<Vec<PartialApproval>, StoreError> {
+    let mut query = QueryBuilder::new(
+        "SELECT q.seq, q.at, q.status, q.version, q.payload, q.checksum FROM run_events AS q WHERE ",
+    );
+    of_run(&mut query, tenant, &row.run).push(" AND q.seq > ").push_bind(asked);
+    query.push(" AND q.payload ->> '$.kind' = 'human_approved' AND q.payload ->> '$.request' = ");
+    query.push_bind(row.question.request.as_str()).push(" ORDER BY q.seq");
+    let found = query.build().fetch_all(db).await.and_then(|found| found.iter().map(rows::event).collect());
+    let found: Vec<StoredEvent> = found.map_err(|error| {
+        rows::failure(format_args!("approvals of {tenant}/{}", row.question.request), &error)
+    })?;
+    let mut approvals = Vec::new();
+    for event in found {
+        let record = codec::decode(tenant, &row.run, &event)?;
+        if let Event::HumanApproved { by, .. } = record.event {
+            approvals.push(PartialApproval { by, at: record.at });
+        }
+    }
+    Ok(approvals)
+}
+
+fn decoded(tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, StoreError> {
+    let StoredQuestion { run, session, asked, answered, created_by: _ } = stored;
     let misplaced = |event: &StoredEvent, is_not: &str| StoreError::Corrupt {
         what: format!("event {tenant}/{run}/{}: is not {is_not}", event.seq),
     };
@@ -195,5 +248,5 @@ fn question(tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, Sto
             _ => return Err(misplaced(&event, "an answer")),
         },
     };
-    Ok(RequestRow { run, session, question, answer })
+    Ok(RequestRow { run, session, question, answer, approvals: Vec::new() })
 }

@@ -281,6 +281,11 @@ export interface PendingFilter {
     | undefined;
   /** Only questions whose text, tool or arguments contain this, in any case. At most 256 bytes. */
   text: string;
+  /**
+   * Only questions that the caller may answer, and has not approved yet. Without authentication: all but those that name
+   * approvers.
+   */
+  mine: boolean;
 }
 
 export interface PendingFilter_LabelsEntry {
@@ -1836,6 +1841,7 @@ function createBasePendingFilter(): PendingFilter {
     createdAfter: undefined,
     createdBefore: undefined,
     text: "",
+    mine: false,
   };
 }
 
@@ -1868,6 +1874,9 @@ export const PendingFilter: MessageFns<PendingFilter> = {
     }
     if (message.text !== "") {
       writer.uint32(66).string(message.text);
+    }
+    if (message.mine !== false) {
+      writer.uint32(80).bool(message.mine);
     }
     return writer;
   },
@@ -1962,6 +1971,14 @@ export const PendingFilter: MessageFns<PendingFilter> = {
             message.text = reader.string();
             continue;
           }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.mine = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1995,6 +2012,7 @@ export const PendingFilter: MessageFns<PendingFilter> = {
     message.createdAfter = object.createdAfter ?? undefined;
     message.createdBefore = object.createdBefore ?? undefined;
     message.text = object.text ?? "";
+    message.mine = object.mine ?? false;
     return message;
   },
 };

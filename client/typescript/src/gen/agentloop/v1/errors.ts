@@ -75,7 +75,7 @@ export enum ErrorReason {
   INTERNAL = 23,
   /** UNAUTHENTICATED - UNAUTHENTICATED: the credential is missing or wrong. */
   UNAUTHENTICATED = 24,
-  /** PERMISSION_DENIED - PERMISSION_DENIED: the caller's role does not allow this. */
+  /** PERMISSION_DENIED - PERMISSION_DENIED: the caller's role does not allow this, or the question is for other people. */
   PERMISSION_DENIED = 25,
   /**
    * QUEUE_FULL - RESOURCE_EXHAUSTED: the queue of a tool or a session is full, too many messages wait for a run's next model call,

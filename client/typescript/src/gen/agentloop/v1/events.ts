@@ -16,6 +16,7 @@ import {
   Instruction,
   LoopPhase,
   Message,
+  PartialApproval,
   ProcessState,
   RunDurations,
   RunError,
@@ -196,6 +197,9 @@ export interface RunEvent {
     | //
     /** Durable. The model changed the session's to-do list. */
     { $case: "todosUpdated"; value: TodosUpdated }
+    | //
+    /** Durable. One of several people who must approve a call has. The question stays open. */
+    { $case: "humanApproved"; value: HumanApproved }
     | //
     /** Transient. A piece of the model's answer. */
     { $case: "modelDelta"; value: ModelDelta }
@@ -390,6 +394,22 @@ export interface ToolCallResult {
 export interface HumanRequested {
   /** The question itself. */
   request?: HumanRequest | undefined;
+}
+
+/** One of several people who must approve a call has. The question stays open. */
+export interface HumanApproved {
+  /** Id of the question. */
+  requestId: string;
+  /** Id of the tool call that it is about. */
+  callId: string;
+  /** The approval itself. */
+  approval?:
+    | PartialApproval
+    | undefined;
+  /** Approvals so far, with this one. */
+  approvals: number;
+  /** Approvals that the question needs. */
+  quorum: number;
 }
 
 /** A question has its answer. */
@@ -728,6 +748,9 @@ export const RunEvent: MessageFns<RunEvent> = {
       case "todosUpdated":
         TodosUpdated.encode(message.event.value, writer.uint32(354).fork()).join();
         break;
+      case "humanApproved":
+        HumanApproved.encode(message.event.value, writer.uint32(362).fork()).join();
+        break;
       case "modelDelta":
         ModelDelta.encode(message.event.value, writer.uint32(482).fork()).join();
         break;
@@ -1024,6 +1047,14 @@ export const RunEvent: MessageFns<RunEvent> = {
             message.event = { $case: "todosUpdated", value: TodosUpdated.decode(reader, reader.uint32()) };
             continue;
           }
+          case 45: {
+            if (tag !== 362) {
+              break;
+            }
+
+            message.event = { $case: "humanApproved", value: HumanApproved.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 60: {
             if (tag !== 482) {
               break;
@@ -1232,6 +1263,12 @@ export const RunEvent: MessageFns<RunEvent> = {
       case "todosUpdated": {
         if (object.event?.value !== undefined && object.event?.value !== null) {
           message.event = { $case: "todosUpdated", value: TodosUpdated.fromPartial(object.event.value) };
+        }
+        break;
+      }
+      case "humanApproved": {
+        if (object.event?.value !== undefined && object.event?.value !== null) {
+          message.event = { $case: "humanApproved", value: HumanApproved.fromPartial(object.event.value) };
         }
         break;
       }
@@ -2567,6 +2604,111 @@ export const HumanRequested: MessageFns<HumanRequested> = {
     message.request = (object.request !== undefined && object.request !== null)
       ? HumanRequest.fromPartial(object.request)
       : undefined;
+    return message;
+  },
+};
+
+function createBaseHumanApproved(): HumanApproved {
+  return { requestId: "", callId: "", approval: undefined, approvals: 0, quorum: 0 };
+}
+
+export const HumanApproved: MessageFns<HumanApproved> = {
+  encode(message: HumanApproved, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.requestId !== "") {
+      writer.uint32(10).string(message.requestId);
+    }
+    if (message.callId !== "") {
+      writer.uint32(18).string(message.callId);
+    }
+    if (message.approval !== undefined) {
+      PartialApproval.encode(message.approval, writer.uint32(26).fork()).join();
+    }
+    if (message.approvals !== 0) {
+      writer.uint32(32).uint32(message.approvals);
+    }
+    if (message.quorum !== 0) {
+      writer.uint32(40).uint32(message.quorum);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HumanApproved {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHumanApproved();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.requestId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.approval = PartialApproval.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.approvals = reader.uint32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.quorum = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HumanApproved>): HumanApproved {
+    return HumanApproved.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HumanApproved>): HumanApproved {
+    const message = createBaseHumanApproved();
+    message.requestId = object.requestId ?? "";
+    message.callId = object.callId ?? "";
+    message.approval = (object.approval !== undefined && object.approval !== null)
+      ? PartialApproval.fromPartial(object.approval)
+      : undefined;
+    message.approvals = object.approvals ?? 0;
+    message.quorum = object.quorum ?? 0;
     return message;
   },
 };

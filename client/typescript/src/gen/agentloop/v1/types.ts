@@ -539,6 +539,16 @@ export interface PolicyRule {
   tool: string;
   /** Patterns for the arguments, which must all match. Empty means any arguments. */
   arguments: ArgumentPattern[];
+  /**
+   * Who may answer the question that this rule asks: names of people, and groups as `group:NAME`. `a & b` is whoever is
+   * both. Empty means everyone whose role allows it. At most 16, and only with ASK. Rules that say who may answer need
+   * authentication, and are refused without it.
+   */
+  approvers: string[];
+  /** True if the one who started the run may not answer. Only with ASK. */
+  forbidRequester: boolean;
+  /** Different people who must approve before the call runs; 0 and 1 mean one. Only with ASK. At most 16. */
+  quorum: number;
 }
 
 /** A pattern for one value of the arguments. */
@@ -906,6 +916,25 @@ export interface HumanRequest {
   metadataJson: string;
   /** Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call. */
   termsDigest: string;
+  /**
+   * Who may answer, by the rules about the call: names of people, and groups as `group:NAME`. `a & b` is whoever is both.
+   * Empty: everyone whose role allows it.
+   */
+  approvers: string[];
+  /** Different people who must approve; 0 and 1 mean one. */
+  quorum: number;
+  /** Approvals so far, where more than one is needed. The one that completes them is `answer`. */
+  partialApprovals: PartialApproval[];
+  /** True if the one who started the run may not answer. */
+  forbidRequester: boolean;
+}
+
+/** One of several approvals that a question needs. */
+export interface PartialApproval {
+  /** Name of the person who approved. */
+  decidedBy: string;
+  /** Time of the approval. */
+  decidedAt?: Date | undefined;
 }
 
 /** One option of a question. */
@@ -2331,7 +2360,7 @@ export const PolicyRules: MessageFns<PolicyRules> = {
 };
 
 function createBasePolicyRule(): PolicyRule {
-  return { name: "", action: 0, tool: "", arguments: [] };
+  return { name: "", action: 0, tool: "", arguments: [], approvers: [], forbidRequester: false, quorum: 0 };
 }
 
 export const PolicyRule: MessageFns<PolicyRule> = {
@@ -2347,6 +2376,15 @@ export const PolicyRule: MessageFns<PolicyRule> = {
     }
     for (const v of message.arguments) {
       ArgumentPattern.encode(v!, writer.uint32(34).fork()).join();
+    }
+    for (const v of message.approvers) {
+      writer.uint32(42).string(v!);
+    }
+    if (message.forbidRequester !== false) {
+      writer.uint32(48).bool(message.forbidRequester);
+    }
+    if (message.quorum !== 0) {
+      writer.uint32(56).uint32(message.quorum);
     }
     return writer;
   },
@@ -2396,6 +2434,30 @@ export const PolicyRule: MessageFns<PolicyRule> = {
             message.arguments.push(ArgumentPattern.decode(reader, reader.uint32()));
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.approvers.push(reader.string());
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.forbidRequester = reader.bool();
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.quorum = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2417,6 +2479,9 @@ export const PolicyRule: MessageFns<PolicyRule> = {
     message.action = object.action ?? 0;
     message.tool = object.tool ?? "";
     message.arguments = object.arguments?.map((e) => ArgumentPattern.fromPartial(e)) || [];
+    message.approvers = object.approvers?.map((e) => e) || [];
+    message.forbidRequester = object.forbidRequester ?? false;
+    message.quorum = object.quorum ?? 0;
     return message;
   },
 };
@@ -4301,6 +4366,10 @@ function createBaseHumanRequest(): HumanRequest {
     allowEmpty: false,
     metadataJson: "",
     termsDigest: "",
+    approvers: [],
+    quorum: 0,
+    partialApprovals: [],
+    forbidRequester: false,
   };
 }
 
@@ -4368,6 +4437,18 @@ export const HumanRequest: MessageFns<HumanRequest> = {
     }
     if (message.termsDigest !== "") {
       writer.uint32(170).string(message.termsDigest);
+    }
+    for (const v of message.approvers) {
+      writer.uint32(186).string(v!);
+    }
+    if (message.quorum !== 0) {
+      writer.uint32(192).uint32(message.quorum);
+    }
+    for (const v of message.partialApprovals) {
+      PartialApproval.encode(v!, writer.uint32(202).fork()).join();
+    }
+    if (message.forbidRequester !== false) {
+      writer.uint32(208).bool(message.forbidRequester);
     }
     return writer;
   },
@@ -4553,6 +4634,38 @@ export const HumanRequest: MessageFns<HumanRequest> = {
             message.termsDigest = reader.string();
             continue;
           }
+          case 23: {
+            if (tag !== 186) {
+              break;
+            }
+
+            message.approvers.push(reader.string());
+            continue;
+          }
+          case 24: {
+            if (tag !== 192) {
+              break;
+            }
+
+            message.quorum = reader.uint32();
+            continue;
+          }
+          case 25: {
+            if (tag !== 202) {
+              break;
+            }
+
+            message.partialApprovals.push(PartialApproval.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 26: {
+            if (tag !== 208) {
+              break;
+            }
+
+            message.forbidRequester = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4595,6 +4708,77 @@ export const HumanRequest: MessageFns<HumanRequest> = {
     message.allowEmpty = object.allowEmpty ?? false;
     message.metadataJson = object.metadataJson ?? "";
     message.termsDigest = object.termsDigest ?? "";
+    message.approvers = object.approvers?.map((e) => e) || [];
+    message.quorum = object.quorum ?? 0;
+    message.partialApprovals = object.partialApprovals?.map((e) => PartialApproval.fromPartial(e)) || [];
+    message.forbidRequester = object.forbidRequester ?? false;
+    return message;
+  },
+};
+
+function createBasePartialApproval(): PartialApproval {
+  return { decidedBy: "", decidedAt: undefined };
+}
+
+export const PartialApproval: MessageFns<PartialApproval> = {
+  encode(message: PartialApproval, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.decidedBy !== "") {
+      writer.uint32(10).string(message.decidedBy);
+    }
+    if (message.decidedAt !== undefined) {
+      Timestamp.encode(toTimestamp(message.decidedAt), writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): PartialApproval {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePartialApproval();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.decidedBy = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.decidedAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<PartialApproval>): PartialApproval {
+    return PartialApproval.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<PartialApproval>): PartialApproval {
+    const message = createBasePartialApproval();
+    message.decidedBy = object.decidedBy ?? "";
+    message.decidedAt = object.decidedAt ?? undefined;
     return message;
   },
 };

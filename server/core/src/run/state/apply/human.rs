@@ -1,7 +1,7 @@
 //! Events of questions to people and their answers.
 
 use crate::id::{CallSlot, RequestId};
-use crate::run::human::{Answer, Decision, Question, QuestionKind};
+use crate::run::human::{Answer, Decision, PartialApproval, Question, QuestionKind};
 use crate::run::state::{
     Approval, AskedInput, AskedQuestion, CallState, InstructionResult, ResumeState, RoundCall, RunState,
 };
@@ -12,7 +12,7 @@ impl RunState {
         if let Some(slot) = question.slot {
             self.await_answer(slot, question, resume_state);
         }
-        let asked = AskedQuestion { question: question.clone(), answer: None };
+        let asked = AskedQuestion { question: question.clone(), answer: None, approvals: Vec::new() };
         self.questions.asked.insert(question.request.clone(), asked);
     }
 
@@ -52,6 +52,13 @@ impl RunState {
                 call.state = CallState::AwaitingInput { request };
             }
         }
+    }
+
+    pub(super) fn human_approved(&mut self, request: &RequestId, by: &str) {
+        let at = self.now();
+        let asked = self.questions.asked.get_mut(request).expect("only what was asked is approved");
+        assert!(asked.answer.is_none(), "an answered question takes no approval");
+        asked.approvals.push(PartialApproval { by: by.to_owned(), at });
     }
 
     pub(super) fn human_resolved(&mut self, request: &RequestId, slot: Option<CallSlot>, answer: &Answer) {

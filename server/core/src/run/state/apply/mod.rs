@@ -108,6 +108,7 @@ impl RunState {
             Event::HumanRequested { question, resume_state } => {
                 self.human_requested(question, resume_state.as_deref())
             }
+            Event::HumanApproved { request, by, .. } => self.human_approved(request, by),
             Event::HumanResolved { request, slot, answer } => self.human_resolved(request, *slot, answer),
             Event::Paused { error } => self.paused(error),
             Event::Resumed { request, .. } => self.resumed(request),

@@ -2,6 +2,7 @@
 
 use crate::id::{CallSlot, RequestId};
 use crate::message::ToolStatus;
+use crate::policy::PolicyCall;
 use crate::run::ask_human;
 use crate::run::event::Event;
 use crate::run::human::{Answer, Decision, Question, QuestionContent, QuestionKind};
@@ -70,6 +71,7 @@ fn ask_about(
         (_, QuestionKind::InDoubt) => NOT_REPEATABLE_ANY_MORE.to_owned(),
         _ => String::new(),
     };
+    let asked = PolicyCall::new(&call.requested.name, &call.arguments).under(terms.as_ref());
     let question = Question {
         request: next_request(builder.state(), slot, call.attempt),
         kind,
@@ -82,6 +84,7 @@ fn ask_about(
         why,
         asked_at: builder.now,
         expires_at,
+        approvers: builder.state().approvers_of(&asked),
     };
     builder.emit(Event::HumanRequested { question, resume_state: None });
 }
