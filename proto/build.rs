@@ -3,8 +3,9 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "agentloop/v1/agent_loop.proto",
+    "agentloop/v1/blobs.proto",
     "agentloop/v1/errors.proto",
     "agentloop/v1/events.proto",
     "agentloop/v1/runs.proto",

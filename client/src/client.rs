@@ -346,7 +346,12 @@ impl Client {
         Retries::new(self.backoff)
     }
 
-    async fn unary<Q: Clone, A, F, Fut>(&self, request: Q, send: F) -> Result<A, Error>
+    /// The transport of the generated clients.
+    pub(crate) fn service(&self) -> Service {
+        self.service.clone()
+    }
+
+    pub(crate) async fn unary<Q: Clone, A, F, Fut>(&self, request: Q, send: F) -> Result<A, Error>
     where
         F: Fn(Client, Q) -> Fut,
         Fut: Future<Output = Result<Response<A>, Status>>,

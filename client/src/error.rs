@@ -23,6 +23,12 @@ pub enum Error {
     /// The answer lacks a field that the contract requires; holds its name.
     #[error("the server's answer lacks `{0}`")]
     Incomplete(&'static str),
+    /// A file of this machine cannot be read or written.
+    #[error("{0}")]
+    File(#[from] std::io::Error),
+    /// The bytes of a blob that came do not have its digest.
+    #[error("the bytes that came are not those of the blob")]
+    OtherBytes,
 }
 
 /// An error status of the server.
@@ -72,7 +78,11 @@ impl Error {
     pub fn status(&self) -> Option<&StatusError> {
         match self {
             Error::Status(status) => Some(status),
-            Error::Endpoint(_) | Error::Unreachable(_) | Error::Incomplete(_) => None,
+            Error::Endpoint(_)
+            | Error::Unreachable(_)
+            | Error::Incomplete(_)
+            | Error::File(_)
+            | Error::OtherBytes => None,
         }
     }
 

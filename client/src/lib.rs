@@ -20,6 +20,7 @@
 pub use agentloop_proto::{FILE_DESCRIPTOR_SET, v1};
 pub use schemars;
 
+mod blobs;
 mod client;
 mod connect;
 mod error;
@@ -29,6 +30,7 @@ mod ids;
 mod retry;
 mod watch;
 
+pub use blobs::BlobReader;
 pub use client::{Client, ExportLines};
 pub use connect::{Bearer, ClientBuilder, Service};
 pub use error::{Error, FieldViolation, StatusError};

@@ -32,6 +32,8 @@ const EXPECTED: &[(&str, &str)] = &[
     ("AgentLoop/ResumeRun", "caller operator"),
     ("AgentLoop/ReplayRun", "caller viewer approver operator"),
     ("AgentLoop/WatchRuns", "caller viewer approver operator"),
+    ("Blobs/PutBlob", "caller host operator"),
+    ("Blobs/GetBlob", "caller viewer approver host operator"),
     ("Server/GetServerInfo", "caller viewer approver host operator"),
     ("Server/ListAgents", "caller viewer approver operator"),
     ("Sessions/CreateSession", "caller operator"),

@@ -6,6 +6,7 @@ mod approvals;
 mod approvers;
 mod ask_human;
 mod background;
+mod blobs;
 mod bad_input;
 mod busy_session;
 mod clock;

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use agentloop_client::v1 as wire;
 use agentloop_server::app::{Server, ServerBuilder};
 use agentloop_server::config::Config;
+use agentloop_server::engine::Engine;
 use agentloop_server::extension::LocalExtensions;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 use wire::agent_loop_client::AgentLoopClient;
+use wire::blobs_client::BlobsClient;
 use wire::server_client::ServerClient;
 use wire::sessions_client::SessionsClient;
 use wire::tool_host_client::ToolHostClient;
@@ -200,6 +202,19 @@ max_backoff = "5ms"
     /// A connection to it.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
+    }
+
+    /// Its engine.
+    ///
+    /// # Panics
+    /// When it was stopped.
+    pub fn engine(&self) -> &Engine {
+        self.server.as_ref().expect("the server runs").engine()
+    }
+
+    /// A client of the service `Blobs`.
+    pub fn blobs(&self) -> BlobsClient<Channel> {
+        BlobsClient::new(self.channel()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
     /// A client of the service `AgentLoop`.

@@ -55,6 +55,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Policy(args) => command::policy::policy(&global, args).await,
         Command::Sessions(args) => command::sessions::sessions(&global, args).await,
         Command::Search(args) => command::search::search(&global, args).await,
+        Command::Blob(args) => command::blob::blob(&global, args).await,
         Command::Tools(args) => command::tools::tools(&global, args).await,
         Command::Host(args) => command::host::host(&global, args).await,
         Command::Agents(_) => command::info::agents(&global).await,

@@ -15,6 +15,7 @@ use agentloop_proto::v1::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::Client;
 use crate::host::{
     call::key::CallKey,
     call::outcome::cut,
@@ -39,6 +40,7 @@ struct SharedCall {
     deadline: Option<SystemTime>,
     stop: Stop,
     events: mpsc::Sender<TaskEvent>,
+    client: Client,
     runtime: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// The number of questions asked so far.
     questions: AtomicU32,
@@ -60,13 +62,24 @@ impl CallContext {
         mut request: CallRequest,
         stop: Stop,
         events: mpsc::Sender<TaskEvent>,
+        client: Client,
     ) -> Self {
         // The handler has the parsed arguments; this copy would waste memory.
         request.arguments_json.clear();
         let (runtime, questions, states) = (OnceLock::new(), AtomicU32::new(0), AtomicU32::new(0));
         let deadline = deadline(&request);
         CallContext {
-            call: Arc::new(SharedCall { key, request, deadline, stop, events, runtime, questions, states }),
+            call: Arc::new(SharedCall {
+                key,
+                request,
+                deadline,
+                stop,
+                events,
+                client,
+                runtime,
+                questions,
+                states,
+            }),
         }
     }
 
@@ -125,6 +138,19 @@ impl CallContext {
     /// W3C trace context of the call; empty if there is none.
     pub fn traceparent(&self) -> &str {
         &self.call.request.traceparent
+    }
+
+    /// A client of the host's server, with the host's credentials: for files that are too large for a result.
+    ///
+    /// ```no_run
+    /// # use agentloop_client::{Error, host::{CallContext, Output}};
+    /// # async fn example(call: CallContext) -> Result<Output, Error> {
+    /// let stored = call.client().put_blob_file("report.pdf", "application/pdf").await?;
+    /// Ok(Output::text("The report is done.").blob("report.pdf", &stored.header.unwrap_or_default()))
+    /// # }
+    /// ```
+    pub fn client(&self) -> &Client {
+        &self.call.client
     }
 
     /// The runtime that [`crate::host::Runtimes`] opened for the call's run. `None` if the tool requires no runtime, or

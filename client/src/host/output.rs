@@ -1,6 +1,6 @@
 //! The output of a tool.
 
-use agentloop_proto::v1::{FileContent, Image, Link, file_content, image};
+use agentloop_proto::v1::{BlobHeader, FileContent, Image, Link, file_content, image};
 use serde::Serialize;
 
 /// The output of a call: the text and the images that the model gets.
@@ -54,6 +54,15 @@ impl Output {
         self
     }
 
+    /// Adds a file whose contents are a blob, which [`Client::put_blob_file`](crate::Client::put_blob_file) has stored: for
+    /// what is too large for a result of 3 MiB. The model reads its name, type, size and digest.
+    pub fn blob(mut self, name: impl Into<String>, stored: &BlobHeader) -> Self {
+        let BlobHeader { digest, size_bytes, media_type } = stored.clone();
+        let source = Some(file_content::Source::BlobDigest(digest));
+        self.files.push(FileContent { name: name.into(), media_type, size_bytes, source });
+        self
+    }
+
     /// Adds an `https:` or `http:` link, with a title for people. The model reads it; the server does not fetch it.
     pub fn link(mut self, url: impl Into<String>, title: impl Into<String>) -> Self {
         self.links.push(Link { url: url.into(), title: title.into() });
@@ -69,6 +78,9 @@ impl Output {
         });
         let files = self.files.iter().map(|file| match &file.source {
             Some(file_content::Source::Data(data)) => file.name.len() + file.media_type.len() + data.len(),
+            Some(file_content::Source::BlobDigest(digest)) => {
+                file.name.len() + file.media_type.len() + digest.len()
+            }
             None => 0,
         });
         let links = self.links.iter().map(|link| link.url.len() + link.title.len());

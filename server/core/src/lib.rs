@@ -132,6 +132,7 @@ pub mod limits;
 pub mod time;
 
 pub mod agent;
+pub mod blob;
 pub mod delta;
 pub mod entry;
 pub mod error;

@@ -36,6 +36,10 @@ pub const TOOL_RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
 pub const FILES_PER_RESULT_MAX: usize = 64;
 /// Number of links of one tool result.
 pub const LINKS_PER_RESULT_MAX: usize = 64;
+/// Size of one chunk of a blob that is uploaded.
+pub const BLOB_CHUNK_BYTES_MAX: usize = 1024 * 1024;
+/// Number of uploads and reads of blobs under way at one time.
+pub const BLOB_TRANSFERS_MAX: usize = 256;
 /// Size of the name and of the media type of a file.
 pub const FILE_TEXT_BYTES_MAX: usize = 256;
 /// Size of an answer that a person gives in place of a tool. It is sent to clients together with the call's arguments.

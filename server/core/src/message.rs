@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::blob::BlobDigest;
 use crate::id::CallSlot;
 use crate::limits::PREVIEW_CHARS_MAX;
 use crate::tool::Digest;
@@ -272,7 +273,7 @@ pub struct Attachments {
     /// The output as JSON text that follows the tool's output schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured: Option<String>,
-    /// Files. The model reads their names, types and sizes.
+    /// Files. The model reads their names, types and sizes, and the digests of blobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<File>,
     /// Links. The model reads them.
@@ -303,6 +304,11 @@ pub enum FileSource {
         /// The bytes in standard base64.
         base64: String,
     },
+    /// The store has the contents apart from messages.
+    Blob {
+        /// The name of the contents.
+        digest: BlobDigest,
+    },
 }
 
 /// A link that a tool gives. Nobody but people follows it.
@@ -322,6 +328,14 @@ impl Attachments {
         *self == Self::default()
     }
 
+    /// The blobs that the files are in. The same one may come more than once.
+    pub fn blobs(&self) -> impl Iterator<Item = &BlobDigest> {
+        self.files.iter().filter_map(|file| match &file.source {
+            FileSource::Blob { digest } => Some(digest),
+            FileSource::Inline { .. } => None,
+        })
+    }
+
     /// Digest of all of them.
     #[must_use]
     pub fn digest(&self) -> Digest {
@@ -330,8 +344,11 @@ impl Attachments {
 
     fn size(&self) -> usize {
         let file = |file: &File| {
-            let FileSource::Inline { base64 } = &file.source;
-            PART_BYTES + file.name.len() + file.media_type.len() + base64.len()
+            let source = match &file.source {
+                FileSource::Inline { base64 } => base64.len(),
+                FileSource::Blob { digest } => digest.as_str().len(),
+            };
+            PART_BYTES + file.name.len() + file.media_type.len() + source
         };
         let link = |link: &Link| PART_BYTES + link.url.len() + link.title.len();
         self.structured.as_ref().map_or(0, String::len)
@@ -462,7 +479,10 @@ impl ToolResult {
         if files.is_empty() && links.is_empty() {
             return Cow::Borrowed(text);
         }
-        let file = |file: &File| format!("- file {} ({}, {} bytes)", file.name, file.media_type, file.size);
+        let file = |File { name, media_type, size, source }: &File| match source {
+            FileSource::Inline { .. } => format!("- file {name} ({media_type}, {size} bytes)"),
+            FileSource::Blob { digest } => format!("- file {name} ({media_type}, {size} bytes, {digest})"),
+        };
         let link = |link: &Link| match link.title.as_str() {
             "" => format!("- link {}", link.url),
             title => format!("- link {title}: {}", link.url),

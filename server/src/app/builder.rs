@@ -175,6 +175,7 @@ impl ServerBuilder {
     /// [`StartError`]. Nothing is left running.
     pub async fn start(mut self) -> Result<Server, StartError> {
         let quotas = self.config.quotas;
+        let blobs_idle = self.config.blobs.idle_timeout.duration();
         let security = Security::load(&self.config, self.engine.clock.clone())?;
         let models = self.take_models()?;
         let declared = self.own_tools.iter().map(|(declaration, _)| declaration.clone());
@@ -182,7 +183,7 @@ impl ServerBuilder {
         let (store, own_store) = match self.store.take() {
             Some(store) => (store, None),
             None => {
-                let own = Arc::new(open(&self.config.store).await?);
+                let own = Arc::new(open(&self.config.store, &self.config.blobs).await?);
                 (own.clone() as Arc<dyn Store>, Some(own))
             }
         };
@@ -263,6 +264,7 @@ impl ServerBuilder {
             ids,
             store,
             facts,
+            blobs_idle,
             metrics: counted,
             acceptor: security.acceptor,
             gate,
@@ -311,7 +313,7 @@ impl ServerBuilder {
         hosts: Arc<RemoteTools>,
     ) -> Engine {
         self.engine.extensions = Arc::new(extension_chain(self.extensions, store.clone(), &hosts));
-        let Config { server, runs, telemetry, retention, .. } = self.config;
+        let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
         self.engine.options = EngineOptions {
             max_live_runs: server.max_live_runs,
             live_bytes_max: match server.max_live_bytes {
@@ -323,6 +325,7 @@ impl ServerBuilder {
             subscriber_buffer: runs.subscriber_buffer,
             caller_grace: runs.caller_grace,
             retention: Retention { max_age: retention.max_age, max_sessions: retention.max_sessions },
+            unused_blobs_kept: blobs.unused_kept,
             traced: telemetry.otlp_endpoint.is_some(),
             offers_wait: offers_wait(server.shutdown_grace.duration()),
         };

@@ -17,12 +17,12 @@ use tokio::net::TcpListener;
 pub use self::builder::ServerBuilder;
 use self::security::Reloader;
 pub use self::security::SecurityError;
-use crate::config::{Config, StoreLocation, StoreOptions};
+use crate::config::{BlobOptions, Config, StoreLocation, StoreOptions};
 use crate::engine::Engine;
 use crate::extension::LocalExtensions;
 use crate::lifecycle::{Exit, Signals, Tasks};
 use crate::store::StoreError;
-use crate::store::sqlite::{OpenError, SqliteOptions, SqliteStore};
+use crate::store::sqlite::{BlobBounds, OpenError, SqliteOptions, SqliteStore};
 use crate::telemetry::otlp::{Otlp, OtlpError};
 
 /// The reason why the server does not start.
@@ -153,9 +153,13 @@ fn offers_wait(grace: Duration) -> Duration {
     grace / 2
 }
 
-async fn open(store: &StoreOptions) -> Result<SqliteStore, OpenError> {
-    let options =
-        SqliteOptions { search: store.search, accept_loss: store.accept_loss, ..SqliteOptions::default() };
+async fn open(store: &StoreOptions, blobs: &BlobOptions) -> Result<SqliteStore, OpenError> {
+    let options = SqliteOptions {
+        search: store.search,
+        accept_loss: store.accept_loss,
+        blobs: BlobBounds { max_bytes: blobs.max_bytes, total_bytes: blobs.total_bytes },
+        ..SqliteOptions::default()
+    };
     match &store.location {
         StoreLocation::Memory => SqliteStore::in_memory_with(&options).await,
         StoreLocation::File(path) => SqliteStore::open(path, &options).await,

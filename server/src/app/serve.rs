@@ -7,7 +7,7 @@ use agentloop_proto::FILE_DESCRIPTOR_SET;
 use agentloop_proto::v1::agent_loop_server::AgentLoopServer;
 use agentloop_proto::v1::sessions_server::SessionsServer;
 use agentloop_proto::v1::{
-    agent_loop_server, server_server, sessions_server, tool_host_server, tools_server,
+    agent_loop_server, blobs_server, server_server, sessions_server, tool_host_server, tools_server,
 };
 use futures_util::StreamExt as _;
 use tokio::net::TcpListener;
@@ -26,6 +26,7 @@ use crate::grpc::edge::receive_budget::ReceiveBudget;
 use crate::grpc::edge::tls::Acceptor;
 use crate::grpc::edge::transport_errors::{overload_reason, with_contract_status};
 use crate::grpc::service::agent_loop::AgentLoopService;
+use crate::grpc::service::blobs::BlobsService;
 use crate::grpc::service::server::{ServerFacts, ServerService};
 use crate::grpc::service::sessions::SessionsService;
 use crate::grpc::service::tool_host::ToolHostService;
@@ -50,9 +51,10 @@ const PENDING_RESETS_MAX: usize = 64;
 /// The health service that says only that the process lives, whatever the store's state.
 const LIVENESS: &str = "liveness";
 /// The health services that say if the server takes requests: it as a whole, and each of its services.
-const READINESS: [&str; 6] = [
+const READINESS: [&str; 7] = [
     "",
     agent_loop_server::SERVICE_NAME,
+    blobs_server::SERVICE_NAME,
     server_server::SERVICE_NAME,
     sessions_server::SERVICE_NAME,
     tool_host_server::SERVICE_NAME,
@@ -68,6 +70,8 @@ pub(super) struct Services {
     pub(super) ids: Arc<dyn Ids>,
     pub(super) store: Arc<dyn Store>,
     pub(super) facts: ServerFacts,
+    /// Time after which a transfer of a blob that stands still is ended.
+    pub(super) blobs_idle: Duration,
     /// Counts refused calls, if metrics are configured.
     pub(super) metrics: Option<Metrics>,
     /// The newest acceptor, if there is TLS.
@@ -105,6 +109,12 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
     let agent_loop = AgentLoopService::new(services.engine.clone(), services.models, services.agents.clone());
     let sessions = SessionsService::new(services.engine.clone(), services.ids);
     let hosts = services.tools.clone();
+    let blobs = BlobsService::server(
+        services.engine.clone(),
+        services.blobs_idle,
+        tasks.soft().clone(),
+        tasks.tracker().clone(),
+    );
     let stop = tasks.soft().clone();
     let offers_wait = super::offers_wait(options.shutdown_grace.duration());
     let stopped = async move {
@@ -139,6 +149,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .add_service(reflection)
         .add_service(older_reflection)
         .add_service(AgentLoopServer::new(agent_loop).max_decoding_message_size(max))
+        .add_service(blobs.max_decoding_message_size(max))
         .add_service(server)
         .add_service(SessionsServer::new(sessions).max_decoding_message_size(max))
         .add_service(ToolHostService::server(services.tools.clone(), tasks.tracker().clone()))

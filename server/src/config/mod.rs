@@ -33,7 +33,8 @@ use crate::auth::QuotaLimits;
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Place, Problem};
 pub use self::process::{
-    HostOptions, LogFormat, LogOptions, RetentionOptions, RunOptions, ServerOptions, StoreLocation,
+    BlobOptions, HostOptions, LogFormat, LogOptions, RetentionOptions, RunOptions, ServerOptions,
+    StoreLocation,
     StoreOptions,
 };
 pub use self::providers::{
@@ -73,6 +74,8 @@ pub struct Config {
     pub hosts: HostOptions,
     /// `[retention]`.
     pub retention: RetentionOptions,
+    /// `[blobs]`.
+    pub blobs: BlobOptions,
     /// `[tools]`: the terms of tools.
     pub tools: TermsOptions,
     /// `[providers.NAME]`, by the name before the slash in `provider/model`.
@@ -137,6 +140,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let runs = root.overridable_section("runs", process::runs);
     let hosts = root.overridable_section("hosts", process::hosts);
     let retention = root.overridable_section("retention", process::retention);
+    let blobs = root.overridable_section("blobs", process::blobs);
     let tools = root.overridable_section("tools", tools::tools);
     let asks = auth.is_some();
     let rules = root.section("policy", |section| rules::rules(section, asks));
@@ -165,6 +169,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
         runs,
         hosts,
         retention,
+        blobs,
         tools,
         providers,
         agents,

@@ -1,4 +1,4 @@
-//! The sections that describe the process: `[server]`, `[store]`, `[log]`, `[runs]`, `[hosts]`, `[retention]`.
+//! The sections that describe the process: `[server]`, `[store]`, `[log]`, `[runs]`, `[hosts]`, `[retention]`, `[blobs]`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,6 +14,9 @@ const HOUR: Millis = Millis::secs(60 * 60);
 const DAY: Millis = Millis::secs(24 * 60 * 60);
 const ZERO: Millis = Millis(0);
 const MILLISECOND: Millis = Millis(1);
+const GIB: u64 = 1024 * 1024 * 1024;
+/// The largest number that the database has.
+const BLOB_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// `[server]`: the listening address and limits on load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +138,28 @@ pub(super) fn retention(section: &mut Section<'_, '_>) -> RetentionOptions {
     RetentionOptions {
         max_age: section.get_some_within("max_age", DAY..=Millis(100 * 365 * DAY.0)),
         max_sessions: section.get_some_within("max_sessions", 1..=1_000_000_000),
+    }
+}
+
+/// `[blobs]`: contents that are too large for a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlobOptions {
+    /// Bytes of one blob.
+    pub max_bytes: u64,
+    /// Bytes of all blobs of all tenants.
+    pub total_bytes: u64,
+    /// Time that a blob is kept which no session refers to.
+    pub unused_kept: Millis,
+    /// Time after which an upload or a read that stands still is ended.
+    pub idle_timeout: Millis,
+}
+
+pub(super) fn blobs(section: &mut Section<'_, '_>) -> BlobOptions {
+    BlobOptions {
+        max_bytes: section.get_within("max_bytes", GIB, 1..=BLOB_BYTES_MAX),
+        total_bytes: section.get_within("total_bytes", 16 * GIB, 1..=BLOB_BYTES_MAX),
+        unused_kept: section.get_within("unused_kept", HOUR, HOUR..=Millis(365 * DAY.0)),
+        idle_timeout: section.get_within("idle_timeout", Millis::secs(60), Millis(100)..=HOUR),
     }
 }
 

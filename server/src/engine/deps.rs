@@ -10,6 +10,7 @@ use agentloop_core::time::Millis;
 
 use crate::clock::Clock;
 use crate::engine::after::job_queue::JobQueue;
+use crate::engine::blobs::UNUSED_KEPT_LEAST;
 use crate::engine::feed::Feeds;
 use crate::engine::history::HistoryCache;
 use crate::engine::memory::{JournalGate, MemoryWaits};
@@ -47,6 +48,8 @@ pub struct EngineOptions {
     pub caller_grace: Millis,
     /// Bounds on how long sessions are kept.
     pub retention: Retention,
+    /// Time that a blob is kept which no session refers to.
+    pub unused_blobs_kept: Millis,
     /// The longest time for which a run that is told to stop waits for hosts to say if they begin its calls.
     pub offers_wait: Duration,
 }
@@ -62,6 +65,7 @@ impl Default for EngineOptions {
             traced: false,
             caller_grace: Millis::secs(30),
             retention: Retention::default(),
+            unused_blobs_kept: UNUSED_KEPT_LEAST,
             offers_wait: Duration::ZERO,
         }
     }

@@ -1,6 +1,7 @@
 //! The engine runs the agent loop: it starts, continues and ends runs, and answers questions about them.
 
 mod after;
+mod blobs;
 mod deps;
 mod effect;
 pub mod error;
@@ -27,6 +28,7 @@ use agentloop_core::run::state::RunState;
 use futures_util::Stream;
 
 pub use self::after::recall::Recall;
+pub use self::blobs::{BadBlob, UNUSED_KEPT_LEAST};
 pub use self::deps::EngineOptions;
 pub use self::effect::compact::STRATEGIES;
 pub use self::log::LogObserver;

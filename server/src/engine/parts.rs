@@ -9,6 +9,7 @@ use crate::engine::after::follow_up::FollowUps;
 use crate::engine::after::job_queue::JobQueue;
 use crate::engine::after::notes::Notes;
 use crate::engine::after::runner;
+use crate::engine::blobs;
 use crate::engine::deps::{Deps, EngineOptions};
 use crate::engine::feed::Feeds;
 use crate::engine::history::{HistoryCache, HistoryMemory};
@@ -131,6 +132,9 @@ impl EngineParts {
         tasks.spawn("recover", engine.clone().recover());
         if engine.deps().options.retention.is_on() {
             tasks.spawn("retention", retention::watch(engine.clone()));
+        }
+        if engine.store().blob_bytes_max() > 0 {
+            tasks.spawn("blobs", blobs::watch(engine.clone()));
         }
         engine
     }

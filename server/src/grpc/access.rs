@@ -22,6 +22,8 @@ const WRITE: Access = Access::Roles(&[Role::Caller, Role::Operator]);
 const READ_ALL: Access = Access::Roles(&[Role::Viewer, Role::Operator]);
 /// Roles that may answer questions about calls.
 const DECIDE: Access = Access::Roles(&[Role::Approver, Role::Operator]);
+/// Those who work with runs, and those who serve their tools.
+const GIVE: Access = Access::Roles(&[Role::Caller, Role::Host, Role::Operator]);
 /// The role that may serve tools.
 const HOST: Access = Access::Roles(&[Role::Host]);
 /// The role that may change the server's state.
@@ -42,6 +44,8 @@ const TABLE: &[(&str, Access)] = &[
     ("/agentloop.v1.AgentLoop/ResumeRun", WRITE),
     ("/agentloop.v1.AgentLoop/ReplayRun", READ),
     ("/agentloop.v1.AgentLoop/WatchRuns", READ),
+    ("/agentloop.v1.Blobs/PutBlob", GIVE),
+    ("/agentloop.v1.Blobs/GetBlob", Access::EveryRole),
     ("/agentloop.v1.Server/GetServerInfo", Access::EveryRole),
     ("/agentloop.v1.Server/ListAgents", READ),
     ("/agentloop.v1.Sessions/CreateSession", WRITE),

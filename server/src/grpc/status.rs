@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use agentloop_core::blob::BlobDigest;
 use agentloop_core::limits::LABELS_MAX;
 use agentloop_core::run::human::{BadAnswer, CannotRemember};
 use agentloop_core::run::refusal::Refusal;
@@ -250,6 +251,16 @@ fn store_status(error: StoreError) -> Status {
             Violations::single("set_labels", format!("must leave the session at most {LABELS_MAX} labels"))
         }
         StoreError::SearchOff => status(Code::FailedPrecondition, ErrorReason::SearchOff, message, []),
+        StoreError::NoBlobs => status(Code::Unimplemented, ErrorReason::NotImplemented, message, []),
+        StoreError::BlobTooLarge { .. } => blobs_exhausted("blobs.max_bytes", message),
+        StoreError::BlobsFull { .. } => blobs_exhausted("blobs.total_bytes", message),
+        StoreError::BlobMismatch { field, problem } => Violations::single(format!("header.{field}"), problem),
+        StoreError::DamagedBlob { digest, why } => {
+            tracing::error!(%digest, why, "a blob is damaged; store it again, or restore its file from a backup");
+            let message = format!("the blob {digest} is damaged; storing it again repairs it");
+            let metadata = [("digest", digest.to_string())];
+            status(Code::DataLoss, ErrorReason::BlobNotFound, message, metadata)
+        }
         StoreError::BadPageToken => Violations::single("page_token", "is not one that this server gave out"),
         StoreError::Corrupt { what } => {
             tracing::error!(what, "stored data cannot be read; restore the database from a backup");
@@ -274,6 +285,19 @@ fn store_status(error: StoreError) -> Status {
             retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message)
         }
     }
+}
+
+/// RESOURCE_EXHAUSTED: a bound on blobs, by its key in the configuration. Waiting alone does not help.
+fn blobs_exhausted(key: &str, message: String) -> Status {
+    let metadata = [("quota", key.to_owned())];
+    status(Code::ResourceExhausted, ErrorReason::QuotaExceeded, message, metadata)
+}
+
+/// NOT_FOUND for a blob.
+#[must_use]
+pub fn no_such_blob(digest: &BlobDigest) -> Status {
+    let metadata = [("digest", digest.to_string())];
+    status(Code::NotFound, ErrorReason::BlobNotFound, format!("no blob {digest} is stored"), metadata)
 }
 
 impl From<StoreError> for Status {

@@ -1,10 +1,11 @@
-//! The store: journals, sessions, questions, and everything derived from them. [`Store`] is the sum of seven small ports,
+//! The store: journals, sessions, questions, and everything derived from them. [`Store`] is the sum of eight small ports,
 //! one file each. `sqlite` implements it; `append`, `codec` and `page` are what any implementation needs.
 //!
 //! **Invariant:** an append is conditional on the run's owner epoch and on the sequence number before it; if either does
 //! not match, nothing is written. An append that returned `Ok` survives a power cut.
 
 mod append;
+mod blob;
 mod checksum;
 mod codec;
 mod filter;
@@ -24,9 +25,11 @@ mod tools;
 #[expect(clippy::unwrap_used, reason = "what it holds is tests, wherever they are compiled")]
 pub mod conformance;
 
+use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::{EntryNo, RunId, SessionId};
 use async_trait::async_trait;
 
+pub use self::blob::{BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoredBlob};
 pub use self::filter::{Answerer, AnswersInput, RequestFilter, RunFilter, TimeRange};
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
 pub use self::journal::{
@@ -78,6 +81,37 @@ pub enum StoreError {
     /// There is no search index.
     #[error("the search index is turned off; set store.search to use it")]
     SearchOff,
+    /// The store keeps no blobs.
+    #[error("this store keeps no blobs")]
+    NoBlobs,
+    /// A blob has more bytes than one may have.
+    #[error("a blob may have at most {max} bytes")]
+    BlobTooLarge {
+        /// The bound, in bytes.
+        max: u64,
+    },
+    /// All blobs together would have more bytes than they may.
+    #[error("all blobs together may have at most {max} bytes, and there is no room for this one")]
+    BlobsFull {
+        /// The bound, in bytes.
+        max: u64,
+    },
+    /// The bytes of an upload are not what was announced.
+    #[error("{field} {problem}")]
+    BlobMismatch {
+        /// The field of the announcement.
+        field: &'static str,
+        /// The announced value, and the one that was found.
+        problem: String,
+    },
+    /// A blob's bytes are not what was stored.
+    #[error("the blob {digest} is damaged: {why}")]
+    DamagedBlob {
+        /// The blob.
+        digest: BlobDigest,
+        /// The damage that was found, for people.
+        why: String,
+    },
     /// The page token was not given out by this store.
     #[error("the page token was not given out by this server")]
     BadPageToken,
@@ -118,7 +152,10 @@ impl StoreError {
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
-            Self::Corrupt { .. } | Self::DamagedEntry { .. } | Self::DamagedRule { .. } => true,
+            Self::Corrupt { .. }
+            | Self::DamagedEntry { .. }
+            | Self::DamagedRule { .. }
+            | Self::DamagedBlob { .. } => true,
             Self::Conflict
             | Self::RunExists
             | Self::SessionBusy { .. }
@@ -128,6 +165,10 @@ impl StoreError {
             | Self::EntryAhead { .. }
             | Self::TooManyLabels
             | Self::SearchOff
+            | Self::NoBlobs
+            | Self::BlobTooLarge { .. }
+            | Self::BlobsFull { .. }
+            | Self::BlobMismatch { .. }
             | Self::BadPageToken
             | Self::Unavailable { .. } => false,
         }
@@ -137,7 +178,7 @@ impl StoreError {
 /// Everything that the server stores. Implementations are cheap to share, and safe to call from many tasks.
 #[async_trait]
 pub trait Store:
-    JournalStore + SessionStore + QueueStore + RequestStore + JobStore + SearchStore + ToolStore
+    JournalStore + SessionStore + QueueStore + RequestStore + JobStore + SearchStore + ToolStore + BlobStore
 {
     /// Writes and reads a row, to see that the store can do both now.
     async fn check(&self) -> Result<(), StoreError>;

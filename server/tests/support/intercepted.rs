@@ -9,7 +9,7 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
+    Append, BlobStore, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
     PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
     SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
     SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore,
@@ -304,6 +304,9 @@ impl<I: Intercept> SearchStore for Intercepted<I> {
         self.intercept.read("search", self.inner.search(tenant, query, filter, limit)).await
     }
 }
+
+/// No blobs.
+impl<I: Intercept> BlobStore for Intercepted<I> {}
 
 #[async_trait]
 impl<I: Intercept> ToolStore for Intercepted<I> {

@@ -14,7 +14,7 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
+    Append, BlobStore, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
     PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
     SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
     SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore,
@@ -499,6 +499,9 @@ impl ToolStore for Gate {
         self.read(self.0.store.tools()).await
     }
 }
+
+/// No blobs: their files are attacked in `tests/process/blobs.rs`.
+impl BlobStore for Gate {}
 
 #[async_trait]
 impl Store for Gate {

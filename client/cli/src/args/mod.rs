@@ -1,5 +1,6 @@
 //! The arguments of the command, as clap parses them.
 
+mod blob;
 mod live_run;
 mod policy;
 mod security;
@@ -20,6 +21,7 @@ use clap::{
 };
 
 pub(crate) use self::{
+    blob::{BlobArgs, BlobCommand},
     live_run::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
     security::{CertArgs, CertCommand, NewTokenArgs, TokenArgs, TokenCommand},
@@ -83,6 +85,7 @@ impl Cli {
 
     fn of(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
         let mut command = Cli::whole_command();
+        let arguments = blob::with_short_option(arguments.into_iter().map(Into::into).collect());
         let matches = command.try_get_matches_from_mut(arguments)?;
         refuse_unused(&mut command, &matches)?;
         Cli::from_arg_matches(&matches)
@@ -101,7 +104,11 @@ impl Cli {
                 })
             });
         }
-        command
+        command.mut_subcommand("blob", |blob| {
+            let without_short =
+                |arg: clap::Arg| if arg.get_id() == "output" { arg.short(None) } else { arg };
+            blob.mut_subcommand("get", |get| get.mut_args(without_short))
+        })
     }
 }
 
@@ -237,6 +244,7 @@ pub(crate) enum Command {
     Queue(QueueArgs),
     Fork(ForkArgs),
     Policy(PolicyArgs),
+    Blob(BlobArgs),
     Tools(ToolsArgs),
     Host(HostArgs),
     Agents(AgentsArgs),

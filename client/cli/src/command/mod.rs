@@ -2,6 +2,7 @@
 
 pub(crate) mod abort;
 pub(crate) mod approve;
+pub(crate) mod blob;
 pub(crate) mod cert;
 pub(crate) mod completions;
 pub(crate) mod doctor;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentloop_client::v1::{
     FileContent, Link, Message, RunErrorCode, RunStatus, TodoItem, TodoPriority, TodoStatus, ToolResult,
-    ToolStatus, Usage, WaitKind, part::Content,
+    ToolStatus, Usage, WaitKind, file_content::Source, part::Content,
 };
 
 /// Bound on the text of an item of a to-do list, in characters.
@@ -30,8 +30,12 @@ pub(crate) fn error_code(code: RunErrorCode) -> String {
 /// The output of a tool as people read it: its text, or the typed output where that is empty, then files and links.
 pub(crate) fn tool_output(result: &ToolResult) -> String {
     let text = if result.output.is_empty() { &result.structured_json } else { &result.output };
-    let file =
-        |file: &FileContent| format!("file {} ({}, {} bytes)", file.name, file.media_type, file.size_bytes);
+    let file = |FileContent { name, media_type, size_bytes, source }: &FileContent| match source {
+        Some(Source::BlobDigest(digest)) => {
+            format!("file {name} ({media_type}, {size_bytes} bytes, {digest})")
+        }
+        Some(Source::Data(_)) | None => format!("file {name} ({media_type}, {size_bytes} bytes)"),
+    };
     let link = |link: &Link| match link.title.as_str() {
         "" => format!("link {}", link.url),
         title => format!("link {title}: {}", link.url),

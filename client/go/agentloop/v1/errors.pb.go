@@ -61,7 +61,8 @@ const (
 	ErrorReason_ERROR_REASON_SEQ_AHEAD ErrorReason = 14
 	// RESOURCE_EXHAUSTED: too many live runs.
 	ErrorReason_ERROR_REASON_TOO_MANY_RUNS ErrorReason = 15
-	// RESOURCE_EXHAUSTED: the subscriber did not read; subscribe again with the last `seq` that it has seen.
+	// RESOURCE_EXHAUSTED: the subscriber did not read; subscribe again with the last `seq` that it has seen. Also an
+	// upload or a read of a blob that stood still.
 	ErrorReason_ERROR_REASON_SUBSCRIBER_TOO_SLOW ErrorReason = 16
 	// RESOURCE_EXHAUSTED: a message is larger than the server accepts.
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 17
@@ -95,8 +96,11 @@ const (
 	// RESOURCE_EXHAUSTED: live runs use as much memory as they may. With RetryInfo, unless the request alone is too
 	// large.
 	ErrorReason_ERROR_REASON_MEMORY_EXHAUSTED ErrorReason = 38
-	// RESOURCE_EXHAUSTED: a quota of the caller or its tenant is used up; metadata `quota` names it.
+	// RESOURCE_EXHAUSTED: a quota of the caller or its tenant is used up; metadata `quota` names it. For blobs, `quota` is
+	// the key of the configuration, such as `blobs.max_bytes`.
 	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 37
+	// NOT_FOUND: no such blob; metadata `digest` names it. DATA_LOSS: its file is gone or has other bytes.
+	ErrorReason_ERROR_REASON_BLOB_NOT_FOUND ErrorReason = 39
 )
 
 // Enum value maps for ErrorReason.
@@ -134,6 +138,7 @@ var (
 		36: "ERROR_REASON_SEARCH_OFF",
 		38: "ERROR_REASON_MEMORY_EXHAUSTED",
 		37: "ERROR_REASON_QUOTA_EXCEEDED",
+		39: "ERROR_REASON_BLOB_NOT_FOUND",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":          0,
@@ -168,6 +173,7 @@ var (
 		"ERROR_REASON_SEARCH_OFF":           36,
 		"ERROR_REASON_MEMORY_EXHAUSTED":     38,
 		"ERROR_REASON_QUOTA_EXCEEDED":       37,
+		"ERROR_REASON_BLOB_NOT_FOUND":       39,
 	}
 )
 
@@ -202,7 +208,7 @@ var File_agentloop_v1_errors_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x19agentloop/v1/errors.proto\x12\fagentloop.v1*\xb6\b\n" +
+	"\x19agentloop/v1/errors.proto\x12\fagentloop.v1*\xd7\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\x1a\n" +
@@ -236,7 +242,8 @@ const file_agentloop_v1_errors_proto_rawDesc = "" +
 	"\x1bERROR_REASON_TOO_MANY_HOSTS\x10\x1c\x12\x1b\n" +
 	"\x17ERROR_REASON_SEARCH_OFF\x10$\x12!\n" +
 	"\x1dERROR_REASON_MEMORY_EXHAUSTED\x10&\x12\x1f\n" +
-	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10%\"\x04\b\x1d\x10#b\x06proto3"
+	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10%\x12\x1f\n" +
+	"\x1bERROR_REASON_BLOB_NOT_FOUND\x10'\"\x04\b\x1d\x10#b\x06proto3"
 
 var (
 	file_agentloop_v1_errors_proto_rawDescOnce sync.Once

@@ -1599,7 +1599,7 @@ type ToolResult struct {
 	// Output as a JSON value that follows the tool's `output_schema_json`; empty if the tool gave none. The model reads it
 	// where `output` is empty.
 	StructuredJson string `protobuf:"bytes,6,opt,name=structured_json,json=structuredJson,proto3" json:"structured_json,omitempty"`
-	// Files beside the text. The model reads their names, types and sizes.
+	// Files beside the text. The model reads their names, types and sizes, and the digests of blobs.
 	Files []*FileContent `protobuf:"bytes,7,rep,name=files,proto3" json:"files,omitempty"`
 	// Links beside the text. The model reads them.
 	Links         []*Link `protobuf:"bytes,8,rep,name=links,proto3" json:"links,omitempty"`
@@ -1707,6 +1707,7 @@ type FileContent struct {
 	// Types that are valid to be assigned to Source:
 	//
 	//	*FileContent_Data
+	//	*FileContent_BlobDigest
 	Source        isFileContent_Source `protobuf_oneof:"source"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1779,6 +1780,15 @@ func (x *FileContent) GetData() []byte {
 	return nil
 }
 
+func (x *FileContent) GetBlobDigest() string {
+	if x != nil {
+		if x, ok := x.Source.(*FileContent_BlobDigest); ok {
+			return x.BlobDigest
+		}
+	}
+	return ""
+}
+
 type isFileContent_Source interface {
 	isFileContent_Source()
 }
@@ -1788,7 +1798,14 @@ type FileContent_Data struct {
 	Data []byte `protobuf:"bytes,4,opt,name=data,proto3,oneof"`
 }
 
+type FileContent_BlobDigest struct {
+	// Digest of a blob that was stored before; see `Blobs`. The call fails if there is no such blob.
+	BlobDigest string `protobuf:"bytes,5,opt,name=blob_digest,json=blobDigest,proto3,oneof"`
+}
+
 func (*FileContent_Data) isFileContent_Source() {}
+
+func (*FileContent_BlobDigest) isFileContent_Source() {}
 
 // A link that a tool gives.
 type Link struct {
@@ -5166,14 +5183,16 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x06images\x18\x05 \x03(\v2\x13.agentloop.v1.ImageR\x06images\x12'\n" +
 	"\x0fstructured_json\x18\x06 \x01(\tR\x0estructuredJson\x12/\n" +
 	"\x05files\x18\a \x03(\v2\x19.agentloop.v1.FileContentR\x05files\x12(\n" +
-	"\x05links\x18\b \x03(\v2\x12.agentloop.v1.LinkR\x05links\"\x7f\n" +
+	"\x05links\x18\b \x03(\v2\x12.agentloop.v1.LinkR\x05links\"\xa2\x01\n" +
 	"\vFileContent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\x02 \x01(\tR\tmediaType\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x03 \x01(\x04R\tsizeBytes\x12\x14\n" +
-	"\x04data\x18\x04 \x01(\fH\x00R\x04dataB\b\n" +
+	"\x04data\x18\x04 \x01(\fH\x00R\x04data\x12!\n" +
+	"\vblob_digest\x18\x05 \x01(\tH\x00R\n" +
+	"blobDigestB\b\n" +
 	"\x06source\".\n" +
 	"\x04Link\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x14\n" +
@@ -5757,6 +5776,7 @@ func file_agentloop_v1_types_proto_init() {
 	}
 	file_agentloop_v1_types_proto_msgTypes[6].OneofWrappers = []any{
 		(*FileContent_Data)(nil),
+		(*FileContent_BlobDigest)(nil),
 	}
 	file_agentloop_v1_types_proto_msgTypes[11].OneofWrappers = []any{}
 	file_agentloop_v1_types_proto_msgTypes[15].OneofWrappers = []any{}

@@ -38,6 +38,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_SEARCH_OFF: _ClassVar[ErrorReason]
     ERROR_REASON_MEMORY_EXHAUSTED: _ClassVar[ErrorReason]
     ERROR_REASON_QUOTA_EXCEEDED: _ClassVar[ErrorReason]
+    ERROR_REASON_BLOB_NOT_FOUND: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_ID_REUSED: ErrorReason
@@ -70,3 +71,4 @@ ERROR_REASON_TOO_MANY_HOSTS: ErrorReason
 ERROR_REASON_SEARCH_OFF: ErrorReason
 ERROR_REASON_MEMORY_EXHAUSTED: ErrorReason
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason
+ERROR_REASON_BLOB_NOT_FOUND: ErrorReason

@@ -376,16 +376,18 @@ class ToolResult(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[ToolStatus, str]] = ..., output: _Optional[str] = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ..., structured_json: _Optional[str] = ..., files: _Optional[_Iterable[_Union[FileContent, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ...) -> None: ...
 
 class FileContent(_message.Message):
-    __slots__ = ("name", "media_type", "size_bytes", "data")
+    __slots__ = ("name", "media_type", "size_bytes", "data", "blob_digest")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MEDIA_TYPE_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    BLOB_DIGEST_FIELD_NUMBER: _ClassVar[int]
     name: str
     media_type: str
     size_bytes: int
     data: bytes
-    def __init__(self, name: _Optional[str] = ..., media_type: _Optional[str] = ..., size_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    blob_digest: str
+    def __init__(self, name: _Optional[str] = ..., media_type: _Optional[str] = ..., size_bytes: _Optional[int] = ..., data: _Optional[bytes] = ..., blob_digest: _Optional[str] = ...) -> None: ...
 
 class Link(_message.Message):
     __slots__ = ("url", "title")

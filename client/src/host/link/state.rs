@@ -34,6 +34,8 @@ const REJECTION_BYTES_MAX: usize = 4 * 1024;
 pub(crate) struct HostState {
     pub(crate) config: HostConfig,
     pub(crate) client: Client,
+    /// For the handlers of calls. Their files do not hold up the host's own connection.
+    uploads: Client,
     pub(crate) calls: Calls,
     pub(crate) events: mpsc::Receiver<TaskEvent>,
     pub(crate) drain: Drain,
@@ -51,6 +53,7 @@ impl HostState {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         Ok(HostState {
             client: config.client.clone().build()?,
+            uploads: config.client.clone().build()?,
             calls: Calls::new(config.concurrency),
             events,
             drain: Drain::new(config.drain_timeout),
@@ -141,7 +144,8 @@ impl HostState {
         };
         let key = CallKey::new(&request.call_id, request.attempt);
         let stop = Stop::default();
-        let context = CallContext::new(key.clone(), request.clone(), stop.clone(), self.sender.clone());
+        let (stopping, sender, client) = (stop.clone(), self.sender.clone(), self.uploads.clone());
+        let context = CallContext::new(key.clone(), request.clone(), stopping, sender, client);
         let call = match tool.handler.prepare(&request.arguments_json, context.clone()) {
             Ok(call) => call,
             Err(problem) => return reject(&request, RejectReason::BadArguments, problem),

@@ -7,6 +7,7 @@ use agentloop_core::agent::{
     BackgroundPolicy, ContextPolicy, LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort,
     ResponseSchema, RetryPolicy, RunSpec, ToolChoice, ToolPolicy,
 };
+use agentloop_core::blob::BlobDigest;
 use agentloop_core::entry::{Compaction, CompactionReason, Cut};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{ExtensionCall, ExtensionKind};
@@ -366,6 +367,7 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
         ("call_attempt_failed.busy", busy()),
         ("call_settled", settled(2, Some(host()), ToolStatus::Succeeded, vec![by_value()])),
         ("call_settled.attachments", settled_with_attachments()),
+        ("call_settled.blob", settled_with_blob()),
         ("call_settled.outcome", settled_by(Some(Digest::of(&[b"an outcome"])))),
         ("call_settled.rejected", settled(0, None, ToolStatus::Rejected, vec![])),
         ("call_settled.unknown", settled(1, None, ToolStatus::OutcomeUnknown, vec![])),
@@ -1019,6 +1021,19 @@ fn settled_with_attachments() -> Event {
     let link = Link { url: "https://example.org".to_owned(), title: "More".to_owned() };
     let structured = Some(r#"{"celsius":22}"#.to_owned());
     result.attachments = Attachments { structured, files: vec![file], links: vec![link] };
+    let message = Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] });
+    Event::CallSettled { slot, attempt, host, entry, message, duration, outcome }
+}
+
+fn settled_with_blob() -> Event {
+    let Event::CallSettled { slot, attempt, host, entry, message, duration, outcome } = settled_by(None)
+    else {
+        unreachable!("a settled call")
+    };
+    let mut result = message.tool_result().expect("a result").clone();
+    let source = FileSource::Blob { digest: BlobDigest::of_hash([0x5a; 32]) };
+    let file = File { name: "a.pdf".to_owned(), media_type: "application/pdf".to_owned(), size: 9, source };
+    result.attachments = Attachments { files: vec![file], ..Attachments::default() };
     let message = Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] });
     Event::CallSettled { slot, attempt, host, entry, message, duration, outcome }
 }

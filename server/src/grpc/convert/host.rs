@@ -12,6 +12,7 @@ use agentloop_core::limits::{
     OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, RESUME_STATE_BYTES_MAX, RUNTIMES_PER_HOST_MAX,
     SHORT_TEXT_BYTES_MAX, TOOL_RESULT_BYTES_MAX, TOOLS_PER_HOST_MAX,
 };
+use agentloop_core::blob::BlobDigest;
 use agentloop_core::message::{Attachments, File, FileSource, Image, Link};
 use agentloop_core::question::is_link;
 use agentloop_core::time::Millis;
@@ -293,6 +294,7 @@ pub(crate) fn result(frame: v1::CallResult) -> Parsed<CallResult> {
 fn file_bytes(files: &[v1::FileContent]) -> usize {
     let bytes = |file: &v1::FileContent| match &file.source {
         Some(file_content::Source::Data(data)) => data.len(),
+        Some(file_content::Source::BlobDigest(digest)) => digest.len(),
         None => 0,
     };
     files.iter().map(|file| file.name.len() + file.media_type.len() + bytes(file)).sum()
@@ -328,8 +330,15 @@ fn file(file: v1::FileContent) -> Parsed<File> {
     if file.name.is_empty() || file.name.contains(['/', '\\']) || file.name.chars().any(char::is_control) {
         return malformed("call_result.files.name", "must be a name without folders");
     }
-    let Some(file_content::Source::Data(data)) = file.source else {
-        return malformed("call_result.files.data", "is required");
+    let data = match file.source {
+        Some(file_content::Source::Data(data)) => data,
+        Some(file_content::Source::BlobDigest(digest)) => {
+            let digest = BlobDigest::parse(digest)
+                .or_else(|bad| malformed("call_result.files.blob_digest", bad.to_string()))?;
+            let source = FileSource::Blob { digest };
+            return Ok(File { name: file.name, media_type: file.media_type, size: file.size_bytes, source });
+        }
+        None => return malformed("call_result.files.data", "or blob_digest is required"),
     };
     let size = data.len() as u64;
     if file.size_bytes != 0 && file.size_bytes != size {

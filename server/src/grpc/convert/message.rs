@@ -88,13 +88,18 @@ fn tool_status(status: ToolStatus) -> wire::ToolStatus {
 }
 
 fn file(file: &File) -> wire::FileContent {
-    let FileSource::Inline { base64 } = &file.source;
+    let source = match &file.source {
+        // Decoding cannot fail: the conversion of the host's frame encoded it.
+        FileSource::Inline { base64 } => {
+            BASE64_STANDARD.decode(base64).ok().map(wire::file_content::Source::Data)
+        }
+        FileSource::Blob { digest } => Some(wire::file_content::Source::BlobDigest(digest.to_string())),
+    };
     wire::FileContent {
         name: file.name.clone(),
         media_type: file.media_type.clone(),
         size_bytes: file.size,
-        // Decoding cannot fail: the conversion of the host's frame encoded it.
-        source: BASE64_STANDARD.decode(base64).ok().map(wire::file_content::Source::Data),
+        source,
     }
 }
 

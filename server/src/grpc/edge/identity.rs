@@ -185,6 +185,12 @@ impl Caller {
         self.name().filter(|_| !self.has_any(&readers))
     }
 
+    /// The name whose blobs alone it may read; `None` if it reads all of its tenant. A tool host is given digests in the
+    /// arguments of calls, for runs of any caller.
+    pub(in crate::grpc) fn reads_blobs_only_of(&self) -> Option<&str> {
+        self.reads_only_of().filter(|_| !self.has_any(&[Role::Host]))
+    }
+
     /// Whom new runs and sessions are recorded with, and whether it may use only those of its own.
     pub(in crate::grpc) fn author(&self) -> Author {
         Author { name: self.name().map(str::to_owned), only_own: !self.has_any(&[Role::Operator]) }

@@ -1,6 +1,7 @@
 //! One file per service of the contract. Each RPC converts the request, calls the engine and converts the result.
 
 pub mod agent_loop;
+pub mod blobs;
 mod export;
 pub(in crate::grpc) mod ownership;
 pub(in crate::grpc) mod policy;

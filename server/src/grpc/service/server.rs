@@ -18,11 +18,14 @@ use crate::grpc::edge::identity::Caller;
 use crate::grpc::status::status;
 use crate::model::Models;
 
+/// The feature that only a store with blobs serves.
+const BLOBS: &str = "blobs";
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 21] = [
+const FEATURES: [&str; 22] = [
     "approvers",
     "authentication",
+    BLOBS,
     "cancel_outcome",
     "damaged_entries",
     "entry_facts",
@@ -90,9 +93,15 @@ impl ServerService {
             live_bytes_max: long(live_bytes_max),
             queued_runs_max: short(QUEUED_RUNS_PER_SESSION_MAX),
             tool_output_bytes_max: long(TOOL_RESULT_BYTES_MAX),
-            blob_bytes_max: 0,
+            blob_bytes_max: self.engine.store().blob_bytes_max(),
             hosts_max: short(self.facts.hosts_max),
         }
+    }
+
+    fn features(&self) -> Vec<String> {
+        let has_blobs = self.engine.store().blob_bytes_max() > 0;
+        let served = FEATURES.into_iter().filter(|feature| has_blobs || *feature != BLOBS);
+        served.map(str::to_owned).collect()
     }
 
     fn agent(&self, name: &str, spec: &RunSpec) -> v1::Agent {
@@ -122,7 +131,7 @@ impl server_server::Server for ServerService {
         Ok(Response::new(v1::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: Some(timestamp(self.facts.started_at)),
-            features: FEATURES.map(str::to_owned).to_vec(),
+            features: self.features(),
             limits: Some(self.limits()),
             store: self.facts.store.to_owned(),
             caller: Some(caller.to_wire()),

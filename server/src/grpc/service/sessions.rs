@@ -18,6 +18,7 @@ use crate::grpc::convert::{filter, run, session, short};
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request};
 use crate::grpc::service::agent_loop::required;
+use crate::grpc::service::blobs;
 use crate::grpc::service::export::{ExportStream, export};
 use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::status::Violations;
@@ -184,7 +185,8 @@ impl Sessions for SessionsService {
     ) -> Result<Response<wire::ImportEntriesResponse>, Status> {
         let caller = Caller::of(&request);
         let tenant = caller.tenant();
-        let request = import_request(tenant.clone(), caller.author(), request.into_inner())?;
+        let mut request = import_request(tenant.clone(), caller.author(), request.into_inner())?;
+        blobs::claim_imported(&self.engine, &caller, &mut request.messages).await?;
         let started = Box::pin(self.engine.start(request)).await?;
         let store = self.engine.store();
         let view = self.engine.view(tenant, &started.run).await?;

@@ -1,7 +1,8 @@
 //! An append in its stored form: its events as rows, and what they mean for the tables beside the journal.
 
+use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
-use agentloop_core::message::{Part, Role};
+use agentloop_core::message::{Message, Part, Role};
 use agentloop_core::run::event::{Added, Event};
 use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
@@ -41,6 +42,8 @@ pub(in crate::store) struct EncodedAppend {
     pub(in crate::store) enter: Option<EntryNo>,
     pub(in crate::store) jobs: Vec<JobKind>,
     pub(in crate::store) todos: Vec<NewTodos>,
+    /// Blobs that its entries name, with the entry.
+    pub(in crate::store) blobs: Vec<(EntryNo, BlobDigest)>,
 }
 
 /// An entry that an append adds to its session.
@@ -120,6 +123,7 @@ impl EncodedAppend {
             enter: append.enter,
             jobs: append.jobs,
             todos: Vec::new(),
+            blobs: Vec::new(),
         };
         let mut seq = append.after;
         for record in &append.records {
@@ -164,6 +168,9 @@ impl EncodedAppend {
         if let Event::TodosUpdated { result, items, .. } = event {
             self.todos.push(NewTodos { entry: *result, items: codec::text(items) });
         }
+        if let Event::CallSettled { entry, message, .. } | Event::Imported { entry, message, .. } = event {
+            self.blobs.extend(blobs_of(message).map(|digest| (*entry, digest.clone())));
+        }
         if let Event::InputHeld { steer: Some(steer), .. } = event {
             self.steers.push(NewSteer { request: steer.id.clone(), seq });
         }
@@ -182,6 +189,15 @@ fn is_searched(event: &Event) -> bool {
         }
         other => matches!(other.entry(), Some((_, Added::Held(_)))),
     }
+}
+
+/// The blobs that the results of a message name.
+fn blobs_of(message: &Message) -> impl Iterator<Item = &BlobDigest> {
+    let results = message.parts.iter().filter_map(|part| match part {
+        Part::ToolResult(result) => Some(result),
+        Part::Text { .. } | Part::Reasoning(_) | Part::Opaque(_) | Part::Image { .. } | Part::ToolCall(_) => None,
+    });
+    results.flat_map(|result| result.attachments.blobs())
 }
 
 /// The id of a run's question without that of the run.

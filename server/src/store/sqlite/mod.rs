@@ -3,6 +3,7 @@
 //! A read sees every write that was answered before it began. An append makes two hops: to the writing task, and from it
 //! to SQLite's own thread.
 
+mod blobs;
 mod connect;
 mod damaged;
 mod features_used;
@@ -32,8 +33,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+pub use self::blobs::BlobBounds;
 pub use self::open::OpenError;
 
+use self::blobs::{BlobFolder, Blobs};
 use self::damaged::DamagedSessions;
 use self::features_used::FeaturesUsed;
 use self::index::Index;
@@ -67,11 +70,19 @@ pub struct SqliteOptions {
     /// Opens a database that has less than it had when it was last written, such as one whose log was deleted. Otherwise
     /// that is [`OpenError::LessThanBefore`].
     pub accept_loss: bool,
+    /// Bounds on blobs.
+    pub blobs: BlobBounds,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { readers: 4, max_bytes: None, search: true, accept_loss: false }
+        Self {
+            readers: 4,
+            max_bytes: None,
+            search: true,
+            accept_loss: false,
+            blobs: BlobBounds::default(),
+        }
     }
 }
 
@@ -96,6 +107,7 @@ pub struct SqliteStore {
     counters: Arc<WriteCounters>,
     used: FeaturesUsed,
     damaged: DamagedSessions,
+    blobs: Blobs,
     /// Absent if search is off.
     index: Option<Index>,
     closing: CancellationToken,
@@ -134,6 +146,12 @@ impl SqliteStore {
         let counters = Arc::<WriteCounters>::default();
         let closing = CancellationToken::new();
         let tasks = Tasks::new();
+        let folder = match &opened.database {
+            Some(database) => BlobFolder::beside(database),
+            None => BlobFolder::temporary(),
+        };
+        let blobs =
+            Blobs::new(folder, options.blobs, opened.readers.clone(), writes.downgrade(), tasks.clone());
         let keeper = opened.database.map(|database| {
             LastStateKeeper::start(database, opened.readers.clone(), closing.clone(), &tasks)
         });
@@ -162,6 +180,7 @@ impl SqliteStore {
             counters,
             used: opened.used,
             damaged: DamagedSessions::default(),
+            blobs,
             index,
             closing,
             tasks,

@@ -15,7 +15,7 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
+    Append, BlobStore, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
     PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
     SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
     SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore,
@@ -299,6 +299,9 @@ impl SearchStore for MemoryStore {
         Err(StoreError::SearchOff)
     }
 }
+
+/// No blobs.
+impl BlobStore for MemoryStore {}
 
 #[async_trait]
 impl ToolStore for MemoryStore {

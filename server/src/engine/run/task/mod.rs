@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::alarm::Alarm;
+use crate::engine::blobs::claim;
 use crate::engine::deps::Deps;
 use crate::engine::effect::complete::cost;
 use crate::engine::effect::extensions::RunExtensions;
@@ -248,6 +249,7 @@ impl RunTask {
             Mail::Input(input) => self.handle_input(input, None).await,
             Mail::InputWithReply(input, reply) => {
                 let input = self.with_checked_output(input);
+                let input = self.with_blobs(input).await?;
                 self.handle_or_hook(input, reply).await
             }
             Mail::ReadState(reply) => {
@@ -296,6 +298,34 @@ impl RunTask {
         let message = format!("the tool ran, but its structured output is wrong: {problem}");
         let outcome = CallOutcome::Failed { message, retryable: false, delay: Millis(0), ran: Ran::Yes };
         Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied }
+    }
+
+    /// A result that names blobs keeps them from here on. One that names a blob which is not there is a failure.
+    async fn with_blobs(&mut self, input: Input) -> Result<Input, StoreError> {
+        let Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } = input else {
+            return Ok(input);
+        };
+        let (outcome, sent) = match outcome {
+            CallOutcome::Succeeded { output, images, attachments } if attachments.blobs().next().is_some() => {
+                let mut found = attachments.clone();
+                let store = &*self.deps.store;
+                let claimed = claim(store, self.tenant(), None, &mut found, self.deps.clock.now()).await?;
+                let original =
+                    CallOutcome::Succeeded { output: output.clone(), images: images.clone(), attachments };
+                let outcome = match claimed {
+                    Ok(()) => CallOutcome::Succeeded { output, images, attachments: found },
+                    Err(bad) => CallOutcome::Failed {
+                        message: format!("the tool ran, but {bad}"),
+                        retryable: false,
+                        delay: Millis(0),
+                        ran: Ran::Yes,
+                    },
+                };
+                (outcome, sent.or_else(|| Some(original.digest())))
+            }
+            outcome => (outcome, sent),
+        };
+        Ok(Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied })
     }
 
     fn tool_of(&self, slot: CallSlot) -> Option<&str> {

@@ -159,6 +159,16 @@ pub(in crate::store::sqlite) static INSERT_TODOS: BatchStatement = BatchStatemen
     rows_per_append: 1,
 };
 
+/// A result may name a blob twice.
+pub(in crate::store::sqlite) static INSERT_BLOBS: BatchStatement = BatchStatement {
+    before: "
+    INSERT INTO session_blobs (session_no, entry_no, digest)
+    SELECT * FROM ",
+    columns: 3,
+    after: " WHERE column1 IS NOT NULL ON CONFLICT DO NOTHING",
+    rows_per_append: 1,
+};
+
 /// The appends of a commit: which are accepted, and what that writes.
 pub(in crate::store::sqlite) struct CommitPlan<'a> {
     /// One for each append, in order.
@@ -203,6 +213,7 @@ pub(in crate::store::sqlite) async fn plan<'a>(
     write_rules(&mut batch, &accepted);
     write_jobs(&mut batch, &accepted);
     write_todos(&mut batch, &accepted);
+    write_blobs(&mut batch, &accepted);
     Ok(CommitPlan { answers, batch, rows })
 }
 
@@ -478,6 +489,14 @@ fn write_todos(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
         [new.session_no.into(), int(entry.0).into(), items.clone().into()]
     });
     batch.push(&INSERT_TODOS, rows);
+}
+
+fn write_blobs(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
+    let blobs = accepted.iter().flat_map(|new| new.append.blobs.iter().map(move |blob| (new, blob)));
+    let rows = blobs.map(|(new, (entry, digest))| {
+        [new.session_no.into(), int(entry.0).into(), digest.digits().to_owned().into()]
+    });
+    batch.push(&INSERT_BLOBS, rows);
 }
 
 fn write_jobs(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {

@@ -2,6 +2,7 @@
 
 pub(in crate::store::sqlite) mod append;
 pub(in crate::store::sqlite) mod batch;
+pub(in crate::store::sqlite) mod blobs;
 pub(in crate::store::sqlite) mod jobs;
 pub(in crate::store::sqlite) mod ops;
 pub(in crate::store::sqlite) mod sessions;

@@ -88,6 +88,11 @@ pub(in crate::store::sqlite) const SHARE_TODOS: &str = "
     INSERT INTO session_todos (session_no, entry_no, items)
     SELECT ?2, entry_no, items FROM session_todos WHERE session_no = ?1 AND entry_no <= ?3";
 
+/// Has the session of number `?2` refer to the blobs that the entries name which it shares with that of number `?1`.
+pub(in crate::store::sqlite) const SHARE_BLOBS: &str = "
+    INSERT INTO session_blobs (session_no, entry_no, digest)
+    SELECT ?2, entry_no, digest FROM session_blobs WHERE session_no = ?1 AND entry_no <= ?3";
+
 pub(in crate::store::sqlite) const FIRST_QUEUED: &str = "
     SELECT run_id FROM runs WHERE session_no = ?1 AND queue_no IS NOT NULL
     ORDER BY queue_no LIMIT 1";
@@ -277,7 +282,7 @@ pub(in crate::store::sqlite) async fn fork(
         .execute(&mut *db)
         .await?;
     let (no, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    for sql in [SHARE_ENTRIES, SHARE_TODOS] {
+    for sql in [SHARE_ENTRIES, SHARE_TODOS, SHARE_BLOBS] {
         sqlx::query(sql).bind(source_no).bind(no).bind(int(at.0)).execute(&mut *db).await?;
     }
     Ok(Ok(row))

@@ -20,6 +20,7 @@ use crate::store::sqlite::open::lock::DatabaseLock;
 use crate::store::sqlite::open::same_files::SameFiles;
 use crate::store::sqlite::write::append::CommitPlan;
 use crate::store::sqlite::write::batch::BEGIN;
+use crate::store::sqlite::write::blobs::{self, BlobOp, BlobResult};
 use crate::store::sqlite::write::ops::{self, ClaimedRow};
 use crate::store::sqlite::write::sessions::{self, NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::sqlite::{rows, write::append, write::jobs};
@@ -75,6 +76,7 @@ pub(in crate::store::sqlite) enum WriteOp {
     },
     /// Forgets the numbers of documents that the search index has deleted.
     ForgetDeleted(Vec<i64>),
+    Blob(BlobOp),
     Check,
 }
 
@@ -89,6 +91,8 @@ pub(in crate::store::sqlite) enum WriteResult {
     Session(Box<SessionRow>),
     /// Of `DeleteSession`, `DeleteRule`, `ForgetTool` and `SetNotes`: false if there was nothing to change.
     Existed(bool),
+    /// Of `Blob`.
+    Blob(BlobResult),
 }
 
 /// A [`WriteOp`] in the writer's queue, with the sender of its result.
@@ -314,6 +318,7 @@ impl WriteOp {
             | Self::SaveTools { .. }
             | Self::ForgetTool { .. }
             | Self::ForgetDeleted(_)
+            | Self::Blob(_)
             | Self::Check => None,
         }
     }
@@ -340,6 +345,7 @@ impl WriteOp {
             | Self::SaveTools { .. }
             | Self::ForgetTool { .. }
             | Self::ForgetDeleted(_)
+            | Self::Blob(_)
             | Self::Check => {}
         }
     }
@@ -367,6 +373,7 @@ impl WriteOp {
             Self::ForgetTool { tenant, name } => format!("tool {tenant}/{name}"),
             Self::ForgetDeleted(_) => "deletion from the search index".to_owned(),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
+            Self::Blob(_) => "row of a blob".to_owned(),
             Self::Check => "check".to_owned(),
         }
     }
@@ -457,6 +464,7 @@ async fn write_alone(
             ops::forget_deleted(db, numbers).await?;
             Ok(WriteResult::Done)
         }
+        WriteOp::Blob(op) => Ok(WriteResult::Blob(blobs::write(db, op).await?)),
         WriteOp::Check => {
             ops::check(db).await?;
             Ok(WriteResult::Done)

@@ -54,7 +54,10 @@ export enum ErrorReason {
   SEQ_AHEAD = 14,
   /** TOO_MANY_RUNS - RESOURCE_EXHAUSTED: too many live runs. */
   TOO_MANY_RUNS = 15,
-  /** SUBSCRIBER_TOO_SLOW - RESOURCE_EXHAUSTED: the subscriber did not read; subscribe again with the last `seq` that it has seen. */
+  /**
+   * SUBSCRIBER_TOO_SLOW - RESOURCE_EXHAUSTED: the subscriber did not read; subscribe again with the last `seq` that it has seen. Also an
+   * upload or a read of a blob that stood still.
+   */
   SUBSCRIBER_TOO_SLOW = 16,
   /** MESSAGE_TOO_LARGE - RESOURCE_EXHAUSTED: a message is larger than the server accepts. */
   MESSAGE_TOO_LARGE = 17,
@@ -96,6 +99,11 @@ export enum ErrorReason {
    * large.
    */
   MEMORY_EXHAUSTED = 38,
-  /** QUOTA_EXCEEDED - RESOURCE_EXHAUSTED: a quota of the caller or its tenant is used up; metadata `quota` names it. */
+  /**
+   * QUOTA_EXCEEDED - RESOURCE_EXHAUSTED: a quota of the caller or its tenant is used up; metadata `quota` names it. For blobs, `quota` is
+   * the key of the configuration, such as `blobs.max_bytes`.
+   */
   QUOTA_EXCEEDED = 37,
+  /** BLOB_NOT_FOUND - NOT_FOUND: no such blob; metadata `digest` names it. DATA_LOSS: its file is gone or has other bytes. */
+  BLOB_NOT_FOUND = 39,
 }

@@ -413,7 +413,7 @@ export interface ToolResult {
    * where `output` is empty.
    */
   structuredJson: string;
-  /** Files beside the text. The model reads their names, types and sizes. */
+  /** Files beside the text. The model reads their names, types and sizes, and the digests of blobs. */
   files: FileContent[];
   /** Links beside the text. The model reads them. */
   links: Link[];
@@ -432,6 +432,9 @@ export interface FileContent {
     | //
     /** The contents of the file. They count into the 3 MiB of the result. */
     { $case: "data"; value: Buffer }
+    | //
+    /** Digest of a blob that was stored before; see `Blobs`. The call fails if there is no such blob. */
+    { $case: "blobDigest"; value: string }
     | undefined;
 }
 
@@ -1688,6 +1691,9 @@ export const FileContent: MessageFns<FileContent> = {
       case "data":
         writer.uint32(34).bytes(message.source.value);
         break;
+      case "blobDigest":
+        writer.uint32(42).string(message.source.value);
+        break;
     }
     return writer;
   },
@@ -1737,6 +1743,14 @@ export const FileContent: MessageFns<FileContent> = {
             message.source = { $case: "data", value: Buffer.from(reader.bytes()) };
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.source = { $case: "blobDigest", value: reader.string() };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1761,6 +1775,12 @@ export const FileContent: MessageFns<FileContent> = {
       case "data": {
         if (object.source?.value !== undefined && object.source?.value !== null) {
           message.source = { $case: "data", value: object.source.value };
+        }
+        break;
+      }
+      case "blobDigest": {
+        if (object.source?.value !== undefined && object.source?.value !== null) {
+          message.source = { $case: "blobDigest", value: object.source.value };
         }
         break;
       }

@@ -1,0 +1,246 @@
+//! The service `Blobs`: contents that are too large for a message come and go in chunks.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::blob::BlobDigest;
+use agentloop_core::limits::{BLOB_CHUNK_BYTES_MAX, BLOB_TRANSFERS_MAX, FILE_TEXT_BYTES_MAX};
+use agentloop_core::message::{Message, Part, SharedMessage};
+use agentloop_proto::v1::blobs_server::{self, BlobsServer};
+use agentloop_proto::v1::{self as wire, ErrorReason, get_blob_response, put_blob_request::Part as Put};
+use futures_util::{Stream, stream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use crate::engine::error::EngineError;
+use crate::engine::{BadBlob, Engine};
+use crate::grpc::edge::identity::Caller;
+use crate::grpc::status::{Violations, no_such_blob, retryable, status};
+use crate::store::{BlobReader, BlobRow, NewBlob};
+
+/// Serves `agentloop.v1.Blobs`.
+#[derive(Clone)]
+pub struct BlobsService {
+    engine: Engine,
+    /// Time after which an upload that sends nothing is ended, and a read that takes nothing.
+    idle_timeout: Duration,
+    /// One for each upload and each read that may be under way.
+    transfers: Arc<Semaphore>,
+    /// Cancelled when a shutdown begins.
+    stopping: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// What a reader is sent. `None` is the proper end.
+type Sent = Option<Result<wire::GetBlobResponse, Status>>;
+
+impl BlobsService {
+    /// The service for tonic's router. Each read runs on a task of its own, which `tasks` tracks.
+    pub fn server(
+        engine: Engine,
+        idle_timeout: Duration,
+        stopping: CancellationToken,
+        tasks: TaskTracker,
+    ) -> BlobsServer<Self> {
+        let transfers = Arc::new(Semaphore::new(BLOB_TRANSFERS_MAX));
+        BlobsServer::new(Self { engine, idle_timeout, transfers, stopping, tasks })
+    }
+
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let permit = self.transfers.clone().try_acquire_owned();
+        permit.map_err(|_| {
+            let message = format!("{BLOB_TRANSFERS_MAX} blobs are on their way already; try again later");
+            retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message)
+        })
+    }
+
+    /// The next part of an upload; `None` at its end.
+    async fn part(&self, parts: &mut Streaming<wire::PutBlobRequest>) -> Result<Option<Put>, Status> {
+        let next = tokio::select! { biased;
+            () = self.stopping.cancelled() => return Err(EngineError::ShuttingDown.into()),
+            next = timeout(self.idle_timeout, parts.message()) => next,
+        };
+        match next {
+            Err(_) => Err(idle("the upload sent nothing", self.idle_timeout)),
+            Ok(message) => match message? {
+                None => Ok(None),
+                Some(wire::PutBlobRequest { part: Some(part) }) => Ok(Some(part)),
+                Some(wire::PutBlobRequest { part: None }) => {
+                    Err(Violations::single("part", "must be a header or a chunk"))
+                }
+            },
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl blobs_server::Blobs for BlobsService {
+    type GetBlobStream = Pin<Box<dyn Stream<Item = Result<wire::GetBlobResponse, Status>> + Send>>;
+
+    async fn put_blob(
+        &self,
+        request: Request<Streaming<wire::PutBlobRequest>>,
+    ) -> Result<Response<wire::PutBlobResponse>, Status> {
+        let _permit = self.permit()?;
+        let caller = Caller::of(&request);
+        let mut parts = request.into_inner();
+        let Some(Put::Header(header)) = self.part(&mut parts).await? else {
+            return Err(Violations::single("header", "must be the first message"));
+        };
+        let store = self.engine.store();
+        let mut upload = store.begin_blob(self.new_blob(&caller, header)?).await?;
+        while let Some(part) = self.part(&mut parts).await? {
+            let Put::Chunk(chunk) = part else {
+                return Err(Violations::single("header", "must be the first message alone"));
+            };
+            if chunk.len() > BLOB_CHUNK_BYTES_MAX {
+                let problem = format!("must be at most {BLOB_CHUNK_BYTES_MAX} bytes, has {}", chunk.len());
+                return Err(Violations::single("chunk", problem));
+            }
+            upload.write(&chunk).await?;
+        }
+        let stored = upload.finish().await?;
+        let header = Some(header_of(&stored.row));
+        Ok(Response::new(wire::PutBlobResponse { header, existed: stored.existed }))
+    }
+
+    async fn get_blob(
+        &self,
+        request: Request<wire::GetBlobRequest>,
+    ) -> Result<Response<Self::GetBlobStream>, Status> {
+        let permit = self.permit()?;
+        let caller = Caller::of(&request);
+        let wire::GetBlobRequest { digest, offset } = request.into_inner();
+        let digest = BlobDigest::parse(digest).map_err(|bad| Violations::single("digest", bad.to_string()))?;
+        let store = self.engine.store();
+        let found = store.blob(caller.tenant(), caller.reads_blobs_only_of(), &digest).await?;
+        let row = found.ok_or_else(|| no_such_blob(&digest))?;
+        if offset > row.size {
+            return Err(beyond(&row));
+        }
+        let reader = store.read_blob(&row, offset).await?;
+        let (sender, receiver) = mpsc::channel(1);
+        let reading = read(reader, header_of(&row), sender, self.idle_timeout, self.stopping.clone());
+        self.tasks.spawn(async move {
+            reading.await;
+            drop(permit);
+        });
+        Ok(Response::new(Box::pin(sent(receiver, self.idle_timeout))))
+    }
+}
+
+impl BlobsService {
+    fn new_blob(&self, caller: &Caller, header: wire::BlobHeader) -> Result<NewBlob, Status> {
+        let wire::BlobHeader { digest, size_bytes, media_type } = header;
+        let mut bad = Violations::default();
+        let given = Some(digest).filter(|digest| !digest.is_empty());
+        let digest = given.and_then(|digest| bad.take("header.digest", BlobDigest::parse(digest)));
+        if media_type.len() > FILE_TEXT_BYTES_MAX || media_type.chars().any(char::is_control) {
+            let problem = format!("must be at most {FILE_TEXT_BYTES_MAX} bytes, without control characters");
+            bad.add("header.media_type", problem);
+        }
+        bad.check()?;
+        Ok(NewBlob {
+            tenant: caller.tenant().clone(),
+            owner: caller.reads_blobs_only_of().map(str::to_owned),
+            digest,
+            size: Some(size_bytes).filter(|size| *size != 0),
+            media_type,
+            now: self.engine.now(),
+        })
+    }
+}
+
+fn header_of(row: &BlobRow) -> wire::BlobHeader {
+    wire::BlobHeader {
+        digest: row.digest.to_string(),
+        size_bytes: row.size,
+        media_type: row.media_type.clone(),
+    }
+}
+
+/// OUT_OF_RANGE: a read is to begin beyond the end.
+fn beyond(row: &BlobRow) -> Status {
+    let message = format!("offset: the blob has {} bytes", row.size);
+    status(Code::OutOfRange, ErrorReason::InvalidField, message, [("size_bytes", row.size.to_string())])
+}
+
+fn idle(what: &str, for_so_long: Duration) -> Status {
+    let message = format!("{what} for {for_so_long:?}; begin again");
+    status(Code::ResourceExhausted, ErrorReason::SubscriberTooSlow, message, [])
+}
+
+/// Sends a blob to its reader, as fast as it reads.
+async fn read(
+    mut reader: Box<dyn BlobReader>,
+    header: wire::BlobHeader,
+    sender: mpsc::Sender<Sent>,
+    idle_timeout: Duration,
+    stopping: CancellationToken,
+) {
+    let mut next = Some(Ok(get_blob_response::Part::Header(header)));
+    loop {
+        let is_last = !matches!(next, Some(Ok(_)));
+        let sent = next.map(|part| part.map(|part| wire::GetBlobResponse { part: Some(part) }));
+        // Without its proper end, the stream ends in an error.
+        if sender.send_timeout(sent, idle_timeout).await.is_err() || is_last {
+            return;
+        }
+        next = match stopping.run_until_cancelled(reader.next()).await {
+            None => Some(Err(EngineError::ShuttingDown.into())),
+            Some(piece) => piece.map_err(Status::from).transpose(),
+        }
+        .map(|piece| piece.map(get_blob_response::Part::Chunk));
+    }
+}
+
+fn sent(
+    receiver: mpsc::Receiver<Sent>,
+    idle_timeout: Duration,
+) -> impl Stream<Item = Result<wire::GetBlobResponse, Status>> {
+    stream::unfold(Some(receiver), move |receiver| async move {
+        let mut receiver = receiver?;
+        match receiver.recv().await {
+            Some(Some(Ok(response))) => Some((Ok(response), Some(receiver))),
+            Some(Some(Err(status))) => Some((Err(status), None)),
+            Some(None) => None,
+            None => Some((Err(idle("the reader took nothing", idle_timeout)), None)),
+        }
+    })
+}
+
+/// Keeps the blobs that imported results name, for their caller.
+///
+/// # Errors
+/// NOT_FOUND, INVALID_ARGUMENT, or the store's.
+pub(super) async fn claim_imported(
+    engine: &Engine,
+    caller: &Caller,
+    messages: &mut [SharedMessage],
+) -> Result<(), Status> {
+    for message in messages.iter_mut().filter(|message| names_blobs(message)) {
+        for part in &mut Arc::make_mut(message).parts {
+            let Part::ToolResult(result) = part else { continue };
+            let of = caller.reads_blobs_only_of();
+            match engine.claim_blobs(caller.tenant(), of, &mut result.attachments).await? {
+                Ok(()) => {}
+                Err(BadBlob::Unknown { digest, .. }) => return Err(no_such_blob(&digest)),
+                Err(bad @ BadBlob::OtherSize { .. }) => {
+                    return Err(Violations::single("messages", bad.to_string()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn names_blobs(message: &Message) -> bool {
+    message
+        .parts
+        .iter()
+        .any(|part| matches!(part, Part::ToolResult(result) if result.attachments.blobs().next().is_some()))
+}

@@ -1,0 +1,128 @@
+//! The port for blobs: contents that are too large for a message, by the SHA-256 of their bytes.
+//!
+//! **Invariants:** a blob that an entry of a session refers to is not deleted. A blob that was stored or claimed is not deleted
+//! within the time that [`BlobStore::sweep_blobs`] is given. Both hold over a crash at any instant.
+
+use agentloop_core::blob::BlobDigest;
+use agentloop_core::id::TenantId;
+use agentloop_core::time::Timestamp;
+use async_trait::async_trait;
+
+use super::StoreError;
+
+/// A blob that is about to be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewBlob {
+    /// The tenant that the blob belongs to.
+    pub tenant: TenantId,
+    /// The caller that stores it, if callers see only their own. Nobody else reads it then until a session refers to it.
+    pub owner: Option<String>,
+    /// The digest that the bytes must have, if it is known.
+    pub digest: Option<BlobDigest>,
+    /// The length that the bytes must have, if it is known.
+    pub size: Option<u64>,
+    /// Type of the contents.
+    pub media_type: String,
+    /// The time now.
+    pub now: Timestamp,
+}
+
+/// A blob as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobRow {
+    /// The SHA-256 of its bytes.
+    pub digest: BlobDigest,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Type of the contents, as it was last given.
+    pub media_type: String,
+}
+
+/// A blob that has been stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredBlob {
+    /// The blob.
+    pub row: BlobRow,
+    /// True if the same owner had stored it before.
+    pub existed: bool,
+}
+
+/// An upload. Dropped before its end, it leaves nothing.
+#[async_trait]
+pub trait BlobUpload: Send {
+    /// Adds bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::BlobTooLarge`], [`StoreError::BlobsFull`], [`StoreError::BlobMismatch`] if there are more bytes than
+    /// announced, [`StoreError::Unavailable`].
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// Makes the blob durable.
+    ///
+    /// # Errors
+    /// [`StoreError::BlobMismatch`], [`StoreError::Unavailable`].
+    async fn finish(self: Box<Self>) -> Result<StoredBlob, StoreError>;
+}
+
+/// The bytes of a blob, in pieces.
+#[async_trait]
+pub trait BlobReader: Send {
+    /// The next piece; `None` at the end. The last piece comes only if all bytes have the digest.
+    ///
+    /// # Errors
+    /// [`StoreError::DamagedBlob`], [`StoreError::Unavailable`].
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError>;
+}
+
+/// Blobs. A store without them keeps the defaults.
+#[async_trait]
+pub trait BlobStore: Send + Sync + 'static {
+    /// Most bytes of one blob; 0 in a store without blobs.
+    fn blob_bytes_max(&self) -> u64 {
+        0
+    }
+
+    /// Begins an upload.
+    ///
+    /// # Errors
+    /// [`StoreError::NoBlobs`], and those of [`BlobUpload::write`] for the announced size.
+    async fn begin_blob(&self, _new: NewBlob) -> Result<Box<dyn BlobUpload>, StoreError> {
+        Err(StoreError::NoBlobs)
+    }
+
+    /// A tenant's blob. With `only_of`, only one that this caller has stored, or that one of its sessions refers to.
+    async fn blob(
+        &self,
+        _tenant: &TenantId,
+        _only_of: Option<&str>,
+        _digest: &BlobDigest,
+    ) -> Result<Option<BlobRow>, StoreError> {
+        Ok(None)
+    }
+
+    /// The bytes of a blob after the first `offset` ones.
+    ///
+    /// # Errors
+    /// [`StoreError::DamagedBlob`], [`StoreError::Unavailable`].
+    async fn read_blob(&self, _row: &BlobRow, _offset: u64) -> Result<Box<dyn BlobReader>, StoreError> {
+        Err(StoreError::NoBlobs)
+    }
+
+    /// Keeps these blobs until an entry refers to them, as if they were stored anew. Returns the length of each; `None` for
+    /// one that [`Self::blob`] does not find.
+    async fn claim_blobs(
+        &self,
+        _tenant: &TenantId,
+        _only_of: Option<&str>,
+        digests: &[BlobDigest],
+        _now: Timestamp,
+    ) -> Result<Vec<Option<u64>>, StoreError> {
+        Ok(vec![None; digests.len()])
+    }
+
+    /// Deletes the blobs that no session refers to and that were last stored or claimed before this time. Returns their
+    /// number.
+    async fn sweep_blobs(&self, _before: Timestamp) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+}
