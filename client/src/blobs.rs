@@ -3,8 +3,8 @@
 use std::{io, path::Path, sync::Mutex};
 
 use agentloop_proto::v1::{
-    BlobHeader, GetBlobRequest, GetBlobResponse, PutBlobRequest, PutBlobResponse,
-    blobs_client::BlobsClient, get_blob_response, put_blob_request,
+    BlobHeader, GetBlobRequest, GetBlobResponse, PutBlobRequest, PutBlobResponse, blobs_client::BlobsClient,
+    get_blob_response, put_blob_request,
 };
 use futures_util::{Stream, StreamExt as _, stream};
 use sha2::{Digest as _, Sha256};

@@ -99,7 +99,8 @@ async fn with_clock(model: &Model, more: &str) -> (TestServer, TestClock) {
     let clock = TestClock::at(Timestamp(1_800_000_000_000));
     let given = clock.clone();
     let server =
-        TestServer::built(model, more, move |builder| builder.clock(std::sync::Arc::new(given.clone()))).await;
+        TestServer::built(model, more, move |builder| builder.clock(std::sync::Arc::new(given.clone())))
+            .await;
     (server, clock)
 }
 
@@ -261,10 +262,7 @@ async fn a_result_that_names_an_unknown_blob_fails_its_call() {
     let call = host.take_call().await;
     let outcome = Some(wire::complete_call_request::Outcome::Result(with_blob(&call, "sha256:1", 0)));
     let request = wire::CompleteCallRequest { outcome };
-    assert_invalid(
-        soon(server.tool_host().complete_call(request)).await,
-        &["call_result.files.blob_digest"],
-    );
+    assert_invalid(soon(server.tool_host().complete_call(request)).await, &["call_result.files.blob_digest"]);
 }
 
 #[tokio::test]
@@ -418,5 +416,12 @@ async fn the_folder_is_for_the_server_alone() {
     fs::write(folder.join("tmp").join("left"), b"of a process that was killed").expect("written");
     server.restart().await;
     assert!(!folder.join("tmp").join("left").exists());
-    assert_eq!(soon(tokio::time::timeout(Duration::from_secs(30), get(&server, &name, 0))).await.expect("in time").expect("read").1, b"private");
+    assert_eq!(
+        soon(tokio::time::timeout(Duration::from_secs(30), get(&server, &name, 0)))
+            .await
+            .expect("in time")
+            .expect("read")
+            .1,
+        b"private"
+    );
 }

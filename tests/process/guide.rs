@@ -73,3 +73,16 @@ async fn every_call_on_the_page_of_sessions_succeeds() {
         assert!(made.iter().any(|name| name == wanted), "the page shows no {wanted}: {made:?}");
     }
 }
+
+#[tokio::test]
+async fn the_calls_with_blobs_succeed_as_they_are_written() {
+    let server = Server::start(&Setting::default()).await;
+    let Some(grpcurl) = Grpcurl::find(server.address()).await else { return };
+    let page =
+        std::fs::read_to_string(top().join("server/docs/guide/tool-hosts.md")).expect("the page exists");
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let block = blocks.filter(|block| block.contains("Blobs/PutBlob")).last().expect("the page shows it");
+    let answers = grpcurl.shell(block).await;
+    assert!(answers.contains("\"sizeBytes\": \"5\""), "{answers}");
+    assert!(answers.contains("\"chunk\": \"aGVsbG8=\""), "{answers}");
+}

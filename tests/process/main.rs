@@ -4,6 +4,7 @@
 //! The output of every process is part of its test's output.
 
 mod abort;
+mod blobs;
 mod busy_session;
 mod callers;
 mod conversation;

@@ -29,10 +29,9 @@ CHANNEL_OPTIONS = [
 class ConnectionHost(Protocol):
     """The host, as its connection uses it."""
 
-    server: str
-    credentials: grpc.ChannelCredentials | None
     connection: "Connection | None"
 
+    def channel(self) -> grpc.aio.Channel: ...
     def hello(self) -> pb.Hello: ...
     def heartbeat(self) -> pb.Heartbeat: ...
     def send(self, **frame) -> None: ...
@@ -72,7 +71,7 @@ class Connection:
         self.frames.put_nowait(pb.ConnectRequest(hello=hello))
         self.host.connection = self
         try:
-            async with self._channel() as channel:
+            async with self.host.channel() as channel:
                 self._stream = ToolHostStub(channel).Connect(self._outgoing(), metadata=self.host.metadata)
                 await self._exchange_frames(await self._first_frame())
         finally:
@@ -108,11 +107,6 @@ class Connection:
         self.welcomed = False
         self.frames.put_nowait(None)
         self._close_timeout.reschedule(asyncio.get_running_loop().time() + CLOSE_TIMEOUT)
-
-    def _channel(self) -> grpc.aio.Channel:
-        if self.host.credentials:
-            return grpc.aio.secure_channel(self.host.server, self.host.credentials, options=CHANNEL_OPTIONS)
-        return grpc.aio.insecure_channel(self.host.server, options=CHANNEL_OPTIONS)
 
     async def _outgoing(self):
         while (frame := await self.frames.get()) is not None:

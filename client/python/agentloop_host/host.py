@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,12 @@ import grpc
 
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_NONE
-from agentloop.v1.types_pb2 import ToolDeclaration
+from agentloop.v1.types_pb2 import FileContent, ToolDeclaration
 
+from . import blobs
 from .ask import NoAnswer
 from .call import Call, Outcome, TrackedCall, failure_of, outcome_frame, outcome_of, ref, refusal
-from .connection import CLOSE_TIMEOUT, MAX_QUEUED_FRAMES, Connection, describe, seconds
+from .connection import CHANNEL_OPTIONS, CLOSE_TIMEOUT, MAX_QUEUED_FRAMES, Connection, describe, seconds
 from .extensions import Extensions, Runtimes
 from .failure import ToolFailed
 from .frame import FrameBound, cut
@@ -170,6 +171,26 @@ class Host:
         calls that need the runtime fail.
         """
         self._runtimes.declare(open, close)
+
+    async def put_file(self, name: str, contents: blobs.Contents, media_type: str = "") -> FileContent:
+        """Stores bytes, or the file at a path, as a blob: for what is too large for a result of 3 MiB.
+
+        Returns the file for `Output.files`.
+        """
+        async with self.channel() as channel:
+            return await blobs.put(channel, self.metadata, name, contents, media_type)
+
+    async def read_blob(self, digest: str) -> AsyncIterator[bytes]:
+        """The bytes of a blob, in chunks. Raises ValueError at the end if they do not have the digest."""
+        async with self.channel() as channel:
+            async for chunk in blobs.read(channel, self.metadata, digest):
+                yield chunk
+
+    def channel(self) -> grpc.aio.Channel:
+        """A new channel to the server."""
+        if self.credentials:
+            return grpc.aio.secure_channel(self.server, self.credentials, options=CHANNEL_OPTIONS)
+        return grpc.aio.insecure_channel(self.server, options=CHANNEL_OPTIONS)
 
     async def run(self) -> bool:
         """Serves until `drain`, SIGTERM or SIGINT. Returns True if every call was finished and acknowledged."""

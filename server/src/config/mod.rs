@@ -34,8 +34,7 @@ pub use self::environment::Environment;
 pub use self::error::{ConfigError, Place, Problem};
 pub use self::process::{
     BlobOptions, HostOptions, LogFormat, LogOptions, RetentionOptions, RunOptions, ServerOptions,
-    StoreLocation,
-    StoreOptions,
+    StoreLocation, StoreOptions,
 };
 pub use self::providers::{
     AnthropicConfig, Backend, HttpProvider, OpenAiConfig, ProviderConfig, ResponsesConfig,

@@ -22,7 +22,9 @@ const PASS_EVERY: Duration = Duration::from_secs(10 * 60);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadBlob {
     /// There is no such blob.
-    #[error("the file {name:?} names the blob {digest}, which is not stored; put it before the result that names it")]
+    #[error(
+        "the file {name:?} names the blob {digest}, which is not stored; put it before the result that names it"
+    )]
     Unknown {
         /// Name of the file.
         name: String,

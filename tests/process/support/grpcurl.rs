@@ -54,6 +54,14 @@ impl Grpcurl {
         serde_json::from_str(&self.output(&mut command).await).expect("an answer in JSON")
     }
 
+    /// Runs lines of a shell that call grpcurl at its default address, and returns what they print.
+    pub(crate) async fn shell(&self, lines: &str) -> String {
+        let program = self.program.to_str().expect("a name in UTF-8");
+        let lines =
+            lines.replace("127.0.0.1:50051", &self.address).replace("grpcurl ", &format!("{program} "));
+        self.output(Command::new("bash").args(["-euo", "pipefail", "-c", &lines])).await
+    }
+
     /// Begins a call that streams both ways.
     pub(crate) fn stream(&self, method: &str) -> Streaming {
         self.begin("@", method)

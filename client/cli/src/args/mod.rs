@@ -105,8 +105,7 @@ impl Cli {
             });
         }
         command.mut_subcommand("blob", |blob| {
-            let without_short =
-                |arg: clap::Arg| if arg.get_id() == "output" { arg.short(None) } else { arg };
+            let without_short = |arg: clap::Arg| if arg.get_id() == "output" { arg.short(None) } else { arg };
             blob.mut_subcommand("get", |get| get.mut_args(without_short))
         })
     }

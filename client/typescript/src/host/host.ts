@@ -5,6 +5,7 @@ import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
+import { BlobsClient } from "../gen/agentloop/v1/blobs.js";
 import { AttemptEffect } from "../gen/agentloop/v1/events.js";
 import {
   CallDisposition,
@@ -19,6 +20,8 @@ import {
   RejectReason,
   type Welcome,
 } from "../gen/agentloop/v1/tool_host.js";
+import type { FileContent } from "../gen/agentloop/v1/types.js";
+import { putBlob, readBlob } from "./blobs.js";
 import { Call, type Outcome, outcomeFrame, outcomeOf, type Ref, refusal, type TrackedCall } from "./call.js";
 import { CLOSE_TIMEOUT_MS, Connection, milliseconds } from "./connection.js";
 import {
@@ -142,6 +145,40 @@ export class Host {
     this.#runtimes.declare(options as RuntimeOptions<unknown>);
   }
 
+  /**
+   * Stores bytes, or the file at a path, as a blob: for what is too large for a result of 3 MiB. Resolves to the file for the
+   * `files` of an `Output`.
+   */
+  async putFile(name: string, contents: Buffer | string, mediaType = ""): Promise<FileContent> {
+    const client = this.#blobs();
+    try {
+      return await putBlob(client, this.#metadata(), name, contents, mediaType);
+    } finally {
+      client.close();
+    }
+  }
+
+  /** The bytes of a blob, in chunks. It throws at the end if they do not have the digest. */
+  async *readBlob(digest: string): AsyncGenerator<Buffer> {
+    const client = this.#blobs();
+    try {
+      yield* readBlob(client, this.#metadata(), digest);
+    } finally {
+      client.close();
+    }
+  }
+
+  #blobs(): BlobsClient {
+    const { server, credentials: given } = addressed(this.#options);
+    return new BlobsClient(server, given);
+  }
+
+  #metadata(): Metadata {
+    const metadata = new Metadata();
+    if (this.#options.token) metadata.set("authorization", `Bearer ${this.#options.token}`);
+    return metadata;
+  }
+
   /** Serves until `drain`, SIGTERM or SIGINT. Resolves to true if every call was finished and acknowledged. */
   async run(): Promise<boolean> {
     for (const signal of ["SIGTERM", "SIGINT"]) {
@@ -169,8 +206,7 @@ export class Host {
 
   async #serveForEver(): Promise<void> {
     const { server, credentials: given } = addressed(this.#options);
-    const metadata = new Metadata();
-    if (this.#options.token) metadata.set("authorization", `Bearer ${this.#options.token}`);
+    const metadata = this.#metadata();
     let backoff = FIRST_BACKOFF_MS;
     while (!this.#stopping.signal.aborted) {
       const connection = new Connection(this.#connectionHost, server, given, metadata);

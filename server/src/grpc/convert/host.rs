@@ -1,5 +1,6 @@
 //! Conversion of frames from tool hosts. It checks their form and sizes; the fleet checks that they fit its state.
 
+use agentloop_core::blob::BlobDigest;
 use agentloop_core::extension::ExtensionDeclaration;
 use agentloop_core::host::frame::{
     CallInHand, CallOutcome, CallRef, CallResult, CancelOutcome, Capability, Hello, HostFrame,
@@ -12,7 +13,6 @@ use agentloop_core::limits::{
     OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, RESUME_STATE_BYTES_MAX, RUNTIMES_PER_HOST_MAX,
     SHORT_TEXT_BYTES_MAX, TOOL_RESULT_BYTES_MAX, TOOLS_PER_HOST_MAX,
 };
-use agentloop_core::blob::BlobDigest;
 use agentloop_core::message::{Attachments, File, FileSource, Image, Link};
 use agentloop_core::question::is_link;
 use agentloop_core::time::Millis;

@@ -115,7 +115,8 @@ impl blobs_server::Blobs for BlobsService {
         let permit = self.permit()?;
         let caller = Caller::of(&request);
         let wire::GetBlobRequest { digest, offset } = request.into_inner();
-        let digest = BlobDigest::parse(digest).map_err(|bad| Violations::single("digest", bad.to_string()))?;
+        let digest =
+            BlobDigest::parse(digest).map_err(|bad| Violations::single("digest", bad.to_string()))?;
         let store = self.engine.store();
         let found = store.blob(caller.tenant(), caller.reads_blobs_only_of(), &digest).await?;
         let row = found.ok_or_else(|| no_such_blob(&digest))?;

@@ -195,7 +195,9 @@ fn is_searched(event: &Event) -> bool {
 fn blobs_of(message: &Message) -> impl Iterator<Item = &BlobDigest> {
     let results = message.parts.iter().filter_map(|part| match part {
         Part::ToolResult(result) => Some(result),
-        Part::Text { .. } | Part::Reasoning(_) | Part::Opaque(_) | Part::Image { .. } | Part::ToolCall(_) => None,
+        Part::Text { .. } | Part::Reasoning(_) | Part::Opaque(_) | Part::Image { .. } | Part::ToolCall(_) => {
+            None
+        }
     });
     results.flat_map(|result| result.attachments.blobs())
 }

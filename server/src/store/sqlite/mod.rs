@@ -76,13 +76,7 @@ pub struct SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self {
-            readers: 4,
-            max_bytes: None,
-            search: true,
-            accept_loss: false,
-            blobs: BlobBounds::default(),
-        }
+        Self { readers: 4, max_bytes: None, search: true, accept_loss: false, blobs: BlobBounds::default() }
     }
 }
 

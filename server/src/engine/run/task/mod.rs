@@ -306,7 +306,9 @@ impl RunTask {
             return Ok(input);
         };
         let (outcome, sent) = match outcome {
-            CallOutcome::Succeeded { output, images, attachments } if attachments.blobs().next().is_some() => {
+            CallOutcome::Succeeded { output, images, attachments }
+                if attachments.blobs().next().is_some() =>
+            {
                 let mut found = attachments.clone();
                 let store = &*self.deps.store;
                 let claimed = claim(store, self.tenant(), None, &mut found, self.deps.clock.now()).await?;

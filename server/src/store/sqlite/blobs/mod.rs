@@ -197,9 +197,10 @@ impl Blobs {
                           (SELECT count(*) FROM blobs AS o WHERE o.digest = b.digest) > 1 AS is_shared
                    FROM blobs AS b WHERE b.tenant = ?1 AND b.digest = ?2 AND b.owner = ?3";
         let query = sqlx::query(sql).bind(key.tenant.as_str()).bind(key.digest.digits()).bind(&*key.owner);
-        let facts = query.fetch_one(&self.0.readers).await.and_then(|row| {
-            Ok((rows::number(&row, "size_bytes")?, row.try_get::<bool, _>("is_shared")?))
-        });
+        let facts = query
+            .fetch_one(&self.0.readers)
+            .await
+            .and_then(|row| Ok((rows::number(&row, "size_bytes")?, row.try_get::<bool, _>("is_shared")?)));
         let (size, is_shared) = facts.map_err(|error| rows::failure("a blob that is not used", &error))?;
         if !is_shared {
             let (at, digest) = (self.clone(), key.digest.clone());

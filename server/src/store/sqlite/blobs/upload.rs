@@ -68,7 +68,8 @@ impl Upload {
         blobs.count().await?;
         let no = blobs.next_upload();
         let at = blobs.clone();
-        let (file, path) = blocking("create a file for an upload", move || at.folder().new_upload(no)).await?;
+        let (file, path) =
+            blocking("create a file for an upload", move || at.folder().new_upload(no)).await?;
         let place = Place { blobs, path, bytes: 0 };
         let file = UploadFile { file, hash: Sha256::new(), buffer: Vec::new() };
         Ok(Self { new, file: Some(file), place })

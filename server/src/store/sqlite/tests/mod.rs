@@ -1,5 +1,6 @@
 //! Tests of behaviour that only the SQLite store has. It also runs the conformance tests, in a file and in memory.
 
+mod blobs;
 mod commits;
 mod damage;
 mod forks;

@@ -99,8 +99,11 @@ pub(in crate::store::sqlite) async fn write(
     match op {
         BlobOp::Announce { key, size, media_type, now } => announce(db, key, *size, media_type, *now).await,
         BlobOp::Store { key } => {
-            done(db, keyed("UPDATE blobs SET stored = 1 WHERE tenant = ?1 AND digest = ?2 AND owner = ?3", key))
-                .await
+            done(
+                db,
+                keyed("UPDATE blobs SET stored = 1 WHERE tenant = ?1 AND digest = ?2 AND owner = ?3", key),
+            )
+            .await
         }
         BlobOp::Claim { tenant, only_of, digests, now } => {
             let mut sizes = Vec::with_capacity(digests.len());
