@@ -54,8 +54,9 @@ async fn reflect(
 
 #[tokio::test]
 async fn reflection_lists_every_service_and_describes_it() {
-    const SERVICES: [&str; 7] = [
+    const SERVICES: [&str; 8] = [
         "agentloop.v1.AgentLoop",
+        "agentloop.v1.Blobs",
         "agentloop.v1.Server",
         "agentloop.v1.Sessions",
         "agentloop.v1.ToolHost",

@@ -4,7 +4,7 @@ use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
 use sha2::{Digest as _, Sha256};
-use sqlx::Executor as _;
+use sqlx::{Executor as _, Row as _};
 
 use super::*;
 use crate::store::{BlobRow, BlobStore as _, NewBlob};
