@@ -27,12 +27,23 @@ async fn session(server: &TestServer, session: &str) -> wire::Session {
 
 /// Makes 9000 of each 1000 in a run's journal, while the server is stopped.
 async fn change_a_digit(server: &mut TestServer, run: &str) {
+    change(server, run, "payload = replace(payload, '1000', '9000')", "%1000%").await;
+}
+
+/// Changes the question of a run, which is no entry of its session, while the server is stopped.
+async fn change_the_question(server: &mut TestServer, run: &str) {
+    change(server, run, "at = at + 1", r#"%"kind":"human_requested"%"#).await;
+}
+
+async fn change(server: &mut TestServer, run: &str, set: &'static str, like: &str) {
     server.stop().await;
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.database());
     let mut shell = options.connect().await.expect("a database");
-    let sql = "UPDATE run_events SET payload = replace(payload, '1000', '9000')
-               WHERE run_no = (SELECT run_no FROM runs WHERE run_id = ?1) AND payload LIKE '%1000%'";
-    assert!(sqlx::query(sql).bind(run).execute(&mut shell).await.expect("changed").rows_affected() > 0);
+    let sql = format!(
+        "UPDATE run_events SET {set} WHERE run_no = (SELECT run_no FROM runs WHERE run_id = ?1) AND payload LIKE ?2"
+    );
+    let changed = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(run).bind(like).execute(&mut shell).await;
+    assert!(changed.expect("changed").rows_affected() > 0);
     shell.close().await.expect("closed");
     server.restart().await;
 }
@@ -154,4 +165,73 @@ async fn a_question_that_expires_in_a_damaged_session_ends_its_run() {
     let error = run.last_error.expect("it says why");
     assert!(error.message.contains("entry 2 of session s is damaged"), "{error:?}");
     assert!(error.message.contains("`agentloop fork s --at 1`"), "{error:?}");
+}
+
+fn tell_bob(run: &str) -> wire::RunInput {
+    wire::RunInput { approval_timeout_seconds: Some(1_800), ..in_session("s", run, "Tell bob.") }
+}
+
+/// Lets a run of session `s` ask a question. Returns the run as it waits for the answer.
+async fn waits(server: &TestServer, model: &Model, run: &str) -> wire::RunResult {
+    model.asks("mail", json!({ "to": "bob" }));
+    let waits = Box::pin(server.run(tell_bob(run))).await;
+    assert_eq!(waits.pending.len(), 1, "{waits:?}");
+    waits
+}
+
+/// The run has failed, and its session takes the next message.
+async fn has_failed_and_freed_its_session(server: &TestServer, model: &Model, run: &str) {
+    let listed = soon(server.agent_loop().list_runs(wire::ListRunsRequest::default())).await.expect("a list");
+    let row = listed.into_inner().runs.into_iter().find(|row| row.run_id == run).expect("it is listed");
+    assert_eq!(row.status(), RunStatus::Failed);
+    let error = row.last_error.expect("it says why");
+    assert_eq!(error.message, "stored data of the run is damaged");
+    assert_refused(server.try_run(tell_bob(run)).await, Code::DataLoss, "JOURNAL_CORRUPT");
+    model.says("It costs 1000.");
+    let next = server.run(in_session("s", &format!("after-{run}"), "What does it cost?")).await;
+    assert_eq!(next.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn a_run_whose_own_journal_is_damaged_fails_when_it_is_answered() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    let question = waits(&server, &model, "r-1").await.pending[0].request_id.clone();
+    change_the_question(&mut server, "r-1").await;
+
+    let pending = soon(server.agent_loop().list_pending(wire::ListPendingRequest::default())).await;
+    assert_eq!(pending.expect("a list").into_inner().requests, [], "the inbox of others goes on");
+    let deny = Decision::Deny(wire::Deny { message: "no".to_owned() });
+    assert_refused(server.decide(&question, deny).await, Code::DataLoss, "JOURNAL_CORRUPT");
+    has_failed_and_freed_its_session(&server, &model, "r-1").await;
+}
+
+#[tokio::test]
+async fn a_run_whose_own_journal_is_damaged_is_aborted_and_its_session_deleted() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    waits(&server, &model, "r-1").await;
+    change_the_question(&mut server, "r-1").await;
+    for _ in 0..2 {
+        server.abort("r-1").await;
+    }
+    has_failed_and_freed_its_session(&server, &model, "r-1").await;
+    let delete = wire::DeleteSessionRequest { session_id: "s".to_owned() };
+    assert!(soon(server.sessions().delete_session(delete)).await.expect("deleted").into_inner().existed);
+}
+
+#[tokio::test]
+async fn a_run_whose_own_journal_is_damaged_fails_when_its_time_comes() {
+    let model = Model::start().await;
+    let clock = SetClock::default();
+    let mut server = server_by(&clock, &model).await;
+    let _host = Host::start(&server).await;
+    let last = waits(&server, &model, "r-1").await.last_seq;
+    clock.set_ahead(HOUR);
+    change_the_question(&mut server, "r-1").await;
+    let events = server.subscribe("r-1", last).await.rest().await;
+    assert_eq!(events.last().expect("the end").status(), RunStatus::Failed);
+    has_failed_and_freed_its_session(&server, &model, "r-1").await;
 }

@@ -215,8 +215,16 @@ impl Engine {
         let input = || Input::Abort { cause, reason: reason.to_owned() };
         match self.deliver(&RunKey::new(tenant.clone(), run.clone()), input).await {
             Err(EngineError::Refused(Refusal::WrongPhase(Some(status)))) if status.is_terminal() => Ok(()),
+            // A run whose journal is damaged has ended by that, or earlier.
+            Err(EngineError::Store(error)) if error.is_damage() && self.has_ended(tenant, run).await? => {
+                Ok(())
+            }
             other => other,
         }
+    }
+
+    async fn has_ended(&self, tenant: &TenantId, run: &RunId) -> Result<bool, EngineError> {
+        Ok(self.store().run(tenant, run).await?.is_some_and(|row| row.summary.status.is_terminal()))
     }
 
     /// Aborts a run in the background. Retries while the store fails.

@@ -150,6 +150,15 @@ pub struct Claimed {
     pub records: Vec<Record>,
 }
 
+/// A claimed run without its journal.
+#[derive(Debug, Clone)]
+pub struct ClaimedRow {
+    /// The epoch that the owner's appends carry.
+    pub epoch: Epoch,
+    /// The run's row at the time of the claim.
+    pub row: RunRow,
+}
+
 /// Some runs of one session, as one moment has them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionRuns {
@@ -172,6 +181,13 @@ pub trait JournalStore: Send + Sync + 'static {
 
     /// Takes ownership of a run: its earlier owner can append nothing more. `None`: no such run.
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError>;
+
+    /// Takes ownership of a run without reading its journal, which may be damaged. `None`: no such run. A store whose
+    /// journals cannot be damaged needs no other than this default.
+    async fn claim_row(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ClaimedRow>, StoreError> {
+        let claimed = self.claim(tenant, run).await?;
+        Ok(claimed.map(|Claimed { epoch, row, .. }| ClaimedRow { epoch, row }))
+    }
 
     /// The first epoch of runs that this process creates and claims; higher than that of any process before it.
     fn epoch(&self) -> Epoch;

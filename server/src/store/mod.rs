@@ -33,7 +33,8 @@ pub use self::blob::{BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, Stored
 pub use self::filter::{Answerer, AnswersInput, RequestFilter, RunFilter, TimeRange};
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
 pub use self::journal::{
-    Append, Claimed, CreateRun, JournalStore, RunRow, RunSummary, SessionRuns, Stretch, StretchMax,
+    Append, Claimed, ClaimedRow, CreateRun, JournalStore, RunRow, RunSummary, SessionRuns, Stretch,
+    StretchMax,
 };
 pub use self::page::{Page, PageRequest};
 pub use self::queue::{Interrupted, QueueStore};

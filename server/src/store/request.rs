@@ -55,6 +55,20 @@ pub trait RequestStore: Send + Sync + 'static {
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError>;
 
+    /// Ids of a run's open questions. They are read without the questions, which may be damaged. This default reads both.
+    async fn open_questions(&self, tenant: &TenantId, run: &RunId) -> Result<Vec<RequestId>, StoreError> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let filter = RequestFilter { run: Some(run.clone()), ..RequestFilter::default() };
+            let page = self.pending(tenant, filter, PageRequest { size: u32::MAX, after }).await?;
+            found.extend(page.rows.into_iter().map(|row| row.question.request));
+            after = page.next;
+            if after.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
     /// Rules that were remembered for this session, or with `None` those for every run; the oldest first.
     async fn rules(&self, tenant: &TenantId, session: Option<&SessionId>)
     -> Result<Vec<RuleRow>, StoreError>;

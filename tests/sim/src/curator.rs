@@ -80,6 +80,7 @@ impl Curator {
         let as_long = self.had.get(name).filter(|had| **had <= last).copied();
         let drawn = EntryNo(self.random.between(0, last.0));
         let at = as_long.filter(|_| self.random.chance(500)).unwrap_or(drawn);
+        let mut may_come = false;
         loop {
             let patience = patience(&self.world, &mut self.random);
             let (from, to, now) = (source.clone(), name.clone(), self.world.clock.now());
@@ -87,14 +88,23 @@ impl Curator {
                 server.engine.store().fork(&tenant(), &from, at, &to, now).await
             };
             match self.world.call(patience, fork).await {
-                Some(Ok(row)) => return self.has_forked(&source, at, name, row.last_entry),
-                Some(Err(StoreError::Unavailable { .. })) | None => pause(&mut self.random, &[10, 500]).await,
+                Some(Ok(row)) => {
+                    self.has_forked(&source, at, name, row.last_entry);
+                    if may_come {
+                        // A request that comes again once its session is deleted is a new one.
+                        tokio::time::sleep(CALL_MAX).await;
+                    }
+                    return;
+                }
+                Some(Err(StoreError::Unavailable { .. })) => {}
+                None => may_come = true,
                 Some(Err(error)) => {
                     return self
                         .world
                         .problem(format_args!("{source} cannot be forked at {}: {error}", at.0));
                 }
             }
+            pause(&mut self.random, &[10, 500]).await;
         }
     }
 

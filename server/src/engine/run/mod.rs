@@ -1,6 +1,7 @@
 //! One live run: its task, how the task starts and starts again, and what reaches it.
 
 pub(in crate::engine) mod callers;
+mod damaged;
 pub(in crate::engine) mod recover;
 pub(in crate::engine) mod retries;
 pub(in crate::engine) mod spawn;

@@ -168,7 +168,10 @@ impl Engine {
         self.check_running()?;
         let RunKey { tenant, run } = permit.key().clone();
         let _entered = self.deps().journal_gate.enter().await;
-        let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        let claimed = match self.store().claim(&tenant, &run).await {
+            Err(error) if error.is_damage() => return self.end_damaged(permit, error.into()).await,
+            claimed => claimed?.ok_or(EngineError::RunNotFound)?,
+        };
         let bytes = journal_bytes(&claimed.records);
         self.deps().journal_gate.note_size(bytes);
         let _held = self.deps().ledger().charge(bytes);
@@ -181,7 +184,10 @@ impl Engine {
             self.advance_queue_later(&tenant, &claimed.row.session);
             return Ok(());
         }
-        let machine = fold(&run, &claimed.records)?;
+        let machine = match fold(&run, &claimed.records) {
+            Err(damage) => return self.end_damaged(permit, damage).await,
+            Ok(machine) => machine,
+        };
         if *machine.state().phase() == Phase::Queued {
             return self.enter_session(permit, &machine, &claimed).await;
         }
@@ -196,7 +202,7 @@ impl Engine {
     }
 
     /// Tells watchers what a run is now: the response to a write before the claim may have been lost.
-    fn tell_watchers_of_claimed(&self, tenant: &TenantId, row: &RunRow) {
+    pub(in crate::engine) fn tell_watchers_of_claimed(&self, tenant: &TenantId, row: &RunRow) {
         let deps = self.deps();
         deps.session_watchers.changed(tenant, &row.session, SessionChange::Runs);
         if deps.run_watchers.is_active() {

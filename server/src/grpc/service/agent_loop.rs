@@ -320,8 +320,9 @@ impl AgentLoop for AgentLoopService {
             }
         };
         let Some(run) = run else { return Ok(Response::new(wire::AbortResponse::default())) };
-        let view = self.engine.view(tenant, &run).await?;
-        let status = view.state.status().map_or(wire::RunStatus::Unspecified, run::run_status);
+        // Its row, since its journal may be damaged.
+        let row = self.engine.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        let status = run::run_status(row.summary.status);
         Ok(Response::new(wire::AbortResponse { run_id: run.to_string(), status: status.into() }))
     }
 

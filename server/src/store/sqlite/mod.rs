@@ -43,17 +43,16 @@ use self::index::Index;
 use self::last_state::LastStateKeeper;
 use self::open::OpenedStore;
 use self::read::{DamagedHit, Hits};
-use self::write::ops::ClaimedRow;
 use self::write::sessions::{NewFork, NewNotes, NewSession, NewUpdate};
 use self::write::task::{QUEUED_WRITES_MAX, WriteCounters, WriteOp, WriteRequest, WriteResult, Writer};
 use crate::lifecycle::Tasks;
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::{
-    Append, Claimed, EntryRow, EntryStretch, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore,
-    ListedEntries, ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore,
-    RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes,
-    SessionRow, SessionRuns, SessionStore, SessionUpdate, Store, StoreError, StoredTools, Stretch,
-    StretchMax, ToolRow, ToolStore,
+    Append, Claimed, ClaimedRow, EntryRow, EntryStretch, IdleSession, Interrupted, Job, JobId, JobStore,
+    JournalStore, ListedEntries, ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow,
+    RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter,
+    SessionNotes, SessionRow, SessionRuns, SessionStore, SessionUpdate, Store, StoreError, StoredTools,
+    Stretch, StretchMax, ToolRow, ToolStore,
 };
 
 /// Options of an opened store.
@@ -260,17 +259,20 @@ impl JournalStore for SqliteStore {
     }
 
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
-        let op = WriteOp::Claim { tenant: tenant.clone(), run: run.clone() };
-        let ClaimedRow { epoch, row } = match self.write(op).await? {
-            WriteResult::Claimed(Some(claim)) => *claim,
-            WriteResult::Claimed(None) => return Ok(None),
-            other => unreachable!("a claim is answered with {other:?}"),
-        };
+        let Some(ClaimedRow { epoch, row }) = self.claim_row(tenant, run).await? else { return Ok(None) };
         match read::journal(&self.readers, tenant, &row).await {
             Ok(records) => Ok(Some(Claimed { epoch, row, records })),
             // The run may have been deleted since the claim.
             Err(_) if self.run(tenant, run).await?.is_none() => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    async fn claim_row(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ClaimedRow>, StoreError> {
+        let op = WriteOp::Claim { tenant: tenant.clone(), run: run.clone() };
+        match self.write(op).await? {
+            WriteResult::Claimed(claim) => Ok(claim.map(|claim| *claim)),
+            other => unreachable!("a claim is answered with {other:?}"),
         }
     }
 
@@ -600,6 +602,10 @@ impl RequestStore for SqliteStore {
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
         read::pending(&self.readers, tenant, &filter, &page).await
+    }
+
+    async fn open_questions(&self, tenant: &TenantId, run: &RunId) -> Result<Vec<RequestId>, StoreError> {
+        read::open_questions(&self.readers, tenant, run).await
     }
 
     async fn rules(

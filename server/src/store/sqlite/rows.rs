@@ -1,6 +1,6 @@
 //! Conversions: rows to the store's types, and errors of SQL to the store's errors.
 
-use agentloop_core::id::{EntryNo, IdError, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, IdError, RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
@@ -50,6 +50,11 @@ pub(in crate::store::sqlite) fn tenant_id(row: &SqliteRow, column: &str) -> Resu
 
 pub(in crate::store::sqlite) fn run_id(row: &SqliteRow, column: &str) -> Result<RunId, Error> {
     parsed(row, column, |text: &str| RunId::parse(text))
+}
+
+/// Id of a question of this run: its column `question` has the rest.
+pub(in crate::store::sqlite) fn request_id(run: &RunId, row: &SqliteRow) -> Result<RequestId, Error> {
+    parsed(row, "question", |rest: &str| RequestId::parse(format!("{run}:{rest}")))
 }
 
 pub(in crate::store::sqlite) fn session_id(row: &SqliteRow, column: &str) -> Result<SessionId, Error> {

@@ -11,7 +11,7 @@ mod sessions;
 
 pub(super) use self::jobs::due_jobs;
 pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
-pub(super) use self::requests::{pending, request};
+pub(super) use self::requests::{open_questions, pending, request};
 pub(super) use self::rules::{rules, rules_for_run};
 pub(super) use self::runs::{
     due, journal, records, run, runs, session_runs, stretch, tenants, unfinished, unverified,

@@ -7,8 +7,8 @@ use agentloop_core::run::human::PartialApproval;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
-use super::{after, filter, one, rows};
-use crate::store::codec::{self, StoredEvent, int};
+use super::{after, all, filter, one, rows};
+use crate::store::codec::{self, StoredEvent};
 use crate::store::page::{self, Cursor};
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
@@ -23,9 +23,12 @@ pub(in crate::store::sqlite) const SIZES: &str = "SELECT octet_length(asked.payl
 
 /// Questions, each with the event that asks it and the one that answers it.
 pub(in crate::store::sqlite) const REQUESTS: &str = "
-    SELECT r.run_id, r.created_by, s.session_id, asked.seq, asked.at, asked.status, asked.version, asked.payload, asked.checksum,
+    SELECT r.run_id, r.created_by, s.session_id, q.asked_at, q.question, asked.seq, asked.at, asked.status, asked.version, asked.payload, asked.checksum,
            answered.seq AS answer_seq, answered.at AS answer_at, answered.status AS answer_status,
            answered.version AS answer_version, answered.payload AS answer_payload, answered.checksum AS answer_checksum";
+
+/// Ids of a run's open questions, without that of the run.
+const OPEN_QUESTIONS: &str = "SELECT q.question FROM human_requests AS q WHERE ";
 
 const OF_REQUESTS: &str = "
     FROM human_requests AS q
@@ -62,7 +65,22 @@ pub(in crate::store::sqlite) fn request_query(
     query
 }
 
-/// A page of open questions. It has fewer rows than asked for if they would be larger than a message.
+/// Ids of a run's open questions.
+pub(in crate::store::sqlite) async fn open_questions(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    run: &RunId,
+) -> Result<Vec<RequestId>, StoreError> {
+    let mut query = QueryBuilder::new(OPEN_QUESTIONS);
+    of_run(&mut query, tenant, run).push(" AND q.answered_seq IS NULL ORDER BY q.asked_seq");
+    let id = |row: &SqliteRow| rows::request_id(run, row);
+    all(db, query.build(), id)
+        .await
+        .map_err(|error| rows::failure(format_args!("open questions of {tenant}/{run}"), &error))
+}
+
+/// A page of open questions. It has fewer rows than asked for if they would be larger than a message. Questions that are
+/// damaged are left out: they are their runs' alone.
 pub(in crate::store::sqlite) async fn pending(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -71,24 +89,28 @@ pub(in crate::store::sqlite) async fn pending(
 ) -> Result<Page<RequestRow>, StoreError> {
     let mut begin = page::begin(page, |id| RequestId::parse(id))?;
     let size = page::size(page);
-    let cursor =
-        |row: &RequestRow| Cursor { key: int(row.question.asked_at.0), id: row.question.request.to_string() };
     for tried in 1.. {
         let (stored, more) = read_pending(db, tenant, filter, begin.clone(), size)
             .await
             .map_err(|error| rows::failure(format_args!("questions of {tenant}"), &error))?;
-        let (mut found, mut hidden) = (Vec::new(), Vec::new());
+        begin = stored.last().map(|stored| stored.cursor.clone());
+        let next = begin.as_ref().filter(|_| more).map(Cursor::token);
+        let mut rows = Vec::new();
         for stored in stored {
-            let created_by = stored.created_by.clone();
-            let row = question(db, tenant, stored).await?;
-            let shown =
-                filter.matches_content(&row.question) && filter.may_be_answered(&row, created_by.as_deref());
-            hidden.extend((!shown).then(|| row.question.request.clone()));
-            found.push(row);
+            let (run, created_by) = (stored.run.clone(), stored.created_by.clone());
+            match question(db, tenant, stored).await {
+                Ok(row) => {
+                    let shown = filter.matches_content(&row.question)
+                        && filter.may_be_answered(&row, created_by.as_deref());
+                    rows.extend(shown.then_some(row));
+                }
+                Err(error) if error.is_damage() => {
+                    tracing::error!(run.id = %run, %error, "a damaged question is left out of the list");
+                }
+                Err(error) => return Err(error),
+            }
         }
-        let mut page = page::of(found, more, cursor);
-        begin = page.rows.last().map(cursor);
-        page.rows.retain(|row| !hidden.contains(&row.question.request));
+        let page = Page { rows, next };
         if !page.rows.is_empty() || page.next.is_none() || tried == STRETCHES_MAX {
             return Ok(page);
         }
@@ -163,6 +185,8 @@ fn of_run<'q>(
 
 /// The run and session of a question, and its events, not decoded yet.
 struct StoredQuestion {
+    /// Its place in lists.
+    cursor: Cursor,
     run: RunId,
     created_by: Option<String>,
     session: SessionId,
@@ -171,8 +195,11 @@ struct StoredQuestion {
 }
 
 fn stored_question(row: &SqliteRow) -> Result<StoredQuestion, Error> {
+    let run = rows::run_id(row, "run_id")?;
+    let id = rows::request_id(&run, row)?.to_string();
     Ok(StoredQuestion {
-        run: rows::run_id(row, "run_id")?,
+        cursor: Cursor { key: row.try_get("asked_at")?, id },
+        run,
         created_by: row.try_get("created_by")?,
         session: rows::session_id(row, "session_id")?,
         asked: rows::event(row)?,
@@ -234,7 +261,7 @@ async fn approvals(
 }
 
 fn decoded(tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, StoreError> {
-    let StoredQuestion { run, session, asked, answered, created_by: _ } = stored;
+    let StoredQuestion { cursor: _, run, session, asked, answered, created_by: _ } = stored;
     let misplaced = |event: &StoredEvent, is_not: &str| StoreError::Corrupt {
         what: format!("event {tenant}/{run}/{}: is not {is_not}", event.seq),
     };

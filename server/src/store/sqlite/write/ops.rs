@@ -7,14 +7,7 @@ use sqlx::{Connection as _, Error, Row as _, SqliteConnection};
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::codec::{int, text};
 use crate::store::sqlite::rows;
-use crate::store::{RunRow, ToolRow, checksum};
-
-/// A claimed run: its new epoch and its row.
-#[derive(Debug)]
-pub(in crate::store::sqlite) struct ClaimedRow {
-    pub(in crate::store::sqlite) epoch: Epoch,
-    pub(in crate::store::sqlite) row: RunRow,
-}
+use crate::store::{ClaimedRow, ToolRow, checksum};
 
 /// Raises the run's epoch above that of its earlier owner. `None`: there is no such run.
 pub(in crate::store::sqlite) async fn claim(

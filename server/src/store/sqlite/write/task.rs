@@ -14,6 +14,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteCon
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::store::ClaimedRow;
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::sqlite::last_state::LastStateKeeper;
 use crate::store::sqlite::open::lock::DatabaseLock;
@@ -21,7 +22,7 @@ use crate::store::sqlite::open::same_files::SameFiles;
 use crate::store::sqlite::write::append::CommitPlan;
 use crate::store::sqlite::write::batch::BEGIN;
 use crate::store::sqlite::write::blobs::{self, BlobOp, BlobResult};
-use crate::store::sqlite::write::ops::{self, ClaimedRow};
+use crate::store::sqlite::write::ops;
 use crate::store::sqlite::write::sessions::{self, NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::sqlite::{rows, write::append, write::jobs};
 use crate::store::{JobId, SessionRow, StoreError, ToolRow};

@@ -1,0 +1,98 @@
+//! Ends runs whose own journal is damaged. Nothing can be decided for such a run, and while it is live its session takes
+//! no other.
+
+use agentloop_core::id::{EntryNo, RunKey};
+use agentloop_core::run::event::{Event, Outcome, Record, Totals};
+use agentloop_core::run::human::{Answer, Decision};
+use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
+use agentloop_core::time::Timestamp;
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::fold::fold;
+use crate::engine::run::table::StartPermit;
+use crate::store::{Append, ClaimedRow, RunRow, StoreError};
+
+impl Engine {
+    /// Ends a run as FAILED if its journal is really damaged, so that its session is free. Results of its calls are
+    /// STALE from now on.
+    ///
+    /// # Errors
+    /// Always: the damage, for whoever needed the run; or the failure that kept the run from being ended.
+    pub(in crate::engine) async fn end_damaged<T>(
+        &self,
+        permit: StartPermit,
+        damage: EngineError,
+    ) -> Result<T, EngineError> {
+        let key = permit.key().clone();
+        let claimed = self.store().claim_row(&key.tenant, &key.run).await?.ok_or(EngineError::RunNotFound)?;
+        if claimed.row.summary.status.is_terminal() {
+            return Err(damage);
+        }
+        // Only what is damaged at a second look is damaged for good.
+        if self.journal(&key).await.is_ok_and(|records| fold(&key.run, &records).is_ok()) {
+            let what = format!("the journal of run {} could not be read", key.run);
+            return Err(StoreError::Unavailable { what }.into());
+        }
+        tracing::error!(run.id = %key.run, error = %damage, "the journal of this run is damaged; the run fails");
+        self.append_end(&key, claimed).await?;
+        self.deps().tools.release(&key.tenant, &key.run);
+        Err(damage)
+    }
+
+    async fn append_end(&self, key: &RunKey, claimed: ClaimedRow) -> Result<(), EngineError> {
+        let ClaimedRow { epoch, mut row } = claimed;
+        let now = self.now().max(row.updated_at);
+        let open = self.store().open_questions(&key.tenant, &key.run).await?;
+        let withdrawn = open.into_iter().map(|request| Event::HumanResolved {
+            request,
+            slot: None,
+            answer: Answer::new(Decision::Withdrawn, String::new(), now),
+        });
+        let error = RunError::new(RunErrorCode::Internal, "stored data of the run is damaged");
+        let mut events: Vec<Event> = withdrawn.collect();
+        events.push(end_of(&row, &error, now));
+        let after = row.last_seq;
+        let records: Vec<Record> = std::iter::successors(Some(after.next()), |seq| Some(seq.next()))
+            .zip(events)
+            .map(|(seq, event)| Record { seq, at: now, status: RunStatus::Failed, event })
+            .collect();
+        row.summary.status = RunStatus::Failed;
+        row.summary.error = Some(error);
+        (row.summary.wake_at, row.summary.at_hosts) = (None, false);
+        let last = records.last().expect("the end").clone();
+        let append = Append {
+            tenant: key.tenant.clone(),
+            run: key.run.clone(),
+            session: row.session.clone(),
+            epoch,
+            after,
+            records,
+            summary: row.summary.clone(),
+            create: None,
+            enter: None,
+            jobs: Vec::new(),
+        };
+        self.store().append(append).await?;
+        self.deps().feeds.publish_last(key, &row.session, &last);
+        (row.last_seq, row.updated_at, row.queue_no) = (last.seq, now, None);
+        self.tell_watchers_of_claimed(&key.tenant, &row);
+        self.advance_queue_later(&key.tenant, &row.session);
+        Ok(())
+    }
+}
+
+/// The last event of a run of which only the row is known.
+fn end_of(row: &RunRow, error: &RunError, now: Timestamp) -> Event {
+    let totals = Totals {
+        usage: row.summary.usage,
+        iterations: row.summary.iterations,
+        tool_calls: row.summary.tool_calls,
+        duration: now.since(row.created_at),
+        last_entry: EntryNo(0),
+        model_time: Default::default(),
+        tool_time: Default::default(),
+        final_entry: None,
+    };
+    Event::Finished { outcome: Outcome::Failed, error: Some(error.clone()), totals }
+}
