@@ -7,14 +7,14 @@ use agentloop_proto::v1::{
     CreateSessionRequest, DeleteRuleRequest, DeleteSessionRequest, EntryHit, ExportSessionRequest,
     ExportSessionResponse, ForgetToolRequest, ForkSessionRequest, GetOrCreateSessionRequest,
     GetOrCreateSessionResponse, GetRunRequest, GetServerInfoRequest, GetServerInfoResponse,
-    GetSessionRequest, Host, HumanRequest, ImportEntriesRequest, ImportEntriesResponse, ListAgentsRequest,
-    ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest, ListPendingResponse,
-    ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest, ListSessionsResponse,
-    ListToolsRequest, RememberedRule, ReplayRunRequest, ReplayRunResponse, ResumeRunRequest, Run, RunFilter,
-    RunInput, RunRequest, RunResult, SearchEntriesRequest, Session, SubmitApprovalRequest,
-    SubmitInputRequest, SubscribeSessionRequest, Tool, UpdateSessionRequest, abort_request,
-    agent_loop_client::AgentLoopClient, server_client::ServerClient, sessions_client::SessionsClient,
-    tool_host_client::ToolHostClient, tools_client::ToolsClient,
+    GetSessionRequest, GetUsageRequest, GetUsageResponse, Host, HumanRequest, ImportEntriesRequest,
+    ImportEntriesResponse, ListAgentsRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest,
+    ListPendingRequest, ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse,
+    ListSessionsRequest, ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest,
+    ReplayRunResponse, ResumeRunRequest, Run, RunFilter, RunInput, RunRequest, RunResult,
+    SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, SubscribeSessionRequest, Tool,
+    UpdateSessionRequest, abort_request, agent_loop_client::AgentLoopClient, server_client::ServerClient,
+    sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient,
 };
 use tonic::{Response, Status, Streaming};
 use tonic_health::pb::{
@@ -306,6 +306,11 @@ impl Client {
     pub async fn list_agents(&self) -> Result<Vec<Agent>, Error> {
         let request = ListAgentsRequest {};
         Ok(self.unary(request, |c, r| async move { c.server().list_agents(r).await }).await?.agents)
+    }
+
+    /// Adds up what runs have used, in buckets of time.
+    pub async fn get_usage(&self, request: GetUsageRequest) -> Result<GetUsageResponse, Error> {
+        self.unary(request, |c, r| async move { c.server().get_usage(r).await }).await
     }
 
     /// Returns true if the server is ready: its store answers, and it is not shutting down.

@@ -36,6 +36,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("Blobs/GetBlob", "caller viewer approver host operator"),
     ("Server/GetServerInfo", "caller viewer approver host operator"),
     ("Server/ListAgents", "caller viewer approver operator"),
+    ("Server/GetUsage", "caller viewer approver operator"),
     ("Sessions/CreateSession", "caller operator"),
     ("Sessions/UpdateSession", "caller operator"),
     ("Sessions/GetOrCreateSession", "caller operator"),
@@ -281,6 +282,27 @@ async fn a_caller_works_with_its_own_and_others_are_as_if_they_were_not_there() 
     assert_eq!(rows, ["r-bob"]);
     let others = soon(bob.agent_loop().watch_runs(watch("ada"))).await.expect_err("it is another's");
     assert_eq!(others.code(), Code::PermissionDenied);
+    let list = |created_by: &str| {
+        let filter = wire::RunFilter { created_by: created_by.to_owned(), ..Default::default() };
+        wire::ListRunsRequest { filter: Some(filter), ..Default::default() }
+    };
+    let others = soon(bob.list_runs(list("ada"))).await.expect_err("a list says the same");
+    assert_eq!(others.code(), Some(Code::PermissionDenied));
+    assert_eq!(soon(bob.list_runs(list("bob"))).await.expect("his own").runs.len(), 1);
+    assert_eq!(soon(eve.list_runs(list("ada"))).await.expect("she reads all").runs.len(), 1);
+    let sessions = |created_by: &str| {
+        let filter = wire::SessionFilter { created_by: created_by.to_owned(), ..Default::default() };
+        // A page has as many as there are, whoever made those between them.
+        wire::ListSessionsRequest { filter: Some(filter), page_size: 1, ..Default::default() }
+    };
+    let others = soon(bob.list_sessions(sessions("ada"))).await.expect_err("they are another's");
+    assert_eq!(others.code(), Some(Code::PermissionDenied));
+    for (client, asked, owner) in [(&bob, "", "bob"), (&bob, "bob", "bob"), (&eve, "ada", "ada")] {
+        let page = soon(client.list_sessions(sessions(asked))).await.expect("a list");
+        let owners: Vec<_> = page.sessions.iter().map(|session| session.created_by.as_str()).collect();
+        assert_eq!(owners, [owner], "asked for {asked:?}");
+    }
+    assert_eq!(soon(eve.list_sessions(sessions("nobody"))).await.expect("a list").sessions, []);
 
     // An operator may do all of it, in its own name.
     assert_eq!(soon(op.fork_session(fork())).await.expect("it is forked").created_by, "op");

@@ -71,7 +71,7 @@ async fn an_overflow_before_the_answer_is_summed_up_and_the_call_made_again() {
     let input =
         wire::RunInput { context_policy: Some(policy("summarize")), ..in_session("s", "r", "and now?") };
     let events = stream(&server, input).await;
-    let durable: Vec<&str> = names(&events).into_iter().filter(|name| !name.ends_with("delta")).collect();
+    let durable: Vec<&str> = names(&agentloop_tests::events::durable(&events));
     let call = |event: &wire::RunEvent| match &event.event {
         Some(Event::ModelCallStarted(call)) => Some((call.model_call, call.attempt)),
         _ => None,

@@ -30,7 +30,7 @@ async fn acknowledged(host: &mut RawHost) -> ResultVerdict {
 
 fn named_in(call: &wire::CallRequest) -> Frame {
     let call = wire::CallRef { call_id: call.call_id.clone(), attempt: call.attempt };
-    Frame::Heartbeat(wire::Heartbeat { calls: vec![call] })
+    Frame::Heartbeat(wire::Heartbeat { calls: vec![call], ..Default::default() })
 }
 
 fn rejected(call: &wire::CallRequest, reason: RejectReason) -> Frame {
@@ -198,4 +198,24 @@ async fn a_late_rejection_settles_a_doubt() {
     assert_eq!(results(&events)[0].output, "paid");
     assert_eq!(server.pending().await, []);
     assert_eq!(server.run(named("r1", "go")).await.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn what_a_host_says_of_itself_is_shown_cut_to_its_bound() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::open(&server).await;
+    // A process may count its connections.
+    let tools = vec![declared("job", EffectClass::Unsafe)];
+    host.send(Frame::Hello(wire::Hello { connection_no: 3, ..hello("h1", tools) }));
+    host.wait_for(|frame| matches!(frame, ServerFrame::Welcome(_))).await;
+    model.asks("job", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = offered(&mut host).await;
+    let Frame::Heartbeat(alive) = named_in(&call) else { unreachable!("it is a heartbeat") };
+    host.send(Frame::Heartbeat(wire::Heartbeat { status_text: "é".repeat(600), ..alive }));
+    events.wait_for_name("tool_call_accepted").await;
+    let request = wire::ListHostsRequest::default();
+    let hosts = soon(server.tools().list_hosts(request)).await.expect("a list").into_inner().hosts;
+    assert_eq!(hosts[0].status_text, "é".repeat(512), "1 KiB, without half a character");
 }

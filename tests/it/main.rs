@@ -53,6 +53,7 @@ mod todos;
 mod tools;
 mod traces;
 mod typed_results;
+mod usage;
 mod vendors;
 mod watch;
 mod weaker_terms;

@@ -267,3 +267,104 @@ async fn a_dry_run_of_nonsense_is_refused() {
     let session = wire::CheckPolicyRequest { session_id: "never".to_owned(), ..mail("bob") };
     assert_refused(try_check(session).await, Code::NotFound, "SESSION_NOT_FOUND");
 }
+
+/// The names of the tools that a request to the model has.
+fn offered(request: &serde_json::Value) -> Vec<String> {
+    let tools = request["tools"].as_array().into_iter().flatten();
+    tools.filter_map(|tool| tool["function"]["name"].as_str()).map(str::to_owned).collect()
+}
+
+fn started(events: &[wire::RunEvent]) -> &wire::RunStarted {
+    match &events[0].event {
+        Some(wire::run_event::Event::RunStarted(started)) => started,
+        other => panic!("the first event: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_is_always_denied_is_not_offered() {
+    let model = Model::start().await;
+    let always =
+        "[[agents.default.tool_policy.rules]]\nname = \"no mail\"\naction = \"deny\"\ntool = \"mai?\"\n";
+    let server = TestServer::with(&model, always).await;
+    let _host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "bob" })).says("then not");
+    let of_sum = vec![
+        rule(PolicyAction::Deny, "weather", &[("", "*")]),
+        rule(PolicyAction::Deny, "fail", &[("/x", "*")]),
+    ];
+    let input = wire::RunInput { tool_policy: ruled(of_sum), ..named("r1", "write") };
+    let events = server.stream(input.clone()).await.rest().await;
+    assert_eq!(started(&events).withdrawn_tools, ["mail", "weather"]);
+    for request in model.requests() {
+        let offered = offered(&request);
+        assert!(!offered.iter().any(|tool| tool == "mail" || tool == "weather"), "{offered:?}");
+        assert!(
+            offered.iter().any(|tool| tool == "fail"),
+            "a rule with a condition denies calls: {offered:?}"
+        );
+    }
+    assert_eq!(results(&events)[0].status(), ToolStatus::Rejected, "a model that calls it all the same");
+    let choice = Some(wire::tool_choice::Choice::Name("weather".to_owned()));
+    let tool_choice = Some(wire::ToolChoice { choice });
+    let model_options = Some(wire::ModelOptions { tool_choice, ..Default::default() });
+    let forced = wire::RunInput { model_options, run_id: Some("r2".to_owned()), ..input };
+    assert_invalid(server.try_run(forced).await, &["input.model_options.tool_choice.name"]);
+}
+
+#[tokio::test]
+async fn what_is_denied_while_a_run_waits_is_withdrawn_when_it_enters() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    let in_session = |run: &str| wire::RunInput {
+        on_busy_session: wire::BusySessionPolicy::Enqueue.into(),
+        ..agentloop_tests::input::in_session("s1", run, "write")
+    };
+    model.asks("mail", json!({ "to": "bob" })).says("then not").says("nothing to do");
+    let waits = server.run(in_session("r1")).await;
+    let queued = server.stream(in_session("r2")).await;
+    let request_id = waits.pending[0].request_id.clone();
+    let request = wire::SubmitApprovalRequest {
+        request_id,
+        decision: Some(wire::Decision { decision: Some(Decision::Deny(wire::Deny::default())) }),
+        remember: wire::RememberScope::Session.into(),
+        remember_rule: Some(wire::PolicyRule { tool: "mail".to_owned(), ..Default::default() }),
+        ..Default::default()
+    };
+    soon(server.agent_loop().submit_approval(request)).await.expect("decided");
+    let events = queued.rest().await;
+    assert_eq!(started(&events).withdrawn_tools, [""; 0]);
+    let entered = events.iter().find_map(|event| match &event.event {
+        Some(wire::run_event::Event::SessionEntered(entered)) => Some(entered.withdrawn_tools.clone()),
+        _ => None,
+    });
+    assert_eq!(entered, Some(vec!["mail".to_owned()]));
+    let [first, second, last] = &model.requests()[..] else { panic!("three calls of the model") };
+    assert_eq!(offered(first), offered(second), "within a run nothing changes");
+    assert!(!offered(last).iter().any(|tool| tool == "mail"), "{last}");
+}
+
+#[tokio::test]
+async fn misspelt_names_of_tools_are_told() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.says("hello");
+    let names = vec!["weather".to_owned(), "wether".to_owned()];
+    let input = wire::RunInput {
+        allowed_tools: Some(wire::ToolNames { names }),
+        tool_order: vec!["mial".to_owned(), "weather".to_owned()],
+        ..named("r1", "write")
+    };
+    let events = server.stream(input).await.rest().await;
+    assert_eq!(started(&events).unknown_tools, ["wether", "mial"]);
+    server
+        .subscribe("r1", 0)
+        .await
+        .wait_for(|event| match &event.event {
+            Some(wire::run_event::Event::RunStarted(started)) => started.unknown_tools.len() == 2,
+            _ => false,
+        })
+        .await;
+}

@@ -230,3 +230,38 @@ async fn runs_are_listed_filtered_and_paged_newest_first() {
     );
     assert_eq!(run.last_error.expect("why").code(), RunErrorCode::ModelBadRequest);
 }
+
+#[tokio::test]
+async fn a_run_that_a_caller_started_is_the_top_of_its_tree() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "bob" })).asks("mail", json!({ "to": "eve" }));
+    for run in ["r1", "r2"] {
+        server.run(named(run, "write")).await;
+    }
+    let run = server.get_run("r1").await;
+    assert_eq!((run.root_run_id.as_str(), run.parent_run_id.as_str(), run.start_at), ("r1", "", None));
+    let listed = async |filter: wire::RunFilter| {
+        let request = wire::ListRunsRequest { filter: Some(filter), ..Default::default() };
+        let page = soon(server.agent_loop().list_runs(request)).await.expect("a list").into_inner();
+        page.runs.into_iter().map(|run| run.run_id).collect::<Vec<_>>()
+    };
+    let below = |root: &str| wire::RunFilter { root_run_id: root.to_owned(), ..Default::default() };
+    assert_eq!(listed(below("r2")).await, ["r2"]);
+    assert_eq!(listed(below("r3")).await, [""; 0]);
+    let asked_by = wire::RunFilter { parent_run_id: "r1".to_owned(), ..Default::default() };
+    assert_eq!(listed(asked_by).await, [""; 0], "it has asked for none");
+    let inbox = async |root: &str| {
+        let filter = Some(wire::PendingFilter { root_run_id: root.to_owned(), ..Default::default() });
+        let request = wire::ListPendingRequest { filter, ..Default::default() };
+        let page = soon(server.agent_loop().list_pending(request)).await.expect("a list").into_inner();
+        page.requests.into_iter().map(|request| request.run_id).collect::<Vec<_>>()
+    };
+    assert_eq!((inbox("r1").await, inbox("").await.len()), (vec!["r1".to_owned()], 2));
+    let bad = wire::RunFilter { root_run_id: "no id".to_owned(), ..Default::default() };
+    let request = wire::ListRunsRequest { filter: Some(bad), ..Default::default() };
+    let refused = soon(server.agent_loop().list_runs(request)).await;
+    agentloop_tests::errors::assert_invalid(refused, &["filter.root_run_id"]);
+    assert_eq!(host.gate.count("mail"), 0);
+}

@@ -4,14 +4,14 @@ use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_refused, metadata};
 use agentloop_tests::events::{Events, assert_dense, durable, name, names, text};
 use agentloop_tests::host::Host;
-use agentloop_tests::input::named;
+use agentloop_tests::input::{in_session, named};
 use agentloop_tests::model::{Answer, Model};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::json;
 use tonic::Code;
-use wire::RunStatus;
 use wire::run_event::Event;
+use wire::{LoopPhase, RunStatus};
 
 async fn durable_only(server: &TestServer, run: &str) -> Events {
     let request = wire::SubscribeRequest { run_id: run.to_owned(), after_seq: 0, durable_only: true };
@@ -275,4 +275,46 @@ async fn a_subscriber_ended_for_not_reading_has_not_disconnected() {
     late.end();
     let rest = server.subscribe("r1", 0).await.rest().await;
     assert_eq!(rest.last().map(wire::RunEvent::status), Some(RunStatus::Completed));
+}
+
+#[tokio::test]
+async fn planning_is_seen_before_every_model_call() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    let failed = || Answer::Fails(503, None, "busy".to_owned());
+    model.asks("weather", json!({ "city": "Rome" })).then(failed()).says("sunny");
+    let retry_policy = Some(wire::RetryPolicy {
+        initial_backoff: Some(prost_types::Duration { seconds: 0, nanos: 1_000_000 }),
+        ..Default::default()
+    });
+    let input = wire::RunInput { retry_policy, ..in_session("s1", "r1", "go") };
+    let events = server.stream(input).await.rest().await;
+    let mut phases: Vec<LoopPhase> = events.iter().map(wire::RunEvent::phase).collect();
+    phases.dedup();
+    let expected = [
+        LoopPhase::Init,
+        LoopPhase::Planning,
+        LoopPhase::Executing,
+        LoopPhase::Observing,
+        LoopPhase::Executing,
+        LoopPhase::Observing,
+        LoopPhase::Planning,
+        LoopPhase::Executing,
+        LoopPhase::Observing,
+        LoopPhase::Completed,
+    ];
+    assert_eq!(phases, expected);
+    let shown: Vec<&wire::RunEvent> =
+        events.iter().filter(|event| name(event) == "instruction_planned").collect();
+    let [planned] = shown[..] else { panic!("one, and none for a retry: {:?}", names(&events)) };
+    assert_eq!((planned.seq, planned.turn_id.as_str()), (0, "r1.2"));
+    assert_eq!(planned.process(), wire::ProcessState::Idle);
+    let journal = durable_only(&server, "r1").await.rest().await;
+    assert_eq!(journal, durable(&events), "one who wants the journal gets the journal");
+    assert_eq!(
+        server.subscribe("r1", 0).await.rest().await,
+        journal,
+        "and of a run that is over there is no other"
+    );
 }

@@ -57,6 +57,9 @@ async fn the_contract_explains_itself() {
     assert_eq!(info["caller"], json!({ "tenant": "local" }));
     let agents = grpcurl.call("agentloop.v1.Server/ListAgents", &json!({})).await;
     assert_eq!(agents["agents"][0]["name"], "default");
+    let by_model = json!({ "group_by": ["USAGE_GROUP_MODEL"], "bucket": "3600s" });
+    let usage = grpcurl.call("agentloop.v1.Server/GetUsage", &by_model).await;
+    assert_eq!(usage, json!({}), "nothing has run");
 }
 
 #[tokio::test]

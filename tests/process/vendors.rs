@@ -63,6 +63,11 @@ async fn killed_within_a_round(format: Format, model: &str) {
     assert_eq!(code, 0);
     logged += &said;
     assert!(logged.contains("r-1"), "it logs what it does: {logged}");
+    for place in
+        ["PLANNING process=IDLE iteration=1/10 retry=0/3", "EXECUTING process=STREAMING iteration=2/10"]
+    {
+        assert!(logged.contains(place), "{place} is missing in {logged}");
+    }
     for secret in
         vendor.secrets().iter().map(String::as_str).chain(["my dear", "It is sent", "I think about"])
     {

@@ -324,9 +324,12 @@ func (h *Host) onGoAway(c *connection, goAway *pb.GoAway) {
 }
 
 func (h *Host) heartbeat() {
+	heartbeat := &pb.Heartbeat{}
+	if h.options.Status != nil {
+		heartbeat.StatusText = h.options.Status()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	heartbeat := &pb.Heartbeat{}
 	for key, tracked := range h.calls {
 		if tracked.outcome == nil {
 			heartbeat.Calls = append(heartbeat.Calls, &pb.CallRef{CallId: key.callID, Attempt: key.attempt})

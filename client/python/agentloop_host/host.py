@@ -74,6 +74,7 @@ class Host:
         key: bytes | None = None,
         token: str | None = None,
         on_ready: Callable[[], None] = lambda: None,
+        status: Callable[[], str] = lambda: "",
     ):
         self.server, encrypted = address_of(server)
         if encrypted and credentials is None:
@@ -87,6 +88,7 @@ class Host:
         self.labels = dict(labels or {})
         self.credentials = credentials
         self.on_ready = on_ready
+        self.status = status  # what this host says of itself, for people; asked before each heartbeat
         self._tools: dict[str, _Tool] = {}
         self._extensions = Extensions()
         self._runtimes = Runtimes()
@@ -488,7 +490,8 @@ class Host:
 
     def heartbeat(self) -> pb.Heartbeat:
         running = [tracked.call for tracked in self._calls.values() if tracked.outcome is None]
-        return pb.Heartbeat(calls=[pb.CallRef(**ref(call)) for call in running])
+        calls = [pb.CallRef(**ref(call)) for call in running]
+        return pb.Heartbeat(calls=calls, status_text=self.status())
 
     def _grant_credit(self) -> None:
         if self.connection and not self._draining.is_set():

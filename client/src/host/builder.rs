@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use crate::host::{
-    config::{HostConfig, HostEvent, HostListener},
+    config::{HostConfig, HostEvent, HostListener, HostStatus},
     error::HostError,
     extension::Extension,
     link::reconnect::ReconnectLoop,
@@ -37,6 +37,7 @@ impl ToolHost {
                 drain_timeout: DRAIN_TIMEOUT,
                 backoff: Backoff { max_retries: u32::MAX, ..Backoff::default() },
                 listener: HostListener::default(),
+                status: HostStatus::default(),
             },
             duplicate: None,
         }
@@ -133,6 +134,13 @@ impl ToolHostBuilder {
     /// Adds a label that people see in the list of hosts.
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.labels.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets what the host says of itself, such as `"3 browsers open"`. It is asked before each heartbeat, and must not block.
+    /// People see it in the list of hosts; what is beyond 1 KiB is cut off.
+    pub fn status(mut self, status: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.config.status = HostStatus(Some(Arc::new(status)));
         self
     }
 

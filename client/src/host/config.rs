@@ -22,6 +22,23 @@ pub(crate) struct HostConfig {
     pub(crate) drain_timeout: Duration,
     pub(crate) backoff: Backoff,
     pub(crate) listener: HostListener,
+    pub(crate) status: HostStatus,
+}
+
+/// What a host says of itself.
+#[derive(Clone, Default)]
+pub(crate) struct HostStatus(pub(crate) Option<Arc<dyn Fn() -> String + Send + Sync>>);
+
+impl HostStatus {
+    pub(crate) fn text(&self) -> String {
+        self.0.as_ref().map(|status| status()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for HostStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HostStatus")
+    }
 }
 
 /// Something that happened to a host, for logs and status lines.

@@ -84,6 +84,14 @@ impl RunSpec {
         self.stepped || self.planner.is_some()
     }
 
+    /// True if a rule denies every call of this tool, so that the model is not offered it. The rules that count are those
+    /// with which the run entered its session: what is decided during the run does not change what the model is offered,
+    /// because the provider's cache of the request would be lost.
+    #[must_use]
+    pub fn denies_always(&self, tool: &str) -> bool {
+        self.tool_policy.rules.iter().any(|rule| rule.denies_always() && rule.is_about(tool))
+    }
+
     /// True if hooks or context sources are called before the caller's messages enter the session.
     #[must_use]
     pub fn prepares(&self) -> bool {

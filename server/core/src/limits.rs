@@ -199,3 +199,9 @@ const _: () = assert!(
         < GRPC_MESSAGE_BYTES_MAX,
     "a list of all remembered rules fits into one message"
 );
+
+/// Rows of usage that one answer may have.
+pub const USAGE_ROWS_MAX: usize = 10_000;
+
+/// Bytes of the text that a host says of itself. What is beyond is cut off.
+pub const HOST_STATUS_BYTES_MAX: usize = 1_024;

@@ -396,6 +396,9 @@ pub struct Usage {
     /// Cost in millionths of the currency of the configured prices; 0 without prices.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_micros: u64,
+    /// Model calls whose model had no configured price: `cost_micros` lacks theirs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unpriced_calls: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
@@ -411,6 +414,7 @@ impl std::ops::AddAssign for Usage {
         self.cache_write_tokens = self.cache_write_tokens.saturating_add(other.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(other.reasoning_tokens);
         self.cost_micros = self.cost_micros.saturating_add(other.cost_micros);
+        self.unpriced_calls = self.unpriced_calls.saturating_add(other.unpriced_calls);
     }
 }
 

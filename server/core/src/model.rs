@@ -90,6 +90,7 @@ mod tests {
             cache_write_tokens: written,
             reasoning_tokens: output,
             cost_micros: 0,
+            unpriced_calls: 0,
         }
     }
 

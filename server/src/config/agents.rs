@@ -201,13 +201,21 @@ fn options(section: &mut Section<'_, '_>) -> ModelOptions {
     ];
     ModelOptions {
         temperature: section.get_some_within("temperature", 0.0..=TEMPERATURE_MAX),
-        top_p: section.get_some_within("top_p", 0.0..=1.0),
+        top_p: section.get_checked("top_p", None, top_p),
         max_output_tokens: section.get_some_within("max_output_tokens", 1..=OUTPUT_TOKENS_MAX),
         stop: section.get_list("stop", |_| Ok(())).unwrap_or_default(),
         tool_choice: section.get_checked("tool_choice", None, tool_choice),
         reasoning_effort: section.get_choice("reasoning_effort", None, &efforts),
         response_schema: section.section("response_schema", response_schema),
         provider_options: section.get_json("provider_options"),
+    }
+}
+
+fn top_p(value: f64) -> Result<f64, String> {
+    if value > 0.0 && value <= 1.0 {
+        Ok(value)
+    } else {
+        Err(format!("expected a number above 0 and at most 1; found {value}"))
     }
 }
 

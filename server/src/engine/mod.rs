@@ -198,7 +198,7 @@ impl Engine {
         };
         let is_complete = has_ended && after == last;
         let events = feed::subscribe(feed.clone(), subscription_deps, key, after, is_complete);
-        Ok(Subscription { session, events, feed })
+        Ok(Subscription { session, events, feed, has_ended })
     }
 
     /// Aborts a run. A run that has ended stays as it is, and this succeeds.
@@ -405,6 +405,8 @@ pub struct Subscription<S> {
     pub events: S,
     /// The run's feed. It tells whether the run was deleted.
     pub feed: Feed,
+    /// True if the run had ended when the subscription began: all events are then from its journal.
+    pub has_ended: bool,
 }
 
 impl std::fmt::Debug for Engine {

@@ -48,6 +48,7 @@ const TABLE: &[(&str, Access)] = &[
     ("/agentloop.v1.Blobs/GetBlob", Access::EveryRole),
     ("/agentloop.v1.Server/GetServerInfo", Access::EveryRole),
     ("/agentloop.v1.Server/ListAgents", READ),
+    ("/agentloop.v1.Server/GetUsage", READ),
     ("/agentloop.v1.Sessions/CreateSession", WRITE),
     ("/agentloop.v1.Sessions/GetSession", READ),
     ("/agentloop.v1.Sessions/UpdateSession", WRITE),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::Usage;
 use agentloop_core::run::event::{EVENT_VERSION, Event, Record};
+use agentloop_core::run::state::CallCounts;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
@@ -93,11 +94,25 @@ struct StoredStarted<'a> {
     queued: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     traceparent: Option<&'a TraceParent>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    unknown_tools: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    withdrawn_tools: &'a [String],
 }
 
 /// A run's first record without its spec, and the spec. A first record without a spec is encoded as any other.
 pub(super) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Option<EncodedSpec>) {
-    let Event::Started { session, last_entry, spec, seed, queued, traceparent } = &record.event else {
+    let Event::Started {
+        session,
+        last_entry,
+        spec,
+        seed,
+        queued,
+        traceparent,
+        unknown_tools,
+        withdrawn_tools,
+    } = &record.event
+    else {
         return (encode(run, record), None);
     };
     let stored = StoredStarted {
@@ -106,6 +121,8 @@ pub(super) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Optio
         seed: *seed,
         queued: *queued,
         traceparent: traceparent.as_ref(),
+        unknown_tools,
+        withdrawn_tools,
     };
     let spec = text(&**spec);
     let digest = Digest::of(&[spec.as_bytes()]);
@@ -113,7 +130,7 @@ pub(super) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Optio
 }
 
 /// The sums of a run as a JSON list, in the order that the column `usage` is documented with.
-pub(super) fn usage_text(usage: &Usage) -> String {
+pub(super) fn usage_text(usage: &Usage, calls: &CallCounts) -> String {
     let Usage {
         input_tokens,
         output_tokens,
@@ -121,7 +138,9 @@ pub(super) fn usage_text(usage: &Usage) -> String {
         cache_write_tokens,
         reasoning_tokens,
         cost_micros,
+        unpriced_calls,
     } = *usage;
+    let CallCounts { model_calls, failed_model_attempts, tool_calls, failed_tool_calls } = *calls;
     text(&[
         input_tokens,
         output_tokens,
@@ -129,24 +148,51 @@ pub(super) fn usage_text(usage: &Usage) -> String {
         cache_write_tokens,
         reasoning_tokens,
         cost_micros,
+        unpriced_calls,
+        model_calls,
+        failed_model_attempts,
+        tool_calls,
+        failed_tool_calls,
     ])
 }
 
-/// Reads [`usage_text`] back.
+/// Reads [`usage_text`] back. Rows of older servers have the first six numbers.
 ///
 /// # Errors
-/// The text is not a list of six numbers.
-pub(super) fn usage(text: &str) -> Result<Usage, serde_json::Error> {
-    let [input_tokens, output_tokens, cached_input_tokens, cache_write_tokens, reasoning_tokens, cost_micros] =
-        serde_json::from_str(text)?;
-    Ok(Usage {
+/// The text is not a list of so many numbers.
+pub(super) fn usage(text: &str) -> Result<(Usage, CallCounts), serde_json::Error> {
+    let numbers: Vec<u64> = serde_json::from_str(text)?;
+    let whole: [u64; 11] = match numbers.as_slice() {
+        first if first.len() == 6 => {
+            let mut whole = [0; 11];
+            whole[..6].copy_from_slice(first);
+            whole
+        }
+        all => all.try_into().map_err(|_| serde::de::Error::invalid_length(all.len(), &"6 or 11 numbers"))?,
+    };
+    let [
         input_tokens,
         output_tokens,
         cached_input_tokens,
         cache_write_tokens,
         reasoning_tokens,
         cost_micros,
-    })
+        unpriced_calls,
+        model_calls,
+        failed_model_attempts,
+        tool_calls,
+        failed_tool_calls,
+    ] = whole;
+    let usage = Usage {
+        input_tokens,
+        output_tokens,
+        cached_input_tokens,
+        cache_write_tokens,
+        reasoning_tokens,
+        cost_micros,
+        unpriced_calls,
+    };
+    Ok((usage, CallCounts { model_calls, failed_model_attempts, tool_calls, failed_tool_calls }))
 }
 
 /// Decodes a row of this run's journal.
@@ -249,7 +295,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_first(queued: bool, traceparent: Option<TraceParent>, stored: &str) {
+    fn check_first(queued: bool, traceparent: Option<TraceParent>, tools: [&[&str]; 2], stored: &str) {
+        let [unknown_tools, withdrawn_tools] =
+            tools.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         let spec = agentloop_core::agent::RunSpec { agent: "\"spec\":{".to_owned(), ..Default::default() };
         let event = Event::Started {
             session: SessionId::parse("s").unwrap(),
@@ -258,6 +306,8 @@ mod tests {
             seed: u64::MAX,
             queued,
             traceparent,
+            unknown_tools,
+            withdrawn_tools,
         };
         let mut whole = serde_json::to_value(&event).unwrap();
         let kept = event.clone();
@@ -291,12 +341,14 @@ mod tests {
     #[test]
     fn a_first_event_is_stored_without_its_spec() {
         let plain = r#"{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615}"#;
-        check_first(false, None, plain);
+        check_first(false, None, [&[], &[]], plain);
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let full = format!(
             r#"{{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615,"queued":true,"traceparent":"{parent}"}}"#
         );
-        check_first(true, Some(TraceParent::parse(parent).unwrap()), &full);
+        check_first(true, Some(TraceParent::parse(parent).unwrap()), [&[], &[]], &full);
+        let tools = r#"{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615,"unknown_tools":["a","b"],"withdrawn_tools":["c"]}"#;
+        check_first(false, None, [&["a", "b"], &["c"]], tools);
     }
 
     #[test]
@@ -313,9 +365,16 @@ mod tests {
             cache_write_tokens: 4,
             reasoning_tokens: 5,
             cost_micros: u64::MAX,
+            unpriced_calls: 6,
         };
-        assert_eq!(usage_text(&sums), "[1,2,3,4,5,18446744073709551615]");
-        assert_eq!(usage(&usage_text(&sums)).unwrap(), sums);
+        let calls =
+            CallCounts { model_calls: 7, failed_model_attempts: 8, tool_calls: 9, failed_tool_calls: 10 };
+        let stored = usage_text(&sums, &calls);
+        assert_eq!(stored, "[1,2,3,4,5,18446744073709551615,6,7,8,9,10]");
+        assert_eq!(usage(&stored).unwrap(), (sums, calls));
+        let older = Usage { unpriced_calls: 0, ..sums };
+        assert_eq!(usage("[1,2,3,4,5,18446744073709551615]").unwrap(), (older, CallCounts::default()));
+        assert!(usage("[1,2,3,4,5,6,7]").is_err() && usage("[]").is_err());
         assert!(usage("[1,2,3,4,5]").is_err() && usage("{}").is_err());
     }
 

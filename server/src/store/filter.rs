@@ -46,6 +46,8 @@ pub struct RunFilter {
     pub text: String,
     /// Caller that started the runs. Absent means any.
     pub created_by: Option<String>,
+    /// The run at the top of the tree that the runs are part of. Absent means any.
+    pub root: Option<RunId>,
 }
 
 impl RunFilter {
@@ -66,6 +68,7 @@ impl RunFilter {
     pub fn matches_for_good(&self, row: &RunRow) -> bool {
         self.session.as_ref().is_none_or(|session| row.session == *session)
             && self.created.contains(row.created_at)
+            && self.root.as_ref().is_none_or(|root| row.run == *root)
             && is_one_of(&row.agent, &self.agents)
             && is_one_of(&row.model, &self.models)
             && has_labels(&row.labels, &self.labels)

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::message::Usage;
 use agentloop_core::run::event::Record;
+use agentloop_core::run::state::CallCounts;
 use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
-use super::{JobKind, Page, PageRequest, RunFilter, StoreError};
+use super::{JobKind, Page, PageRequest, RunFilter, StoreError, UsageQuery, UsageRow};
 
 /// Events of one run to be made durable together.
 #[derive(Debug, Clone)]
@@ -79,6 +80,8 @@ pub struct RunSummary {
     pub iterations: u32,
     /// Number of its tool calls.
     pub tool_calls: u32,
+    /// Calls that ended, for the account of what was used.
+    pub calls: CallCounts,
 }
 
 impl RunSummary {
@@ -232,6 +235,27 @@ pub trait JournalStore: Send + Sync + 'static {
     async fn unverified_events(&self, tenant: &TenantId, run: &RunId) -> Result<u64, StoreError> {
         let _all_are_verified = (tenant, run);
         Ok(0)
+    }
+
+    /// Adds up what the tenant's runs have used, those of deleted sessions included. Rows come by time, then by group; of more
+    /// than the query's `rows_max`, one more than that.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] and [`StoreError::Corrupt`].
+    async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        let (mut rows, mut page) = (BTreeMap::new(), PageRequest { size: 100, after: None });
+        loop {
+            let found = self.runs(tenant, RunFilter::default(), page.clone()).await?;
+            for run in found.rows.iter().filter(|run| run.updated_at >= query.from) {
+                for record in self.records(tenant, &run.run, Seq(0), u32::MAX).await? {
+                    query.add(&mut rows, run, &record);
+                }
+            }
+            page.after = found.next;
+            if page.after.is_none() || rows.len() > query.rows_max {
+                return Ok(rows.into_values().take(query.rows_max + 1).collect());
+            }
+        }
     }
 
     /// Tenants that have runs. By default the one that there is without authentication.

@@ -20,6 +20,7 @@ mod search;
 mod session;
 pub mod sqlite;
 mod tools;
+mod usage;
 
 #[cfg(any(test, feature = "conformance"))]
 #[expect(clippy::unwrap_used, reason = "what it holds is tests, wherever they are compiled")]
@@ -45,6 +46,7 @@ pub use self::session::{
     SessionFilter, SessionRow, SessionStore, SessionUpdate, USER_LABEL,
 };
 pub use self::tools::{StoredTools, ToolRow, ToolStore};
+pub use self::usage::{UsageGroups, UsageKey, UsageQuery, UsageRow};
 
 /// A refusal or failure of the store. Nothing was written, except that after [`StoreError::Unavailable`] nobody knows.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -74,6 +74,8 @@ pub struct SessionFilter {
     pub text: String,
     /// Session that it was forked from. Absent means any.
     pub forked_from: Option<SessionId>,
+    /// Caller that created it. Absent means any.
+    pub created_by: Option<String>,
 }
 
 impl SessionFilter {
@@ -87,6 +89,7 @@ impl SessionFilter {
             && (self.agents.is_empty() || of_last(&|run| self.agents.contains(&run.agent)))
             && (self.models.is_empty() || of_last(&|run| self.models.contains(&run.model)))
             && self.updated.contains(row.updated_at)
+            && (self.created_by.is_none() || row.created_by == self.created_by)
             && self.matches_text(row)
             && self
                 .forked_from
@@ -110,7 +113,7 @@ impl SessionFilter {
     /// True if sessions are left out that only a look at their rows can tell, so that few of many may be left.
     #[must_use]
     pub fn looks_at_rows(&self) -> bool {
-        let Self { labels, statuses, agents, models, updated: _, text, forked_from } = self;
+        let Self { labels, statuses, agents, models, updated: _, text, forked_from, created_by: _ } = self;
         !(labels.is_empty()
             && statuses.is_empty()
             && agents.is_empty()

@@ -14,7 +14,7 @@ use agentloop_core::message::ToolCall;
 use agentloop_core::outcome::Ran;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
-use agentloop_core::run::input::{CallFacts, CallOutcome};
+use agentloop_core::run::input::{CallFacts, CallOutcome, NotOffered};
 use agentloop_core::time::{Millis, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
@@ -153,6 +153,10 @@ impl InProcess {
 impl Tools for InProcess {
     fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered {
         self.hosted.offered(tenant, spec)
+    }
+
+    fn not_offered(&self, tenant: &TenantId, spec: &RunSpec) -> NotOffered {
+        self.hosted.not_offered(tenant, spec)
     }
 
     fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {

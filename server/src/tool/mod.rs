@@ -13,7 +13,7 @@ use agentloop_core::id::{CallId, HostId, InstanceId, RunId, RuntimeId, SessionId
 use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
-use agentloop_core::run::input::{CallFacts, CallOutcome};
+use agentloop_core::run::input::{CallFacts, CallOutcome, NotOffered};
 use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms};
 use agentloop_core::trace::TraceParent;
 use async_trait::async_trait;
@@ -78,8 +78,14 @@ pub enum Seek {
 
 /// Tools on hosts or in this process. No method blocks, and nothing here is durable.
 pub trait Tools: Send + Sync + 'static {
-    /// The tools that a run's model may call now: those registered and within the run's lists, in the run's order.
+    /// The tools that a run's model may call now, in the run's order: those that are registered, within the run's lists, and
+    /// not denied by a rule whatever their arguments.
     fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered;
+
+    /// The tools that a run which starts now is not offered, although its lists name or allow them.
+    fn not_offered(&self, _tenant: &TenantId, _spec: &RunSpec) -> NotOffered {
+        NotOffered::default()
+    }
 
     /// Checks the calls that a model asks for, one result per call in the same order. A call is rejected if the tool
     /// does not exist, is not allowed, or its arguments break the schema; the message names the JSON path.

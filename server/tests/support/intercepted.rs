@@ -12,7 +12,7 @@ use agentloop_server::store::{
     Append, BlobStore, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
     PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
     SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
-    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore,
+    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 
@@ -93,6 +93,10 @@ impl<I: Intercept> JournalStore for Intercepted<I> {
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError> {
         self.intercept.read("runs", self.inner.runs(tenant, filter, page)).await
+    }
+
+    async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        self.intercept.read("usage", self.inner.usage(tenant, query)).await
     }
 
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {

@@ -200,6 +200,24 @@ const INPUTS: &[Case] = &[
     ),
     (
         |input| {
+            // What this server does not serve is not ignored.
+            input.start_at = Some(prost_types::Timestamp { seconds: 1, nanos: 0 });
+            input.parent_run_id = Some("r0".to_owned());
+        },
+        &["input.start_at", "input.parent_run_id"],
+    ),
+    (
+        |input| {
+            input.retry_policy = Some(wire::RetryPolicy {
+                initial_backoff: seconds(2),
+                max_backoff: seconds(1),
+                ..Default::default()
+            });
+        },
+        &["input.retry_policy.max_backoff"],
+    ),
+    (
+        |input| {
             let choice = Some(wire::tool_choice::Choice::Name(String::new()));
             let tool_choice = Some(wire::ToolChoice { choice });
             input.model_options = Some(wire::ModelOptions { tool_choice, ..Default::default() });

@@ -34,6 +34,7 @@ async fn queue(store: &SqliteStore, run: &str, text: &str, interrupts: bool) {
         spec: Arc::new(spec),
         seed: 7,
         traceparent: None,
+        not_offered: Default::default(),
         messages: vec![Arc::new(Message::text(Role::User, text))],
         queued: true,
     };
@@ -58,6 +59,7 @@ async fn queue(store: &SqliteStore, run: &str, text: &str, interrupts: bool) {
         usage: Usage::default(),
         iterations: 0,
         tool_calls: 0,
+        calls: Default::default(),
     };
     let append = Append {
         tenant: TenantId::local(),

@@ -17,7 +17,7 @@ use agentloop_server::store::{
     Append, BlobStore, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
     PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
     SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
-    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore,
+    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, oneshot};
@@ -259,6 +259,10 @@ impl JournalStore for Gate {
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError> {
         self.read(self.0.store.runs(tenant, filter, page)).await
+    }
+
+    async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        self.read(self.0.store.usage(tenant, query)).await
     }
 
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {

@@ -7,6 +7,7 @@ mod security;
 mod sessions;
 mod setup;
 mod tools;
+mod usage;
 
 use std::{
     ffi::OsString,
@@ -28,6 +29,7 @@ pub(crate) use self::{
     sessions::{Label, SessionsCommand},
     setup::{DoctorArgs, InitArgs, ProviderChoice},
     tools::{ToolsArgs, ToolsCommand},
+    usage::{UsageArgs, UsageBy},
 };
 
 use crate::terminal::commands::quoted;
@@ -248,6 +250,7 @@ pub(crate) enum Command {
     Host(HostArgs),
     Agents(AgentsArgs),
     Info(InfoArgs),
+    Usage(UsageArgs),
     Health(HealthArgs),
     Doctor(DoctorArgs),
     Token(TokenArgs),

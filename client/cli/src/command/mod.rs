@@ -26,4 +26,5 @@ pub(crate) mod token;
 pub(crate) mod tools;
 pub(crate) mod transfer;
 pub(crate) mod trial;
+pub(crate) mod usage;
 pub(crate) mod watch;

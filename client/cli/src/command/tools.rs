@@ -9,6 +9,7 @@ use crate::{
     terminal::format,
     terminal::json,
     terminal::print,
+    terminal::text::sanitize,
 };
 
 pub(crate) async fn tools(global: &Global, args: ToolsArgs) -> Result<Exit, Failure> {
@@ -47,7 +48,7 @@ async fn list(global: &Global, client: &Client) -> Result<Exit, Failure> {
     print::table(["TOOL", "EFFECT", "APPROVAL", "HOSTS", "IN FLIGHT", "QUEUED", "DESCRIPTION"], &rows)?;
     print::line("")?;
     let rows: Vec<_> = hosts.iter().map(host).collect();
-    print::table(["HOST", "HEALTH", "SDK", "IN FLIGHT", "FREE", "LAST SEEN", "TOOLS"], &rows)?;
+    print::table(["HOST", "HEALTH", "SDK", "IN FLIGHT", "FREE", "LAST SEEN", "TOOLS", "STATUS"], &rows)?;
     let rows: Vec<_> = tools.iter().flat_map(refused).collect();
     if !rows.is_empty() {
         print::line("")?;
@@ -85,7 +86,7 @@ fn refused(tool: &Tool) -> impl Iterator<Item = [String; 7]> {
     })
 }
 
-fn host(host: &Host) -> [String; 7] {
+fn host(host: &Host) -> [String; 8] {
     [
         host.host_id.clone(),
         format::enum_name(host.health().as_str_name(), "HOST_HEALTH_"),
@@ -94,5 +95,6 @@ fn host(host: &Host) -> [String; 7] {
         host.free_credit.to_string(),
         format::time(host.last_seen_at.as_ref()),
         host.tools.join(" "),
+        format::first_line(&sanitize(&host.status_text), 80),
     ]
 }

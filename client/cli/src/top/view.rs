@@ -126,7 +126,9 @@ fn hosts(top: &Top) -> Vec<Line<'static>> {
             let health = format::enum_name(host.health().as_str_name(), "HOST_HEALTH_");
             let (id, calls, free) = (sanitize(&host.host_id), host.calls_in_flight, host.free_credit);
             let tools = sanitize(&host.tools.join(" "));
-            let text = format!("{id:<16}  {health:<12}  {calls:>5}  {free:>5}  {tools}");
+            let status = format::first_line(&sanitize(&host.status_text), PREVIEW_CHARS);
+            let text = format!("{id:<16}  {health:<12}  {calls:>5}  {free:>5}  {tools}  {status}");
+            let text = text.trim_end().to_owned();
             Line::styled(text, if host.health() == HostHealth::Connected { GOOD } else { BAD })
         })
         .collect();

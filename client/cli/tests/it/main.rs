@@ -36,3 +36,5 @@ mod todos;
 #[cfg(unix)]
 mod top;
 mod usage;
+#[cfg(unix)]
+mod used;

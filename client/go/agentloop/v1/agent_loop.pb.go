@@ -1338,6 +1338,8 @@ type PendingFilter struct {
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
 	// Only questions whose text, tool or arguments contain this, in any case. At most 256 bytes.
 	Text string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	// Only of this run and the runs below it.
+	RootRunId string `protobuf:"bytes,9,opt,name=root_run_id,json=rootRunId,proto3" json:"root_run_id,omitempty"`
 	// Only questions that the caller may answer, and has not approved yet. Without authentication: all but those that name
 	// approvers.
 	Mine          bool `protobuf:"varint,10,opt,name=mine,proto3" json:"mine,omitempty"`
@@ -1427,6 +1429,13 @@ func (x *PendingFilter) GetCreatedBefore() *timestamppb.Timestamp {
 func (x *PendingFilter) GetText() string {
 	if x != nil {
 		return x.Text
+	}
+	return ""
+}
+
+func (x *PendingFilter) GetRootRunId() string {
+	if x != nil {
+		return x.RootRunId
 	}
 	return ""
 }
@@ -1825,7 +1834,7 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\tpage_size\x18\x03 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x123\n" +
-	"\x06filter\x18\x05 \x01(\v2\x1b.agentloop.v1.PendingFilterR\x06filter\"\xb3\x03\n" +
+	"\x06filter\x18\x05 \x01(\v2\x1b.agentloop.v1.PendingFilterR\x06filter\"\xd3\x03\n" +
 	"\rPendingFilter\x124\n" +
 	"\x05kinds\x18\x01 \x03(\x0e2\x1e.agentloop.v1.HumanRequestKindR\x05kinds\x12\x14\n" +
 	"\x05tools\x18\x02 \x03(\tR\x05tools\x12?\n" +
@@ -1834,7 +1843,8 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\x06models\x18\x05 \x03(\tR\x06models\x12?\n" +
 	"\rcreated_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
 	"\x0ecreated_before\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x12\n" +
-	"\x04text\x18\b \x01(\tR\x04text\x12\x12\n" +
+	"\x04text\x18\b \x01(\tR\x04text\x12\x1e\n" +
+	"\vroot_run_id\x18\t \x01(\tR\trootRunId\x12\x12\n" +
 	"\x04mine\x18\n" +
 	" \x01(\bR\x04mine\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +

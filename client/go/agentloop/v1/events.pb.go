@@ -829,7 +829,9 @@ type RunEvent_ToolCallCheckpoint struct {
 }
 
 type RunEvent_InstructionPlanned struct {
-	// Durable. A planner or a step decided the next instruction.
+	// Durable if a planner or a step decided the next instruction. Transient before the model calls of the built-in loop that
+	// follow on results of tools or a compaction: it shows the phase PLANNING, which the first model call has from the
+	// messages before it.
 	InstructionPlanned *InstructionPlanned `protobuf:"bytes,38,opt,name=instruction_planned,json=instructionPlanned,proto3,oneof"`
 }
 
@@ -962,9 +964,14 @@ type RunStarted struct {
 	// True if it waits for its session first.
 	Queued bool `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`
 	// Name of the planner; empty for the built-in loop.
-	Planner       string `protobuf:"bytes,6,opt,name=planner,proto3" json:"planner,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Planner string `protobuf:"bytes,6,opt,name=planner,proto3" json:"planner,omitempty"`
+	// Names in `allowed_tools` and `tool_order` that no known tool has. A host may declare them later.
+	UnknownTools []string `protobuf:"bytes,7,rep,name=unknown_tools,json=unknownTools,proto3" json:"unknown_tools,omitempty"`
+	// Tools that the model is not offered because a rule denies them whatever their arguments. A queued run decides it again
+	// when it enters its session.
+	WithdrawnTools []string `protobuf:"bytes,8,rep,name=withdrawn_tools,json=withdrawnTools,proto3" json:"withdrawn_tools,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RunStarted) Reset() {
@@ -1037,6 +1044,20 @@ func (x *RunStarted) GetPlanner() string {
 		return x.Planner
 	}
 	return ""
+}
+
+func (x *RunStarted) GetUnknownTools() []string {
+	if x != nil {
+		return x.UnknownTools
+	}
+	return nil
+}
+
+func (x *RunStarted) GetWithdrawnTools() []string {
+	if x != nil {
+		return x.WithdrawnTools
+	}
+	return nil
 }
 
 // A message of the caller. In a run of `ImportEntries`, a message of any role.
@@ -2193,9 +2214,12 @@ func (x *InputEntered) GetEntryNo() uint64 {
 type SessionEntered struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the session's last entry before the run.
-	LastEntryNo   uint64 `protobuf:"varint,1,opt,name=last_entry_no,json=lastEntryNo,proto3" json:"last_entry_no,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LastEntryNo uint64 `protobuf:"varint,1,opt,name=last_entry_no,json=lastEntryNo,proto3" json:"last_entry_no,omitempty"`
+	// Tools that the model is not offered because a rule denies them whatever their arguments. It replaces the list of
+	// `run_started`: rules may have been remembered while the run was queued.
+	WithdrawnTools []string `protobuf:"bytes,2,rep,name=withdrawn_tools,json=withdrawnTools,proto3" json:"withdrawn_tools,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SessionEntered) Reset() {
@@ -2235,7 +2259,14 @@ func (x *SessionEntered) GetLastEntryNo() uint64 {
 	return 0
 }
 
-// A planner or a step decided the next instruction.
+func (x *SessionEntered) GetWithdrawnTools() []string {
+	if x != nil {
+		return x.WithdrawnTools
+	}
+	return nil
+}
+
+// A planner, a step or the built-in loop decided the next instruction.
 type InstructionPlanned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The instruction itself.
@@ -3310,7 +3341,7 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\x0fpartial_message\x18= \x01(\v2\x1c.agentloop.v1.PartialMessageH\x00R\x0epartialMessage\x12N\n" +
 	"\x12tool_call_progress\x18> \x01(\v2\x1e.agentloop.v1.ToolCallProgressH\x00R\x10toolCallProgress\x12H\n" +
 	"\x10tool_call_output\x18? \x01(\v2\x1c.agentloop.v1.ToolCallOutputH\x00R\x0etoolCallOutputB\a\n" +
-	"\x05event\"\x8a\x02\n" +
+	"\x05event\"\xd8\x02\n" +
 	"\n" +
 	"RunStarted\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
@@ -3318,7 +3349,9 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\x0emax_iterations\x18\x03 \x01(\rR\rmaxIterations\x12<\n" +
 	"\x06labels\x18\x04 \x03(\v2$.agentloop.v1.RunStarted.LabelsEntryR\x06labels\x12\x16\n" +
 	"\x06queued\x18\x05 \x01(\bR\x06queued\x12\x18\n" +
-	"\aplanner\x18\x06 \x01(\tR\aplanner\x1a9\n" +
+	"\aplanner\x18\x06 \x01(\tR\aplanner\x12#\n" +
+	"\runknown_tools\x18\a \x03(\tR\funknownTools\x12'\n" +
+	"\x0fwithdrawn_tools\x18\b \x03(\tR\x0ewithdrawnTools\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"u\n" +
@@ -3410,9 +3443,10 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"resumed_by\x18\x01 \x01(\tR\tresumedBy\"F\n" +
 	"\fInputEntered\x12\x1b\n" +
 	"\tinput_seq\x18\x01 \x01(\x04R\binputSeq\x12\x19\n" +
-	"\bentry_no\x18\x02 \x01(\x04R\aentryNo\"4\n" +
+	"\bentry_no\x18\x02 \x01(\x04R\aentryNo\"]\n" +
 	"\x0eSessionEntered\x12\"\n" +
-	"\rlast_entry_no\x18\x01 \x01(\x04R\vlastEntryNo\"\x93\x01\n" +
+	"\rlast_entry_no\x18\x01 \x01(\x04R\vlastEntryNo\x12'\n" +
+	"\x0fwithdrawn_tools\x18\x02 \x03(\tR\x0ewithdrawnTools\"\x93\x01\n" +
 	"\x12InstructionPlanned\x12;\n" +
 	"\vinstruction\x18\x01 \x01(\v2\x19.agentloop.v1.InstructionR\vinstruction\x12\x18\n" +
 	"\aplanner\x18\x02 \x01(\tR\aplanner\x12&\n" +

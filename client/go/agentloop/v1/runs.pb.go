@@ -287,8 +287,12 @@ type RunInput struct {
 	Hooks *Names `protobuf:"bytes,26,opt,name=hooks,proto3" json:"hooks,omitempty"`
 	// Registered names of the context sources; `recall` searches past sessions. Absent: the agent's.
 	ContextSources *Names `protobuf:"bytes,27,opt,name=context_sources,json=contextSources,proto3" json:"context_sources,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Not before this time; until then the run is QUEUED. Refused by a server without the feature `start_at`.
+	StartAt *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
+	// The run that asked for this one. Refused by a server without the feature `child_runs`.
+	ParentRunId   *string `protobuf:"bytes,29,opt,name=parent_run_id,json=parentRunId,proto3,oneof" json:"parent_run_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunInput) Reset() {
@@ -510,6 +514,20 @@ func (x *RunInput) GetContextSources() *Names {
 	return nil
 }
 
+func (x *RunInput) GetStartAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartAt
+	}
+	return nil
+}
+
+func (x *RunInput) GetParentRunId() string {
+	if x != nil && x.ParentRunId != nil {
+		return *x.ParentRunId
+	}
+	return ""
+}
+
 // The end of a run, or its state while it waits for a human.
 type RunResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -669,10 +687,16 @@ type Run struct {
 	Durations *RunDurations `protobuf:"bytes,18,opt,name=durations,proto3" json:"durations,omitempty"`
 	// Place in its session's queue, from 1; 0 if it does not wait there. Only from `GetRun`.
 	QueuePosition uint32 `protobuf:"varint,19,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
+	// The run that asked for this one; empty where a caller did.
+	ParentRunId string `protobuf:"bytes,20,opt,name=parent_run_id,json=parentRunId,proto3" json:"parent_run_id,omitempty"`
+	// The run at the top of the tree that this run is part of: itself where it has no parent.
+	RootRunId string `protobuf:"bytes,21,opt,name=root_run_id,json=rootRunId,proto3" json:"root_run_id,omitempty"`
 	// Name of the caller that started it; empty where nobody was asked who they are.
 	CreatedBy string `protobuf:"bytes,22,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	// Beginning of the caller's first message, on one line, at most 200 characters.
-	Preview       string `protobuf:"bytes,23,opt,name=preview,proto3" json:"preview,omitempty"`
+	Preview string `protobuf:"bytes,23,opt,name=preview,proto3" json:"preview,omitempty"`
+	// When it begins; absent where it began at once.
+	StartAt       *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -840,6 +864,20 @@ func (x *Run) GetQueuePosition() uint32 {
 	return 0
 }
 
+func (x *Run) GetParentRunId() string {
+	if x != nil {
+		return x.ParentRunId
+	}
+	return ""
+}
+
+func (x *Run) GetRootRunId() string {
+	if x != nil {
+		return x.RootRunId
+	}
+	return ""
+}
+
 func (x *Run) GetCreatedBy() string {
 	if x != nil {
 		return x.CreatedBy
@@ -852,6 +890,13 @@ func (x *Run) GetPreview() string {
 		return x.Preview
 	}
 	return ""
+}
+
+func (x *Run) GetStartAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartAt
+	}
+	return nil
 }
 
 // Which runs a list has. A run must match every field that is set.
@@ -873,6 +918,10 @@ type RunFilter struct {
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
 	// Only runs whose id or `preview` contains this, in any case. At most 256 bytes.
 	Text string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	// Only runs that this run asked for.
+	ParentRunId string `protobuf:"bytes,9,opt,name=parent_run_id,json=parentRunId,proto3" json:"parent_run_id,omitempty"`
+	// Only this run and the runs below it.
+	RootRunId string `protobuf:"bytes,10,opt,name=root_run_id,json=rootRunId,proto3" json:"root_run_id,omitempty"`
 	// Only runs that this caller started.
 	CreatedBy     string `protobuf:"bytes,11,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -961,6 +1010,20 @@ func (x *RunFilter) GetCreatedBefore() *timestamppb.Timestamp {
 func (x *RunFilter) GetText() string {
 	if x != nil {
 		return x.Text
+	}
+	return ""
+}
+
+func (x *RunFilter) GetParentRunId() string {
+	if x != nil {
+		return x.ParentRunId
+	}
+	return ""
+}
+
+func (x *RunFilter) GetRootRunId() string {
+	if x != nil {
+		return x.RootRunId
 	}
 	return ""
 }
@@ -1158,7 +1221,7 @@ var File_agentloop_v1_runs_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\n" +
-	"\x17agentloop/v1/runs.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc2\r\n" +
+	"\x17agentloop/v1/runs.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x0e\n" +
 	"\bRunInput\x12\"\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tH\x00R\tsessionId\x88\x01\x01\x12\x1a\n" +
@@ -1191,7 +1254,10 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x0econtext_policy\x18\x18 \x01(\v2\x1b.agentloop.v1.ContextPolicyR\rcontextPolicy\x12\x1d\n" +
 	"\aplanner\x18\x19 \x01(\tH\tR\aplanner\x88\x01\x01\x12)\n" +
 	"\x05hooks\x18\x1a \x01(\v2\x13.agentloop.v1.NamesR\x05hooks\x12<\n" +
-	"\x0fcontext_sources\x18\x1b \x01(\v2\x13.agentloop.v1.NamesR\x0econtextSources\x1a9\n" +
+	"\x0fcontext_sources\x18\x1b \x01(\v2\x13.agentloop.v1.NamesR\x0econtextSources\x125\n" +
+	"\bstart_at\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\astartAt\x12'\n" +
+	"\rparent_run_id\x18\x1d \x01(\tH\n" +
+	"R\vparentRunId\x88\x01\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
@@ -1208,7 +1274,8 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x06_modelB\x1b\n" +
 	"\x19_approval_timeout_secondsB\n" +
 	"\n" +
-	"\b_planner\"\xae\x03\n" +
+	"\b_plannerB\x10\n" +
+	"\x0e_parent_run_id\"\xae\x03\n" +
 	"\tRunResult\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
@@ -1220,7 +1287,7 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x05usage\x18\x06 \x01(\v2\x13.agentloop.v1.UsageR\x05usage\x124\n" +
 	"\apending\x18\a \x03(\v2\x1a.agentloop.v1.HumanRequestR\apending\x12\x19\n" +
 	"\blast_seq\x18\b \x01(\x04R\alastSeq\x128\n" +
-	"\tdurations\x18\t \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\"\xd7\a\n" +
+	"\tdurations\x18\t \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\"\xd2\b\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -1249,13 +1316,16 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\apending\x18\x10 \x03(\v2\x1a.agentloop.v1.HumanRequestR\apending\x12B\n" +
 	"\x0ftool_calls_open\x18\x11 \x03(\v2\x1a.agentloop.v1.ToolCallViewR\rtoolCallsOpen\x128\n" +
 	"\tdurations\x18\x12 \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\x12%\n" +
-	"\x0equeue_position\x18\x13 \x01(\rR\rqueuePosition\x12\x1d\n" +
+	"\x0equeue_position\x18\x13 \x01(\rR\rqueuePosition\x12\"\n" +
+	"\rparent_run_id\x18\x14 \x01(\tR\vparentRunId\x12\x1e\n" +
+	"\vroot_run_id\x18\x15 \x01(\tR\trootRunId\x12\x1d\n" +
 	"\n" +
 	"created_by\x18\x16 \x01(\tR\tcreatedBy\x12\x18\n" +
-	"\apreview\x18\x17 \x01(\tR\apreview\x1a9\n" +
+	"\apreview\x18\x17 \x01(\tR\apreview\x125\n" +
+	"\bstart_at\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\astartAt\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x04\n" +
 	"\tRunFilter\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x123\n" +
@@ -1265,7 +1335,10 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x06models\x18\x05 \x03(\tR\x06models\x12?\n" +
 	"\rcreated_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
 	"\x0ecreated_before\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x12\n" +
-	"\x04text\x18\b \x01(\tR\x04text\x12\x1d\n" +
+	"\x04text\x18\b \x01(\tR\x04text\x12\"\n" +
+	"\rparent_run_id\x18\t \x01(\tR\vparentRunId\x12\x1e\n" +
+	"\vroot_run_id\x18\n" +
+	" \x01(\tR\trootRunId\x12\x1d\n" +
 	"\n" +
 	"created_by\x18\v \x01(\tR\tcreatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -1348,12 +1421,12 @@ var file_agentloop_v1_runs_proto_goTypes = []any{
 	(*InstructionFile)(nil),       // 19: agentloop.v1.InstructionFile
 	(*ContextPolicy)(nil),         // 20: agentloop.v1.ContextPolicy
 	(*Names)(nil),                 // 21: agentloop.v1.Names
-	(RunStatus)(0),                // 22: agentloop.v1.RunStatus
-	(*RunError)(nil),              // 23: agentloop.v1.RunError
-	(*Usage)(nil),                 // 24: agentloop.v1.Usage
-	(*HumanRequest)(nil),          // 25: agentloop.v1.HumanRequest
-	(*RunDurations)(nil),          // 26: agentloop.v1.RunDurations
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(RunStatus)(0),                // 23: agentloop.v1.RunStatus
+	(*RunError)(nil),              // 24: agentloop.v1.RunError
+	(*Usage)(nil),                 // 25: agentloop.v1.Usage
+	(*HumanRequest)(nil),          // 26: agentloop.v1.HumanRequest
+	(*RunDurations)(nil),          // 27: agentloop.v1.RunDurations
 	(ToolCallState)(0),            // 28: agentloop.v1.ToolCallState
 }
 var file_agentloop_v1_runs_proto_depIdxs = []int32{
@@ -1371,38 +1444,40 @@ var file_agentloop_v1_runs_proto_depIdxs = []int32{
 	20, // 11: agentloop.v1.RunInput.context_policy:type_name -> agentloop.v1.ContextPolicy
 	21, // 12: agentloop.v1.RunInput.hooks:type_name -> agentloop.v1.Names
 	21, // 13: agentloop.v1.RunInput.context_sources:type_name -> agentloop.v1.Names
-	22, // 14: agentloop.v1.RunResult.status:type_name -> agentloop.v1.RunStatus
-	13, // 15: agentloop.v1.RunResult.final_assistant_message:type_name -> agentloop.v1.Message
-	23, // 16: agentloop.v1.RunResult.last_error:type_name -> agentloop.v1.RunError
-	24, // 17: agentloop.v1.RunResult.usage:type_name -> agentloop.v1.Usage
-	25, // 18: agentloop.v1.RunResult.pending:type_name -> agentloop.v1.HumanRequest
-	26, // 19: agentloop.v1.RunResult.durations:type_name -> agentloop.v1.RunDurations
-	22, // 20: agentloop.v1.Run.status:type_name -> agentloop.v1.RunStatus
-	27, // 21: agentloop.v1.Run.created_at:type_name -> google.protobuf.Timestamp
-	27, // 22: agentloop.v1.Run.updated_at:type_name -> google.protobuf.Timestamp
-	23, // 23: agentloop.v1.Run.last_error:type_name -> agentloop.v1.RunError
-	24, // 24: agentloop.v1.Run.usage:type_name -> agentloop.v1.Usage
-	11, // 25: agentloop.v1.Run.labels:type_name -> agentloop.v1.Run.LabelsEntry
-	13, // 26: agentloop.v1.Run.final_assistant_message:type_name -> agentloop.v1.Message
-	8,  // 27: agentloop.v1.Run.waiting_on:type_name -> agentloop.v1.WaitingOn
-	25, // 28: agentloop.v1.Run.pending:type_name -> agentloop.v1.HumanRequest
-	7,  // 29: agentloop.v1.Run.tool_calls_open:type_name -> agentloop.v1.ToolCallView
-	26, // 30: agentloop.v1.Run.durations:type_name -> agentloop.v1.RunDurations
-	22, // 31: agentloop.v1.RunFilter.statuses:type_name -> agentloop.v1.RunStatus
-	12, // 32: agentloop.v1.RunFilter.labels:type_name -> agentloop.v1.RunFilter.LabelsEntry
-	27, // 33: agentloop.v1.RunFilter.created_after:type_name -> google.protobuf.Timestamp
-	27, // 34: agentloop.v1.RunFilter.created_before:type_name -> google.protobuf.Timestamp
-	28, // 35: agentloop.v1.ToolCallView.state:type_name -> agentloop.v1.ToolCallState
-	27, // 36: agentloop.v1.ToolCallView.started_at:type_name -> google.protobuf.Timestamp
-	2,  // 37: agentloop.v1.WaitingOn.kind:type_name -> agentloop.v1.WaitKind
-	27, // 38: agentloop.v1.WaitingOn.since:type_name -> google.protobuf.Timestamp
-	27, // 39: agentloop.v1.WaitingOn.next_at:type_name -> google.protobuf.Timestamp
-	23, // 40: agentloop.v1.WaitingOn.last_error:type_name -> agentloop.v1.RunError
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	22, // 14: agentloop.v1.RunInput.start_at:type_name -> google.protobuf.Timestamp
+	23, // 15: agentloop.v1.RunResult.status:type_name -> agentloop.v1.RunStatus
+	13, // 16: agentloop.v1.RunResult.final_assistant_message:type_name -> agentloop.v1.Message
+	24, // 17: agentloop.v1.RunResult.last_error:type_name -> agentloop.v1.RunError
+	25, // 18: agentloop.v1.RunResult.usage:type_name -> agentloop.v1.Usage
+	26, // 19: agentloop.v1.RunResult.pending:type_name -> agentloop.v1.HumanRequest
+	27, // 20: agentloop.v1.RunResult.durations:type_name -> agentloop.v1.RunDurations
+	23, // 21: agentloop.v1.Run.status:type_name -> agentloop.v1.RunStatus
+	22, // 22: agentloop.v1.Run.created_at:type_name -> google.protobuf.Timestamp
+	22, // 23: agentloop.v1.Run.updated_at:type_name -> google.protobuf.Timestamp
+	24, // 24: agentloop.v1.Run.last_error:type_name -> agentloop.v1.RunError
+	25, // 25: agentloop.v1.Run.usage:type_name -> agentloop.v1.Usage
+	11, // 26: agentloop.v1.Run.labels:type_name -> agentloop.v1.Run.LabelsEntry
+	13, // 27: agentloop.v1.Run.final_assistant_message:type_name -> agentloop.v1.Message
+	8,  // 28: agentloop.v1.Run.waiting_on:type_name -> agentloop.v1.WaitingOn
+	26, // 29: agentloop.v1.Run.pending:type_name -> agentloop.v1.HumanRequest
+	7,  // 30: agentloop.v1.Run.tool_calls_open:type_name -> agentloop.v1.ToolCallView
+	27, // 31: agentloop.v1.Run.durations:type_name -> agentloop.v1.RunDurations
+	22, // 32: agentloop.v1.Run.start_at:type_name -> google.protobuf.Timestamp
+	23, // 33: agentloop.v1.RunFilter.statuses:type_name -> agentloop.v1.RunStatus
+	12, // 34: agentloop.v1.RunFilter.labels:type_name -> agentloop.v1.RunFilter.LabelsEntry
+	22, // 35: agentloop.v1.RunFilter.created_after:type_name -> google.protobuf.Timestamp
+	22, // 36: agentloop.v1.RunFilter.created_before:type_name -> google.protobuf.Timestamp
+	28, // 37: agentloop.v1.ToolCallView.state:type_name -> agentloop.v1.ToolCallState
+	22, // 38: agentloop.v1.ToolCallView.started_at:type_name -> google.protobuf.Timestamp
+	2,  // 39: agentloop.v1.WaitingOn.kind:type_name -> agentloop.v1.WaitKind
+	22, // 40: agentloop.v1.WaitingOn.since:type_name -> google.protobuf.Timestamp
+	22, // 41: agentloop.v1.WaitingOn.next_at:type_name -> google.protobuf.Timestamp
+	24, // 42: agentloop.v1.WaitingOn.last_error:type_name -> agentloop.v1.RunError
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_runs_proto_init() }

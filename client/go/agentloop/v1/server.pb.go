@@ -23,6 +23,67 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What rows of usage are kept apart by.
+type UsageGroup int32
+
+const (
+	// Not set; refused.
+	UsageGroup_USAGE_GROUP_UNSPECIFIED UsageGroup = 0
+	// The agent.
+	UsageGroup_USAGE_GROUP_AGENT UsageGroup = 1
+	// The model.
+	UsageGroup_USAGE_GROUP_MODEL UsageGroup = 2
+	// The value of the label `label_key`.
+	UsageGroup_USAGE_GROUP_LABEL UsageGroup = 3
+	// The caller that started the run.
+	UsageGroup_USAGE_GROUP_CREATED_BY UsageGroup = 4
+)
+
+// Enum value maps for UsageGroup.
+var (
+	UsageGroup_name = map[int32]string{
+		0: "USAGE_GROUP_UNSPECIFIED",
+		1: "USAGE_GROUP_AGENT",
+		2: "USAGE_GROUP_MODEL",
+		3: "USAGE_GROUP_LABEL",
+		4: "USAGE_GROUP_CREATED_BY",
+	}
+	UsageGroup_value = map[string]int32{
+		"USAGE_GROUP_UNSPECIFIED": 0,
+		"USAGE_GROUP_AGENT":       1,
+		"USAGE_GROUP_MODEL":       2,
+		"USAGE_GROUP_LABEL":       3,
+		"USAGE_GROUP_CREATED_BY":  4,
+	}
+)
+
+func (x UsageGroup) Enum() *UsageGroup {
+	p := new(UsageGroup)
+	*p = x
+	return p
+}
+
+func (x UsageGroup) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (UsageGroup) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_server_proto_enumTypes[0].Descriptor()
+}
+
+func (UsageGroup) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_server_proto_enumTypes[0]
+}
+
+func (x UsageGroup) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use UsageGroup.Descriptor instead.
+func (UsageGroup) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{0}
+}
+
 // Asks what the server is.
 type GetServerInfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -490,6 +551,407 @@ func (x *Agent) GetContextWindow() uint64 {
 	return 0
 }
 
+// Asks what was used.
+type GetUsageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From this time on, rounded down to a bucket. Absent: 24 hours before `to`.
+	FromTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from_time,json=fromTime,proto3" json:"from_time,omitempty"`
+	// Up to this time, rounded up to a bucket. Absent: now.
+	ToTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=to_time,json=toTime,proto3" json:"to_time,omitempty"`
+	// Length of a bucket: a whole number of minutes, at least 1. Absent: 1 hour. Buckets begin at whole multiples of it since
+	// 1970 (UTC). A request that leads to more than 10,000 rows is refused.
+	Bucket *durationpb.Duration `protobuf:"bytes,3,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	// Rows are kept apart by these; empty adds everything in a bucket up.
+	GroupBy []UsageGroup `protobuf:"varint,4,rep,packed,name=group_by,json=groupBy,proto3,enum=agentloop.v1.UsageGroup" json:"group_by,omitempty"`
+	// The label that LABEL keeps apart. Required with LABEL.
+	LabelKey string `protobuf:"bytes,5,opt,name=label_key,json=labelKey,proto3" json:"label_key,omitempty"`
+	// Only this agent; empty means all.
+	Agent string `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Only this model, `provider/model`; empty means all.
+	Model string `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
+	// Only runs with all of these labels.
+	Labels        map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUsageRequest) Reset() {
+	*x = GetUsageRequest{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUsageRequest) ProtoMessage() {}
+
+func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
+func (*GetUsageRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetUsageRequest) GetFromTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FromTime
+	}
+	return nil
+}
+
+func (x *GetUsageRequest) GetToTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ToTime
+	}
+	return nil
+}
+
+func (x *GetUsageRequest) GetBucket() *durationpb.Duration {
+	if x != nil {
+		return x.Bucket
+	}
+	return nil
+}
+
+func (x *GetUsageRequest) GetGroupBy() []UsageGroup {
+	if x != nil {
+		return x.GroupBy
+	}
+	return nil
+}
+
+func (x *GetUsageRequest) GetLabelKey() string {
+	if x != nil {
+		return x.LabelKey
+	}
+	return ""
+}
+
+func (x *GetUsageRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *GetUsageRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *GetUsageRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// What was used.
+type GetUsageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By time, then by group. Buckets in which nothing happened are left out.
+	Rows []*UsageRow `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	// Quotas of the caller and its tenant. Empty where there are none.
+	Quotas        []*Quota `protobuf:"bytes,2,rep,name=quotas,proto3" json:"quotas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUsageResponse) Reset() {
+	*x = GetUsageResponse{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUsageResponse) ProtoMessage() {}
+
+func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
+func (*GetUsageResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetUsageResponse) GetRows() []*UsageRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *GetUsageResponse) GetQuotas() []*Quota {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
+// Usage of one group in one bucket of time. A call counts in the bucket in which it ended.
+type UsageRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Start of the bucket.
+	Start *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	// The agent, where rows are kept apart by it.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The model, where rows are kept apart by it.
+	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	// The label's value, where rows are kept apart by it; empty for runs without the label.
+	LabelValue string `protobuf:"bytes,4,opt,name=label_value,json=labelValue,proto3" json:"label_value,omitempty"`
+	// Runs that ended.
+	Runs uint64 `protobuf:"varint,5,opt,name=runs,proto3" json:"runs,omitempty"`
+	// Model calls that ended with an answer.
+	ModelCalls uint64 `protobuf:"varint,6,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
+	// Tool calls that ended.
+	ToolCalls uint64 `protobuf:"varint,7,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	// Runs that failed, by the name of their `RunErrorCode` without its prefix.
+	RunErrors map[string]uint64 `protobuf:"bytes,8,rep,name=run_errors,json=runErrors,proto3" json:"run_errors,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Attempts of model calls that failed.
+	FailedModelAttempts uint64 `protobuf:"varint,9,opt,name=failed_model_attempts,json=failedModelAttempts,proto3" json:"failed_model_attempts,omitempty"`
+	// Tool calls that ended in an error.
+	FailedToolCalls uint64 `protobuf:"varint,10,opt,name=failed_tool_calls,json=failedToolCalls,proto3" json:"failed_tool_calls,omitempty"`
+	// Tokens and cost.
+	Usage *Usage `protobuf:"bytes,11,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Model calls whose model has no configured price: `usage.cost_micros` lacks theirs.
+	ModelCallsWithoutPrice uint64 `protobuf:"varint,12,opt,name=model_calls_without_price,json=modelCallsWithoutPrice,proto3" json:"model_calls_without_price,omitempty"`
+	// The caller, where rows are kept apart by it.
+	CreatedBy     string `protobuf:"bytes,13,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsageRow) Reset() {
+	*x = UsageRow{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsageRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsageRow) ProtoMessage() {}
+
+func (x *UsageRow) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsageRow.ProtoReflect.Descriptor instead.
+func (*UsageRow) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *UsageRow) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *UsageRow) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *UsageRow) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *UsageRow) GetLabelValue() string {
+	if x != nil {
+		return x.LabelValue
+	}
+	return ""
+}
+
+func (x *UsageRow) GetRuns() uint64 {
+	if x != nil {
+		return x.Runs
+	}
+	return 0
+}
+
+func (x *UsageRow) GetModelCalls() uint64 {
+	if x != nil {
+		return x.ModelCalls
+	}
+	return 0
+}
+
+func (x *UsageRow) GetToolCalls() uint64 {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return 0
+}
+
+func (x *UsageRow) GetRunErrors() map[string]uint64 {
+	if x != nil {
+		return x.RunErrors
+	}
+	return nil
+}
+
+func (x *UsageRow) GetFailedModelAttempts() uint64 {
+	if x != nil {
+		return x.FailedModelAttempts
+	}
+	return 0
+}
+
+func (x *UsageRow) GetFailedToolCalls() uint64 {
+	if x != nil {
+		return x.FailedToolCalls
+	}
+	return 0
+}
+
+func (x *UsageRow) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *UsageRow) GetModelCallsWithoutPrice() uint64 {
+	if x != nil {
+		return x.ModelCallsWithoutPrice
+	}
+	return 0
+}
+
+func (x *UsageRow) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+// A bound on what a caller or its tenant may use.
+type Quota struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name in the configuration, such as `live_runs`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Who it is for: `tenant`, or the caller's name.
+	Holder string `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	// The bound.
+	Limit uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// What is used of it now.
+	Used uint64 `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
+	// Length of the window that it counts in; absent where it does not count over time.
+	Window        *durationpb.Duration `protobuf:"bytes,5,opt,name=window,proto3" json:"window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quota) Reset() {
+	*x = Quota{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quota) ProtoMessage() {}
+
+func (x *Quota) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quota.ProtoReflect.Descriptor instead.
+func (*Quota) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Quota) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Quota) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *Quota) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Quota) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *Quota) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
 var File_agentloop_v1_server_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_server_proto_rawDesc = "" +
@@ -532,11 +994,63 @@ const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\n" +
 	"cost_known\x18\t \x01(\bR\tcostKnown\x12%\n" +
 	"\x0econtext_window\x18\n" +
-	" \x01(\x04R\rcontextWindow2\xb3\x01\n" +
+	" \x01(\x04R\rcontextWindow\"\xae\x03\n" +
+	"\x0fGetUsageRequest\x127\n" +
+	"\tfrom_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\bfromTime\x123\n" +
+	"\ato_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\x121\n" +
+	"\x06bucket\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06bucket\x123\n" +
+	"\bgroup_by\x18\x04 \x03(\x0e2\x18.agentloop.v1.UsageGroupR\agroupBy\x12\x1b\n" +
+	"\tlabel_key\x18\x05 \x01(\tR\blabelKey\x12\x14\n" +
+	"\x05agent\x18\x06 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05model\x18\a \x01(\tR\x05model\x12A\n" +
+	"\x06labels\x18\b \x03(\v2).agentloop.v1.GetUsageRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"k\n" +
+	"\x10GetUsageResponse\x12*\n" +
+	"\x04rows\x18\x01 \x03(\v2\x16.agentloop.v1.UsageRowR\x04rows\x12+\n" +
+	"\x06quotas\x18\x02 \x03(\v2\x13.agentloop.v1.QuotaR\x06quotas\"\xc6\x04\n" +
+	"\bUsageRow\x120\n" +
+	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12\x14\n" +
+	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\x12\x1f\n" +
+	"\vlabel_value\x18\x04 \x01(\tR\n" +
+	"labelValue\x12\x12\n" +
+	"\x04runs\x18\x05 \x01(\x04R\x04runs\x12\x1f\n" +
+	"\vmodel_calls\x18\x06 \x01(\x04R\n" +
+	"modelCalls\x12\x1d\n" +
+	"\n" +
+	"tool_calls\x18\a \x01(\x04R\ttoolCalls\x12D\n" +
+	"\n" +
+	"run_errors\x18\b \x03(\v2%.agentloop.v1.UsageRow.RunErrorsEntryR\trunErrors\x122\n" +
+	"\x15failed_model_attempts\x18\t \x01(\x04R\x13failedModelAttempts\x12*\n" +
+	"\x11failed_tool_calls\x18\n" +
+	" \x01(\x04R\x0ffailedToolCalls\x12)\n" +
+	"\x05usage\x18\v \x01(\v2\x13.agentloop.v1.UsageR\x05usage\x129\n" +
+	"\x19model_calls_without_price\x18\f \x01(\x04R\x16modelCallsWithoutPrice\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\r \x01(\tR\tcreatedBy\x1a<\n" +
+	"\x0eRunErrorsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x90\x01\n" +
+	"\x05Quota\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\x12\x12\n" +
+	"\x04used\x18\x04 \x01(\x04R\x04used\x121\n" +
+	"\x06window\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06window*\x8a\x01\n" +
+	"\n" +
+	"UsageGroup\x12\x1b\n" +
+	"\x17USAGE_GROUP_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11USAGE_GROUP_AGENT\x10\x01\x12\x15\n" +
+	"\x11USAGE_GROUP_MODEL\x10\x02\x12\x15\n" +
+	"\x11USAGE_GROUP_LABEL\x10\x03\x12\x1a\n" +
+	"\x16USAGE_GROUP_CREATED_BY\x10\x042\xfe\x01\n" +
 	"\x06Server\x12X\n" +
 	"\rGetServerInfo\x12\".agentloop.v1.GetServerInfoRequest\x1a#.agentloop.v1.GetServerInfoResponse\x12O\n" +
 	"\n" +
-	"ListAgents\x12\x1f.agentloop.v1.ListAgentsRequest\x1a .agentloop.v1.ListAgentsResponseb\x06proto3"
+	"ListAgents\x12\x1f.agentloop.v1.ListAgentsRequest\x1a .agentloop.v1.ListAgentsResponse\x12I\n" +
+	"\bGetUsage\x12\x1d.agentloop.v1.GetUsageRequest\x1a\x1e.agentloop.v1.GetUsageResponseb\x06proto3"
 
 var (
 	file_agentloop_v1_server_proto_rawDescOnce sync.Once
@@ -550,37 +1064,59 @@ func file_agentloop_v1_server_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_server_proto_rawDescData
 }
 
-var file_agentloop_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_agentloop_v1_server_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_agentloop_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_agentloop_v1_server_proto_goTypes = []any{
-	(*GetServerInfoRequest)(nil),  // 0: agentloop.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 1: agentloop.v1.GetServerInfoResponse
-	(*ServerLimits)(nil),          // 2: agentloop.v1.ServerLimits
-	(*ListAgentsRequest)(nil),     // 3: agentloop.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),    // 4: agentloop.v1.ListAgentsResponse
-	(*Agent)(nil),                 // 5: agentloop.v1.Agent
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
-	(*Caller)(nil),                // 7: agentloop.v1.Caller
-	(*durationpb.Duration)(nil),   // 8: google.protobuf.Duration
-	(*ToolNames)(nil),             // 9: agentloop.v1.ToolNames
-	(*LoopLimits)(nil),            // 10: agentloop.v1.LoopLimits
+	(UsageGroup)(0),               // 0: agentloop.v1.UsageGroup
+	(*GetServerInfoRequest)(nil),  // 1: agentloop.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 2: agentloop.v1.GetServerInfoResponse
+	(*ServerLimits)(nil),          // 3: agentloop.v1.ServerLimits
+	(*ListAgentsRequest)(nil),     // 4: agentloop.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),    // 5: agentloop.v1.ListAgentsResponse
+	(*Agent)(nil),                 // 6: agentloop.v1.Agent
+	(*GetUsageRequest)(nil),       // 7: agentloop.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),      // 8: agentloop.v1.GetUsageResponse
+	(*UsageRow)(nil),              // 9: agentloop.v1.UsageRow
+	(*Quota)(nil),                 // 10: agentloop.v1.Quota
+	nil,                           // 11: agentloop.v1.GetUsageRequest.LabelsEntry
+	nil,                           // 12: agentloop.v1.UsageRow.RunErrorsEntry
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*Caller)(nil),                // 14: agentloop.v1.Caller
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(*ToolNames)(nil),             // 16: agentloop.v1.ToolNames
+	(*LoopLimits)(nil),            // 17: agentloop.v1.LoopLimits
+	(*Usage)(nil),                 // 18: agentloop.v1.Usage
 }
 var file_agentloop_v1_server_proto_depIdxs = []int32{
-	6,  // 0: agentloop.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
-	2,  // 1: agentloop.v1.GetServerInfoResponse.limits:type_name -> agentloop.v1.ServerLimits
-	7,  // 2: agentloop.v1.GetServerInfoResponse.caller:type_name -> agentloop.v1.Caller
-	8,  // 3: agentloop.v1.GetServerInfoResponse.retention:type_name -> google.protobuf.Duration
-	5,  // 4: agentloop.v1.ListAgentsResponse.agents:type_name -> agentloop.v1.Agent
-	9,  // 5: agentloop.v1.Agent.allow_list:type_name -> agentloop.v1.ToolNames
-	10, // 6: agentloop.v1.Agent.loop_limits:type_name -> agentloop.v1.LoopLimits
-	0,  // 7: agentloop.v1.Server.GetServerInfo:input_type -> agentloop.v1.GetServerInfoRequest
-	3,  // 8: agentloop.v1.Server.ListAgents:input_type -> agentloop.v1.ListAgentsRequest
-	1,  // 9: agentloop.v1.Server.GetServerInfo:output_type -> agentloop.v1.GetServerInfoResponse
-	4,  // 10: agentloop.v1.Server.ListAgents:output_type -> agentloop.v1.ListAgentsResponse
-	9,  // [9:11] is the sub-list for method output_type
-	7,  // [7:9] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	13, // 0: agentloop.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
+	3,  // 1: agentloop.v1.GetServerInfoResponse.limits:type_name -> agentloop.v1.ServerLimits
+	14, // 2: agentloop.v1.GetServerInfoResponse.caller:type_name -> agentloop.v1.Caller
+	15, // 3: agentloop.v1.GetServerInfoResponse.retention:type_name -> google.protobuf.Duration
+	6,  // 4: agentloop.v1.ListAgentsResponse.agents:type_name -> agentloop.v1.Agent
+	16, // 5: agentloop.v1.Agent.allow_list:type_name -> agentloop.v1.ToolNames
+	17, // 6: agentloop.v1.Agent.loop_limits:type_name -> agentloop.v1.LoopLimits
+	13, // 7: agentloop.v1.GetUsageRequest.from_time:type_name -> google.protobuf.Timestamp
+	13, // 8: agentloop.v1.GetUsageRequest.to_time:type_name -> google.protobuf.Timestamp
+	15, // 9: agentloop.v1.GetUsageRequest.bucket:type_name -> google.protobuf.Duration
+	0,  // 10: agentloop.v1.GetUsageRequest.group_by:type_name -> agentloop.v1.UsageGroup
+	11, // 11: agentloop.v1.GetUsageRequest.labels:type_name -> agentloop.v1.GetUsageRequest.LabelsEntry
+	9,  // 12: agentloop.v1.GetUsageResponse.rows:type_name -> agentloop.v1.UsageRow
+	10, // 13: agentloop.v1.GetUsageResponse.quotas:type_name -> agentloop.v1.Quota
+	13, // 14: agentloop.v1.UsageRow.start:type_name -> google.protobuf.Timestamp
+	12, // 15: agentloop.v1.UsageRow.run_errors:type_name -> agentloop.v1.UsageRow.RunErrorsEntry
+	18, // 16: agentloop.v1.UsageRow.usage:type_name -> agentloop.v1.Usage
+	15, // 17: agentloop.v1.Quota.window:type_name -> google.protobuf.Duration
+	1,  // 18: agentloop.v1.Server.GetServerInfo:input_type -> agentloop.v1.GetServerInfoRequest
+	4,  // 19: agentloop.v1.Server.ListAgents:input_type -> agentloop.v1.ListAgentsRequest
+	7,  // 20: agentloop.v1.Server.GetUsage:input_type -> agentloop.v1.GetUsageRequest
+	2,  // 21: agentloop.v1.Server.GetServerInfo:output_type -> agentloop.v1.GetServerInfoResponse
+	5,  // 22: agentloop.v1.Server.ListAgents:output_type -> agentloop.v1.ListAgentsResponse
+	8,  // 23: agentloop.v1.Server.GetUsage:output_type -> agentloop.v1.GetUsageResponse
+	21, // [21:24] is the sub-list for method output_type
+	18, // [18:21] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_server_proto_init() }
@@ -594,13 +1130,14 @@ func file_agentloop_v1_server_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_server_proto_rawDesc), len(file_agentloop_v1_server_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   6,
+			NumEnums:      1,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_agentloop_v1_server_proto_goTypes,
 		DependencyIndexes: file_agentloop_v1_server_proto_depIdxs,
+		EnumInfos:         file_agentloop_v1_server_proto_enumTypes,
 		MessageInfos:      file_agentloop_v1_server_proto_msgTypes,
 	}.Build()
 	File_agentloop_v1_server_proto = out.File

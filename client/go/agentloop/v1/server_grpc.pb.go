@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Server_GetServerInfo_FullMethodName = "/agentloop.v1.Server/GetServerInfo"
 	Server_ListAgents_FullMethodName    = "/agentloop.v1.Server/ListAgents"
+	Server_GetUsage_FullMethodName      = "/agentloop.v1.Server/GetUsage"
 )
 
 // ServerClient is the client API for Server service.
@@ -38,6 +39,10 @@ type ServerClient interface {
 	//
 	// UNAVAILABLE.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
+	// Adds up tokens, cost, calls and errors in buckets of time. A caller that reads only its own runs gets what they used.
+	//
+	// INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
+	GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error)
 }
 
 type serverClient struct {
@@ -68,6 +73,16 @@ func (c *serverClient) ListAgents(ctx context.Context, in *ListAgentsRequest, op
 	return out, nil
 }
 
+func (c *serverClient) GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetUsageResponse)
+	err := c.cc.Invoke(ctx, Server_GetUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ServerServer is the server API for Server service.
 // All implementations must embed UnimplementedServerServer
 // for forward compatibility.
@@ -83,6 +98,10 @@ type ServerServer interface {
 	//
 	// UNAVAILABLE.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
+	// Adds up tokens, cost, calls and errors in buckets of time. A caller that reads only its own runs gets what they used.
+	//
+	// INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
+	GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error)
 	mustEmbedUnimplementedServerServer()
 }
 
@@ -98,6 +117,9 @@ func (UnimplementedServerServer) GetServerInfo(context.Context, *GetServerInfoRe
 }
 func (UnimplementedServerServer) ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAgents not implemented")
+}
+func (UnimplementedServerServer) GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetUsage not implemented")
 }
 func (UnimplementedServerServer) mustEmbedUnimplementedServerServer() {}
 func (UnimplementedServerServer) testEmbeddedByValue()                {}
@@ -156,6 +178,24 @@ func _Server_ListAgents_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Server_GetUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ServerServer).GetUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Server_GetUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ServerServer).GetUsage(ctx, req.(*GetUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Server_ServiceDesc is the grpc.ServiceDesc for Server service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -170,6 +210,10 @@ var Server_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListAgents",
 			Handler:    _Server_ListAgents_Handler,
+		},
+		{
+			MethodName: "GetUsage",
+			Handler:    _Server_GetUsage_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -895,8 +895,10 @@ type SessionFilter struct {
 	Text string `protobuf:"bytes,7,opt,name=text,proto3" json:"text,omitempty"`
 	// Only forks of this session.
 	ForkedFromSessionId string `protobuf:"bytes,8,opt,name=forked_from_session_id,json=forkedFromSessionId,proto3" json:"forked_from_session_id,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// Only sessions that this caller created.
+	CreatedBy     string `protobuf:"bytes,9,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionFilter) Reset() {
@@ -981,6 +983,13 @@ func (x *SessionFilter) GetText() string {
 func (x *SessionFilter) GetForkedFromSessionId() string {
 	if x != nil {
 		return x.ForkedFromSessionId
+	}
+	return ""
+}
+
+func (x *SessionFilter) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
 	}
 	return ""
 }
@@ -2229,7 +2238,7 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x123\n" +
-	"\x06filter\x18\x03 \x01(\v2\x1b.agentloop.v1.SessionFilterR\x06filter\"\xbd\x03\n" +
+	"\x06filter\x18\x03 \x01(\v2\x1b.agentloop.v1.SessionFilterR\x06filter\"\xdc\x03\n" +
 	"\rSessionFilter\x12?\n" +
 	"\x06labels\x18\x01 \x03(\v2'.agentloop.v1.SessionFilter.LabelsEntryR\x06labels\x123\n" +
 	"\bstatuses\x18\x02 \x03(\x0e2\x17.agentloop.v1.RunStatusR\bstatuses\x12\x16\n" +
@@ -2238,7 +2247,9 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\rupdated_after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\fupdatedAfter\x12A\n" +
 	"\x0eupdated_before\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\rupdatedBefore\x12\x12\n" +
 	"\x04text\x18\a \x01(\tR\x04text\x123\n" +
-	"\x16forked_from_session_id\x18\b \x01(\tR\x13forkedFromSessionId\x1a9\n" +
+	"\x16forked_from_session_id\x18\b \x01(\tR\x13forkedFromSessionId\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\t \x01(\tR\tcreatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"q\n" +

@@ -1166,7 +1166,10 @@ type Hello struct {
 	// returns with the same name and without a call that it was offered proves that it did not begin the call. So it takes
 	// another name when it gives up a call that it began (after `cancel` or `lease_lost`), as that call is then missing
 	// too. An empty name never proves anything.
-	InstanceId    string `protobuf:"bytes,10,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	InstanceId string `protobuf:"bytes,10,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// Number of this connection of the process, rising from 1; 0 where it does not count. The connection with the greatest
+	// number counts.
+	ConnectionNo  uint64 `protobuf:"varint,11,opt,name=connection_no,json=connectionNo,proto3" json:"connection_no,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1269,6 +1272,13 @@ func (x *Hello) GetInstanceId() string {
 		return x.InstanceId
 	}
 	return ""
+}
+
+func (x *Hello) GetConnectionNo() uint64 {
+	if x != nil {
+		return x.ConnectionNo
+	}
+	return 0
 }
 
 // A tool or an extension that a host offers.
@@ -2914,7 +2924,9 @@ type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Calls that it works on, at most 10000. A call that is named is accepted by that. A call that was accepted and that
 	// two heartbeats in a row do not name is lost.
-	Calls         []*CallRef `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	Calls []*CallRef `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	// What the host says of itself, for people; `Tools.ListHosts` shows it. What is beyond 1 KiB is cut off.
+	StatusText    string `protobuf:"bytes,2,opt,name=status_text,json=statusText,proto3" json:"status_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2954,6 +2966,13 @@ func (x *Heartbeat) GetCalls() []*CallRef {
 		return x.Calls
 	}
 	return nil
+}
+
+func (x *Heartbeat) GetStatusText() string {
+	if x != nil {
+		return x.StatusText
+	}
+	return ""
 }
 
 // One attempt of a call.
@@ -5049,7 +5068,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\fopen_runtime\x18\f \x01(\v2\x19.agentloop.v1.OpenRuntimeH\x00R\vopenRuntime\x12A\n" +
 	"\rclose_runtime\x18\r \x01(\v2\x1a.agentloop.v1.CloseRuntimeH\x00R\fcloseRuntime\x12>\n" +
 	"\fprogress_ack\x18\x0e \x01(\v2\x19.agentloop.v1.ProgressAckH\x00R\vprogressAckB\a\n" +
-	"\x05frame\"\xe2\x03\n" +
+	"\x05frame\"\x87\x04\n" +
 	"\x05Hello\x12)\n" +
 	"\x10protocol_version\x18\x01 \x01(\rR\x0fprotocolVersion\x12\x17\n" +
 	"\ahost_id\x18\x02 \x01(\tR\x06hostId\x12\x10\n" +
@@ -5062,7 +5081,8 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\ropen_runtimes\x18\t \x03(\tR\fopenRuntimes\x12\x1f\n" +
 	"\vinstance_id\x18\n" +
 	" \x01(\tR\n" +
-	"instanceId\x1a9\n" +
+	"instanceId\x12#\n" +
+	"\rconnection_no\x18\v \x01(\x04R\fconnectionNo\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x02\n" +
@@ -5187,9 +5207,11 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x122\n" +
 	"\x06reason\x18\x03 \x01(\x0e2\x1a.agentloop.v1.RejectReasonR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"8\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"Y\n" +
 	"\tHeartbeat\x12+\n" +
-	"\x05calls\x18\x01 \x03(\v2\x15.agentloop.v1.CallRefR\x05calls\"<\n" +
+	"\x05calls\x18\x01 \x03(\v2\x15.agentloop.v1.CallRefR\x05calls\x12\x1f\n" +
+	"\vstatus_text\x18\x02 \x01(\tR\n" +
+	"statusText\"<\n" +
 	"\aCallRef\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\"\x8f\x02\n" +

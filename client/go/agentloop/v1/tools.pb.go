@@ -490,6 +490,8 @@ type Host struct {
 	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
 	// Its extensions, such as `hook audit`, by kind and name.
 	Extensions []string `protobuf:"bytes,9,rep,name=extensions,proto3" json:"extensions,omitempty"`
+	// What the host says of itself, for people.
+	StatusText string `protobuf:"bytes,10,opt,name=status_text,json=statusText,proto3" json:"status_text,omitempty"`
 	// Process behind `host_id`; empty if it gives no name.
 	InstanceId    string `protobuf:"bytes,11,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -587,6 +589,13 @@ func (x *Host) GetExtensions() []string {
 		return x.Extensions
 	}
 	return nil
+}
+
+func (x *Host) GetStatusText() string {
+	if x != nil {
+		return x.StatusText
+	}
+	return ""
 }
 
 func (x *Host) GetInstanceId() string {
@@ -1374,7 +1383,7 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"configured\"\x12\n" +
 	"\x10ListHostsRequest\"=\n" +
 	"\x11ListHostsResponse\x12(\n" +
-	"\x05hosts\x18\x01 \x03(\v2\x12.agentloop.v1.HostR\x05hosts\"\x80\x03\n" +
+	"\x05hosts\x18\x01 \x03(\v2\x12.agentloop.v1.HostR\x05hosts\"\xa1\x03\n" +
 	"\x04Host\x12\x17\n" +
 	"\ahost_id\x18\x01 \x01(\tR\x06hostId\x120\n" +
 	"\x06health\x18\x02 \x01(\x0e2\x18.agentloop.v1.HostHealthR\x06health\x12\x10\n" +
@@ -1389,6 +1398,9 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"\n" +
 	"extensions\x18\t \x03(\tR\n" +
 	"extensions\x12\x1f\n" +
+	"\vstatus_text\x18\n" +
+	" \x01(\tR\n" +
+	"statusText\x12\x1f\n" +
 	"\vinstance_id\x18\v \x01(\tR\n" +
 	"instanceId\"\x8e\x02\n" +
 	"\x12CheckPolicyRequest\x12\x15\n" +

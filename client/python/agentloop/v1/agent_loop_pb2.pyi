@@ -202,7 +202,7 @@ class ListPendingRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., filter: _Optional[_Union[PendingFilter, _Mapping]] = ...) -> None: ...
 
 class PendingFilter(_message.Message):
-    __slots__ = ("kinds", "tools", "labels", "agents", "models", "created_after", "created_before", "text", "mine")
+    __slots__ = ("kinds", "tools", "labels", "agents", "models", "created_after", "created_before", "text", "root_run_id", "mine")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +218,7 @@ class PendingFilter(_message.Message):
     CREATED_AFTER_FIELD_NUMBER: _ClassVar[int]
     CREATED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    ROOT_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     MINE_FIELD_NUMBER: _ClassVar[int]
     kinds: _containers.RepeatedScalarFieldContainer[_types_pb2.HumanRequestKind]
     tools: _containers.RepeatedScalarFieldContainer[str]
@@ -227,8 +228,9 @@ class PendingFilter(_message.Message):
     created_after: _timestamp_pb2.Timestamp
     created_before: _timestamp_pb2.Timestamp
     text: str
+    root_run_id: str
     mine: bool
-    def __init__(self, kinds: _Optional[_Iterable[_Union[_types_pb2.HumanRequestKind, str]]] = ..., tools: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., agents: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[str]] = ..., created_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., mine: _Optional[bool] = ...) -> None: ...
+    def __init__(self, kinds: _Optional[_Iterable[_Union[_types_pb2.HumanRequestKind, str]]] = ..., tools: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., agents: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[str]] = ..., created_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., root_run_id: _Optional[str] = ..., mine: _Optional[bool] = ...) -> None: ...
 
 class ListPendingResponse(_message.Message):
     __slots__ = ("requests", "next_page_token")

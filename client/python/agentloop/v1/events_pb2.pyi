@@ -148,7 +148,7 @@ class RunEvent(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., phase: _Optional[_Union[_types_pb2.LoopPhase, str]] = ..., process: _Optional[_Union[_types_pb2.ProcessState, str]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., input_message: _Optional[_Union[InputMessage, _Mapping]] = ..., model_call_started: _Optional[_Union[ModelCallStarted, _Mapping]] = ..., model_call_failed: _Optional[_Union[ModelCallFailed, _Mapping]] = ..., assistant_message: _Optional[_Union[AssistantMessage, _Mapping]] = ..., tool_call_proposed: _Optional[_Union[ToolCallProposed, _Mapping]] = ..., tool_call_offered: _Optional[_Union[ToolCallOffered, _Mapping]] = ..., tool_call_accepted: _Optional[_Union[ToolCallAccepted, _Mapping]] = ..., tool_call_attempt_failed: _Optional[_Union[ToolCallAttemptFailed, _Mapping]] = ..., tool_call_result: _Optional[_Union[ToolCallResult, _Mapping]] = ..., human_requested: _Optional[_Union[HumanRequested, _Mapping]] = ..., human_resolved: _Optional[_Union[HumanResolved, _Mapping]] = ..., run_paused: _Optional[_Union[RunPaused, _Mapping]] = ..., run_resumed: _Optional[_Union[RunResumed, _Mapping]] = ..., context_compacted: _Optional[_Union[ContextCompacted, _Mapping]] = ..., extension_applied: _Optional[_Union[ExtensionApplied, _Mapping]] = ..., run_finished: _Optional[_Union[RunFinished, _Mapping]] = ..., tool_call_checkpoint: _Optional[_Union[ToolCallCheckpoint, _Mapping]] = ..., instruction_planned: _Optional[_Union[InstructionPlanned, _Mapping]] = ..., input_entered: _Optional[_Union[InputEntered, _Mapping]] = ..., session_entered: _Optional[_Union[SessionEntered, _Mapping]] = ..., context_added: _Optional[_Union[ContextAdded, _Mapping]] = ..., compaction_started: _Optional[_Union[CompactionStarted, _Mapping]] = ..., compaction_failed: _Optional[_Union[CompactionFailed, _Mapping]] = ..., todos_updated: _Optional[_Union[TodosUpdated, _Mapping]] = ..., human_approved: _Optional[_Union[HumanApproved, _Mapping]] = ..., model_delta: _Optional[_Union[ModelDelta, _Mapping]] = ..., partial_message: _Optional[_Union[PartialMessage, _Mapping]] = ..., tool_call_progress: _Optional[_Union[ToolCallProgress, _Mapping]] = ..., tool_call_output: _Optional[_Union[ToolCallOutput, _Mapping]] = ...) -> None: ...
 
 class RunStarted(_message.Message):
-    __slots__ = ("agent", "model", "max_iterations", "labels", "queued", "planner")
+    __slots__ = ("agent", "model", "max_iterations", "labels", "queued", "planner", "unknown_tools", "withdrawn_tools")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -162,13 +162,17 @@ class RunStarted(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     PLANNER_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_TOOLS_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_TOOLS_FIELD_NUMBER: _ClassVar[int]
     agent: str
     model: str
     max_iterations: int
     labels: _containers.ScalarMap[str, str]
     queued: bool
     planner: str
-    def __init__(self, agent: _Optional[str] = ..., model: _Optional[str] = ..., max_iterations: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., queued: _Optional[bool] = ..., planner: _Optional[str] = ...) -> None: ...
+    unknown_tools: _containers.RepeatedScalarFieldContainer[str]
+    withdrawn_tools: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, agent: _Optional[str] = ..., model: _Optional[str] = ..., max_iterations: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., queued: _Optional[bool] = ..., planner: _Optional[str] = ..., unknown_tools: _Optional[_Iterable[str]] = ..., withdrawn_tools: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class InputMessage(_message.Message):
     __slots__ = ("entry_no", "message", "steer_id")
@@ -359,10 +363,12 @@ class InputEntered(_message.Message):
     def __init__(self, input_seq: _Optional[int] = ..., entry_no: _Optional[int] = ...) -> None: ...
 
 class SessionEntered(_message.Message):
-    __slots__ = ("last_entry_no",)
+    __slots__ = ("last_entry_no", "withdrawn_tools")
     LAST_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_TOOLS_FIELD_NUMBER: _ClassVar[int]
     last_entry_no: int
-    def __init__(self, last_entry_no: _Optional[int] = ...) -> None: ...
+    withdrawn_tools: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, last_entry_no: _Optional[int] = ..., withdrawn_tools: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class InstructionPlanned(_message.Message):
     __slots__ = ("instruction", "planner", "step_request_id")

@@ -59,7 +59,7 @@ WAIT_KIND_EXTENSION: WaitKind
 WAIT_KIND_MEMORY: WaitKind
 
 class RunInput(_message.Message):
-    __slots__ = ("session_id", "run_id", "prompt", "input_messages", "system_prompt_override", "allowed_tools", "tool_order", "tool_policy", "loop_limits", "auto_create_session", "runtime_init_data_json", "runtime_hints_json", "agent", "model", "model_options", "retry_policy", "on_disconnect", "on_busy_session", "labels", "approval_timeout_seconds", "stepped", "instruction_files", "environment", "context_policy", "planner", "hooks", "context_sources")
+    __slots__ = ("session_id", "run_id", "prompt", "input_messages", "system_prompt_override", "allowed_tools", "tool_order", "tool_policy", "loop_limits", "auto_create_session", "runtime_init_data_json", "runtime_hints_json", "agent", "model", "model_options", "retry_policy", "on_disconnect", "on_busy_session", "labels", "approval_timeout_seconds", "stepped", "instruction_files", "environment", "context_policy", "planner", "hooks", "context_sources", "start_at", "parent_run_id")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +101,8 @@ class RunInput(_message.Message):
     PLANNER_FIELD_NUMBER: _ClassVar[int]
     HOOKS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    START_AT_FIELD_NUMBER: _ClassVar[int]
+    PARENT_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     run_id: str
     prompt: str
@@ -128,7 +130,9 @@ class RunInput(_message.Message):
     planner: str
     hooks: _types_pb2.Names
     context_sources: _types_pb2.Names
-    def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., prompt: _Optional[str] = ..., input_messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., system_prompt_override: _Optional[str] = ..., allowed_tools: _Optional[_Union[_types_pb2.ToolNames, _Mapping]] = ..., tool_order: _Optional[_Iterable[str]] = ..., tool_policy: _Optional[_Union[_types_pb2.ToolPolicy, _Mapping]] = ..., loop_limits: _Optional[_Union[_types_pb2.LoopLimits, _Mapping]] = ..., auto_create_session: _Optional[bool] = ..., runtime_init_data_json: _Optional[str] = ..., runtime_hints_json: _Optional[str] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., model_options: _Optional[_Union[_types_pb2.ModelOptions, _Mapping]] = ..., retry_policy: _Optional[_Union[_types_pb2.RetryPolicy, _Mapping]] = ..., on_disconnect: _Optional[_Union[DisconnectPolicy, str]] = ..., on_busy_session: _Optional[_Union[BusySessionPolicy, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., approval_timeout_seconds: _Optional[int] = ..., stepped: _Optional[bool] = ..., instruction_files: _Optional[_Iterable[_Union[_types_pb2.InstructionFile, _Mapping]]] = ..., environment: _Optional[_Mapping[str, str]] = ..., context_policy: _Optional[_Union[_types_pb2.ContextPolicy, _Mapping]] = ..., planner: _Optional[str] = ..., hooks: _Optional[_Union[_types_pb2.Names, _Mapping]] = ..., context_sources: _Optional[_Union[_types_pb2.Names, _Mapping]] = ...) -> None: ...
+    start_at: _timestamp_pb2.Timestamp
+    parent_run_id: str
+    def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., prompt: _Optional[str] = ..., input_messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., system_prompt_override: _Optional[str] = ..., allowed_tools: _Optional[_Union[_types_pb2.ToolNames, _Mapping]] = ..., tool_order: _Optional[_Iterable[str]] = ..., tool_policy: _Optional[_Union[_types_pb2.ToolPolicy, _Mapping]] = ..., loop_limits: _Optional[_Union[_types_pb2.LoopLimits, _Mapping]] = ..., auto_create_session: _Optional[bool] = ..., runtime_init_data_json: _Optional[str] = ..., runtime_hints_json: _Optional[str] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., model_options: _Optional[_Union[_types_pb2.ModelOptions, _Mapping]] = ..., retry_policy: _Optional[_Union[_types_pb2.RetryPolicy, _Mapping]] = ..., on_disconnect: _Optional[_Union[DisconnectPolicy, str]] = ..., on_busy_session: _Optional[_Union[BusySessionPolicy, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., approval_timeout_seconds: _Optional[int] = ..., stepped: _Optional[bool] = ..., instruction_files: _Optional[_Iterable[_Union[_types_pb2.InstructionFile, _Mapping]]] = ..., environment: _Optional[_Mapping[str, str]] = ..., context_policy: _Optional[_Union[_types_pb2.ContextPolicy, _Mapping]] = ..., planner: _Optional[str] = ..., hooks: _Optional[_Union[_types_pb2.Names, _Mapping]] = ..., context_sources: _Optional[_Union[_types_pb2.Names, _Mapping]] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_run_id: _Optional[str] = ...) -> None: ...
 
 class RunResult(_message.Message):
     __slots__ = ("session_id", "run_id", "status", "final_assistant_message", "last_error", "usage", "pending", "last_seq", "durations")
@@ -153,7 +157,7 @@ class RunResult(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., last_seq: _Optional[int] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "session_id", "status", "agent", "model", "created_at", "updated_at", "last_seq", "last_error", "usage", "iterations", "tool_calls", "labels", "final_assistant_message", "waiting_on", "pending", "tool_calls_open", "durations", "queue_position", "created_by", "preview")
+    __slots__ = ("run_id", "session_id", "status", "agent", "model", "created_at", "updated_at", "last_seq", "last_error", "usage", "iterations", "tool_calls", "labels", "final_assistant_message", "waiting_on", "pending", "tool_calls_open", "durations", "queue_position", "parent_run_id", "root_run_id", "created_by", "preview", "start_at")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -180,8 +184,11 @@ class Run(_message.Message):
     TOOL_CALLS_OPEN_FIELD_NUMBER: _ClassVar[int]
     DURATIONS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    PARENT_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ROOT_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    START_AT_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     session_id: str
     status: _types_pb2.RunStatus
@@ -201,12 +208,15 @@ class Run(_message.Message):
     tool_calls_open: _containers.RepeatedCompositeFieldContainer[ToolCallView]
     durations: _types_pb2.RunDurations
     queue_position: int
+    parent_run_id: str
+    root_run_id: str
     created_by: str
     preview: str
-    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seq: _Optional[int] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., waiting_on: _Optional[_Union[WaitingOn, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., tool_calls_open: _Optional[_Iterable[_Union[ToolCallView, _Mapping]]] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ..., queue_position: _Optional[int] = ..., created_by: _Optional[str] = ..., preview: _Optional[str] = ...) -> None: ...
+    start_at: _timestamp_pb2.Timestamp
+    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seq: _Optional[int] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., waiting_on: _Optional[_Union[WaitingOn, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., tool_calls_open: _Optional[_Iterable[_Union[ToolCallView, _Mapping]]] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ..., queue_position: _Optional[int] = ..., parent_run_id: _Optional[str] = ..., root_run_id: _Optional[str] = ..., created_by: _Optional[str] = ..., preview: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class RunFilter(_message.Message):
-    __slots__ = ("session_id", "statuses", "labels", "agents", "models", "created_after", "created_before", "text", "created_by")
+    __slots__ = ("session_id", "statuses", "labels", "agents", "models", "created_after", "created_before", "text", "parent_run_id", "root_run_id", "created_by")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +232,8 @@ class RunFilter(_message.Message):
     CREATED_AFTER_FIELD_NUMBER: _ClassVar[int]
     CREATED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    PARENT_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ROOT_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     statuses: _containers.RepeatedScalarFieldContainer[_types_pb2.RunStatus]
@@ -231,8 +243,10 @@ class RunFilter(_message.Message):
     created_after: _timestamp_pb2.Timestamp
     created_before: _timestamp_pb2.Timestamp
     text: str
+    parent_run_id: str
+    root_run_id: str
     created_by: str
-    def __init__(self, session_id: _Optional[str] = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., agents: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[str]] = ..., created_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., created_by: _Optional[str] = ...) -> None: ...
+    def __init__(self, session_id: _Optional[str] = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., agents: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[str]] = ..., created_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., parent_run_id: _Optional[str] = ..., root_run_id: _Optional[str] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class ToolCallView(_message.Message):
     __slots__ = ("call_id", "tool", "state", "attempt", "host_id", "started_at")

@@ -27,13 +27,19 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61gentloop/v1/server.proto\x12\x0c\x61gentloop.v1\x1a\x18\x61gentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x16\n\x14GetServerInfoRequest\"\xb0\x02\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12.\n\nstarted_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x03(\t\x12*\n\x06limits\x18\x04 \x01(\x0b\x32\x1a.agentloop.v1.ServerLimits\x12\r\n\x05store\x18\x05 \x01(\t\x12$\n\x06\x63\x61ller\x18\x06 \x01(\x0b\x32\x14.agentloop.v1.Caller\x12\x14\n\x0c\x63\x61ller_roles\x18\x07 \x03(\t\x12\x1f\n\x17\x61uthentication_required\x18\x08 \x01(\x08\x12,\n\tretention\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\"\xbb\x01\n\x0cServerLimits\x12\x19\n\x11message_bytes_max\x18\x01 \x01(\x04\x12\x15\n\rlive_runs_max\x18\x02 \x01(\x04\x12\x16\n\x0elive_bytes_max\x18\x03 \x01(\x04\x12\x17\n\x0fqueued_runs_max\x18\x04 \x01(\r\x12\x1d\n\x15tool_output_bytes_max\x18\x05 \x01(\x04\x12\x16\n\x0e\x62lob_bytes_max\x18\x06 \x01(\x04\x12\x11\n\thosts_max\x18\x07 \x01(\r\"\x13\n\x11ListAgentsRequest\"9\n\x12ListAgentsResponse\x12#\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x13.agentloop.v1.Agent\"\xfa\x01\n\x05\x41gent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12+\n\nallow_list\x18\x04 \x01(\x0b\x32\x17.agentloop.v1.ToolNames\x12-\n\x0bloop_limits\x18\x05 \x01(\x0b\x32\x18.agentloop.v1.LoopLimits\x12\x0f\n\x07planner\x18\x06 \x01(\t\x12\r\n\x05hooks\x18\x07 \x03(\t\x12\x17\n\x0f\x63ontext_sources\x18\x08 \x03(\t\x12\x12\n\ncost_known\x18\t \x01(\x08\x12\x16\n\x0e\x63ontext_window\x18\n \x01(\x04\x32\xb3\x01\n\x06Server\x12X\n\rGetServerInfo\x12\".agentloop.v1.GetServerInfoRequest\x1a#.agentloop.v1.GetServerInfoResponse\x12O\n\nListAgents\x12\x1f.agentloop.v1.ListAgentsRequest\x1a .agentloop.v1.ListAgentsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61gentloop/v1/server.proto\x12\x0c\x61gentloop.v1\x1a\x18\x61gentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x16\n\x14GetServerInfoRequest\"\xb0\x02\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12.\n\nstarted_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x03(\t\x12*\n\x06limits\x18\x04 \x01(\x0b\x32\x1a.agentloop.v1.ServerLimits\x12\r\n\x05store\x18\x05 \x01(\t\x12$\n\x06\x63\x61ller\x18\x06 \x01(\x0b\x32\x14.agentloop.v1.Caller\x12\x14\n\x0c\x63\x61ller_roles\x18\x07 \x03(\t\x12\x1f\n\x17\x61uthentication_required\x18\x08 \x01(\x08\x12,\n\tretention\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\"\xbb\x01\n\x0cServerLimits\x12\x19\n\x11message_bytes_max\x18\x01 \x01(\x04\x12\x15\n\rlive_runs_max\x18\x02 \x01(\x04\x12\x16\n\x0elive_bytes_max\x18\x03 \x01(\x04\x12\x17\n\x0fqueued_runs_max\x18\x04 \x01(\r\x12\x1d\n\x15tool_output_bytes_max\x18\x05 \x01(\x04\x12\x16\n\x0e\x62lob_bytes_max\x18\x06 \x01(\x04\x12\x11\n\thosts_max\x18\x07 \x01(\r\"\x13\n\x11ListAgentsRequest\"9\n\x12ListAgentsResponse\x12#\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x13.agentloop.v1.Agent\"\xfa\x01\n\x05\x41gent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12+\n\nallow_list\x18\x04 \x01(\x0b\x32\x17.agentloop.v1.ToolNames\x12-\n\x0bloop_limits\x18\x05 \x01(\x0b\x32\x18.agentloop.v1.LoopLimits\x12\x0f\n\x07planner\x18\x06 \x01(\t\x12\r\n\x05hooks\x18\x07 \x03(\t\x12\x17\n\x0f\x63ontext_sources\x18\x08 \x03(\t\x12\x12\n\ncost_known\x18\t \x01(\x08\x12\x16\n\x0e\x63ontext_window\x18\n \x01(\x04\"\xdf\x02\n\x0fGetUsageRequest\x12-\n\tfrom_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07to_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06\x62ucket\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x08group_by\x18\x04 \x03(\x0e\x32\x18.agentloop.v1.UsageGroup\x12\x11\n\tlabel_key\x18\x05 \x01(\t\x12\r\n\x05\x61gent\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12\x39\n\x06labels\x18\x08 \x03(\x0b\x32).agentloop.v1.GetUsageRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"]\n\x10GetUsageResponse\x12$\n\x04rows\x18\x01 \x03(\x0b\x32\x16.agentloop.v1.UsageRow\x12#\n\x06quotas\x18\x02 \x03(\x0b\x32\x13.agentloop.v1.Quota\"\xa1\x03\n\x08UsageRow\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x13\n\x0blabel_value\x18\x04 \x01(\t\x12\x0c\n\x04runs\x18\x05 \x01(\x04\x12\x13\n\x0bmodel_calls\x18\x06 \x01(\x04\x12\x12\n\ntool_calls\x18\x07 \x01(\x04\x12\x39\n\nrun_errors\x18\x08 \x03(\x0b\x32%.agentloop.v1.UsageRow.RunErrorsEntry\x12\x1d\n\x15\x66\x61iled_model_attempts\x18\t \x01(\x04\x12\x19\n\x11\x66\x61iled_tool_calls\x18\n \x01(\x04\x12\"\n\x05usage\x18\x0b \x01(\x0b\x32\x13.agentloop.v1.Usage\x12!\n\x19model_calls_without_price\x18\x0c \x01(\x04\x12\x12\n\ncreated_by\x18\r \x01(\t\x1a\x30\n\x0eRunErrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"m\n\x05Quota\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x04\x12\x0c\n\x04used\x18\x04 \x01(\x04\x12)\n\x06window\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration*\x8a\x01\n\nUsageGroup\x12\x1b\n\x17USAGE_GROUP_UNSPECIFIED\x10\x00\x12\x15\n\x11USAGE_GROUP_AGENT\x10\x01\x12\x15\n\x11USAGE_GROUP_MODEL\x10\x02\x12\x15\n\x11USAGE_GROUP_LABEL\x10\x03\x12\x1a\n\x16USAGE_GROUP_CREATED_BY\x10\x04\x32\xfe\x01\n\x06Server\x12X\n\rGetServerInfo\x12\".agentloop.v1.GetServerInfoRequest\x1a#.agentloop.v1.GetServerInfoResponse\x12O\n\nListAgents\x12\x1f.agentloop.v1.ListAgentsRequest\x1a .agentloop.v1.ListAgentsResponse\x12I\n\x08GetUsage\x12\x1d.agentloop.v1.GetUsageRequest\x1a\x1e.agentloop.v1.GetUsageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'agentloop.v1.server_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_GETUSAGEREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_GETUSAGEREQUEST_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_USAGEROW_RUNERRORSENTRY']._loaded_options = None
+  _globals['_USAGEROW_RUNERRORSENTRY']._serialized_options = b'8\001'
+  _globals['_USAGEGROUP']._serialized_start=1969
+  _globals['_USAGEGROUP']._serialized_end=2107
   _globals['_GETSERVERINFOREQUEST']._serialized_start=134
   _globals['_GETSERVERINFOREQUEST']._serialized_end=156
   _globals['_GETSERVERINFORESPONSE']._serialized_start=159
@@ -46,6 +52,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTAGENTSRESPONSE']._serialized_end=733
   _globals['_AGENT']._serialized_start=736
   _globals['_AGENT']._serialized_end=986
-  _globals['_SERVER']._serialized_start=989
-  _globals['_SERVER']._serialized_end=1168
+  _globals['_GETUSAGEREQUEST']._serialized_start=989
+  _globals['_GETUSAGEREQUEST']._serialized_end=1340
+  _globals['_GETUSAGEREQUEST_LABELSENTRY']._serialized_start=1295
+  _globals['_GETUSAGEREQUEST_LABELSENTRY']._serialized_end=1340
+  _globals['_GETUSAGERESPONSE']._serialized_start=1342
+  _globals['_GETUSAGERESPONSE']._serialized_end=1435
+  _globals['_USAGEROW']._serialized_start=1438
+  _globals['_USAGEROW']._serialized_end=1855
+  _globals['_USAGEROW_RUNERRORSENTRY']._serialized_start=1807
+  _globals['_USAGEROW_RUNERRORSENTRY']._serialized_end=1855
+  _globals['_QUOTA']._serialized_start=1857
+  _globals['_QUOTA']._serialized_end=1966
+  _globals['_SERVER']._serialized_start=2110
+  _globals['_SERVER']._serialized_end=2364
 # @@protoc_insertion_point(module_scope)

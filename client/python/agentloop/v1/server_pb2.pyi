@@ -4,12 +4,26 @@ from agentloop.v1 import types_pb2 as _types_pb2
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class UsageGroup(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    USAGE_GROUP_UNSPECIFIED: _ClassVar[UsageGroup]
+    USAGE_GROUP_AGENT: _ClassVar[UsageGroup]
+    USAGE_GROUP_MODEL: _ClassVar[UsageGroup]
+    USAGE_GROUP_LABEL: _ClassVar[UsageGroup]
+    USAGE_GROUP_CREATED_BY: _ClassVar[UsageGroup]
+USAGE_GROUP_UNSPECIFIED: UsageGroup
+USAGE_GROUP_AGENT: UsageGroup
+USAGE_GROUP_MODEL: UsageGroup
+USAGE_GROUP_LABEL: UsageGroup
+USAGE_GROUP_CREATED_BY: UsageGroup
 
 class GetServerInfoRequest(_message.Message):
     __slots__ = ()
@@ -88,3 +102,89 @@ class Agent(_message.Message):
     cost_known: bool
     context_window: int
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., model: _Optional[str] = ..., allow_list: _Optional[_Union[_types_pb2.ToolNames, _Mapping]] = ..., loop_limits: _Optional[_Union[_types_pb2.LoopLimits, _Mapping]] = ..., planner: _Optional[str] = ..., hooks: _Optional[_Iterable[str]] = ..., context_sources: _Optional[_Iterable[str]] = ..., cost_known: _Optional[bool] = ..., context_window: _Optional[int] = ...) -> None: ...
+
+class GetUsageRequest(_message.Message):
+    __slots__ = ("from_time", "to_time", "bucket", "group_by", "label_key", "agent", "model", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    FROM_TIME_FIELD_NUMBER: _ClassVar[int]
+    TO_TIME_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    GROUP_BY_FIELD_NUMBER: _ClassVar[int]
+    LABEL_KEY_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    from_time: _timestamp_pb2.Timestamp
+    to_time: _timestamp_pb2.Timestamp
+    bucket: _duration_pb2.Duration
+    group_by: _containers.RepeatedScalarFieldContainer[UsageGroup]
+    label_key: str
+    agent: str
+    model: str
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, from_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., bucket: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., group_by: _Optional[_Iterable[_Union[UsageGroup, str]]] = ..., label_key: _Optional[str] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class GetUsageResponse(_message.Message):
+    __slots__ = ("rows", "quotas")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[UsageRow]
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    def __init__(self, rows: _Optional[_Iterable[_Union[UsageRow, _Mapping]]] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ...) -> None: ...
+
+class UsageRow(_message.Message):
+    __slots__ = ("start", "agent", "model", "label_value", "runs", "model_calls", "tool_calls", "run_errors", "failed_model_attempts", "failed_tool_calls", "usage", "model_calls_without_price", "created_by")
+    class RunErrorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    START_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LABEL_VALUE_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    RUN_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_MODEL_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_CALLS_WITHOUT_PRICE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    start: _timestamp_pb2.Timestamp
+    agent: str
+    model: str
+    label_value: str
+    runs: int
+    model_calls: int
+    tool_calls: int
+    run_errors: _containers.ScalarMap[str, int]
+    failed_model_attempts: int
+    failed_tool_calls: int
+    usage: _types_pb2.Usage
+    model_calls_without_price: int
+    created_by: str
+    def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., label_value: _Optional[str] = ..., runs: _Optional[int] = ..., model_calls: _Optional[int] = ..., tool_calls: _Optional[int] = ..., run_errors: _Optional[_Mapping[str, int]] = ..., failed_model_attempts: _Optional[int] = ..., failed_tool_calls: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., model_calls_without_price: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("name", "holder", "limit", "used", "window")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    holder: str
+    limit: int
+    used: int
+    window: _duration_pb2.Duration
+    def __init__(self, name: _Optional[str] = ..., holder: _Optional[str] = ..., limit: _Optional[int] = ..., used: _Optional[int] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...

@@ -46,6 +46,11 @@ class ServerStub:
                 request_serializer=agentloop_dot_v1_dot_server__pb2.ListAgentsRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_server__pb2.ListAgentsResponse.FromString,
                 _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/agentloop.v1.Server/GetUsage',
+                request_serializer=agentloop_dot_v1_dot_server__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_server__pb2.GetUsageResponse.FromString,
+                _registered_method=True)
 
 
 class ServerServicer:
@@ -71,6 +76,15 @@ class ServerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetUsage(self, request, context):
+        """Adds up tokens, cost, calls and errors in buckets of time. A caller that reads only its own runs gets what they used.
+
+        INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ServerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -83,6 +97,11 @@ def add_ServerServicer_to_server(servicer, server):
                     servicer.ListAgents,
                     request_deserializer=agentloop_dot_v1_dot_server__pb2.ListAgentsRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_server__pb2.ListAgentsResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=agentloop_dot_v1_dot_server__pb2.GetUsageRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_server__pb2.GetUsageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -141,6 +160,33 @@ class Server:
             '/agentloop.v1.Server/ListAgents',
             agentloop_dot_v1_dot_server__pb2.ListAgentsRequest.SerializeToString,
             agentloop_dot_v1_dot_server__pb2.ListAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Server/GetUsage',
+            agentloop_dot_v1_dot_server__pb2.GetUsageRequest.SerializeToString,
+            agentloop_dot_v1_dot_server__pb2.GetUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

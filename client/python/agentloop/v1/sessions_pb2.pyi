@@ -184,7 +184,7 @@ class ListSessionsRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., filter: _Optional[_Union[SessionFilter, _Mapping]] = ...) -> None: ...
 
 class SessionFilter(_message.Message):
-    __slots__ = ("labels", "statuses", "agents", "models", "updated_after", "updated_before", "text", "forked_from_session_id")
+    __slots__ = ("labels", "statuses", "agents", "models", "updated_after", "updated_before", "text", "forked_from_session_id", "created_by")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +200,7 @@ class SessionFilter(_message.Message):
     UPDATED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FORKED_FROM_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     labels: _containers.ScalarMap[str, str]
     statuses: _containers.RepeatedScalarFieldContainer[_types_pb2.RunStatus]
     agents: _containers.RepeatedScalarFieldContainer[str]
@@ -208,7 +209,8 @@ class SessionFilter(_message.Message):
     updated_before: _timestamp_pb2.Timestamp
     text: str
     forked_from_session_id: str
-    def __init__(self, labels: _Optional[_Mapping[str, str]] = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., agents: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[str]] = ..., updated_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., forked_from_session_id: _Optional[str] = ...) -> None: ...
+    created_by: str
+    def __init__(self, labels: _Optional[_Mapping[str, str]] = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., agents: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[str]] = ..., updated_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., forked_from_session_id: _Optional[str] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
     __slots__ = ("sessions", "next_page_token")

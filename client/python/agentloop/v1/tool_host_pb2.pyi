@@ -191,7 +191,7 @@ class ConnectResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., tools_updated: _Optional[_Union[ToolsUpdated, _Mapping]] = ..., call_request: _Optional[_Union[CallRequest, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., result_ack: _Optional[_Union[ResultAck, _Mapping]] = ..., lease_lost: _Optional[_Union[LeaseLost, _Mapping]] = ..., input_response: _Optional[_Union[InputResponse, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., protocol_error: _Optional[_Union[ProtocolError, _Mapping]] = ..., extension_request: _Optional[_Union[ExtensionRequest, _Mapping]] = ..., open_runtime: _Optional[_Union[OpenRuntime, _Mapping]] = ..., close_runtime: _Optional[_Union[CloseRuntime, _Mapping]] = ..., progress_ack: _Optional[_Union[ProgressAck, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "host_id", "sdk", "capabilities", "max_frame_bytes", "calls_in_hand", "initial_credit", "labels", "open_runtimes", "instance_id")
+    __slots__ = ("protocol_version", "host_id", "sdk", "capabilities", "max_frame_bytes", "calls_in_hand", "initial_credit", "labels", "open_runtimes", "instance_id", "connection_no")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -209,6 +209,7 @@ class Hello(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     OPEN_RUNTIMES_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_NO_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     host_id: str
     sdk: str
@@ -219,7 +220,8 @@ class Hello(_message.Message):
     labels: _containers.ScalarMap[str, str]
     open_runtimes: _containers.RepeatedScalarFieldContainer[str]
     instance_id: str
-    def __init__(self, protocol_version: _Optional[int] = ..., host_id: _Optional[str] = ..., sdk: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[Capability, _Mapping]]] = ..., max_frame_bytes: _Optional[int] = ..., calls_in_hand: _Optional[_Iterable[_Union[CallInHand, _Mapping]]] = ..., initial_credit: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., open_runtimes: _Optional[_Iterable[str]] = ..., instance_id: _Optional[str] = ...) -> None: ...
+    connection_no: int
+    def __init__(self, protocol_version: _Optional[int] = ..., host_id: _Optional[str] = ..., sdk: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[Capability, _Mapping]]] = ..., max_frame_bytes: _Optional[int] = ..., calls_in_hand: _Optional[_Iterable[_Union[CallInHand, _Mapping]]] = ..., initial_credit: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., open_runtimes: _Optional[_Iterable[str]] = ..., instance_id: _Optional[str] = ..., connection_no: _Optional[int] = ...) -> None: ...
 
 class Capability(_message.Message):
     __slots__ = ("tool", "planner", "hook", "context_source")
@@ -456,10 +458,12 @@ class CallRejected(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[_Union[RejectReason, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("calls",)
+    __slots__ = ("calls", "status_text")
     CALLS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_TEXT_FIELD_NUMBER: _ClassVar[int]
     calls: _containers.RepeatedCompositeFieldContainer[CallRef]
-    def __init__(self, calls: _Optional[_Iterable[_Union[CallRef, _Mapping]]] = ...) -> None: ...
+    status_text: str
+    def __init__(self, calls: _Optional[_Iterable[_Union[CallRef, _Mapping]]] = ..., status_text: _Optional[str] = ...) -> None: ...
 
 class CallRef(_message.Message):
     __slots__ = ("call_id", "attempt")

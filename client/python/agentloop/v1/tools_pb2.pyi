@@ -90,7 +90,7 @@ class ListHostsResponse(_message.Message):
     def __init__(self, hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ...) -> None: ...
 
 class Host(_message.Message):
-    __slots__ = ("host_id", "health", "sdk", "tools", "calls_in_flight", "free_credit", "connected_at", "last_seen_at", "extensions", "instance_id")
+    __slots__ = ("host_id", "health", "sdk", "tools", "calls_in_flight", "free_credit", "connected_at", "last_seen_at", "extensions", "status_text", "instance_id")
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     SDK_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class Host(_message.Message):
     CONNECTED_AT_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_AT_FIELD_NUMBER: _ClassVar[int]
     EXTENSIONS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_TEXT_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     host_id: str
     health: HostHealth
@@ -110,8 +111,9 @@ class Host(_message.Message):
     connected_at: _timestamp_pb2.Timestamp
     last_seen_at: _timestamp_pb2.Timestamp
     extensions: _containers.RepeatedScalarFieldContainer[str]
+    status_text: str
     instance_id: str
-    def __init__(self, host_id: _Optional[str] = ..., health: _Optional[_Union[HostHealth, str]] = ..., sdk: _Optional[str] = ..., tools: _Optional[_Iterable[str]] = ..., calls_in_flight: _Optional[int] = ..., free_credit: _Optional[int] = ..., connected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., extensions: _Optional[_Iterable[str]] = ..., instance_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, host_id: _Optional[str] = ..., health: _Optional[_Union[HostHealth, str]] = ..., sdk: _Optional[str] = ..., tools: _Optional[_Iterable[str]] = ..., calls_in_flight: _Optional[int] = ..., free_credit: _Optional[int] = ..., connected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., extensions: _Optional[_Iterable[str]] = ..., status_text: _Optional[str] = ..., instance_id: _Optional[str] = ...) -> None: ...
 
 class CheckPolicyRequest(_message.Message):
     __slots__ = ("run_id", "agent", "session_id", "tool_policy", "tool", "arguments_json", "candidate")

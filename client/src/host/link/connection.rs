@@ -201,7 +201,8 @@ impl<'a> Connection<'a> {
     }
 
     fn send_heartbesleep_until_set(&mut self) {
-        self.push(Frame::Heartbeat(Heartbeat { calls: self.state.calls.refs() }));
+        let status_text = self.state.config.status.text();
+        self.push(Frame::Heartbeat(Heartbeat { calls: self.state.calls.refs(), status_text }));
     }
 
     fn drain(&mut self, stage: Stage) -> Option<ConnectionEnd> {

@@ -70,6 +70,7 @@ fn hello(state: &HostState, free: usize) -> Hello {
         labels: config.labels.clone().into_iter().collect(),
         open_runtimes: state.runtimes.ids(),
         instance_id: format!("{}.{}", state.instance, state.calls.forgotten()),
+        connection_no: state.connection_no(),
     }
 }
 

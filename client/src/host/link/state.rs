@@ -66,6 +66,11 @@ impl HostState {
         })
     }
 
+    /// Number of the current connection, counted from 1.
+    pub(crate) fn connection_no(&self) -> u64 {
+        self.connection
+    }
+
     /// Gives the next connection its number, and a TCP connection of its own: a server that does not answer may still hold
     /// the last one.
     ///

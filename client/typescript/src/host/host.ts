@@ -67,6 +67,8 @@ export interface HostOptions {
   token?: string;
   /** Called after each welcome. */
   onReady?: () => void;
+  /** What the host says of itself, for people; asked before each heartbeat. */
+  status?: () => string;
 }
 
 /** The address without its scheme, and the credentials that the scheme asks for. */
@@ -454,7 +456,7 @@ export class Host {
 
   #heartbeat(): Frame {
     const running = [...this.#calls.values()].filter(({ outcome }) => !outcome);
-    return { $case: "heartbeat", value: { calls: running.map(({ call }) => call.ref) } };
+    return { $case: "heartbeat", value: { calls: running.map(({ call }) => call.ref), statusText: this.#options.status?.() ?? "" } };
   }
 
   #grantCredit(): void {

@@ -40,6 +40,8 @@ pub enum HostFrame {
     Heartbeat {
         /// All calls that it works on. One that is missing twice in a row counts as lost.
         calls: Vec<CallRef>,
+        /// The host's words about itself, for people. May be empty.
+        status: String,
     },
     /// Progress of a running call.
     Progress {

@@ -22,6 +22,8 @@ pub(super) struct HostState {
     pub(super) connection: Option<Connection>,
     pub(super) sdk: String,
     pub(super) labels: BTreeMap<String, String>,
+    /// The host's last words about itself.
+    pub(super) status: String,
     pub(super) connected_at: Timestamp,
     pub(super) last_heard: Timestamp,
     /// Calls assigned to it. A call whose result is being recorded is no longer among them.
@@ -37,6 +39,7 @@ impl HostState {
             connection: None,
             sdk: String::new(),
             labels: BTreeMap::new(),
+            status: String::new(),
             connected_at: now,
             last_heard: now,
             calls: BTreeSet::new(),

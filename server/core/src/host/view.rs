@@ -52,6 +52,8 @@ pub struct HostView {
     pub sdk: String,
     /// Labels that the host gave itself.
     pub labels: BTreeMap<String, String>,
+    /// Its last words about itself, for people.
+    pub status: String,
     /// Names of the tools that it serves.
     pub tools: Vec<String>,
     /// Calls that are assigned to it.

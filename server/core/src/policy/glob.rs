@@ -46,6 +46,11 @@ pub(super) fn is_literal(pattern: &str) -> bool {
     }
 }
 
+/// True if the pattern matches every text.
+pub(super) fn is_any(pattern: &str) -> bool {
+    !pattern.is_empty() && pattern.bytes().all(|byte| byte == b'*')
+}
+
 /// The pieces between the stars: always one more than there are stars.
 fn pieces(pattern: &str) -> Vec<Vec<Unit>> {
     let mut pieces = vec![Vec::new()];

@@ -206,8 +206,22 @@ impl PolicyRule {
         let is_unsafe = self.action == PolicyAction::Allow && !self.arguments.is_empty() && !call.is_exact;
         !is_unsafe
             && (self.terms.is_none() || self.terms == call.terms)
-            && (self.tool.is_empty() || glob::matches(&self.tool, &call.tool))
+            && self.is_about(&call.tool)
             && self.arguments.iter().all(|argument| argument.matches(call))
+    }
+
+    /// True if the rule denies every call of the tools that it is about, whatever their arguments and terms.
+    #[must_use]
+    pub fn denies_always(&self) -> bool {
+        let is_any =
+            |argument: &ArgumentPattern| argument.pointer.is_empty() && glob::is_any(&argument.pattern);
+        self.action == PolicyAction::Deny && self.terms.is_none() && self.arguments.iter().all(is_any)
+    }
+
+    /// True if the rule is about calls of this tool.
+    #[must_use]
+    pub fn is_about(&self, tool: &str) -> bool {
+        self.tool.is_empty() || glob::matches(&self.tool, tool)
     }
 
     /// True if the rule is about the tool of one name, with whatever arguments.

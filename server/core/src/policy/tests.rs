@@ -193,3 +193,28 @@ fn rules_of_a_request_that_allow_nothing_are_named() {
     assert_eq!(Widening::default().useless_rules(&rules), [0]);
     assert_eq!(Widening::UNLIMITED.useless_rules(&rules), [0; 0]);
 }
+
+#[test]
+fn a_rule_denies_a_tool_for_good_only_without_conditions() {
+    use PolicyAction::{Allow, Ask, Deny};
+    for (rule, always) in [
+        (rule(Deny, "mail", &[]), true),
+        (rule(Deny, "", &[]), true),
+        (rule(Deny, "mail", &[("", "*")]), true),
+        (rule(Deny, "mail", &[("", "**"), ("", "*")]), true),
+        (rule(Deny, "mail", &[("", "{*")]), false),
+        (rule(Deny, "mail", &[("", "")]), false),
+        (rule(Deny, "mail", &[("/to", "*")]), false),
+        (rule(Ask, "mail", &[]), false),
+        (rule(Allow, "mail", &[]), false),
+        (PolicyRule { terms: Some(Digest::of(&[b"terms"])), ..rule(Deny, "mail", &[]) }, false),
+    ] {
+        assert_eq!(rule.denies_always(), always, "{rule:?}");
+    }
+    let rules = |tools: [&str; 2]| tools.map(|tool| rule(Deny, tool, &[])).to_vec();
+    let mut spec = crate::agent::RunSpec::default();
+    spec.tool_policy.rules = rules(["web_*", "mail"]);
+    let denied: Vec<&str> =
+        ["mail", "mailer", "web_get", "web"].into_iter().filter(|tool| spec.denies_always(tool)).collect();
+    assert_eq!(denied, ["mail", "web_get"]);
+}

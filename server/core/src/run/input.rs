@@ -180,6 +180,8 @@ pub enum Input {
         last_entry: EntryNo,
         /// The rules that are remembered by now.
         rules: Vec<PolicyRule>,
+        /// Tools that the model is not offered because a rule denies every call of them.
+        withdrawn_tools: Vec<String>,
     },
     /// A caller has more messages for the live run.
     Steer {
@@ -243,6 +245,17 @@ pub struct Start {
     pub queued: bool,
     /// The span of the caller.
     pub traceparent: Option<TraceParent>,
+    /// Tools that the model is not offered, though the request or the configuration names them.
+    pub not_offered: NotOffered,
+}
+
+/// Tools that a run's model is not offered, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NotOffered {
+    /// Names in `allowed_tools` and `tool_order` that no known tool has, in that order.
+    pub unknown: Vec<String>,
+    /// Known tools within the run's lists that a rule denies whatever their arguments, by name.
+    pub withdrawn: Vec<String>,
 }
 
 /// Outcome of the hooks and context sources that are called before the first instruction.

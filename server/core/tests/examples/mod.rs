@@ -60,8 +60,10 @@ fn starts() -> Vec<(&'static str, Event)> {
         ("started.todos", started(keeps_todos(), 0)),
         ("started.approvers", started(asks_two(), 0)),
         ("started.queued", queued()),
+        ("started.not_offered", not_offered()),
         ("session_entered", entered(Vec::new())),
         ("session_entered.rules", entered(vec![no_weather(RuleOrigin::Session)])),
+        ("session_entered.withdrawn", withdrawn()),
         ("input_added", Event::InputAdded { entry: EntryNo(4), message: Arc::new(prompt()) }),
         ("paused", Event::Paused { error: model_error() }),
         ("resumed", Event::Resumed { by: "ops@example.org".to_owned(), request: "resume-1".to_owned() }),
@@ -69,7 +71,12 @@ fn starts() -> Vec<(&'static str, Event)> {
 }
 
 fn entered(rules: Vec<PolicyRule>) -> Event {
-    Event::SessionEntered { last_entry: EntryNo(41), rules }
+    Event::SessionEntered { last_entry: EntryNo(41), rules, withdrawn_tools: Vec::new() }
+}
+
+fn withdrawn() -> Event {
+    let withdrawn_tools = vec!["mail".to_owned(), "weather".to_owned()];
+    Event::SessionEntered { last_entry: EntryNo(41), rules: Vec::new(), withdrawn_tools }
 }
 
 fn inputs() -> Vec<(&'static str, Event)> {
@@ -693,6 +700,22 @@ fn started(spec: RunSpec, seed: u64) -> Event {
         seed,
         queued: false,
         traceparent: None,
+        unknown_tools: Vec::new(),
+        withdrawn_tools: Vec::new(),
+    }
+}
+
+/// A run that names a tool which nobody has declared, and one that a rule denies.
+fn not_offered() -> Event {
+    Event::Started {
+        session: SessionId::parse("s-1").expect("an id"),
+        last_entry: EntryNo(0),
+        spec: Arc::new(RunSpec::default()),
+        seed: 3,
+        queued: false,
+        traceparent: None,
+        unknown_tools: vec!["wether".to_owned()],
+        withdrawn_tools: vec!["mail".to_owned()],
     }
 }
 
@@ -705,6 +728,8 @@ fn queued() -> Event {
         seed: 2,
         queued: true,
         traceparent: None,
+        unknown_tools: Vec::new(),
+        withdrawn_tools: Vec::new(),
     }
 }
 
@@ -903,6 +928,7 @@ fn assistant(message: Message, finish: FinishReason, decision: Observation) -> E
             cache_write_tokens: 200,
             reasoning_tokens: 40,
             cost_micros: 0,
+            unpriced_calls: 0,
         },
         first_token: Millis(310),
         duration: Millis(1_900),

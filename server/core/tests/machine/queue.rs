@@ -6,7 +6,7 @@ use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Event;
 use agentloop_core::run::human::RememberScope;
-use agentloop_core::run::input::AbortCause;
+use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::machine::Transition;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::status::RunStatus;
@@ -81,7 +81,10 @@ fn what_is_remembered_when_it_enters_holds_for_it() {
     let mut script = queued(spec);
     let step = script.does(enter_after(0, vec![no("weather")]));
     let rules = Vec::from([no("weather")]);
-    assert_eq!(step.records[0].event, Event::SessionEntered { last_entry: EntryNo(0), rules });
+    assert_eq!(
+        step.records[0].event,
+        Event::SessionEntered { last_entry: EntryNo(0), rules, withdrawn_tools: vec![] }
+    );
     script.asks([tool("weather"), tool("pay").approval(), tool("mail")]);
     assert_eq!([script.result(A).0, script.result(C).0], [ToolStatus::Denied; 2]);
     script.does(remembering(script.decision(B, deny()), RememberScope::Run, None));
@@ -101,6 +104,24 @@ fn a_journal_with_the_rules_in_its_first_event_is_still_read() {
     script.restarts();
     script.asks([tool("weather")]);
     assert_eq!(script.result(A).0, ToolStatus::Denied);
+}
+
+#[test]
+fn what_it_is_not_offered_is_decided_when_it_enters() {
+    let mut script = queued(spec());
+    let rules = vec![no("weather")];
+    let withdrawn_tools = vec!["weather".to_owned()];
+    let entered = Input::Enter { last_entry: EntryNo(0), rules, withdrawn_tools: withdrawn_tools.clone() };
+    let step = script.does(entered);
+    let Event::SessionEntered { withdrawn_tools: told, .. } = &step.records[0].event else {
+        panic!("it enters: {step:?}")
+    };
+    assert_eq!(*told, withdrawn_tools);
+    script.asks([tool("pay").approval()]);
+    script.does(remembering(script.decision(A, deny()), RememberScope::Run, None));
+    script.restarts();
+    let spec = script.state().spec();
+    assert!(spec.denies_always("weather") && !spec.denies_always("pay"), "what comes later changes nothing");
 }
 
 #[test]

@@ -55,11 +55,13 @@ pub(in crate::engine) async fn complete(
         assembler.consume(seq, delta?)?;
     }
     let done = assembler.finish()?;
-    let cost_micros = cost(models, reference, &done.usage);
-    Ok((done.message.plain_text(), Usage { cost_micros, ..done.usage }))
+    Ok((done.message.plain_text(), priced(models, reference, done.usage)))
 }
 
-/// The cost of a usage in millionths of the currency that the prices are in. 0 if the model has no prices.
-pub(in crate::engine) fn cost(models: &dyn Models, reference: &str, usage: &Usage) -> u64 {
-    models.facts(reference).prices.map_or(0, |prices| prices.cost_micros(usage))
+/// The usage of one model call with its cost. Without prices, the call counts as one whose cost is not known.
+pub(in crate::engine) fn priced(models: &dyn Models, reference: &str, usage: Usage) -> Usage {
+    match models.facts(reference).prices {
+        Some(prices) => Usage { cost_micros: prices.cost_micros(&usage), unpriced_calls: 0, ..usage },
+        None => Usage { cost_micros: 0, unpriced_calls: 1, ..usage },
+    }
 }

@@ -6,19 +6,21 @@ use std::sync::Arc;
 use agentloop_core::agent::RunSpec;
 
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::id::{EntryNo, TenantId};
-use agentloop_core::message::{ToolCall, Usage};
+use agentloop_core::id::{EntryNo, RunId, TenantId};
+use agentloop_core::message::ToolCall;
 use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
+use agentloop_core::run::view::{LoopPhase, ProcessState};
 use agentloop_core::time::Timestamp;
 
 use crate::engine::deps::Deps;
 use crate::engine::effect::coalesce::DeltaCoalescer;
 use crate::engine::effect::compact;
-use crate::engine::effect::complete::cost;
+use crate::engine::effect::complete::priced;
 use crate::engine::effect::extensions::RunExtensions;
 use crate::engine::effect::tool_hooks::before_tools;
 use crate::engine::feed::{Feed, ModelAttempt};
 use crate::engine::history::History;
+use crate::engine::log::LoopPlace;
 use crate::engine::memory::ANSWER_BYTES;
 use crate::memory::Charge;
 use crate::model::{EncodedPrefix, Model, ModelError, ModelRequest, estimate};
@@ -32,6 +34,9 @@ pub(in crate::engine) struct ModelCall {
     pub(in crate::engine) spec: Arc<RunSpec>,
     pub(in crate::engine) model_call: u32,
     pub(in crate::engine) attempt: u32,
+    pub(in crate::engine) run: RunId,
+    /// Retries of this model call so far, for the log.
+    pub(in crate::engine) retry: u32,
     pub(in crate::engine) system_prompt: String,
     /// The hooks that see the answer's tool calls. `None` if the run has no hooks.
     pub(in crate::engine) extensions: Option<RunExtensions>,
@@ -104,8 +109,11 @@ impl ModelCall {
         let this = ModelAttempt { model_call: self.model_call, attempt: self.attempt };
         self.feed.begin_answer(this, offered.digest.clone(), began);
         while let Some(delta) = deltas.next().await {
-            first.get_or_insert_with(|| self.now());
             let delta = delta?;
+            if first.is_none() {
+                first = Some(self.now());
+                self.log_streaming();
+            }
             answer_bytes += delta.size();
             self.memory.set(answer_bytes.max(ANSWER_BYTES));
             self.feed.push_delta(self.now(), delta)?;
@@ -118,8 +126,7 @@ impl ModelCall {
             Some(extensions) => before_tools(extensions, &calls, facts).await,
             None => (facts, Vec::new()),
         };
-        let cost_micros = cost(&*self.deps.models, &self.spec.model, &usage);
-        let usage = Usage { cost_micros, ..usage };
+        let usage = priced(&*self.deps.models, &self.spec.model, usage);
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
         // The next request also has this message and a result for each of its calls.
         let full = compact::too_large(&self.deps, &self.spec, count + 1 + calls.len(), tokens);
@@ -145,6 +152,19 @@ impl ModelCall {
             return Ok((model.clone(), self.spec.model.clone()));
         }
         Ok(self.deps.models.resolve(&self.spec.model)?)
+    }
+
+    /// The transition to STREAMING is in no event: what streams is not durable.
+    fn log_streaming(&self) {
+        LoopPlace {
+            phase: LoopPhase::Executing,
+            process: ProcessState::Streaming,
+            iteration: self.model_call,
+            iterations_max: self.spec.limits.max_iterations,
+            retry: self.retry,
+            retries_max: self.spec.retry.max_retries,
+        }
+        .log(&self.run);
     }
 
     fn now(&self) -> Timestamp {

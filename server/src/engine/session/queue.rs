@@ -1,8 +1,12 @@
 //! Runs that wait for their session. A queued run has neither task nor memory. The queue is advanced when the session may
 //! have become free: after a live run's end, after the write that queued a run, and at the start of the server.
 
+use std::borrow::Cow;
+
+use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::limits::QUEUED_RUNS_PER_SESSION_MAX;
+use agentloop_core::policy::PolicyRule;
 use agentloop_core::run::event::Steer;
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::machine::Machine;
@@ -40,7 +44,8 @@ impl Engine {
             return Err(EngineError::QueueFull);
         }
         let mut machine = Machine::new(run.clone());
-        let start = start_input(run, session, None, deps.ids.seed(), request);
+        let not_offered = self.not_offered(&run, request);
+        let start = start_input(run, session, None, deps.ids.seed(), request, not_offered);
         let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
         let history = History::new(deps.histories.memory());
@@ -96,11 +101,12 @@ impl Engine {
             let Some(row) = deps.store.session(&tenant, session).await? else { return Ok(()) };
             let last_entry = row.last_entry;
             let rules = self.remembered_rules(&tenant, Some(session)).await?;
+            let withdrawn_tools = self.withdrawn_tools(&tenant, queued.state().spec(), &rules);
             let mut history = self.history(&tenant, session, last_entry).await?;
             history.set_held(queued.state().waiting_messages());
             let mut machine = queued.clone();
             let step = machine
-                .handle(Input::Enter { last_entry, rules }, deps.clock.now())
+                .handle(Input::Enter { last_entry, rules, withdrawn_tools }, deps.clock.now())
                 .expect("a queued run enters its session");
             let past = &claimed.records;
             let (mut task, mailbox) =
@@ -122,6 +128,15 @@ impl Engine {
             }
         }
         Err(EngineError::Store(StoreError::SessionMoved))
+    }
+
+    /// The tools that a run with this spec is not offered if it enters its session with these rules.
+    fn withdrawn_tools(&self, tenant: &TenantId, spec: &RunSpec, rules: &[PolicyRule]) -> Vec<String> {
+        let mut spec = Cow::Borrowed(spec);
+        if !rules.is_empty() {
+            spec.to_mut().tool_policy.rules.extend_from_slice(rules);
+        }
+        self.tools().not_offered(tenant, &spec).withdrawn
     }
 
     /// Hands an input to a queued run, which stays in the queue. `None` if the run is not queued any more.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::message::{SharedMessage, preview};
-use agentloop_core::run::input::{Input, Start};
+use agentloop_core::run::input::{Input, NotOffered, Start};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::tool::Digest;
 use agentloop_core::trace::TraceParent;
@@ -19,6 +19,9 @@ use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES};
 use crate::engine::run::table::{Lookup, StartPermit};
 use crate::memory::Charge;
 use crate::store::{CreateRun, RunRow, StoreError};
+
+/// Unknown tool names that one line of the log has.
+const UNKNOWN_TOOLS_LOGGED_MAX: usize = 20;
 
 /// Attempts of a start. Another attempt is made if the session changed between the check and the write. Each change is
 /// another request's success, so many requests at a time for one session need many.
@@ -309,7 +312,8 @@ impl Engine {
         let _lock = self.0.session_locks.shared(&tenant, session).await;
         let history = self.history_before(&tenant, session, last_entry).await?;
         let mut machine = Machine::new(run.clone());
-        let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request);
+        let not_offered = self.not_offered(&run, request);
+        let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request, not_offered);
         let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
         let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
@@ -318,6 +322,21 @@ impl Engine {
         task.permit.set_live(mailbox);
         self.launch(task, step.effects);
         Ok(())
+    }
+
+    /// The tools that a new run is not offered. Names that nobody has declared are probably misspelt, so they are logged.
+    pub(in crate::engine) fn not_offered(&self, run: &RunId, request: &StartRequest) -> NotOffered {
+        let not_offered = self.tools().not_offered(&request.tenant, &request.spec);
+        let unknown = &not_offered.unknown;
+        if !unknown.is_empty() {
+            let shown: Vec<&str> =
+                unknown.iter().map(String::as_str).take(UNKNOWN_TOOLS_LOGGED_MAX).collect();
+            tracing::warn!(
+                run.id = %run, agent = request.spec.agent, tools = ?shown, count = unknown.len(),
+                "allowed_tools or tool_order names tools that no host has declared; check their spelling, or connect their host"
+            );
+        }
+        not_offered
     }
 
     /// Creates a run in a free session that adds its messages and ends, in one write.
@@ -333,7 +352,8 @@ impl Engine {
         let _lock = self.0.session_locks.shared(&tenant, session).await;
         let history = self.history_before(&tenant, session, last_entry).await?;
         let mut machine = Machine::new(run.clone());
-        let start = start_of(run, session, Some(last_entry), deps.ids.seed(), request);
+        let none = NotOffered::default();
+        let start = start_of(run, session, Some(last_entry), deps.ids.seed(), request, none);
         let step = machine
             .handle(Input::Import(Box::new(start)), deps.clock.now())
             .expect("a new run takes its import");
@@ -456,8 +476,9 @@ pub(in crate::engine) fn start_input(
     last_entry: Option<EntryNo>,
     seed: u64,
     request: &StartRequest,
+    not_offered: NotOffered,
 ) -> Input {
-    Input::Start(Box::new(start_of(run, session, last_entry, seed, request)))
+    Input::Start(Box::new(start_of(run, session, last_entry, seed, request, not_offered)))
 }
 
 fn start_of(
@@ -466,6 +487,7 @@ fn start_of(
     last_entry: Option<EntryNo>,
     seed: u64,
     request: &StartRequest,
+    not_offered: NotOffered,
 ) -> Start {
     Start {
         run,
@@ -476,6 +498,7 @@ fn start_of(
         messages: request.messages.clone(),
         queued: last_entry.is_none(),
         traceparent: request.traceparent,
+        not_offered,
     }
 }
 

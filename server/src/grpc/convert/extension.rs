@@ -241,6 +241,7 @@ fn run_view(context: &RunContext) -> Option<RunView> {
             usage: state.usage(),
             iterations: state.iterations(),
             tool_calls: state.tool_calls(),
+            calls: state.call_counts(),
         },
     };
     Some(RunView { row, state: Box::new(RunState::clone(state)), queue_position: 0, waits_for_memory: false })

@@ -9,6 +9,7 @@ use tonic::Status;
 
 use super::input::labels;
 use super::{human, run, short};
+use crate::grpc::edge::identity::permission_denied;
 use crate::grpc::status::Violations;
 use crate::store::{RequestFilter, RunFilter, SessionFilter, TimeRange};
 
@@ -32,7 +33,13 @@ pub fn runs(message: &mut wire::ListRunsRequest) -> Result<Option<RunFilter>, St
 
 /// Converts a filter of runs.
 pub fn run_filter(filter: wire::RunFilter, bad: &mut Violations) -> RunFilter {
-    let created = times("filter.created", filter.created_after, filter.created_before, bad);
+    let mut created = times("filter.created", filter.created_after, filter.created_before, bad);
+    if !filter.parent_run_id.is_empty()
+        && bad.take("filter.parent_run_id", RunId::parse(filter.parent_run_id)).is_some()
+    {
+        // No run has asked for another one.
+        created = NEVER;
+    }
     RunFilter {
         session: session("filter.session_id", filter.session_id, bad),
         statuses: statuses("filter.statuses", &filter.statuses, bad),
@@ -41,8 +48,30 @@ pub fn run_filter(filter: wire::RunFilter, bad: &mut Violations) -> RunFilter {
         models: names("filter.models", filter.models, bad),
         created,
         created_by: created_by(filter.created_by, bad),
+        root: root(filter.root_run_id, bad),
         text: text("filter.text", filter.text, bad),
     }
+}
+
+/// A stretch of time in which nothing lies.
+const NEVER: TimeRange = TimeRange { from: None, before: Some(Timestamp(0)) };
+
+/// The caller whose rows are meant, for one who may only see its own.
+///
+/// # Errors
+/// PERMISSION_DENIED if another caller is named. A list without that caller's rows would look like an answer.
+pub fn only_of(own: Option<&str>, asked: Option<String>) -> Result<Option<String>, Status> {
+    match (own, asked) {
+        (Some(own), Some(asked)) if own != asked => {
+            Err(permission_denied("filter.created_by names another caller"))
+        }
+        (own, asked) => Ok(own.map(str::to_owned).or(asked)),
+    }
+}
+
+/// Parses the run at the top of a tree of runs. Empty means any.
+fn root(id: String, bad: &mut Violations) -> Option<RunId> {
+    if id.is_empty() { None } else { bad.take("filter.root_run_id", RunId::parse(id)) }
 }
 
 /// Checks the name of the caller whose runs are meant. Empty means any.
@@ -61,6 +90,15 @@ pub fn pending(message: &mut wire::ListPendingRequest) -> Result<RequestFilter, 
     let run = if run.is_empty() { None } else { bad.take("run_id", RunId::parse(run)) };
     let session = session("session_id", std::mem::take(&mut message.session_id), &mut bad);
     let filter = message.filter.take().unwrap_or_default();
+    let mut asked = times("filter.created", filter.created_after, filter.created_before, &mut bad);
+    // A run has no runs below it, so it is the whole tree.
+    let run = match (run, root(filter.root_run_id, &mut bad)) {
+        (Some(run), Some(root)) if run != root => {
+            asked = NEVER;
+            Some(run)
+        }
+        (run, root) => run.or(root),
+    };
     let kinds = filter.kinds.iter().enumerate().filter_map(|(at, kind)| {
         bad.take(&format!("filter.kinds[{at}]"), human::kind_of(*kind).ok_or("is not a kind"))
     });
@@ -74,7 +112,7 @@ pub fn pending(message: &mut wire::ListPendingRequest) -> Result<RequestFilter, 
         labels: labels("filter.labels", filter.labels, &mut bad),
         agents: names("filter.agents", filter.agents, &mut bad),
         models: names("filter.models", filter.models, &mut bad),
-        asked: times("filter.created", filter.created_after, filter.created_before, &mut bad),
+        asked,
         text: text("filter.text", filter.text, &mut bad),
         answerer: None,
     };
@@ -96,6 +134,7 @@ pub fn sessions(filter: wire::SessionFilter) -> Result<SessionFilter, Status> {
         updated: times("filter.updated", filter.updated_after, filter.updated_before, &mut bad),
         text: text("filter.text", filter.text, &mut bad),
         forked_from: session("filter.forked_from_session_id", filter.forked_from_session_id, &mut bad),
+        created_by: created_by(filter.created_by, &mut bad),
     };
     bad.check()?;
     Ok(filter)
@@ -115,7 +154,7 @@ pub fn times(
 }
 
 /// The first stored time that is not before this one: stored times are whole milliseconds.
-fn time_of(at: &prost_types::Timestamp) -> Result<Timestamp, &'static str> {
+pub(super) fn time_of(at: &prost_types::Timestamp) -> Result<Timestamp, &'static str> {
     let nanos = u64::try_from(at.nanos).ok().filter(|nanos| *nanos < 1_000_000_000);
     let nanos = nanos.ok_or("must have 0 to 999,999,999 nanos")?;
     // A time before 1970 is before all stored ones.

@@ -9,9 +9,9 @@ use agentloop_core::host::frame::{
 use agentloop_core::id::{CallId, HostId, IdError, InstanceId};
 use agentloop_core::limits::{
     CALLS_PER_HOST_MAX, CHECKPOINT_BYTES_MAX, FILE_TEXT_BYTES_MAX, FILES_PER_RESULT_MAX,
-    GRPC_MESSAGE_BYTES_MAX, ID_BYTES_MAX, LABELS_MAX, LINK_BYTES_MAX, LINKS_PER_RESULT_MAX,
-    OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, RESUME_STATE_BYTES_MAX, RUNTIMES_PER_HOST_MAX,
-    SHORT_TEXT_BYTES_MAX, TOOL_RESULT_BYTES_MAX, TOOLS_PER_HOST_MAX,
+    GRPC_MESSAGE_BYTES_MAX, HOST_STATUS_BYTES_MAX, ID_BYTES_MAX, LABELS_MAX, LINK_BYTES_MAX,
+    LINKS_PER_RESULT_MAX, OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, RESUME_STATE_BYTES_MAX,
+    RUNTIMES_PER_HOST_MAX, SHORT_TEXT_BYTES_MAX, TOOL_RESULT_BYTES_MAX, TOOLS_PER_HOST_MAX,
 };
 use agentloop_core::message::{Attachments, File, FileSource, Image, Link};
 use agentloop_core::question::is_link;
@@ -223,12 +223,22 @@ fn rejected(frame: v1::CallRejected) -> Parsed<HostFrame> {
     Ok(HostFrame::Rejected { call, reason, message })
 }
 
+/// The beginning of a text that has at most so many bytes, without half a character.
+fn cut(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 fn heartbeat(frame: &v1::Heartbeat) -> Parsed<HostFrame> {
     if frame.calls.len() > CALLS_PER_HOST_MAX {
         return malformed("heartbeat.calls", format!("must be at most {CALLS_PER_HOST_MAX}"));
     }
     let calls = frame.calls.iter().map(|call| call_ref(&call.call_id, call.attempt));
-    Ok(HostFrame::Heartbeat { calls: calls.collect::<Parsed<_>>()? })
+    let status = cut(&frame.status_text, HOST_STATUS_BYTES_MAX).to_owned();
+    Ok(HostFrame::Heartbeat { calls: calls.collect::<Parsed<_>>()?, status })
 }
 
 fn progress(frame: v1::Progress) -> Parsed<HostFrame> {
@@ -537,9 +547,15 @@ mod tests {
             ),
             (Frame::CallAccepted(v1::CallAccepted { call_id: "r".into(), attempt: 1 }), "call_id"),
             (Frame::CallAccepted(v1::CallAccepted { call_id: CALL.into(), attempt: 0 }), "attempt"),
-            (Frame::Heartbeat(v1::Heartbeat { calls: vec![reference("r/01.0", 1)] }), "call_id"),
             (
-                Frame::Heartbeat(v1::Heartbeat { calls: vec![reference(CALL, 1); CALLS_PER_HOST_MAX + 1] }),
+                Frame::Heartbeat(v1::Heartbeat { calls: vec![reference("r/01.0", 1)], ..Default::default() }),
+                "call_id",
+            ),
+            (
+                Frame::Heartbeat(v1::Heartbeat {
+                    calls: vec![reference(CALL, 1); CALLS_PER_HOST_MAX + 1],
+                    ..Default::default()
+                }),
                 "heartbeat.calls",
             ),
             (
@@ -681,5 +697,14 @@ mod tests {
             let Ok(HostFrame::Progress { fraction, .. }) = frame else { panic!("progress") };
             assert_eq!(fraction, kept);
         }
+    }
+
+    #[test]
+    fn a_long_status_is_cut_between_characters() {
+        assert_eq!((cut("", 4), cut("well", 4), cut("wells", 4)), ("", "well", "well"));
+        assert_eq!(cut("aé🌤", 4), "aé");
+        let frame = v1::Heartbeat { status_text: "ä".repeat(1_000), ..Default::default() };
+        let Ok(HostFrame::Heartbeat { status, .. }) = heartbeat(&frame) else { panic!("a heartbeat") };
+        assert_eq!(status.len(), HOST_STATUS_BYTES_MAX);
     }
 }

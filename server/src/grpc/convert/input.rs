@@ -103,6 +103,7 @@ pub fn start_request(
     let RequestIdentity { run, digest, on_busy } = identity;
     let mut bad = Violations::default();
     known_values(&input, &mut bad);
+    unserved_fields(&input, &mut bad);
     if let (None, Some(id)) = (&run, &input.run_id) {
         bad.take("input.run_id", RunId::parse(id.clone()));
     }
@@ -133,6 +134,17 @@ fn on_busy(input: &wire::RunInput) -> OnBusy {
         wire::BusySessionPolicy::Enqueue => OnBusy::Enqueue,
         wire::BusySessionPolicy::Interrupt => OnBusy::Interrupt,
         wire::BusySessionPolicy::Steer => OnBusy::Steer,
+    }
+}
+
+/// Refuses fields whose meaning this server does not have. Ignoring them would start a run that was not asked for.
+fn unserved_fields(input: &wire::RunInput, bad: &mut Violations) {
+    const UNSERVED: &str = "is not served: GetServerInfo does not name the feature";
+    if input.start_at.is_some() {
+        bad.add("input.start_at", format!("{UNSERVED} start_at"));
+    }
+    if input.parent_run_id.is_some() {
+        bad.add("input.parent_run_id", format!("{UNSERVED} child_runs"));
     }
 }
 
@@ -376,6 +388,11 @@ fn retry_policy(to: &mut RetryPolicy, retry: &wire::RetryPolicy, bad: &mut Viola
     let initial = wait("initial_backoff", &retry.initial_backoff, INITIAL_BACKOFF_MILLIS_MAX);
     to.initial_backoff = initial.unwrap_or(to.initial_backoff);
     let longest = wait("max_backoff", &retry.max_backoff, BACKOFF_MILLIS_MAX);
+    if let (Some(initial), Some(longest)) = (initial, longest)
+        && initial > longest
+    {
+        bad.add(format!("{FIELD}.max_backoff"), "must be no shorter than initial_backoff");
+    }
     to.max_backoff = longest.unwrap_or(to.max_backoff);
     if let Some(pause) = retry.pause_when_exhausted {
         to.pause_when_exhausted = pause;

@@ -16,6 +16,7 @@ pub mod reuse;
 pub mod run;
 pub(crate) mod server_frame;
 pub mod session;
+pub mod usage;
 
 use agentloop_core::limits::{JSON_DEPTH_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_core::time::{Millis, Timestamp};

@@ -33,6 +33,10 @@ pub fn row(row: &RunRow) -> wire::Run {
         tool_calls: row.summary.tool_calls,
         labels: row.labels.clone(),
         preview: row.preview.clone(),
+        // A run that a caller started is the top of its tree.
+        root_run_id: row.run.to_string(),
+        parent_run_id: String::new(),
+        start_at: None,
         final_assistant_message: None,
         waiting_on: None,
         pending: Vec::new(),
@@ -218,6 +222,11 @@ pub fn run_error(error: &RunError) -> wire::RunError {
         message: error.message.clone(),
         http_status: error.http_status.map_or(0, u32::from),
     }
+}
+
+/// The name of an error's code in the contract, without its prefix.
+pub fn error_name(error: RunErrorCode) -> String {
+    code(error).as_str_name().trim_start_matches("RUN_ERROR_CODE_").to_owned()
 }
 
 fn code(code: RunErrorCode) -> wire::RunErrorCode {

@@ -5,7 +5,7 @@ use agentloop_core::id::{EntryNo, RunId, SessionId};
 use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 use agentloop_proto::v1 as wire;
 
-use super::event::{EventConverter, is_shown};
+use super::event::{EventConverter, PlanningEvents, is_shown};
 use super::message::{finish_reason, message, role, usage};
 use super::run::run_status;
 use super::{duration, timestamp};
@@ -42,22 +42,26 @@ pub fn session(row: &SessionRow) -> wire::Session {
     }
 }
 
-/// Converts an item of a subscription. `None`: it is not shown.
+/// Converts an item of a subscription: what is shown before it, and the item itself. `planning` is `None` for a subscriber
+/// that wants durable events alone.
 #[must_use]
-pub fn item(
+pub fn items(
     session: &SessionId,
     update: SessionUpdate,
-    durable_only: bool,
-) -> Option<wire::SubscribeSessionResponse> {
+    planning: Option<&mut PlanningEvents>,
+) -> [Option<wire::SubscribeSessionResponse>; 2] {
     use wire::subscribe_session_response::Item;
+    let mut before = None;
     let item = match update.item {
         SessionItem::Event { event, .. }
-            if !is_shown(&event) || (durable_only && matches!(event, FeedItem::Transient(_))) =>
+            if !is_shown(&event) || (planning.is_none() && matches!(event, FeedItem::Transient(_))) =>
         {
-            return None;
+            return [None, None];
         }
         SessionItem::Event { run, event } => {
-            Item::Event(EventConverter::new(run, session.clone()).event(&event))
+            let converter = EventConverter::new(run, session.clone());
+            before = planning.and_then(|planning| planning.before(&converter, &event));
+            Item::Event(converter.event(&event))
         }
         SessionItem::Session(row) => Item::Session(self::session(&row)),
         SessionItem::Synced { last_entry, open } => Item::Synced(wire::SessionSynced {
@@ -66,7 +70,9 @@ pub fn item(
         }),
         SessionItem::Deleted => Item::Deleted(wire::SessionDeleted {}),
     };
-    Some(wire::SubscribeSessionResponse { item: Some(item), resume_token: update.token })
+    let response = |item, resume_token| wire::SubscribeSessionResponse { item: Some(item), resume_token };
+    let before = before.map(|event| response(Item::Event(event), String::new()));
+    [before, Some(response(item, update.token))]
 }
 
 /// Converts an item of a to-do list.

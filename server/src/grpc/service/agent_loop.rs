@@ -20,7 +20,7 @@ use crate::auth::Role;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
 use crate::engine::{Author, Engine, Resolution, STRATEGIES, StartRequest, Started};
-use crate::grpc::convert::event::{EventConverter, is_last, is_shown};
+use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
 use crate::grpc::convert::input::{Agents, RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
 use crate::grpc::convert::{filter, human, instruction, policy, run, short};
@@ -37,6 +37,17 @@ pub struct AgentLoopService {
     engine: Engine,
     models: Arc<dyn Models>,
     agents: Arc<Agents>,
+}
+
+/// What a subscriber of a run is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// Durable events alone.
+    Durable,
+    /// Durable events and work in progress.
+    All,
+    /// The same, of a run that this call has started: it may be over before the first event is read.
+    AllOfNewRun,
 }
 
 type WatchStream = Pin<Box<dyn Stream<Item = Result<wire::WatchRunsResponse, Status>> + Send>>;
@@ -189,32 +200,41 @@ impl AgentLoopService {
         tenant: &TenantId,
         run: &RunId,
         after: u64,
-        durable_only: bool,
+        shows: Shown,
         guard: Option<AbortOnDrop>,
     ) -> Result<EventStream, Status> {
         let subscription = self.engine.subscribe(tenant, run, Seq(after)).await?;
         let converter = EventConverter::new(run.clone(), subscription.session);
         let wanted = move |shown: &FeedItem| {
-            is_shown(shown) && (!durable_only || matches!(shown, FeedItem::Durable(_)))
+            is_shown(shown) && (shows != Shown::Durable || matches!(shown, FeedItem::Durable(_)))
         };
         let mut guard = guard;
         guard.iter_mut().for_each(|guard| guard.watches(&subscription.feed));
-        let events = subscription.events.filter_map(move |item| {
-            let item = match item {
-                Ok(shown) if !wanted(&shown) => None,
+        let shows_planning = match shows {
+            Shown::Durable => false,
+            // Of a run that is over, its journal is shown.
+            Shown::All => !subscription.has_ended,
+            Shown::AllOfNewRun => true,
+        };
+        let mut planning = shows_planning.then(PlanningEvents::default);
+        let events = subscription.events.flat_map(move |item| {
+            let frames = match item {
+                Ok(shown) if !wanted(&shown) => [None, None],
                 Ok(shown) => {
                     if is_last(&shown) {
                         guard.iter_mut().for_each(AbortOnDrop::disarm);
                     }
-                    Some(Ok(converter.frame(&shown)))
+                    let before = planning.as_mut().and_then(|planning| planning.before(&converter, &shown));
+                    let before = before.map(|event| EventFrame { event: event.encode_to_vec().into() });
+                    [before.map(Ok), Some(Ok(converter.frame(&shown)))]
                 }
                 Err(error) => {
                     // The server ends the stream, so this is not a disconnect of the caller.
                     guard.iter_mut().for_each(AbortOnDrop::disarm);
-                    Some(Err(Status::from(error)))
+                    [None, Some(Err(Status::from(error)))]
                 }
             };
-            std::future::ready(item)
+            futures_util::stream::iter(frames.into_iter().flatten())
         });
         Ok(Box::pin(events))
     }
@@ -279,7 +299,8 @@ impl AgentLoop for AgentLoopService {
         let wire::RunStreamRequest { input, after_seq } = request.into_inner();
         self.check_after(&caller, input.as_ref(), Seq(after_seq)).await?;
         let (started, guard) = self.start(&caller, input, traceparent).await?;
-        let events = self.events(caller.tenant(), &started.run, after_seq, false, guard).await?;
+        let shown = if started.joined { Shown::All } else { Shown::AllOfNewRun };
+        let events = self.events(caller.tenant(), &started.run, after_seq, shown, guard).await?;
         Ok(Response::new(events))
     }
 
@@ -293,7 +314,8 @@ impl AgentLoop for AgentLoopService {
         let wire::SubscribeRequest { run_id, after_seq, durable_only } = request.into_inner();
         let run = required("run_id", run_id, RunId::parse)?;
         check_run(&self.engine, &caller, &run, Right::Read).await?;
-        Ok(Response::new(self.events(caller.tenant(), &run, after_seq, durable_only, None).await?))
+        let shown = if durable_only { Shown::Durable } else { Shown::All };
+        Ok(Response::new(self.events(caller.tenant(), &run, after_seq, shown, None).await?))
     }
 
     async fn abort(
@@ -412,13 +434,7 @@ impl AgentLoop for AgentLoopService {
         let filter = filter::runs(&mut message)?;
         let page = page_request(message.page_size, message.page_token)?;
         let Some(filter) = filter else { return Ok(Response::new(wire::ListRunsResponse::default())) };
-        // A caller who names somebody else is shown nothing of them, and nothing that it did not ask for.
-        let created_by = match (caller.reads_only_of(), filter.created_by) {
-            (Some(own), Some(asked)) if own != asked => {
-                return Ok(Response::new(wire::ListRunsResponse::default()));
-            }
-            (own, asked) => own.map(str::to_owned).or(asked),
-        };
+        let created_by = filter::only_of(caller.reads_only_of(), filter.created_by)?;
         let filter = &RunFilter { created_by, ..filter };
         let (store, tenant) = (self.engine.store(), caller.tenant());
         fit_page(page, |page| async move {
@@ -464,12 +480,7 @@ impl AgentLoop for AgentLoopService {
         let mut bad = Violations::default();
         let filter = filter::run_filter(filter.unwrap_or_default(), &mut bad);
         bad.check()?;
-        let created_by = match (caller.reads_only_of(), filter.created_by) {
-            (Some(own), Some(asked)) if own != asked => {
-                return Err(permission_denied("filter.created_by names another caller"));
-            }
-            (own, asked) => own.map(str::to_owned).or(asked),
-        };
+        let created_by = filter::only_of(caller.reads_only_of(), filter.created_by)?;
         let filter = RunFilter { created_by, ..filter };
         let changes = self.engine.watch_runs(caller.tenant(), filter, &resume_token);
         let changes = changes.map(|change| change.map(run::watched).map_err(Status::from));

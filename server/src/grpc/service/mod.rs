@@ -9,3 +9,4 @@ pub mod server;
 pub mod sessions;
 pub mod tool_host;
 pub mod tools;
+mod usage;

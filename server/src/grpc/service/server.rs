@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
 use crate::grpc::edge::identity::Caller;
+use crate::grpc::service::usage::usage_of;
 use crate::grpc::status::status;
 use crate::model::Models;
 
@@ -22,7 +23,7 @@ use crate::model::Models;
 const BLOBS: &str = "blobs";
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 22] = [
+const FEATURES: [&str; 25] = [
     "approvers",
     "authentication",
     BLOBS,
@@ -31,6 +32,7 @@ const FEATURES: [&str; 22] = [
     "entry_facts",
     "forms",
     "host_instances",
+    "host_status",
     "import_export",
     "memory_bounds",
     "resume_state",
@@ -44,7 +46,9 @@ const FEATURES: [&str; 22] = [
     "todos",
     "tool_terms",
     "unverified_events",
+    "usage",
     "watch_runs",
+    "withdrawn_tools",
 ];
 
 /// Facts about this process that do not change after its start.
@@ -139,6 +143,14 @@ impl server_server::Server for ServerService {
             authentication_required: self.facts.authentication_required,
             retention: self.engine.retention().max_age.map(duration),
         }))
+    }
+
+    async fn get_usage(
+        &self,
+        request: Request<v1::GetUsageRequest>,
+    ) -> Result<Response<v1::GetUsageResponse>, Status> {
+        let caller = Caller::of(&request);
+        usage_of(&self.engine, &caller, request.into_inner()).await.map(Response::new)
     }
 
     async fn list_agents(

@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::grpc::convert::event::PlanningEvents;
 use crate::grpc::convert::import::import_request;
 use crate::grpc::convert::input::labels;
 use crate::grpc::convert::{filter, run, session, short};
@@ -24,17 +25,13 @@ use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::status::Violations;
 use crate::ids::Ids;
 use crate::store::{
-    ListedEntries, PROJECT_LABEL, Page, PageRequest, SearchFilter, SessionFilter, SessionRow, SessionUpdate,
-    Store, StoreError, StretchMax, USER_LABEL,
+    ListedEntries, PROJECT_LABEL, SearchFilter, SessionFilter, SessionUpdate, StretchMax, USER_LABEL,
 };
 
 /// Hits of a search if the request names no number.
 const HITS_DEFAULT: u32 = 20;
 /// Largest number of hits that a request may ask for.
 const HITS_MAX: u32 = 100;
-
-/// Pages of sessions that are read for one page of a caller's own, at most.
-const PAGES_MAX: u32 = 32;
 
 /// Labels that a session of a user may be created with, beside those of its user and project.
 const MORE_LABELS_MAX: usize = LABELS_MAX - 2;
@@ -147,9 +144,11 @@ impl Sessions for SessionsService {
         let message = request.into_inner();
         let page = page_request(message.page_size, message.page_token)?;
         let filter = filter::sessions(message.filter.unwrap_or_default())?;
-        let (store, caller, filter) = (self.engine.store(), &caller, &filter);
+        let created_by = filter::only_of(caller.reads_only_of(), filter.created_by)?;
+        let filter = &SessionFilter { created_by, ..filter };
+        let (store, tenant) = (self.engine.store(), caller.tenant());
         fit_page(page, |page| async move {
-            let page = listed(&**store, caller, filter, page).await?;
+            let page = store.sessions(tenant, filter.clone(), page).await?;
             Ok(wire::ListSessionsResponse {
                 sessions: page.rows.iter().map(session::session).collect(),
                 next_page_token: page.next.unwrap_or_default(),
@@ -279,12 +278,13 @@ impl Sessions for SessionsService {
         let session = required("session_id", session_id, SessionId::parse)?;
         check_session(&self.engine, &caller, &session, Right::Read).await?;
         let updates = self.engine.follow_session(caller.tenant(), &session, &resume_token).await?;
-        let items = updates.filter_map(move |update| {
-            let item = match update {
-                Ok(update) => session::item(&session, update, durable_only).map(Ok),
-                Err(error) => Some(Err(Status::from(error))),
+        let mut planning = (!durable_only).then(PlanningEvents::default);
+        let items = updates.flat_map(move |update| {
+            let items = match update {
+                Ok(update) => session::items(&session, update, planning.as_mut()).map(|item| item.map(Ok)),
+                Err(error) => [None, Some(Err(Status::from(error)))],
             };
-            std::future::ready(item)
+            futures_util::stream::iter(items.into_iter().flatten())
         });
         Ok(Response::new(Box::pin(items)))
     }
@@ -302,28 +302,6 @@ impl Sessions for SessionsService {
         };
         Ok(Response::new(wire::DeleteSessionResponse { existed }))
     }
-}
-
-/// A page of the sessions that the caller may read. Others are passed over; a page may have fewer rows than asked for, or
-/// none, although there is a next one.
-async fn listed(
-    store: &dyn Store,
-    caller: &Caller,
-    filter: &SessionFilter,
-    mut page: PageRequest,
-) -> Result<Page<SessionRow>, StoreError> {
-    let Some(own) = caller.reads_only_of() else {
-        return store.sessions(caller.tenant(), filter.clone(), page).await;
-    };
-    for tried in 1.. {
-        let mut found = store.sessions(caller.tenant(), filter.clone(), page.clone()).await?;
-        found.rows.retain(|row| row.created_by.as_deref() == Some(own));
-        if !found.rows.is_empty() || found.next.is_none() || tried == PAGES_MAX {
-            return Ok(found);
-        }
-        page.after = found.next;
-    }
-    unreachable!("the last page is returned")
 }
 
 /// Checks the changes of a session.

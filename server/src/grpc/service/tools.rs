@@ -237,6 +237,7 @@ fn host(host: HostSnapshot) -> v1::Host {
         connected_at: Some(timestamp(host.connected_at)),
         last_seen_at: Some(timestamp(host.last_heard)),
         extensions: Vec::new(),
+        status_text: host.status,
         instance_id: host.instance.map(|instance| instance.to_string()).unwrap_or_default(),
     }
 }

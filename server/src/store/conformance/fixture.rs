@@ -11,6 +11,7 @@ use agentloop_core::message::{FinishReason, Message, Role, Usage};
 use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule};
 use agentloop_core::run::event::{Event, Observation, Outcome, Record};
 use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind, RememberScope, Remembered};
+use agentloop_core::run::state::CallCounts;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
@@ -102,6 +103,8 @@ impl Owner {
             seed: 7,
             queued: false,
             traceparent: None,
+            unknown_tools: vec!["wether".to_owned()],
+            withdrawn_tools: vec!["mail".to_owned()],
         };
         let mut append = self.append(RunStatus::Preparing, vec![started]);
         append.create = Some(CreateRun {
@@ -261,7 +264,8 @@ impl Owner {
 
 pub fn summary(status: RunStatus, wake_at: Option<Timestamp>) -> RunSummary {
     let usage = Usage { input_tokens: 10, ..Usage::default() };
-    RunSummary { status, wake_at, at_hosts: false, error: None, usage, iterations: 1, tool_calls: 0 }
+    let calls = CallCounts::default();
+    RunSummary { status, wake_at, at_hosts: false, error: None, usage, iterations: 1, tool_calls: 0, calls }
 }
 
 pub fn input(entry: EntryNo, text: &str) -> Event {

@@ -15,10 +15,11 @@ mod rules;
 mod runs;
 mod search;
 mod sessions;
+mod usage;
 
 pub use self::{
     appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, rules::*, runs::*, search::*,
-    sessions::*,
+    sessions::*, usage::*,
 };
 
 /// Makes a test of each behaviour. `$open` returns an empty store, and a guard that lives as long as the store.
@@ -38,6 +39,10 @@ macro_rules! conforms {
             appends_of_one_run_may_share_a_commit
             a_run_is_created_once
             a_row_says_where_its_run_stands
+            what_runs_use_counts_when_it_happens
+            an_open_run_counts_as_far_as_it_is
+            usage_is_kept_apart_by_what_is_asked
+            usage_outlives_its_session
             a_claim_fences_the_old_owner
             claims_rise
             unfinished_runs_of_every_tenant_are_found

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use agentloop_core::id::{EntryNo, Epoch, RunKey, Seq};
 use agentloop_core::message::Usage;
+use agentloop_core::run::state::CallCounts;
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
@@ -51,6 +52,12 @@ pub async fn a_row_says_where_its_run_stands(store: Arc<dyn Store>) {
         usage: Usage { input_tokens: u64::MAX, output_tokens: 2, ..Usage::default() },
         iterations: 3,
         tool_calls: 4,
+        calls: CallCounts {
+            model_calls: 1,
+            failed_model_attempts: 2,
+            tool_calls: 3,
+            failed_tool_calls: u64::MAX,
+        },
     };
     expected.summary = append.summary.clone();
     (expected.updated_at, expected.last_seq) = (Timestamp(2_000), Seq(3));

@@ -52,7 +52,7 @@ use crate::store::{
     JournalStore, ListedEntries, ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow,
     RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter,
     SessionNotes, SessionRow, SessionRuns, SessionStore, SessionUpdate, Store, StoreError, StoredTools,
-    Stretch, StretchMax, ToolRow, ToolStore,
+    Stretch, StretchMax, ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 
 /// Options of an opened store.
@@ -324,6 +324,10 @@ impl JournalStore for SqliteStore {
         after: Option<u64>,
     ) -> Result<SessionRuns, StoreError> {
         read::session_runs(&self.readers, tenant, session, after).await
+    }
+
+    async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        read::usage(&self.readers, tenant, query).await
     }
 
     async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {

@@ -120,14 +120,16 @@ pub(in crate::store::sqlite) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
 }
 
 fn summary(row: &SqliteRow) -> Result<RunSummary, Error> {
+    let (usage, calls) = parsed(row, "usage", codec::usage)?;
     Ok(RunSummary {
         status: parsed(row, "status", |code: i64| RunStatus::of_code(code).ok_or("no such status"))?,
         wake_at: row.try_get::<Option<u64>, _>("wake_at")?.map(Timestamp),
         at_hosts: row.try_get("at_hosts")?,
         error: parsed(row, "error", |text: Option<&str>| text.map(serde_json::from_str).transpose())?,
-        usage: parsed(row, "usage", codec::usage)?,
+        usage,
         iterations: row.try_get("iterations")?,
         tool_calls: row.try_get("tool_calls")?,
+        calls,
     })
 }
 

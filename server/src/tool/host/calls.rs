@@ -7,10 +7,11 @@ use agentloop_core::host::frame::{CallRef, CancelCause};
 use agentloop_core::host::{CallUpdate, Input, Output};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
+use agentloop_core::policy::PolicyRule;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::ask_human::{self, ASK_HUMAN};
 use agentloop_core::run::effect::Offer;
-use agentloop_core::run::input::CallFacts;
+use agentloop_core::run::input::{CallFacts, NotOffered};
 use agentloop_core::run::update_todos::{self, UPDATE_TODOS};
 use agentloop_core::title::title;
 
@@ -30,6 +31,16 @@ impl Tools for RemoteTools {
     fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered {
         let now = self.now();
         self.lock().catalogue.offered(tenant, spec, now)
+    }
+
+    fn not_offered(&self, tenant: &TenantId, spec: &RunSpec) -> NotOffered {
+        // Most runs name no tools, so most starts take no lock.
+        let denies = spec.tool_policy.rules.iter().any(PolicyRule::denies_always);
+        if spec.allowed_tools.is_none() && spec.tool_order.is_empty() && !denies {
+            return NotOffered::default();
+        }
+        let now = self.now();
+        self.lock().catalogue.not_offered(tenant, spec, now)
     }
 
     fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {

@@ -292,7 +292,7 @@ async fn output_of_a_run_that_does_not_keep_up_is_dropped_and_its_answer_is_not(
     for chunk in 1..=1_000 {
         host.say(output("r/1.0", chunk, 64 * 1024));
     }
-    host.say(HostFrame::Heartbeat { calls: vec![call_ref("r/1.0", 1)] });
+    host.say(HostFrame::Heartbeat { calls: vec![call_ref("r/1.0", 1)], status: String::new() });
     tokio::time::sleep(Duration::from_secs(1)).await;
     harness.engine.attention.add_permits(10_000);
     host.answer("r/1.0", 1);

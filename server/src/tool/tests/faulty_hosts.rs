@@ -116,7 +116,7 @@ async fn a_host_that_forgets_a_call() {
     harness.give("r/1.0", 1, "a");
     host.take().await;
     for _ in 0..2 {
-        host.say(HostFrame::Heartbeat { calls: Vec::new() });
+        host.say(HostFrame::Heartbeat { calls: Vec::new(), status: String::new() });
     }
     harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Lost { .. })).await;
     assert_eq!(host.frame().await, ServerFrame::LeaseLost(call_ref("r/1.0", 1)));

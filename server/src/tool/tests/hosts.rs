@@ -110,7 +110,7 @@ async fn heartbeats_keep_a_host() {
     let host = harness.host("h", &["a"]).await;
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        host.say(HostFrame::Heartbeat { calls: Vec::new() });
+        host.say(HostFrame::Heartbeat { calls: Vec::new(), status: String::new() });
     }
     assert_eq!(harness.tools.hosts_snapshot(&tenant())[0].health, HostHealth::Connected);
 }

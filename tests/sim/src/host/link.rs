@@ -277,7 +277,7 @@ impl Host {
     fn beats(&mut self) {
         let running = self.held.iter().filter(|(_, held)| held.outcome.is_none());
         let calls = running.map(|(call, _)| call.clone()).collect();
-        self.send(HostFrame::Heartbeat { calls });
+        self.send(HostFrame::Heartbeat { calls, status: String::new() });
     }
 
     /// A running call says something.

@@ -18,7 +18,7 @@ use agentloop_server::store::{
     Append, BlobStore, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
     PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
     SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
-    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore,
+    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 
@@ -85,6 +85,10 @@ impl JournalStore for MemoryStore {
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError> {
         self.tables().run_page(tenant, &filter, &page)
+    }
+
+    async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        Ok(self.tables().usage(tenant, query))
     }
 
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {

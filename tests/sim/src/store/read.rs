@@ -1,12 +1,14 @@
 //! Reads of the store in memory.
 
+use std::collections::BTreeMap;
+
 use agentloop_core::id::{EntryNo, IdError, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
     EntryRow, Interrupted, Job, LastRun, Page, PageRequest, RequestFilter, RequestRow, RuleRow, RunFilter,
-    RunRow, SessionFilter, SessionRow, StoreError,
+    RunRow, SessionFilter, SessionRow, StoreError, UsageQuery, UsageRow,
 };
 
 use super::append::ORDINARY_QUEUE_NO;
@@ -19,6 +21,16 @@ impl Tables {
     pub(crate) fn records(&self, tenant: &TenantId, run: &RunId, after: Seq, limit: u32) -> Vec<Record> {
         let journal = self.run(tenant, run).map_or(&[][..], |run| &run.records);
         journal.iter().filter(|record| record.seq > after).take(limit as usize).cloned().collect()
+    }
+
+    pub(super) fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Vec<UsageRow> {
+        let mut rows = BTreeMap::new();
+        let deleted = self.deleted.iter().map(|(of, run)| (of, run));
+        let all = self.runs.iter().map(|(key, run)| (&key.tenant, run)).chain(deleted);
+        for (_, run) in all.filter(|(of, _)| *of == tenant) {
+            run.records.iter().for_each(|record| query.add(&mut rows, &run.row, record));
+        }
+        rows.into_values().take(query.rows_max + 1).collect()
     }
 
     pub(super) fn unfinished(&self) -> Vec<RunKey> {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_server::store::{
     IdleSession, PROJECT_LABEL, SessionNotes, SessionRow, SessionUpdate, StoreError, USER_LABEL,
 };
 
-use super::tables::{Session, Tables};
+use super::tables::{Run, Session, Tables};
 
 impl Session {
     /// Shows the title that a caller gave, else the one that a model made.
@@ -184,7 +184,9 @@ impl Tables {
             return Err(StoreError::SessionBusy { run });
         }
         self.sessions.remove(&(tenant.clone(), session.clone()));
-        self.runs.retain(|key, run| key.tenant != *tenant || run.row.session != *session);
+        let is_of = |key: &RunKey, run: &mut Run| key.tenant == *tenant && run.row.session == *session;
+        let deleted = self.runs.extract_if(.., is_of).map(|(key, run)| (key.tenant, run));
+        self.deleted.extend(deleted);
         self.requests.retain(|(of, _), row| of != tenant || row.session != *session);
         self.rules.retain(|(of, _), row| of != tenant || row.session.as_ref() != Some(session));
         self.jobs.retain(|id, job| id.tenant != *tenant || job.session != *session);

@@ -19,6 +19,8 @@ pub struct Tables {
     pub(super) rules: BTreeMap<(TenantId, RuleId), RuleRow>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     tools: BTreeMap<(TenantId, String), ToolRow>,
+    /// Runs of deleted sessions, whose usage stays.
+    pub(super) deleted: Vec<(TenantId, Run)>,
 }
 
 /// A run and its journal.

@@ -38,7 +38,10 @@ impl Pool {
             HostFrame::Rejected { call, reason, message } => {
                 self.rejected(connection, &host, &call, reason, message);
             }
-            HostFrame::Heartbeat { calls } => self.heartbeat(connection, &host, calls),
+            HostFrame::Heartbeat { calls, status } => {
+                record.status = status;
+                self.heartbeat(connection, &host, calls);
+            }
             HostFrame::Progress { call, message, fraction, checkpoint, resumable } => {
                 self.progress(
                     connection,

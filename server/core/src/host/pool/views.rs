@@ -98,6 +98,7 @@ fn host_view(id: &HostId, host: &HostState) -> HostView {
         },
         sdk: host.sdk.clone(),
         labels: host.labels.clone(),
+        status: host.status.clone(),
         tools: connection.map(|stream| stream.tools.keys().cloned().collect()).unwrap_or_default(),
         calls: host.calls.len(),
         free_credit: connection.map(|stream| stream.credit.free()).unwrap_or_default(),

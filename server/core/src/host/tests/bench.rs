@@ -199,7 +199,7 @@ impl Bench {
 
     pub(super) fn heartbeat(&mut self, connection: u64, calls: &[&str]) -> Vec<String> {
         let calls = calls.iter().map(|text| call_ref(text)).collect();
-        self.frame(connection, HostFrame::Heartbeat { calls })
+        self.frame(connection, HostFrame::Heartbeat { calls, status: String::new() })
     }
 
     pub(super) fn answer(&mut self, connection: u64, text: &str) -> Vec<String> {

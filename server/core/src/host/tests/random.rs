@@ -248,7 +248,7 @@ impl World {
                 calls.push(call_ref(&self.attempt(&id)));
             }
         }
-        self.frame(connection, HostFrame::Heartbeat { calls })
+        self.frame(connection, HostFrame::Heartbeat { calls, status: String::new() })
     }
 
     fn credit(&mut self) -> Vec<String> {

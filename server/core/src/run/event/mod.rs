@@ -64,6 +64,12 @@ pub enum Event {
         /// The span of the caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         traceparent: Option<TraceParent>,
+        /// Names in the spec that no known tool had when the run started.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unknown_tools: Vec<String>,
+        /// Tools that were known, and that the model is not offered because a rule of the spec denies every call of them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        withdrawn_tools: Vec<String>,
     },
     /// The session is free, and this queued run is the next: from here on it may add entries.
     SessionEntered {
@@ -73,6 +79,9 @@ pub enum Event {
         /// that was not queued has them in its spec.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         rules: Vec<PolicyRule>,
+        /// Tools that the model is not offered because a rule denies every call of them, the rules above included.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        withdrawn_tools: Vec<String>,
     },
     /// A message from the caller entered the session.
     InputAdded {

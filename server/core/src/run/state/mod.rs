@@ -84,6 +84,7 @@ use tools::ToolHistory;
 pub use call::{Approval, AskedInput, CallState, ResumeState, RoundCall};
 pub use phase::{AfterCompaction, ModelCall, Phase, RunningCompaction};
 pub use planning::InstructionResult;
+pub use progress::CallCounts;
 pub use questions::AskedQuestion;
 pub use requests::StepRequest;
 pub use tools::{PlacedRuntime, Repetition};

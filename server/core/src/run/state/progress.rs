@@ -31,8 +31,31 @@ pub(super) struct Counters {
     pub(super) compactions: u32,
     pub(super) decisions: u32,
     pub(super) usage: Usage,
+    pub(super) calls: CallCounts,
     pub(super) model_time: Millis,
     pub(super) tool_time: Millis,
+}
+
+/// Numbers of calls that ended, for the account of what was used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// Model calls that ended with an answer, those of compactions included.
+    pub model_calls: u64,
+    /// Attempts of model calls that failed.
+    pub failed_model_attempts: u64,
+    /// Tool calls that have their result.
+    pub tool_calls: u64,
+    /// Tool calls whose result is an error.
+    pub failed_tool_calls: u64,
+}
+
+impl std::ops::AddAssign for CallCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.model_calls = self.model_calls.saturating_add(other.model_calls);
+        self.failed_model_attempts = self.failed_model_attempts.saturating_add(other.failed_model_attempts);
+        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
+        self.failed_tool_calls = self.failed_tool_calls.saturating_add(other.failed_tool_calls);
+    }
 }
 
 impl RunState {
@@ -106,6 +129,12 @@ impl RunState {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.counters.usage
+    }
+
+    /// Calls of models and tools that ended.
+    #[must_use]
+    pub fn call_counts(&self) -> CallCounts {
+        self.counters.calls
     }
 
     /// Time spent in model calls, each from request to end.

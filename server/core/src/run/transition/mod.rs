@@ -41,7 +41,9 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
     match input {
         Input::Start(start) => start::start(builder, *start),
         Input::Import(start) => start::import(builder, *start),
-        Input::Enter { last_entry, rules } => start::enter(builder, last_entry, rules),
+        Input::Enter { last_entry, rules, withdrawn_tools } => {
+            start::enter(builder, last_entry, rules, withdrawn_tools)
+        }
         Input::Prepared(prepared) => prepared::prepared(builder, *prepared),
         Input::ModelFinished(finished) => model::finished(builder, *finished),
         Input::ModelFailed { model_call, attempt, failure } => {

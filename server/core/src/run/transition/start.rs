@@ -43,6 +43,8 @@ fn begin(builder: &mut TransitionBuilder<'_>, start: Start) -> Result<Vec<Shared
         seed: start.seed,
         queued: start.queued,
         traceparent: start.traceparent,
+        unknown_tools: start.not_offered.unknown,
+        withdrawn_tools: start.not_offered.withdrawn,
     });
     Ok(start.messages)
 }
@@ -52,11 +54,12 @@ pub(super) fn enter(
     builder: &mut TransitionBuilder<'_>,
     last_entry: EntryNo,
     rules: Vec<PolicyRule>,
+    withdrawn_tools: Vec<String>,
 ) -> Result<(), Refusal> {
     if *builder.state().phase() != Phase::Queued {
         return Err(Refusal::WrongPhase(builder.state().status()));
     }
-    builder.emit(Event::SessionEntered { last_entry, rules });
+    builder.emit(Event::SessionEntered { last_entry, rules, withdrawn_tools });
     if !builder.state().is_unprepared() {
         waiting::enter_all(builder);
     }

@@ -13,8 +13,8 @@ use agentloop_core::question::QuestionContent;
 use agentloop_core::run::event::{Ran, Steer};
 use agentloop_core::run::human::{Decision, Remember, RememberScope};
 use agentloop_core::run::input::{
-    AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, PlanFailure, Prepared,
-    SourcedMessage, Start,
+    AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, NotOffered,
+    PlanFailure, Prepared, SourcedMessage, Start,
 };
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
@@ -77,6 +77,7 @@ pub(crate) fn start_after(entries: u64, spec: RunSpec) -> Input {
         messages: vec![user("what is the weather?")],
         queued: false,
         traceparent: None,
+        not_offered: NotOffered::default(),
     }))
 }
 
@@ -93,7 +94,7 @@ pub(crate) fn enter(script: &Script) -> Input {
 
 /// Its session is free, with so many entries by now, and these rules are remembered.
 pub(crate) fn enter_after(entries: u64, rules: Vec<PolicyRule>) -> Input {
-    Input::Enter { last_entry: EntryNo(entries), rules }
+    Input::Enter { last_entry: EntryNo(entries), rules, withdrawn_tools: Vec::new() }
 }
 
 /// More to say, by a request of this id.

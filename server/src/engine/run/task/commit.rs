@@ -151,5 +151,6 @@ fn summary(machine: &Machine, is_waiting: bool) -> RunSummary {
         usage: state.usage(),
         iterations: state.iterations(),
         tool_calls: state.tool_calls(),
+        calls: state.call_counts(),
     }
 }

@@ -5,6 +5,7 @@ use agentloop_core::id::CallSlot;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Transition;
+use agentloop_core::run::state::Phase;
 use agentloop_core::time::Timestamp;
 
 use crate::engine::effect::compact::CompactionEffect;
@@ -41,6 +42,14 @@ impl RunTask {
         }
     }
 
+    /// Retries of the running model call before this attempt.
+    fn retries_of_call(&self, attempt: u32) -> u32 {
+        match self.machine.state().phase() {
+            Phase::ModelRunning(call) => attempt.saturating_sub(call.first_counted),
+            _ => 0,
+        }
+    }
+
     /// Starts one effect. Call this only after the step that asked for it is durable.
     pub(in crate::engine) fn perform(&mut self, effect: Effect) {
         let tools = self.deps.tools.clone();
@@ -54,6 +63,8 @@ impl RunTask {
                         spec: task.machine.state().spec().clone(),
                         model_call,
                         attempt,
+                        run: task.permit.key().run.clone(),
+                        retry: task.retries_of_call(attempt),
                         system_prompt: task.machine.state().system_prompt(),
                         extensions: (!task.machine.state().spec().hooks.is_empty())
                             .then(|| task.extensions()),

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use crate::alarm::Alarm;
 use crate::engine::blobs::claim;
 use crate::engine::deps::Deps;
-use crate::engine::effect::complete::cost;
+use crate::engine::effect::complete::priced;
 use crate::engine::effect::extensions::RunExtensions;
 use crate::engine::effect::tool_hooks::{HookedResult, RunningHooks, after_tool};
 use crate::engine::feed::Feed;
@@ -360,7 +360,7 @@ impl RunTask {
         }
         let mut answer = self.feed.answer_so_far(now)?;
         let model = &self.machine.state().spec().model;
-        answer.usage.cost_micros = cost(&*self.deps.models, model, &answer.usage);
+        answer.usage = priced(&*self.deps.models, model, answer.usage);
         Some(answer)
     }
 

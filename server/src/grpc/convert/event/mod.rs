@@ -3,6 +3,7 @@
 mod call;
 mod conversation;
 mod model;
+mod planning;
 mod run;
 mod transient;
 
@@ -21,6 +22,7 @@ use crate::engine::feed::{FeedItem, Progress};
 
 pub use call::effect_class;
 use conversation::TokenChange;
+pub use planning::PlanningEvents;
 
 /// Converts the events of one run to the contract's.
 #[derive(Debug, Clone)]
@@ -79,8 +81,12 @@ impl EventConverter {
     /// One call per kind of event.
     fn to_wire(&self, record: &Record) -> Wire {
         match &record.event {
-            Event::Started { spec, queued, .. } => run::started(spec, *queued),
-            Event::SessionEntered { last_entry, .. } => run::session_entered(*last_entry),
+            Event::Started { spec, queued, unknown_tools, withdrawn_tools, .. } => {
+                run::started(spec, *queued, unknown_tools, withdrawn_tools)
+            }
+            Event::SessionEntered { last_entry, withdrawn_tools, .. } => {
+                run::session_entered(*last_entry, withdrawn_tools)
+            }
             Event::InputAdded { entry, message } | Event::Imported { entry, message } => {
                 self.input_message(*entry, message, None)
             }

@@ -48,7 +48,12 @@ impl EventConverter {
     }
 }
 
-pub(super) fn started(spec: &RunSpec, queued: bool) -> Wire {
+pub(super) fn started(
+    spec: &RunSpec,
+    queued: bool,
+    unknown_tools: &[String],
+    withdrawn_tools: &[String],
+) -> Wire {
     Wire::RunStarted(wire::RunStarted {
         agent: spec.agent.clone(),
         model: spec.model.clone(),
@@ -56,11 +61,14 @@ pub(super) fn started(spec: &RunSpec, queued: bool) -> Wire {
         labels: spec.labels.clone(),
         queued,
         planner: spec.planner.clone().unwrap_or_default(),
+        unknown_tools: unknown_tools.to_vec(),
+        withdrawn_tools: withdrawn_tools.to_vec(),
     })
 }
 
-pub(super) fn session_entered(last_entry: EntryNo) -> Wire {
-    Wire::SessionEntered(wire::SessionEntered { last_entry_no: last_entry.0 })
+pub(super) fn session_entered(last_entry: EntryNo, withdrawn_tools: &[String]) -> Wire {
+    let withdrawn_tools = withdrawn_tools.to_vec();
+    Wire::SessionEntered(wire::SessionEntered { last_entry_no: last_entry.0, withdrawn_tools })
 }
 
 pub(super) fn planned(what: &Instruction, planner: &str, step: Option<&str>) -> Wire {

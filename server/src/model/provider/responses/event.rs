@@ -61,6 +61,7 @@ pub(super) fn usage(response: &Value) -> Option<Usage> {
         cache_write_tokens: count("/input_tokens_details/cache_write_tokens"),
         reasoning_tokens: count("/output_tokens_details/reasoning_tokens"),
         cost_micros: 0,
+        unpriced_calls: 0,
     })
 }
 

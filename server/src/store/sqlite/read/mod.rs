@@ -8,6 +8,7 @@ mod rules;
 mod runs;
 mod search;
 mod sessions;
+mod usage;
 
 pub(super) use self::jobs::due_jobs;
 pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
@@ -22,6 +23,10 @@ pub(super) use self::sessions::{
     session_of_user_query, session_query, sessions, tenants_with_sessions, todos,
 };
 
+pub(super) use self::usage::{keep_usage_query, usage};
+
+#[cfg(test)]
+pub(super) use self::usage::usage_query;
 #[cfg(test)]
 pub(super) use self::{
     jobs::DUE_JOBS,

@@ -239,6 +239,9 @@ pub(in crate::store::sqlite) fn runs_query(
     if let Some(by) = &filter.created_by {
         query.push(" AND r.created_by = ").push_bind(by.clone());
     }
+    if let Some(root) = &filter.root {
+        query.push(" AND r.run_id = ").push_bind(root.as_str().to_owned());
+    }
     after(&mut query, " AND (r.created_at, r.run_id) < (", begin);
     query.push(" ORDER BY r.created_at DESC, r.run_id DESC LIMIT ").push_bind(size + 1);
     query

@@ -220,6 +220,7 @@ pub(in crate::store::sqlite) fn sessions_floor_query(
 ) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new("SELECT s.updated_at FROM sessions AS s WHERE s.tenant = ");
     query.push_bind(tenant.as_str().to_owned());
+    created_by(&mut query, filter);
     filter::times(&mut query, "s.updated_at", &filter.updated);
     if let Some(begin) = begin {
         let is_after_all_of_its_time = begin.id == FIRST_ID;
@@ -228,6 +229,13 @@ pub(in crate::store::sqlite) fn sessions_floor_query(
     }
     query.push(" ORDER BY s.updated_at DESC LIMIT 1 OFFSET ").push_bind(EXAMINED_MAX);
     query
+}
+
+/// Adds the condition that a caller created the session, for which there is an index.
+fn created_by(query: &mut QueryBuilder<Sqlite>, filter: &SessionFilter) {
+    if let Some(by) = &filter.created_by {
+        query.push(" AND s.created_by = ").push_bind(by.clone());
+    }
 }
 
 /// A query for a page of sessions. Those before `floor` are not looked at.
@@ -256,6 +264,7 @@ pub(in crate::store::sqlite) fn sessions_query(
             query.push(condition).push_bind(value);
         }
     }
+    created_by(&mut query, filter);
     filter::labels(&mut query, "s.labels", &labels);
     let statuses = filter.statuses.iter().map(|status| i64::from(status.code()));
     filter::one_of(&mut query, "last.status", statuses);

@@ -2,6 +2,8 @@
 
 use sqlx::{AssertSqlSafe, Row as _};
 
+use agentloop_core::time::Millis;
+
 use super::*;
 use crate::store::TimeRange;
 use crate::store::conformance::fixture::{run, session, tenant};
@@ -157,4 +159,26 @@ async fn no_query_reads_a_whole_table() {
     let of_run = plan(&store.readers, &pending(read::REQUESTS, &of_run)).await.join("\n");
     assert!(!of_run.contains("SCAN"), "{of_run}");
     assert!(of_run.contains("SEARCH q USING PRIMARY KEY (run_no=?)"), "not the whole inbox: {of_run}");
+}
+
+#[tokio::test]
+async fn usage_reads_the_runs_of_its_time_and_their_journals() {
+    let store = SqliteStore::in_memory().await.unwrap();
+    let query = crate::store::UsageQuery { bucket: Millis(60_000), ..Default::default() };
+    let plan = plan(&store.readers, &read::usage_query(&tenant(), &query).into_string()).await;
+    let all = plan.join("\n");
+    for index in [
+        "runs_by_end",
+        "sessions_by_update",
+        "runs_unfinished",
+        "runs_due",
+        "runs_paused",
+        "usage_kept_by_time",
+        "run_events_by_run",
+    ] {
+        assert!(all.contains(index), "not by {index}:\n{all}");
+    }
+    for scanned in ["SCAN r ", "SCAN e ", "SCAN runs\n", "SCAN usage_kept"] {
+        assert!(!format!("{all}\n").contains(scanned), "reads a whole table:\n{all}");
+    }
 }

@@ -404,7 +404,7 @@ fn run_columns(run: &RunHead, update: &RunUpdate<'_>) -> [Value; 12] {
         summary.wake_at.map(|at| int(at.0)).into(),
         run.queue_no.map(int).into(),
         summary.error.as_ref().map(text).into(),
-        usage_text(&summary.usage).into(),
+        usage_text(&summary.usage, &summary.calls).into(),
         i64::from(summary.iterations).into(),
         i64::from(summary.tool_calls).into(),
         int(update.updated_at.0).into(),

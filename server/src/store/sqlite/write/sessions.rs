@@ -311,6 +311,7 @@ pub(in crate::store::sqlite) async fn delete(
         return Ok(Err(StoreError::SessionBusy { run }));
     }
     keep_what_is_shared(db, no).await?;
+    read::keep_usage_query(no).build().execute(&mut *db).await?;
     sqlx::query(KEEP_LAST_NUMBERS).execute(&mut *db).await?;
     if indexed {
         sqlx::query(DELETE_DOCUMENTS).bind(no).execute(&mut *db).await?;

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::TenantId;
 use agentloop_core::limits::TOOLS_PER_TENANT_MAX;
+use agentloop_core::run::ask_human::ASK_HUMAN;
+use agentloop_core::run::input::NotOffered;
+use agentloop_core::run::update_todos::UPDATE_TODOS;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms};
 
@@ -259,6 +262,28 @@ impl Catalogue {
         let hosted = self.by_tenant.entry(tenant.clone()).or_default();
         let tools = KnownTools { own: &self.own, hosted: &hosted.tools };
         hosted.offers.get(spec, tools, now, retention)
+    }
+
+    /// The tools that a run which starts now is not offered, although its lists name or allow them.
+    pub(in crate::tool) fn not_offered(
+        &self,
+        tenant: &TenantId,
+        spec: &RunSpec,
+        now: Timestamp,
+    ) -> NotOffered {
+        let built_in = [(ASK_HUMAN, asks_human(spec)), (UPDATE_TODOS, keeps_todos(spec))];
+        let built_in = || built_in.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| *name);
+        let is_there = |tool: &Tool| tool.served || now < tool.last_seen.after(self.retention);
+        let is_known =
+            |name: &str| built_in().any(|own| own == name) || self.tool(tenant, name).is_some_and(is_there);
+        let mut seen = BTreeSet::new();
+        let named = spec.allowed_tools.iter().flatten().chain(&spec.tool_order);
+        let unknown = named.filter(|name| !is_known(name) && seen.insert(name.as_str())).cloned().collect();
+        let hosted =
+            self.tools(tenant).filter(|tool| is_there(tool)).map(|tool| tool.declaration.name.as_str());
+        let all: BTreeSet<&str> = hosted.filter(|name| is_allowed(spec, name)).chain(built_in()).collect();
+        let withdrawn = all.into_iter().filter(|name| spec.denies_always(name)).map(str::to_owned).collect();
+        NotOffered { unknown, withdrawn }
     }
 }
 

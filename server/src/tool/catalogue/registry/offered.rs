@@ -39,6 +39,8 @@ struct OfferKey {
     tool_order: Vec<String>,
     ask_human: bool,
     todos: bool,
+    /// Patterns of the tools that are denied whatever their arguments.
+    denied: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,7 @@ impl OfferCache {
             tool_order: spec.tool_order.clone(),
             ask_human: asks_human(spec),
             todos: keeps_todos(spec),
+            denied: denied(spec),
         };
         if let Some(made) = self.by_key.get(&key).filter(|made| made.until.is_none_or(|until| now < until)) {
             return made.offered.clone();
@@ -80,6 +83,10 @@ impl OfferCache {
         self.by_key.insert(key, made);
         offered
     }
+}
+
+fn denied(spec: &RunSpec) -> Vec<String> {
+    spec.tool_policy.rules.iter().filter(|rule| rule.denies_always()).map(|rule| rule.tool.clone()).collect()
 }
 
 fn make(
@@ -99,6 +106,7 @@ fn make(
         .collect();
     shown.extend(asking.as_ref().map(|tool| (ASK_HUMAN, tool)));
     shown.extend(todos.as_ref().map(|tool| (UPDATE_TODOS, tool)));
+    shown.retain(|name, _| !spec.denies_always(name));
     let until = shown.values().filter(|tool| !tool.served).map(|tool| gone_at(tool)).min();
     let ordered = in_order(spec, &shown);
     let digests: Vec<&[u8]> = ordered.iter().map(|tool| tool.digest.as_str().as_bytes()).collect();

@@ -103,6 +103,59 @@ fn tools_are_offered_by_name_within_the_runs_lists() {
     );
 }
 
+fn denies(tool: &str) -> agentloop_core::policy::PolicyRule {
+    agentloop_core::policy::PolicyRule {
+        name: String::new(),
+        action: agentloop_core::policy::PolicyAction::Deny,
+        tool: tool.to_owned(),
+        arguments: Vec::new(),
+        origin: agentloop_core::policy::RuleOrigin::Agent,
+        terms: None,
+        approvers: Default::default(),
+        made_under: None,
+    }
+}
+
+#[test]
+fn what_is_always_denied_is_not_offered() {
+    let mut catalogue = catalogue(&["a", "b", "ab"]);
+    for (tools, offered, withdrawn) in [
+        (vec!["a"], vec!["ab", "ask_human", "b"], vec!["a"]),
+        (vec!["a*"], vec!["b"], vec!["a", "ab", "ask_human"]),
+        (vec![""], vec![], vec!["a", "ab", "ask_human", "b"]),
+        (vec!["nobody"], vec!["a", "ab", "ask_human", "b"], vec![]),
+        (vec!["b", "ab"], vec!["a", "ask_human"], vec!["ab", "b"]),
+    ] {
+        let spec = spec(|s| {
+            s.tool_policy.ask_human = true;
+            s.tool_policy.rules = tools.iter().map(|tool| denies(tool)).collect();
+        });
+        assert_eq!(names(&catalogue.offered(&tenant(), &spec, NOW)), offered, "{tools:?}");
+        assert_eq!(catalogue.not_offered(&tenant(), &spec, NOW).withdrawn, withdrawn, "{tools:?}");
+    }
+    let few = spec(|s| {
+        s.allowed_tools = Some(list(&["b"]));
+        s.tool_policy.rules = vec![denies("a"), denies("b")];
+    });
+    assert_eq!(catalogue.not_offered(&tenant(), &few, NOW).withdrawn, ["b"], "a is not in the run's list");
+}
+
+#[test]
+fn names_that_no_tool_has() {
+    let mut catalogue = catalogue(&["a", "b"]);
+    let spec = spec(|s| {
+        s.allowed_tools = Some(list(&["aa", "b", "todo", "aa"]));
+        s.tool_order = list(&["c", "ask_human", "aa", "update_todos"]);
+        s.tool_policy.todos = true;
+    });
+    let unknown = |catalogue: &Catalogue, now| catalogue.not_offered(&tenant(), &spec, now).unknown;
+    assert_eq!(unknown(&catalogue, NOW), ["aa", "todo", "c", "ask_human"]);
+    catalogue.unserve(&tenant(), "b", NOW);
+    assert_eq!(unknown(&catalogue, NOW).len(), 4, "its host may come back");
+    let later = NOW.after(RETENTION);
+    assert_eq!(unknown(&catalogue, later), ["aa", "b", "todo", "c", "ask_human"]);
+}
+
 #[test]
 fn an_unchanged_tool_list_is_shared() {
     let mut catalogue = catalogue(&["a", "b"]);

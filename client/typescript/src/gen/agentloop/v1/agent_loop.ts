@@ -281,6 +281,8 @@ export interface PendingFilter {
     | undefined;
   /** Only questions whose text, tool or arguments contain this, in any case. At most 256 bytes. */
   text: string;
+  /** Only of this run and the runs below it. */
+  rootRunId: string;
   /**
    * Only questions that the caller may answer, and has not approved yet. Without authentication: all but those that name
    * approvers.
@@ -1841,6 +1843,7 @@ function createBasePendingFilter(): PendingFilter {
     createdAfter: undefined,
     createdBefore: undefined,
     text: "",
+    rootRunId: "",
     mine: false,
   };
 }
@@ -1874,6 +1877,9 @@ export const PendingFilter: MessageFns<PendingFilter> = {
     }
     if (message.text !== "") {
       writer.uint32(66).string(message.text);
+    }
+    if (message.rootRunId !== "") {
+      writer.uint32(74).string(message.rootRunId);
     }
     if (message.mine !== false) {
       writer.uint32(80).bool(message.mine);
@@ -1971,6 +1977,14 @@ export const PendingFilter: MessageFns<PendingFilter> = {
             message.text = reader.string();
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.rootRunId = reader.string();
+            continue;
+          }
           case 10: {
             if (tag !== 80) {
               break;
@@ -2012,6 +2026,7 @@ export const PendingFilter: MessageFns<PendingFilter> = {
     message.createdAfter = object.createdAfter ?? undefined;
     message.createdBefore = object.createdBefore ?? undefined;
     message.text = object.text ?? "";
+    message.rootRunId = object.rootRunId ?? "";
     message.mine = object.mine ?? false;
     return message;
   },

@@ -177,7 +177,11 @@ export interface RunEvent {
     /** Durable. A host saved a checkpoint of a call. */
     { $case: "toolCallCheckpoint"; value: ToolCallCheckpoint }
     | //
-    /** Durable. A planner or a step decided the next instruction. */
+    /**
+     * Durable if a planner or a step decided the next instruction. Transient before the model calls of the built-in loop that
+     * follow on results of tools or a compaction: it shows the phase PLANNING, which the first model call has from the
+     * messages before it.
+     */
     { $case: "instructionPlanned"; value: InstructionPlanned }
     | //
     /** Durable. A message that had to wait entered the session. */
@@ -229,6 +233,13 @@ export interface RunStarted {
   queued: boolean;
   /** Name of the planner; empty for the built-in loop. */
   planner: string;
+  /** Names in `allowed_tools` and `tool_order` that no known tool has. A host may declare them later. */
+  unknownTools: string[];
+  /**
+   * Tools that the model is not offered because a rule denies them whatever their arguments. A queued run decides it again
+   * when it enters its session.
+   */
+  withdrawnTools: string[];
 }
 
 export interface RunStarted_LabelsEntry {
@@ -446,9 +457,14 @@ export interface InputEntered {
 export interface SessionEntered {
   /** Number of the session's last entry before the run. */
   lastEntryNo: bigint;
+  /**
+   * Tools that the model is not offered because a rule denies them whatever their arguments. It replaces the list of
+   * `run_started`: rules may have been remembered while the run was queued.
+   */
+  withdrawnTools: string[];
 }
 
-/** A planner or a step decided the next instruction. */
+/** A planner, a step or the built-in loop decided the next instruction. */
 export interface InstructionPlanned {
   /** The instruction itself. */
   instruction?:
@@ -1302,7 +1318,16 @@ export const RunEvent: MessageFns<RunEvent> = {
 };
 
 function createBaseRunStarted(): RunStarted {
-  return { agent: "", model: "", maxIterations: 0, labels: {}, queued: false, planner: "" };
+  return {
+    agent: "",
+    model: "",
+    maxIterations: 0,
+    labels: {},
+    queued: false,
+    planner: "",
+    unknownTools: [],
+    withdrawnTools: [],
+  };
 }
 
 export const RunStarted: MessageFns<RunStarted> = {
@@ -1324,6 +1349,12 @@ export const RunStarted: MessageFns<RunStarted> = {
     }
     if (message.planner !== "") {
       writer.uint32(50).string(message.planner);
+    }
+    for (const v of message.unknownTools) {
+      writer.uint32(58).string(v!);
+    }
+    for (const v of message.withdrawnTools) {
+      writer.uint32(66).string(v!);
     }
     return writer;
   },
@@ -1392,6 +1423,22 @@ export const RunStarted: MessageFns<RunStarted> = {
             message.planner = reader.string();
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.unknownTools.push(reader.string());
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.withdrawnTools.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1423,6 +1470,8 @@ export const RunStarted: MessageFns<RunStarted> = {
     );
     message.queued = object.queued ?? false;
     message.planner = object.planner ?? "";
+    message.unknownTools = object.unknownTools?.map((e) => e) || [];
+    message.withdrawnTools = object.withdrawnTools?.map((e) => e) || [];
     return message;
   },
 };
@@ -2980,7 +3029,7 @@ export const InputEntered: MessageFns<InputEntered> = {
 };
 
 function createBaseSessionEntered(): SessionEntered {
-  return { lastEntryNo: 0n };
+  return { lastEntryNo: 0n, withdrawnTools: [] };
 }
 
 export const SessionEntered: MessageFns<SessionEntered> = {
@@ -2990,6 +3039,9 @@ export const SessionEntered: MessageFns<SessionEntered> = {
         throw new globalThis.Error("value provided for field message.lastEntryNo of type uint64 too large");
       }
       writer.uint32(8).uint64(message.lastEntryNo);
+    }
+    for (const v of message.withdrawnTools) {
+      writer.uint32(18).string(v!);
     }
     return writer;
   },
@@ -3015,6 +3067,14 @@ export const SessionEntered: MessageFns<SessionEntered> = {
             message.lastEntryNo = reader.uint64() as bigint;
             continue;
           }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.withdrawnTools.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3035,6 +3095,7 @@ export const SessionEntered: MessageFns<SessionEntered> = {
     message.lastEntryNo = (object.lastEntryNo !== undefined && object.lastEntryNo !== null)
       ? BigInt(object.lastEntryNo)
       : 0n;
+    message.withdrawnTools = object.withdrawnTools?.map((e) => e) || [];
     return message;
   },
 };

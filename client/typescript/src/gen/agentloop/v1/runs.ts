@@ -189,7 +189,15 @@ export interface RunInput {
     | Names
     | undefined;
   /** Registered names of the context sources; `recall` searches past sessions. Absent: the agent's. */
-  contextSources?: Names | undefined;
+  contextSources?:
+    | Names
+    | undefined;
+  /** Not before this time; until then the run is QUEUED. Refused by a server without the feature `start_at`. */
+  startAt?:
+    | Date
+    | undefined;
+  /** The run that asked for this one. Refused by a server without the feature `child_runs`. */
+  parentRunId?: string | undefined;
 }
 
 export interface RunInput_LabelsEntry {
@@ -284,10 +292,16 @@ export interface Run {
     | undefined;
   /** Place in its session's queue, from 1; 0 if it does not wait there. Only from `GetRun`. */
   queuePosition: number;
+  /** The run that asked for this one; empty where a caller did. */
+  parentRunId: string;
+  /** The run at the top of the tree that this run is part of: itself where it has no parent. */
+  rootRunId: string;
   /** Name of the caller that started it; empty where nobody was asked who they are. */
   createdBy: string;
   /** Beginning of the caller's first message, on one line, at most 200 characters. */
   preview: string;
+  /** When it begins; absent where it began at once. */
+  startAt?: Date | undefined;
 }
 
 export interface Run_LabelsEntry {
@@ -317,6 +331,10 @@ export interface RunFilter {
     | undefined;
   /** Only runs whose id or `preview` contains this, in any case. At most 256 bytes. */
   text: string;
+  /** Only runs that this run asked for. */
+  parentRunId: string;
+  /** Only this run and the runs below it. */
+  rootRunId: string;
   /** Only runs that this caller started. */
   createdBy: string;
 }
@@ -391,6 +409,8 @@ function createBaseRunInput(): RunInput {
     planner: undefined,
     hooks: undefined,
     contextSources: undefined,
+    startAt: undefined,
+    parentRunId: undefined,
   };
 }
 
@@ -476,6 +496,12 @@ export const RunInput: MessageFns<RunInput> = {
     }
     if (message.contextSources !== undefined) {
       Names.encode(message.contextSources, writer.uint32(218).fork()).join();
+    }
+    if (message.startAt !== undefined) {
+      Timestamp.encode(toTimestamp(message.startAt), writer.uint32(226).fork()).join();
+    }
+    if (message.parentRunId !== undefined) {
+      writer.uint32(234).string(message.parentRunId);
     }
     return writer;
   },
@@ -715,6 +741,22 @@ export const RunInput: MessageFns<RunInput> = {
             message.contextSources = Names.decode(reader, reader.uint32());
             continue;
           }
+          case 28: {
+            if (tag !== 226) {
+              break;
+            }
+
+            message.startAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 29: {
+            if (tag !== 234) {
+              break;
+            }
+
+            message.parentRunId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -789,6 +831,8 @@ export const RunInput: MessageFns<RunInput> = {
     message.contextSources = (object.contextSources !== undefined && object.contextSources !== null)
       ? Names.fromPartial(object.contextSources)
       : undefined;
+    message.startAt = object.startAt ?? undefined;
+    message.parentRunId = object.parentRunId ?? undefined;
     return message;
   },
 };
@@ -1119,8 +1163,11 @@ function createBaseRun(): Run {
     toolCallsOpen: [],
     durations: undefined,
     queuePosition: 0,
+    parentRunId: "",
+    rootRunId: "",
     createdBy: "",
     preview: "",
+    startAt: undefined,
   };
 }
 
@@ -1186,11 +1233,20 @@ export const Run: MessageFns<Run> = {
     if (message.queuePosition !== 0) {
       writer.uint32(152).uint32(message.queuePosition);
     }
+    if (message.parentRunId !== "") {
+      writer.uint32(162).string(message.parentRunId);
+    }
+    if (message.rootRunId !== "") {
+      writer.uint32(170).string(message.rootRunId);
+    }
     if (message.createdBy !== "") {
       writer.uint32(178).string(message.createdBy);
     }
     if (message.preview !== "") {
       writer.uint32(186).string(message.preview);
+    }
+    if (message.startAt !== undefined) {
+      Timestamp.encode(toTimestamp(message.startAt), writer.uint32(194).fork()).join();
     }
     return writer;
   },
@@ -1363,6 +1419,22 @@ export const Run: MessageFns<Run> = {
             message.queuePosition = reader.uint32();
             continue;
           }
+          case 20: {
+            if (tag !== 162) {
+              break;
+            }
+
+            message.parentRunId = reader.string();
+            continue;
+          }
+          case 21: {
+            if (tag !== 170) {
+              break;
+            }
+
+            message.rootRunId = reader.string();
+            continue;
+          }
           case 22: {
             if (tag !== 178) {
               break;
@@ -1377,6 +1449,14 @@ export const Run: MessageFns<Run> = {
             }
 
             message.preview = reader.string();
+            continue;
+          }
+          case 24: {
+            if (tag !== 194) {
+              break;
+            }
+
+            message.startAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
         }
@@ -1432,8 +1512,11 @@ export const Run: MessageFns<Run> = {
       ? RunDurations.fromPartial(object.durations)
       : undefined;
     message.queuePosition = object.queuePosition ?? 0;
+    message.parentRunId = object.parentRunId ?? "";
+    message.rootRunId = object.rootRunId ?? "";
     message.createdBy = object.createdBy ?? "";
     message.preview = object.preview ?? "";
+    message.startAt = object.startAt ?? undefined;
     return message;
   },
 };
@@ -1515,6 +1598,8 @@ function createBaseRunFilter(): RunFilter {
     createdAfter: undefined,
     createdBefore: undefined,
     text: "",
+    parentRunId: "",
+    rootRunId: "",
     createdBy: "",
   };
 }
@@ -1548,6 +1633,12 @@ export const RunFilter: MessageFns<RunFilter> = {
     }
     if (message.text !== "") {
       writer.uint32(66).string(message.text);
+    }
+    if (message.parentRunId !== "") {
+      writer.uint32(74).string(message.parentRunId);
+    }
+    if (message.rootRunId !== "") {
+      writer.uint32(82).string(message.rootRunId);
     }
     if (message.createdBy !== "") {
       writer.uint32(90).string(message.createdBy);
@@ -1645,6 +1736,22 @@ export const RunFilter: MessageFns<RunFilter> = {
             message.text = reader.string();
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.parentRunId = reader.string();
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.rootRunId = reader.string();
+            continue;
+          }
           case 11: {
             if (tag !== 90) {
               break;
@@ -1686,6 +1793,8 @@ export const RunFilter: MessageFns<RunFilter> = {
     message.createdAfter = object.createdAfter ?? undefined;
     message.createdBefore = object.createdBefore ?? undefined;
     message.text = object.text ?? "";
+    message.parentRunId = object.parentRunId ?? "";
+    message.rootRunId = object.rootRunId ?? "";
     message.createdBy = object.createdBy ?? "";
     return message;
   },

@@ -20,11 +20,25 @@ import {
 } from "@grpc/grpc-js";
 import { Duration } from "../../google/protobuf/duration.js";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
-import { Caller, LoopLimits, ToolNames } from "./types.js";
+import { Caller, LoopLimits, ToolNames, Usage } from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
 
 export const protobufFileName = "agentloop/v1/server.proto";
+
+/** What rows of usage are kept apart by. */
+export enum UsageGroup {
+  /** UNSPECIFIED - Not set; refused. */
+  UNSPECIFIED = 0,
+  /** AGENT - The agent. */
+  AGENT = 1,
+  /** MODEL - The model. */
+  MODEL = 2,
+  /** LABEL - The value of the label `label_key`. */
+  LABEL = 3,
+  /** CREATED_BY - The caller that started the run. */
+  CREATED_BY = 4,
+}
 
 /** Asks what the server is. */
 export interface GetServerInfoRequest {
@@ -116,6 +130,101 @@ export interface Agent {
   costKnown: boolean;
   /** Context window of its model in tokens; 0 where it is not known. */
   contextWindow: bigint;
+}
+
+/** Asks what was used. */
+export interface GetUsageRequest {
+  /** From this time on, rounded down to a bucket. Absent: 24 hours before `to`. */
+  fromTime?:
+    | Date
+    | undefined;
+  /** Up to this time, rounded up to a bucket. Absent: now. */
+  toTime?:
+    | Date
+    | undefined;
+  /**
+   * Length of a bucket: a whole number of minutes, at least 1. Absent: 1 hour. Buckets begin at whole multiples of it since
+   * 1970 (UTC). A request that leads to more than 10,000 rows is refused.
+   */
+  bucket?:
+    | Duration
+    | undefined;
+  /** Rows are kept apart by these; empty adds everything in a bucket up. */
+  groupBy: UsageGroup[];
+  /** The label that LABEL keeps apart. Required with LABEL. */
+  labelKey: string;
+  /** Only this agent; empty means all. */
+  agent: string;
+  /** Only this model, `provider/model`; empty means all. */
+  model: string;
+  /** Only runs with all of these labels. */
+  labels: { [key: string]: string };
+}
+
+export interface GetUsageRequest_LabelsEntry {
+  key: string;
+  value: string;
+}
+
+/** What was used. */
+export interface GetUsageResponse {
+  /** By time, then by group. Buckets in which nothing happened are left out. */
+  rows: UsageRow[];
+  /** Quotas of the caller and its tenant. Empty where there are none. */
+  quotas: Quota[];
+}
+
+/** Usage of one group in one bucket of time. A call counts in the bucket in which it ended. */
+export interface UsageRow {
+  /** Start of the bucket. */
+  start?:
+    | Date
+    | undefined;
+  /** The agent, where rows are kept apart by it. */
+  agent: string;
+  /** The model, where rows are kept apart by it. */
+  model: string;
+  /** The label's value, where rows are kept apart by it; empty for runs without the label. */
+  labelValue: string;
+  /** Runs that ended. */
+  runs: bigint;
+  /** Model calls that ended with an answer. */
+  modelCalls: bigint;
+  /** Tool calls that ended. */
+  toolCalls: bigint;
+  /** Runs that failed, by the name of their `RunErrorCode` without its prefix. */
+  runErrors: { [key: string]: bigint };
+  /** Attempts of model calls that failed. */
+  failedModelAttempts: bigint;
+  /** Tool calls that ended in an error. */
+  failedToolCalls: bigint;
+  /** Tokens and cost. */
+  usage?:
+    | Usage
+    | undefined;
+  /** Model calls whose model has no configured price: `usage.cost_micros` lacks theirs. */
+  modelCallsWithoutPrice: bigint;
+  /** The caller, where rows are kept apart by it. */
+  createdBy: string;
+}
+
+export interface UsageRow_RunErrorsEntry {
+  key: string;
+  value: bigint;
+}
+
+/** A bound on what a caller or its tenant may use. */
+export interface Quota {
+  /** Its name in the configuration, such as `live_runs`. */
+  name: string;
+  /** Who it is for: `tenant`, or the caller's name. */
+  holder: string;
+  /** The bound. */
+  limit: bigint;
+  /** What is used of it now. */
+  used: bigint;
+  /** Length of the window that it counts in; absent where it does not count over time. */
+  window?: Duration | undefined;
 }
 
 function createBaseGetServerInfoRequest(): GetServerInfoRequest {
@@ -769,6 +878,747 @@ export const Agent: MessageFns<Agent> = {
   },
 };
 
+function createBaseGetUsageRequest(): GetUsageRequest {
+  return {
+    fromTime: undefined,
+    toTime: undefined,
+    bucket: undefined,
+    groupBy: [],
+    labelKey: "",
+    agent: "",
+    model: "",
+    labels: {},
+  };
+}
+
+export const GetUsageRequest: MessageFns<GetUsageRequest> = {
+  encode(message: GetUsageRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.fromTime !== undefined) {
+      Timestamp.encode(toTimestamp(message.fromTime), writer.uint32(10).fork()).join();
+    }
+    if (message.toTime !== undefined) {
+      Timestamp.encode(toTimestamp(message.toTime), writer.uint32(18).fork()).join();
+    }
+    if (message.bucket !== undefined) {
+      Duration.encode(message.bucket, writer.uint32(26).fork()).join();
+    }
+    if (message.groupBy.length !== 0) {
+      writer.uint32(34).fork();
+      for (const v of message.groupBy) {
+        writer.int32(v);
+      }
+      writer.join();
+    }
+    if (message.labelKey !== "") {
+      writer.uint32(42).string(message.labelKey);
+    }
+    if (message.agent !== "") {
+      writer.uint32(50).string(message.agent);
+    }
+    if (message.model !== "") {
+      writer.uint32(58).string(message.model);
+    }
+    globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
+      GetUsageRequest_LabelsEntry.encode({ key: key as any, value }, writer.uint32(66).fork()).join();
+    });
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetUsageRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetUsageRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.fromTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.toTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.bucket = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag === 32) {
+              message.groupBy.push(reader.int32() as any);
+
+              continue;
+            }
+
+            if (tag === 34) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.groupBy.push(reader.int32() as any);
+              }
+
+              continue;
+            }
+
+            break;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.labelKey = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.agent = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.model = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            const entry8 = GetUsageRequest_LabelsEntry.decode(reader, reader.uint32());
+            if (entry8.value !== undefined) {
+              message.labels[entry8.key] = entry8.value;
+            }
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetUsageRequest>): GetUsageRequest {
+    return GetUsageRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetUsageRequest>): GetUsageRequest {
+    const message = createBaseGetUsageRequest();
+    message.fromTime = object.fromTime ?? undefined;
+    message.toTime = object.toTime ?? undefined;
+    message.bucket = (object.bucket !== undefined && object.bucket !== null)
+      ? Duration.fromPartial(object.bucket)
+      : undefined;
+    message.groupBy = object.groupBy?.map((e) => e) || [];
+    message.labelKey = object.labelKey ?? "";
+    message.agent = object.agent ?? "";
+    message.model = object.model ?? "";
+    message.labels = (globalThis.Object.entries(object.labels ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    return message;
+  },
+};
+
+function createBaseGetUsageRequest_LabelsEntry(): GetUsageRequest_LabelsEntry {
+  return { key: "", value: "" };
+}
+
+export const GetUsageRequest_LabelsEntry: MessageFns<GetUsageRequest_LabelsEntry> = {
+  encode(message: GetUsageRequest_LabelsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetUsageRequest_LabelsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetUsageRequest_LabelsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetUsageRequest_LabelsEntry>): GetUsageRequest_LabelsEntry {
+    return GetUsageRequest_LabelsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetUsageRequest_LabelsEntry>): GetUsageRequest_LabelsEntry {
+    const message = createBaseGetUsageRequest_LabelsEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
+    return message;
+  },
+};
+
+function createBaseGetUsageResponse(): GetUsageResponse {
+  return { rows: [], quotas: [] };
+}
+
+export const GetUsageResponse: MessageFns<GetUsageResponse> = {
+  encode(message: GetUsageResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.rows) {
+      UsageRow.encode(v!, writer.uint32(10).fork()).join();
+    }
+    for (const v of message.quotas) {
+      Quota.encode(v!, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetUsageResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetUsageResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.rows.push(UsageRow.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.quotas.push(Quota.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetUsageResponse>): GetUsageResponse {
+    return GetUsageResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetUsageResponse>): GetUsageResponse {
+    const message = createBaseGetUsageResponse();
+    message.rows = object.rows?.map((e) => UsageRow.fromPartial(e)) || [];
+    message.quotas = object.quotas?.map((e) => Quota.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseUsageRow(): UsageRow {
+  return {
+    start: undefined,
+    agent: "",
+    model: "",
+    labelValue: "",
+    runs: 0n,
+    modelCalls: 0n,
+    toolCalls: 0n,
+    runErrors: {},
+    failedModelAttempts: 0n,
+    failedToolCalls: 0n,
+    usage: undefined,
+    modelCallsWithoutPrice: 0n,
+    createdBy: "",
+  };
+}
+
+export const UsageRow: MessageFns<UsageRow> = {
+  encode(message: UsageRow, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.start !== undefined) {
+      Timestamp.encode(toTimestamp(message.start), writer.uint32(10).fork()).join();
+    }
+    if (message.agent !== "") {
+      writer.uint32(18).string(message.agent);
+    }
+    if (message.model !== "") {
+      writer.uint32(26).string(message.model);
+    }
+    if (message.labelValue !== "") {
+      writer.uint32(34).string(message.labelValue);
+    }
+    if (message.runs !== 0n) {
+      if (BigInt.asUintN(64, message.runs) !== message.runs) {
+        throw new globalThis.Error("value provided for field message.runs of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.runs);
+    }
+    if (message.modelCalls !== 0n) {
+      if (BigInt.asUintN(64, message.modelCalls) !== message.modelCalls) {
+        throw new globalThis.Error("value provided for field message.modelCalls of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.modelCalls);
+    }
+    if (message.toolCalls !== 0n) {
+      if (BigInt.asUintN(64, message.toolCalls) !== message.toolCalls) {
+        throw new globalThis.Error("value provided for field message.toolCalls of type uint64 too large");
+      }
+      writer.uint32(56).uint64(message.toolCalls);
+    }
+    globalThis.Object.entries(message.runErrors).forEach(([key, value]: [string, bigint]) => {
+      UsageRow_RunErrorsEntry.encode({ key: key as any, value }, writer.uint32(66).fork()).join();
+    });
+    if (message.failedModelAttempts !== 0n) {
+      if (BigInt.asUintN(64, message.failedModelAttempts) !== message.failedModelAttempts) {
+        throw new globalThis.Error("value provided for field message.failedModelAttempts of type uint64 too large");
+      }
+      writer.uint32(72).uint64(message.failedModelAttempts);
+    }
+    if (message.failedToolCalls !== 0n) {
+      if (BigInt.asUintN(64, message.failedToolCalls) !== message.failedToolCalls) {
+        throw new globalThis.Error("value provided for field message.failedToolCalls of type uint64 too large");
+      }
+      writer.uint32(80).uint64(message.failedToolCalls);
+    }
+    if (message.usage !== undefined) {
+      Usage.encode(message.usage, writer.uint32(90).fork()).join();
+    }
+    if (message.modelCallsWithoutPrice !== 0n) {
+      if (BigInt.asUintN(64, message.modelCallsWithoutPrice) !== message.modelCallsWithoutPrice) {
+        throw new globalThis.Error("value provided for field message.modelCallsWithoutPrice of type uint64 too large");
+      }
+      writer.uint32(96).uint64(message.modelCallsWithoutPrice);
+    }
+    if (message.createdBy !== "") {
+      writer.uint32(106).string(message.createdBy);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UsageRow {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUsageRow();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.start = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.agent = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.model = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.labelValue = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.runs = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.modelCalls = reader.uint64() as bigint;
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.toolCalls = reader.uint64() as bigint;
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            const entry8 = UsageRow_RunErrorsEntry.decode(reader, reader.uint32());
+            if (entry8.value !== undefined) {
+              message.runErrors[entry8.key] = entry8.value;
+            }
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.failedModelAttempts = reader.uint64() as bigint;
+            continue;
+          }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.failedToolCalls = reader.uint64() as bigint;
+            continue;
+          }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.usage = Usage.decode(reader, reader.uint32());
+            continue;
+          }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.modelCallsWithoutPrice = reader.uint64() as bigint;
+            continue;
+          }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.createdBy = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<UsageRow>): UsageRow {
+    return UsageRow.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<UsageRow>): UsageRow {
+    const message = createBaseUsageRow();
+    message.start = object.start ?? undefined;
+    message.agent = object.agent ?? "";
+    message.model = object.model ?? "";
+    message.labelValue = object.labelValue ?? "";
+    message.runs = (object.runs !== undefined && object.runs !== null) ? BigInt(object.runs) : 0n;
+    message.modelCalls = (object.modelCalls !== undefined && object.modelCalls !== null)
+      ? BigInt(object.modelCalls)
+      : 0n;
+    message.toolCalls = (object.toolCalls !== undefined && object.toolCalls !== null) ? BigInt(object.toolCalls) : 0n;
+    message.runErrors = (globalThis.Object.entries(object.runErrors ?? {}) as [string, bigint][]).reduce(
+      (acc: { [key: string]: bigint }, [key, value]: [string, bigint]) => {
+        if (value !== undefined) {
+          acc[key] = BigInt(value as string | number | bigint | boolean);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.failedModelAttempts = (object.failedModelAttempts !== undefined && object.failedModelAttempts !== null)
+      ? BigInt(object.failedModelAttempts)
+      : 0n;
+    message.failedToolCalls = (object.failedToolCalls !== undefined && object.failedToolCalls !== null)
+      ? BigInt(object.failedToolCalls)
+      : 0n;
+    message.usage = (object.usage !== undefined && object.usage !== null) ? Usage.fromPartial(object.usage) : undefined;
+    message.modelCallsWithoutPrice =
+      (object.modelCallsWithoutPrice !== undefined && object.modelCallsWithoutPrice !== null)
+        ? BigInt(object.modelCallsWithoutPrice)
+        : 0n;
+    message.createdBy = object.createdBy ?? "";
+    return message;
+  },
+};
+
+function createBaseUsageRow_RunErrorsEntry(): UsageRow_RunErrorsEntry {
+  return { key: "", value: 0n };
+}
+
+export const UsageRow_RunErrorsEntry: MessageFns<UsageRow_RunErrorsEntry> = {
+  encode(message: UsageRow_RunErrorsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== 0n) {
+      if (BigInt.asUintN(64, message.value) !== message.value) {
+        throw new globalThis.Error("value provided for field message.value of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UsageRow_RunErrorsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUsageRow_RunErrorsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.value = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<UsageRow_RunErrorsEntry>): UsageRow_RunErrorsEntry {
+    return UsageRow_RunErrorsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<UsageRow_RunErrorsEntry>): UsageRow_RunErrorsEntry {
+    const message = createBaseUsageRow_RunErrorsEntry();
+    message.key = object.key ?? "";
+    message.value = (object.value !== undefined && object.value !== null) ? BigInt(object.value) : 0n;
+    return message;
+  },
+};
+
+function createBaseQuota(): Quota {
+  return { name: "", holder: "", limit: 0n, used: 0n, window: undefined };
+}
+
+export const Quota: MessageFns<Quota> = {
+  encode(message: Quota, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.holder !== "") {
+      writer.uint32(18).string(message.holder);
+    }
+    if (message.limit !== 0n) {
+      if (BigInt.asUintN(64, message.limit) !== message.limit) {
+        throw new globalThis.Error("value provided for field message.limit of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.limit);
+    }
+    if (message.used !== 0n) {
+      if (BigInt.asUintN(64, message.used) !== message.used) {
+        throw new globalThis.Error("value provided for field message.used of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.used);
+    }
+    if (message.window !== undefined) {
+      Duration.encode(message.window, writer.uint32(42).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Quota {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseQuota();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.holder = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.limit = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.used = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.window = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Quota>): Quota {
+    return Quota.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Quota>): Quota {
+    const message = createBaseQuota();
+    message.name = object.name ?? "";
+    message.holder = object.holder ?? "";
+    message.limit = (object.limit !== undefined && object.limit !== null) ? BigInt(object.limit) : 0n;
+    message.used = (object.used !== undefined && object.used !== null) ? BigInt(object.used) : 0n;
+    message.window = (object.window !== undefined && object.window !== null)
+      ? Duration.fromPartial(object.window)
+      : undefined;
+    return message;
+  },
+};
+
 /**
  * The server itself: what it is, and which agents it has.
  * buf:lint:ignore SERVICE_SUFFIX
@@ -804,6 +1654,20 @@ export const ServerService = {
     responseSerialize: (value: ListAgentsResponse): Buffer => Buffer.from(ListAgentsResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): ListAgentsResponse => ListAgentsResponse.decode(value),
   },
+  /**
+   * Adds up tokens, cost, calls and errors in buckets of time. A caller that reads only its own runs gets what they used.
+   *
+   * INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
+   */
+  getUsage: {
+    path: "/agentloop.v1.Server/GetUsage" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: GetUsageRequest): Buffer => Buffer.from(GetUsageRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): GetUsageRequest => GetUsageRequest.decode(value),
+    responseSerialize: (value: GetUsageResponse): Buffer => Buffer.from(GetUsageResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): GetUsageResponse => GetUsageResponse.decode(value),
+  },
 } as const;
 
 export interface ServerServer extends UntypedServiceImplementation {
@@ -819,6 +1683,12 @@ export interface ServerServer extends UntypedServiceImplementation {
    * UNAVAILABLE.
    */
   listAgents: handleUnaryCall<ListAgentsRequest, ListAgentsResponse>;
+  /**
+   * Adds up tokens, cost, calls and errors in buckets of time. A caller that reads only its own runs gets what they used.
+   *
+   * INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
+   */
+  getUsage: handleUnaryCall<GetUsageRequest, GetUsageResponse>;
 }
 
 export interface ServerClient extends Client {
@@ -861,6 +1731,26 @@ export interface ServerClient extends Client {
     metadata: Metadata,
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: ListAgentsResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Adds up tokens, cost, calls and errors in buckets of time. A caller that reads only its own runs gets what they used.
+   *
+   * INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
+   */
+  getUsage(
+    request: GetUsageRequest,
+    callback: (error: ServiceError | null, response: GetUsageResponse) => void,
+  ): ClientUnaryCall;
+  getUsage(
+    request: GetUsageRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: GetUsageResponse) => void,
+  ): ClientUnaryCall;
+  getUsage(
+    request: GetUsageRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: GetUsageResponse) => void,
   ): ClientUnaryCall;
 }
 

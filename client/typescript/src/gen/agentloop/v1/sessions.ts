@@ -247,6 +247,8 @@ export interface SessionFilter {
   text: string;
   /** Only forks of this session. */
   forkedFromSessionId: string;
+  /** Only sessions that this caller created. */
+  createdBy: string;
 }
 
 export interface SessionFilter_LabelsEntry {
@@ -1928,6 +1930,7 @@ function createBaseSessionFilter(): SessionFilter {
     updatedBefore: undefined,
     text: "",
     forkedFromSessionId: "",
+    createdBy: "",
   };
 }
 
@@ -1960,6 +1963,9 @@ export const SessionFilter: MessageFns<SessionFilter> = {
     }
     if (message.forkedFromSessionId !== "") {
       writer.uint32(66).string(message.forkedFromSessionId);
+    }
+    if (message.createdBy !== "") {
+      writer.uint32(74).string(message.createdBy);
     }
     return writer;
   },
@@ -2054,6 +2060,14 @@ export const SessionFilter: MessageFns<SessionFilter> = {
             message.forkedFromSessionId = reader.string();
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.createdBy = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2087,6 +2101,7 @@ export const SessionFilter: MessageFns<SessionFilter> = {
     message.updatedBefore = object.updatedBefore ?? undefined;
     message.text = object.text ?? "";
     message.forkedFromSessionId = object.forkedFromSessionId ?? "";
+    message.createdBy = object.createdBy ?? "";
     return message;
   },
 };

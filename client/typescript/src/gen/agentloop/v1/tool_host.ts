@@ -308,6 +308,11 @@ export interface Hello {
    * too. An empty name never proves anything.
    */
   instanceId: string;
+  /**
+   * Number of this connection of the process, rising from 1; 0 where it does not count. The connection with the greatest
+   * number counts.
+   */
+  connectionNo: bigint;
 }
 
 export interface Hello_LabelsEntry {
@@ -627,6 +632,8 @@ export interface Heartbeat {
    * two heartbeats in a row do not name is lost.
    */
   calls: CallRef[];
+  /** What the host says of itself, for people; `Tools.ListHosts` shows it. What is beyond 1 KiB is cut off. */
+  statusText: string;
 }
 
 /** One attempt of a call. */
@@ -1652,6 +1659,7 @@ function createBaseHello(): Hello {
     labels: {},
     openRuntimes: [],
     instanceId: "",
+    connectionNo: 0n,
   };
 }
 
@@ -1692,6 +1700,12 @@ export const Hello: MessageFns<Hello> = {
     }
     if (message.instanceId !== "") {
       writer.uint32(82).string(message.instanceId);
+    }
+    if (message.connectionNo !== 0n) {
+      if (BigInt.asUintN(64, message.connectionNo) !== message.connectionNo) {
+        throw new globalThis.Error("value provided for field message.connectionNo of type uint64 too large");
+      }
+      writer.uint32(88).uint64(message.connectionNo);
     }
     return writer;
   },
@@ -1792,6 +1806,14 @@ export const Hello: MessageFns<Hello> = {
             message.instanceId = reader.string();
             continue;
           }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.connectionNo = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1831,6 +1853,9 @@ export const Hello: MessageFns<Hello> = {
     );
     message.openRuntimes = object.openRuntimes?.map((e) => e) || [];
     message.instanceId = object.instanceId ?? "";
+    message.connectionNo = (object.connectionNo !== undefined && object.connectionNo !== null)
+      ? BigInt(object.connectionNo)
+      : 0n;
     return message;
   },
 };
@@ -3848,13 +3873,16 @@ export const CallRejected: MessageFns<CallRejected> = {
 };
 
 function createBaseHeartbeat(): Heartbeat {
-  return { calls: [] };
+  return { calls: [], statusText: "" };
 }
 
 export const Heartbeat: MessageFns<Heartbeat> = {
   encode(message: Heartbeat, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     for (const v of message.calls) {
       CallRef.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.statusText !== "") {
+      writer.uint32(18).string(message.statusText);
     }
     return writer;
   },
@@ -3880,6 +3908,14 @@ export const Heartbeat: MessageFns<Heartbeat> = {
             message.calls.push(CallRef.decode(reader, reader.uint32()));
             continue;
           }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.statusText = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3898,6 +3934,7 @@ export const Heartbeat: MessageFns<Heartbeat> = {
   fromPartial(object: DeepPartial<Heartbeat>): Heartbeat {
     const message = createBaseHeartbeat();
     message.calls = object.calls?.map((e) => CallRef.fromPartial(e)) || [];
+    message.statusText = object.statusText ?? "";
     return message;
   },
 };

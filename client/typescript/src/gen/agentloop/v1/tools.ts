@@ -136,6 +136,8 @@ export interface Host {
     | undefined;
   /** Its extensions, such as `hook audit`, by kind and name. */
   extensions: string[];
+  /** What the host says of itself, for people. */
+  statusText: string;
   /** Process behind `host_id`; empty if it gives no name. */
   instanceId: string;
 }
@@ -684,6 +686,7 @@ function createBaseHost(): Host {
     connectedAt: undefined,
     lastSeenAt: undefined,
     extensions: [],
+    statusText: "",
     instanceId: "",
   };
 }
@@ -716,6 +719,9 @@ export const Host: MessageFns<Host> = {
     }
     for (const v of message.extensions) {
       writer.uint32(74).string(v!);
+    }
+    if (message.statusText !== "") {
+      writer.uint32(82).string(message.statusText);
     }
     if (message.instanceId !== "") {
       writer.uint32(90).string(message.instanceId);
@@ -808,6 +814,14 @@ export const Host: MessageFns<Host> = {
             message.extensions.push(reader.string());
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.statusText = reader.string();
+            continue;
+          }
           case 11: {
             if (tag !== 90) {
               break;
@@ -842,6 +856,7 @@ export const Host: MessageFns<Host> = {
     message.connectedAt = object.connectedAt ?? undefined;
     message.lastSeenAt = object.lastSeenAt ?? undefined;
     message.extensions = object.extensions?.map((e) => e) || [];
+    message.statusText = object.statusText ?? "";
     message.instanceId = object.instanceId ?? "";
     return message;
   },

@@ -146,6 +146,8 @@ impl RunState {
         call.answered_attempt = if by_host { attempt } else { 0 };
         call.answer_digest = outcome.cloned();
         let failed = message.tool_result().is_some_and(|result| result.status.is_error());
+        self.counters.calls.tool_calls += 1;
+        self.counters.calls.failed_tool_calls += u64::from(failed);
         self.tools.failures_in_a_row = if failed { self.tools.failures_in_a_row + 1 } else { 0 };
     }
 

@@ -32,18 +32,24 @@ impl RunState {
 
     /// The strategy that is tried next, or the end of the run, is another event.
     pub(super) fn compaction_failed(&mut self, error: &RunError, usage: Usage) {
-        self.counters.usage += usage;
+        self.add_summary(usage);
         self.last_error = Some(error.clone());
     }
 
     /// After a planned compaction, the run is back in the phase that was interrupted.
     pub(super) fn compacted(&mut self, usage: Usage) {
-        self.counters.usage += usage;
+        self.add_summary(usage);
         self.last_error = None;
         if let Phase::Compacting(RunningCompaction { then: AfterCompaction::Plan(before), .. }) = &self.phase
         {
             self.phase = Phase::clone(before);
             self.planning.result = Some(InstructionResult::Compacted);
         }
+    }
+
+    /// Adds what the model call for a summary has used. A strategy without a model uses nothing.
+    fn add_summary(&mut self, usage: Usage) {
+        self.counters.usage += usage;
+        self.counters.calls.model_calls += u64::from(usage.output_tokens > 0);
     }
 }

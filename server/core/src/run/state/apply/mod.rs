@@ -37,11 +37,11 @@ impl RunState {
     /// One call per kind of event.
     fn apply_event(&mut self, event: &Event) {
         match event {
-            Event::Started { session, last_entry, spec, seed, queued, traceparent } => {
+            Event::Started { session, last_entry, spec, seed, queued, traceparent, .. } => {
                 let (seed, traceparent, queued) = (*seed, *traceparent, *queued);
                 self.started(Started { session, last_entry: *last_entry, spec, seed, traceparent, queued });
             }
-            Event::SessionEntered { last_entry, rules } => self.session_entered(*last_entry, rules),
+            Event::SessionEntered { last_entry, rules, .. } => self.session_entered(*last_entry, rules),
             Event::InputAdded { .. } => self.input_added(),
             Event::Imported { entry, message } => self.imported(*entry, message),
             Event::ContextAdded { .. } => {}

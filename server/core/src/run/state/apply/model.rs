@@ -27,6 +27,7 @@ impl RunState {
 
     pub(super) fn model_call_failed(&mut self, error: &RunError, retry_at: Option<Timestamp>) {
         self.last_error = Some(error.clone());
+        self.counters.calls.failed_model_attempts += 1;
         if let (Phase::ModelRunning(call), Some(until)) = (&self.phase, retry_at) {
             self.phase = Phase::BackingOff { call: *call, until };
         }
@@ -41,6 +42,7 @@ impl RunState {
         full: Option<CompactionReason>,
     ) {
         self.counters.usage += spent.usage;
+        self.counters.calls.model_calls += 1;
         self.counters.model_time = self.counters.model_time.plus(spent.time);
         self.context.compactions = 0;
         self.context.due = full;

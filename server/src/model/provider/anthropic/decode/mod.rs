@@ -302,6 +302,7 @@ impl Counts {
             cache_write_tokens: self.cache_write,
             reasoning_tokens: self.reasoning,
             cost_micros: 0,
+            unpriced_calls: 0,
         }
     }
 }

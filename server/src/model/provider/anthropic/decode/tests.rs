@@ -54,7 +54,8 @@ fn text_and_usage() {
             cached_input_tokens: 100,
             cache_write_tokens: 20,
             reasoning_tokens: 0,
-            cost_micros: 0
+            cost_micros: 0,
+            unpriced_calls: 0,
         }
     );
 }

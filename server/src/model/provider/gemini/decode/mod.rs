@@ -189,6 +189,7 @@ fn usage(usage: &Value) -> Option<Usage> {
         cache_write_tokens: 0,
         reasoning_tokens: count("thoughtsTokenCount"),
         cost_micros: 0,
+        unpriced_calls: 0,
     })
 }
 

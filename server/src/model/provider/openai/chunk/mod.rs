@@ -237,6 +237,7 @@ impl From<Counts> for Usage {
             cache_write_tokens: counts.prompt_details.cache_write.unwrap_or(0),
             reasoning_tokens: counts.completion_details.reasoning.unwrap_or(0),
             cost_micros: 0,
+            unpriced_calls: 0,
         }
     }
 }

@@ -98,7 +98,8 @@ fn openai() {
             cached_input_tokens: 4,
             cache_write_tokens: 0,
             reasoning_tokens: 2,
-            cost_micros: 0
+            cost_micros: 0,
+            unpriced_calls: 0,
         }
     );
 }

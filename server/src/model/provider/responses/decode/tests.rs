@@ -135,6 +135,7 @@ fn by_the_book() {
         cache_write_tokens: 2,
         reasoning_tokens: 5,
         cost_micros: 0,
+        unpriced_calls: 0,
     };
     assert_eq!(answer.usage, usage);
 }

@@ -1,0 +1,140 @@
+//! What runs have used, added up in buckets of time.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::message::Usage;
+use agentloop_core::run::event::{Event, Outcome, Record};
+use agentloop_core::run::state::CallCounts;
+use agentloop_core::run::status::RunErrorCode;
+use agentloop_core::time::{Millis, Timestamp};
+
+use super::RunRow;
+use super::filter::has_labels;
+
+/// What is to be added up. Times and bucket are whole buckets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsageQuery {
+    /// The first time that counts: the start of a bucket.
+    pub from: Timestamp,
+    /// The first time that does not count any more: the start of a bucket.
+    pub before: Timestamp,
+    /// Length of a bucket: a whole number of minutes.
+    pub bucket: Millis,
+    /// What rows are kept apart by.
+    pub by: UsageGroups,
+    /// Agent of the runs. Empty means any.
+    pub agent: String,
+    /// Model of the runs, as `provider/model`. Empty means any.
+    pub model: String,
+    /// Labels, all of which a run has.
+    pub labels: BTreeMap<String, String>,
+    /// Caller that started the runs. Absent means any.
+    pub created_by: Option<String>,
+    /// No more rows than this are read; one more says that there are more.
+    pub rows_max: usize,
+}
+
+impl UsageQuery {
+    /// Adds what an event of a run says of usage, if the query is about it. A store may add up by queries of its own that give
+    /// the same rows.
+    pub fn add(&self, rows: &mut BTreeMap<UsageKey, UsageRow>, run: &RunRow, record: &Record) {
+        let counts = record.at >= self.from && record.at < self.before && self.is_about(run);
+        let Some(added) = added(&record.event).filter(|_| counts) else { return };
+        let bucket = self.bucket.0.max(1);
+        let key = UsageKey {
+            start: Timestamp(record.at.0 / bucket * bucket),
+            agent: if self.by.agent { run.agent.clone() } else { String::new() },
+            model: if self.by.model { run.model.clone() } else { String::new() },
+            label: self.by.label.as_ref().and_then(|key| run.labels.get(key)).cloned().unwrap_or_default(),
+            created_by: run.created_by.clone().filter(|_| self.by.created_by).unwrap_or_default(),
+        };
+        let row = rows.entry(key.clone()).or_insert_with(|| UsageRow { key, ..UsageRow::default() });
+        row.runs += added.runs;
+        row.usage += added.usage;
+        row.calls += added.calls;
+        for (code, runs) in added.errors {
+            match row.errors.iter_mut().find(|(known, _)| *known == code) {
+                Some((_, sum)) => *sum += runs,
+                None => row.errors.push((code, runs)),
+            }
+        }
+    }
+
+    fn is_about(&self, run: &RunRow) -> bool {
+        (self.agent.is_empty() || run.agent == self.agent)
+            && (self.model.is_empty() || run.model == self.model)
+            && (self.created_by.is_none() || run.created_by == self.created_by)
+            && has_labels(&run.labels, &self.labels)
+    }
+}
+
+/// What an event adds; `None` if it says nothing of usage.
+fn added(event: &Event) -> Option<UsageRow> {
+    let mut row = UsageRow::default();
+    match event {
+        Event::AssistantMessage { usage, .. } => {
+            row.usage = *usage;
+            row.calls.model_calls = 1;
+        }
+        Event::Compacted { usage, .. } | Event::CompactionFailed { usage, .. } if usage.output_tokens > 0 => {
+            row.usage = *usage;
+            row.calls.model_calls = 1;
+        }
+        Event::ModelCallFailed { .. } => row.calls.failed_model_attempts = 1,
+        Event::CallSettled { message, .. } => {
+            row.calls.tool_calls = 1;
+            let failed = message.tool_result().is_some_and(|result| result.status.is_error());
+            row.calls.failed_tool_calls = u64::from(failed);
+        }
+        Event::Finished { outcome, error, .. } => {
+            row.runs = 1;
+            let error = error.as_ref().filter(|_| *outcome == Outcome::Failed);
+            row.errors = error.map(|error| (error.code, 1)).into_iter().collect();
+        }
+        _ => return None,
+    }
+    Some(row)
+}
+
+/// What rows of usage are kept apart by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsageGroups {
+    /// By agent.
+    pub agent: bool,
+    /// By model.
+    pub model: bool,
+    /// By the value of the label of this key.
+    pub label: Option<String>,
+    /// By the caller that started the run.
+    pub created_by: bool,
+}
+
+/// What one group has used in one bucket.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsageRow {
+    /// The group, and the start of its bucket.
+    pub key: UsageKey,
+    /// Runs that ended.
+    pub runs: u64,
+    /// Runs that failed, by the kind of their error.
+    pub errors: Vec<(RunErrorCode, u64)>,
+    /// Tokens and cost.
+    pub usage: Usage,
+    /// Calls of models and tools.
+    pub calls: CallCounts,
+}
+
+/// A group in a bucket. What rows are not kept apart by is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UsageKey {
+    /// Start of the bucket.
+    pub start: Timestamp,
+    /// The agent.
+    pub agent: String,
+    /// The model, as `provider/model`.
+    pub model: String,
+    /// The label's value; empty for runs without the label.
+    pub label: String,
+    /// The caller that started the runs; empty where nobody was asked who they are.
+    pub created_by: String,
+}
