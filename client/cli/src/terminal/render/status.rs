@@ -248,7 +248,7 @@ pub(crate) fn approvers(style: Style, request: &HumanRequest) -> Option<String> 
     if request.quorum > 1 {
         let approvals = &request.partial_approvals;
         let by: Vec<String> =
-            approvals.iter().map(|approval| style.strip_unsafe(&approval.decided_by)).collect();
+            approvals.iter().map(|approval| style.strip_unsafe(&approval.decided_by).into_owned()).collect();
         let by = if by.is_empty() { String::new() } else { format!(" (by {})", by.join(", ")) };
         words.push(format!("{} of {} approvals{by}", approvals.len(), request.quorum));
     }
