@@ -40,11 +40,11 @@ type Options struct {
 	DrainTimeout time.Duration     // bound on a shutdown; default 30 s
 	Labels       map[string]string // shown to people
 	Credentials  credentials.TransportCredentials
-	CA           []byte // roots of the server's certificate, in PEM, for https://; the system's by default
-	Certificate  []byte // this host's certificate, in PEM
-	Key          []byte // the key of the certificate, in PEM
-	Token        string // the bearer token
-	OnReady      func() // called after each welcome
+	CA           []byte        // roots of the server's certificate, in PEM, for https://; the system's by default
+	Certificate  []byte        // this host's certificate, in PEM
+	Key          []byte        // the key of the certificate, in PEM
+	Token        string        // the bearer token
+	OnReady      func()        // called after each welcome
 	Status       func() string // what this host says of itself, for people; asked before each heartbeat
 }
 

@@ -291,6 +291,7 @@ export class Host {
       labels: this.#options.labels ?? {},
       // Without a call and under the same name, this process proves that it did not begin the call.
       instanceId: `${this.#instance}.${this.#forgotten}`,
+      connectionNo: 0n,
     };
   }
 
