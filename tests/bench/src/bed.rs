@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::Failure;
 use crate::process::Process;
+use crate::protection::{self, Protection};
 use crate::role::model::Format;
 use crate::workload::Setting;
 
@@ -42,6 +43,8 @@ pub(crate) struct Bed {
     pub(crate) model: String,
     pub(crate) format: Format,
     pub(crate) hosts: Option<Process>,
+    /// What clients need, if the server is protected.
+    protection: Option<Protection>,
     program: PathBuf,
     dir: TempDir,
     /// The address of the server's metrics, if it has them.
@@ -74,13 +77,35 @@ impl Bed {
         if let Some(address) = metrics {
             write!(config, "[metrics]\nlisten = \"{address}\"\n")?;
         }
+        let protection = match setting.options.protected {
+            true => Some(Protection::make(&program, dir.path()).await?),
+            false => None,
+        };
+        if protection.is_some() {
+            config += protection::SECTIONS;
+        }
         std::fs::write(dir.path().join("agentloop.toml"), config)?;
         let (server, url) = serve(&program, dir.path()).await?;
         let metrics = metrics.map(|address| format!("http://{address}/metrics"));
-        let mut bed =
-            Bed { server, url, model, format, hosts: None, program, dir, metrics, _model: model_process };
+        let mut bed = Bed {
+            server,
+            url,
+            model,
+            format,
+            hosts: None,
+            protection,
+            program,
+            dir,
+            metrics,
+            _model: model_process,
+        };
         if hosts > 0 {
-            bed.hosts = Some(Process::role(&["host", &bed.url, &hosts.to_string()]).await?.0);
+            let count = hosts.to_string();
+            let mut args = vec!["host", &bed.url, &count];
+            if let Some(Protection { host, .. }) = &bed.protection {
+                args.extend([host.ca.to_str().ok_or("a path that is no text")?, &host.token]);
+            }
+            bed.hosts = Some(Process::role(&args).await?.0);
             bed.connected(hosts).await?;
         }
         Ok(bed)
@@ -106,7 +131,10 @@ impl Bed {
     }
 
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::connect(&self.url)?)
+        Ok(match &self.protection {
+            Some(Protection { caller, .. }) => caller.client(&self.url)?.build()?,
+            None => Client::connect(&self.url)?,
+        })
     }
 
     /// The server's database.

@@ -11,6 +11,7 @@ mod load;
 mod measure;
 mod options;
 mod process;
+mod protection;
 mod report;
 mod role;
 mod workload;

@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// API of the model server
     #[arg(long, value_enum, default_value_t = Format::Openai)]
     pub(crate) format: Format,
+    /// Encrypts the server's port, and lets callers and tool hosts present tokens. The floors stay plain
+    #[arg(long)]
+    pub(crate) protected: bool,
     /// Also writes every figure as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

@@ -7,6 +7,7 @@ use agentloop_client::schemars::{self, JsonSchema};
 use serde::Deserialize;
 
 use crate::Failure;
+use crate::protection::Credentials;
 
 #[derive(Deserialize, JsonSchema)]
 struct Text {
@@ -14,7 +15,7 @@ struct Text {
 }
 
 /// Connects `count` hosts, says so, and serves until it is killed.
-pub(crate) async fn run(server: &str, count: usize) -> Result<(), Failure> {
+pub(crate) async fn run(server: &str, count: usize, credentials: Option<Credentials>) -> Result<(), Failure> {
     let (connected, mut hosts) = tokio::sync::mpsc::channel(count);
     for number in 0..count {
         let connected = connected.clone();
@@ -29,8 +30,12 @@ pub(crate) async fn run(server: &str, count: usize) -> Result<(), Failure> {
                     // Whoever reconnects was counted before.
                     let _counted = connected.try_send(());
                 }
-            })
-            .build()?;
+            });
+        let host = match &credentials {
+            Some(credentials) => credentials.host(host)?,
+            None => host,
+        };
+        let host = host.build()?;
         tokio::spawn(host.run_until(std::future::pending()));
     }
     for _ in 0..count {

@@ -5,6 +5,7 @@ pub(crate) mod model;
 
 use clap::ValueEnum as _;
 
+use crate::protection::Credentials;
 use crate::{Failure, floor};
 
 /// Plays a role until it is done or killed.
@@ -12,7 +13,11 @@ pub(crate) async fn play(role: &str, args: &[String]) -> Result<(), Failure> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match (role, &args[..]) {
         ("model", []) => model::run().await,
-        ("host", [server, count]) => host::run(server, count.parse()?).await,
+        ("host", [server, count]) => host::run(server, count.parse()?, None).await,
+        ("host", [server, count, ca, token]) => {
+            let credentials = Credentials { ca: ca.into(), token: (*token).to_owned() };
+            host::run(server, count.parse()?, Some(credentials)).await
+        }
         ("floor-read", [address, format, script, concurrency, runs]) => {
             let format = model::Format::from_str(format, false)?;
             let script = model::Script::read(script).ok_or("not a script")?;
