@@ -22,6 +22,7 @@ from agentloop.v1.types_pb2 import (
     RunErrorCode,
     RunStatus,
 )
+from agentloop_host.environment import credentials_of_environment
 
 ATTEMPTS_MAX = 20  # in a row without a new event
 RETRYABLE = {
@@ -31,6 +32,30 @@ RETRYABLE = {
     grpc.StatusCode.INTERNAL,
 }
 CHANNEL_OPTIONS = [("grpc.keepalive_time_ms", 20_000), ("grpc.max_reconnect_backoff_ms", 1_000)]
+
+
+class Authorized(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
+    """Adds the bearer token to each call."""
+
+    def __init__(self, token: str):
+        self.header = ("authorization", f"Bearer {token}")
+
+    def intercept_unary_unary(self, continuation, details, request):
+        return continuation(details._replace(metadata=[*(details.metadata or ()), self.header]), request)
+
+    intercept_unary_stream = intercept_unary_unary
+
+
+def open_channel(server: str) -> grpc.Channel:
+    """A channel with the credentials of the environment: AGENTLOOP_CA_FILE, _CERT_FILE, _KEY_FILE and AGENTLOOP_TOKEN."""
+    found = credentials_of_environment()
+    if server.startswith("https://"):
+        encryption = grpc.ssl_channel_credentials(found.get("ca"), found.get("key"), found.get("certificate"))
+        channel = grpc.secure_channel(server.removeprefix("https://"), encryption, options=CHANNEL_OPTIONS)
+    else:
+        channel = grpc.insecure_channel(server.removeprefix("http://"), options=CHANNEL_OPTIONS)
+    token = found.get("token")
+    return grpc.intercept_channel(channel, Authorized(token)) if token else channel
 
 
 class Caller:
@@ -168,7 +193,7 @@ def main() -> None:
     options = parser.parse_args()
 
     run_input = RunInput(run_id=options.run_id, session_id=options.session_id, prompt=" ".join(options.prompt))
-    with grpc.insecure_channel(options.server, options=CHANNEL_OPTIONS) as channel:
+    with open_channel(options.server) as channel:
         caller = Caller(AgentLoopStub(channel), run_input)
         finished = caller.follow()
 

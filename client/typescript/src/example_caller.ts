@@ -1,7 +1,15 @@
 // An example caller: it starts a run, shows its events, approves its tool calls, and reopens a lost stream.
 
-import { type ClientReadableStream, credentials, type ServiceError, status } from "@grpc/grpc-js";
+import {
+  type ClientReadableStream,
+  credentials,
+  InterceptingCall,
+  type Interceptor,
+  type ServiceError,
+  status,
+} from "@grpc/grpc-js";
 import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs, promisify } from "node:util";
 import {
@@ -24,6 +32,29 @@ import {
 const ATTEMPTS_MAX = 20; // in a row without a new event
 const RETRYABLE = [status.UNAVAILABLE, status.RESOURCE_EXHAUSTED, status.ABORTED, status.INTERNAL];
 const CHANNEL_OPTIONS = { "grpc.keepalive_time_ms": 20_000, "grpc.max_reconnect_backoff_ms": 1_000 };
+
+/** A client with the credentials of the environment: AGENTLOOP_CA_FILE, _CERT_FILE, _KEY_FILE and AGENTLOOP_TOKEN. */
+function connect(server: string): AgentLoopClient {
+  const token = process.env["AGENTLOOP_TOKEN"];
+  const authorized: Interceptor = (options, nextCall) =>
+    new InterceptingCall(nextCall(options), {
+      start(metadata, listener, next) {
+        metadata.set("authorization", `Bearer ${token}`);
+        next(metadata, listener);
+      },
+    });
+  const encryption = server.startsWith("https://")
+    ? credentials.createSsl(fileOf("AGENTLOOP_CA_FILE"), fileOf("AGENTLOOP_KEY_FILE"), fileOf("AGENTLOOP_CERT_FILE"))
+    : credentials.createInsecure();
+  const address = server.replace(/^https?:\/\//, "");
+  return new AgentLoopClient(address, encryption, { ...CHANNEL_OPTIONS, interceptors: token ? [authorized] : [] });
+}
+
+/** The content of the file that the environment names. */
+function fileOf(variable: string): Buffer | null {
+  const path = process.env[variable];
+  return path ? readFileSync(path) : null;
+}
 
 /** One run, followed from its prompt to its end. */
 class Caller {
@@ -187,7 +218,7 @@ const input = RunInput.fromPartial({
   sessionId: options["session-id"],
   prompt: positionals.join(" "),
 });
-const client = new AgentLoopClient(options.server!.replace(/^http:\/\//, ""), credentials.createInsecure(), CHANNEL_OPTIONS);
+const client = connect(options.server!);
 const caller = new Caller(client, input);
 const finished = await caller.follow();
 client.close();

@@ -15,11 +15,11 @@ import (
 	"time"
 
 	pb "agentloop/client/go/agentloop/v1"
+	"agentloop/client/go/cmd/internal/example"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
@@ -38,7 +38,7 @@ func main() {
 	if *sessionID != "" {
 		input.SessionId = sessionID
 	}
-	finished, answer, err := prompt(strings.TrimPrefix(*server, "http://"), input)
+	finished, answer, err := prompt(*server, input)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -57,13 +57,16 @@ func main() {
 
 // prompt runs a prompt, and returns the end of the run and its last message.
 func prompt(server string, input *pb.RunInput) (*pb.RunFinished, *pb.Message, error) {
-	channel, err := grpc.NewClient(server,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	address, options, err := example.Credentials(server)
+	if err != nil {
+		return nil, nil, err
+	}
+	channel, err := grpc.NewClient(address, append(options,
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{
 			BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
 		}}),
-	)
+	)...)
 	if err != nil {
 		return nil, nil, err
 	}
