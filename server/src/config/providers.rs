@@ -48,6 +48,20 @@ impl From<Backend> for ProviderConfig {
     }
 }
 
+impl ProviderConfig {
+    /// Its secrets.
+    pub(super) fn secrets(&self) -> Vec<Secret> {
+        let http = match &self.backend {
+            Backend::OpenAi(OpenAiConfig { http, .. })
+            | Backend::OpenAiResponses(ResponsesConfig { http, .. })
+            | Backend::Anthropic(AnthropicConfig { http, .. })
+            | Backend::Gemini(http) => http,
+            Backend::Scripted { .. } | Backend::Replay { .. } => return Vec::new(),
+        };
+        http.api_key.iter().cloned().collect()
+    }
+}
+
 /// The API that a provider uses, or the file that stands in for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {

@@ -4,6 +4,7 @@ pub mod fields;
 pub mod metrics;
 pub mod models;
 pub mod otlp;
+mod redacted;
 
 use std::io::{self, IsTerminal as _};
 
@@ -12,7 +13,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use self::redacted::RedactedWriter;
 use crate::config::{LogFormat, LogOptions};
+use crate::secret::Redactor;
 
 /// The log cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +28,13 @@ pub enum TelemetryError {
     AlreadySet(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// Starts logging to standard error. Standard output is left to the command's own output.
+/// Starts logging to standard error. Standard output is left to the command's own output. `redactor` takes secrets out of
+/// each line.
 ///
 /// # Errors
 /// When the filter is invalid, or the process logs already.
-pub fn init(options: &LogOptions) -> Result<(), TelemetryError> {
-    subscriber(options, io::stderr, colours())?.try_init()?;
+pub fn init(options: &LogOptions, redactor: Redactor) -> Result<(), TelemetryError> {
+    subscriber(options, RedactedWriter::new(io::stderr, redactor), colours())?.try_init()?;
     Ok(())
 }
 
@@ -59,12 +63,15 @@ mod tests {
 
     use super::fields::{RUN_ID, RUN_SPAN};
     use super::*;
+    use crate::secret::Secret;
 
     /// The log that `act` writes with these options, inside the span of a run.
     fn logged(format: LogFormat, level: &str, act: impl FnOnce()) -> String {
         let written = Arc::new(Mutex::new(Vec::new()));
         let options = LogOptions { format, level: level.to_owned() };
-        let subscriber = subscriber(&options, Shared(Arc::clone(&written)), false).unwrap();
+        let redactor = Redactor::new([Secret::new("a configured secret")]);
+        let writer = RedactedWriter::new(Shared(Arc::clone(&written)), redactor);
+        let subscriber = subscriber(&options, writer, false).unwrap();
         tracing::subscriber::with_default(subscriber, || {
             tracing::info_span!(RUN_SPAN, { RUN_ID } = "r-1").in_scope(act);
         });
@@ -112,6 +119,20 @@ mod tests {
         assert_eq!(lines[0]["count"], 3);
         assert_eq!(lines[0]["span"]["run.id"], "r-1");
         assert_eq!(lines[1]["level"], "WARN");
+    }
+
+    #[test]
+    fn secrets_are_taken_out_of_messages_fields_and_errors() {
+        let key = "sk-0123456789abcdefghij";
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let text = logged(format, "info", || {
+                tracing::info!(field = "a configured secret", "with {key} in it");
+                tracing::warn!(error = %io::Error::other(format!("trouble with {key}")), nested = ?Some(key), "failed");
+            });
+            assert!(!text.contains("a configured secret") && !text.contains("0123456789"), "{text}");
+            assert_eq!(text.matches("[redacted]").count(), 4, "{text}");
+            assert_eq!(text.lines().count(), 2, "{text}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use agentloop_server::{
     app::Server,
     config::{Config, StoreLocation, StoreOptions},
     lifecycle::Signals,
+    secret::Redactor,
     telemetry,
 };
 
@@ -27,7 +28,7 @@ pub(crate) struct EmbeddedServer(Server);
 pub(crate) async fn serve(file: Option<&Path>, accept_loss: bool) -> Result<ExitCode, Failure> {
     let mut config = Config::load(file).map_err(failed)?;
     config.store.accept_loss = accept_loss;
-    telemetry::init(&config.log).map_err(failed)?;
+    telemetry::init(&config.log, Redactor::new(config.secrets())).map_err(failed)?;
     let database = place_database(&mut config.store)?;
     let signals = Signals::install()?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
@@ -82,7 +83,7 @@ impl EmbeddedServer {
     pub(crate) async fn start(file: &Path) -> Result<EmbeddedServer, Failure> {
         let mut config = Config::load(Some(file)).map_err(failed)?;
         "warn".clone_into(&mut config.log.level);
-        telemetry::init(&config.log).map_err(failed)?;
+        telemetry::init(&config.log, Redactor::new(config.secrets())).map_err(failed)?;
         Ok(EmbeddedServer(Box::pin(Server::start(config)).await.map_err(failed)?))
     }
 

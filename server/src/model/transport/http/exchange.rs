@@ -15,10 +15,11 @@ use reqwest::Response;
 use super::deadlines::CallDeadlines;
 use super::headers::{self, Content};
 use super::reader::{AnswerReader, Decoder};
+use super::secrets::SecretFilter;
 use super::{Http, Post};
 use crate::model::response::failure::{ProviderFailure, short};
 use crate::model::{ModelError, ModelErrorKind};
-use crate::secret::Secret;
+use crate::secret::{Redactor, SeamRedactor, Secret};
 
 /// Maximum bytes read of an error body.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -34,8 +35,8 @@ pub(crate) fn exchange<D: Decoder>(
     timeouts: ModelTimeouts,
     decoder: D,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
+    let secrets = Arc::clone(post.endpoint.secrets());
     let exchange = Exchange {
-        secrets: Arc::clone(post.endpoint.secrets()),
         request_line: post.endpoint.request_line(),
         http_status: None,
         state: ExchangeState::Unsent(http, post),
@@ -43,6 +44,9 @@ pub(crate) fn exchange<D: Decoder>(
         timeouts,
         reader: AnswerReader::new(decoder),
         deltas: Vec::new(),
+        filter: SecretFilter::new(Arc::clone(&secrets)),
+        redactor: Redactor::new(secrets.iter().cloned()),
+        secrets,
         ready: VecDeque::new(),
     };
     stream::unfold(Box::new(exchange), |mut exchange| async move {
@@ -60,6 +64,10 @@ struct Exchange<D> {
     deltas: Vec<Delta>,
     ready: VecDeque<Result<Delta, ModelError>>,
     secrets: Arc<[Secret]>,
+    /// Takes them out of the answer.
+    filter: SecretFilter,
+    /// Takes them, and what looks like one, out of errors.
+    redactor: Redactor,
     /// Method and URL, for errors.
     request_line: String,
     /// HTTP status of the answer; `None` before it arrives.
@@ -88,10 +96,11 @@ impl<D: Decoder> Exchange<D> {
                     self.state = ExchangeState::Closed;
                     Ok(())
                 }
-                ExchangeState::Closed => return None,
+                ExchangeState::Closed => return self.filter.finish().map(Ok),
             };
             if let Err(error) = step {
                 self.state = ExchangeState::Closed;
+                self.ready.extend(self.filter.finish().map(Ok));
                 self.ready.push_back(Err(self.redacted(error)));
             }
         }
@@ -104,13 +113,25 @@ impl<D: Decoder> Exchange<D> {
             None => format!(" ({})", self.request_line),
         };
         let room = SHORT_TEXT_BYTES_MAX.saturating_sub(about.len());
-        let mut message = short(&error.message);
-        message.truncate(message.floor_char_boundary(room));
-        error.message = message + &about;
-        for secret in self.secrets.iter() {
-            error.message = secret.redact(error.message);
+        // What reads errors cuts them at this length. The beginning of a secret before the cut is left out.
+        let is_cut = error.message.len() + char::MAX.len_utf8() > SHORT_TEXT_BYTES_MAX;
+        let mut seam = SeamRedactor::new(Arc::clone(&self.secrets));
+        let mut whole = seam.push(std::mem::take(&mut error.message));
+        if !is_cut {
+            whole.push_str(&seam.finish());
         }
+        let mut message = short(&self.redactor.redact(&whole));
+        message.truncate(message.floor_char_boundary(room));
+        error.message = self.redactor.redact(&(message + &about)).into_owned();
         error
+    }
+
+    /// Makes the deltas of a chunk ready.
+    fn take_deltas(&mut self) {
+        let Self { filter, ready, deltas, .. } = self;
+        for delta in deltas.drain(..) {
+            filter.push(delta, |delta| ready.push_back(Ok(delta)));
+        }
     }
 
     async fn send(&mut self) -> Result<(), ModelError> {
@@ -134,7 +155,7 @@ impl<D: Decoder> Exchange<D> {
             Content::Json => {
                 let document = read_document(response, deadlines).await?;
                 let complete = self.reader.document(&document, &mut self.deltas);
-                self.ready.extend(self.deltas.drain(..).map(Ok));
+                self.take_deltas();
                 complete
             }
             Content::Other(what) => Err(ModelError {
@@ -158,8 +179,8 @@ impl<D: Decoder> Exchange<D> {
             Err(late) => return self.end(Some(late)),
         };
         let heard = self.reader.push(&chunk, &mut self.deltas);
-        self.ready.extend(self.deltas.drain(..).map(Ok));
-        if heard? {
+        self.take_deltas();
+        if heard? && let Some(deadlines) = &mut self.deadlines {
             deadlines.first_event_arrived();
         }
         if self.reader.is_done() {
@@ -178,7 +199,7 @@ impl<D: Decoder> Exchange<D> {
     fn end(&mut self, reason: Option<ModelError>) -> Result<(), ModelError> {
         self.state = ExchangeState::Closed;
         let complete = self.reader.end(reason, &mut self.deltas);
-        self.ready.extend(self.deltas.drain(..).map(Ok));
+        self.take_deltas();
         complete
     }
 }

@@ -5,6 +5,7 @@ mod deadlines;
 mod exchange;
 mod headers;
 mod reader;
+mod secrets;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,6 +1,16 @@
-//! Keys and tokens, which must not reach logs or error messages.
+//! Keys and tokens, which must not reach logs, spans or error messages.
+
+mod looks;
+mod redactor;
+mod seam;
 
 use std::fmt;
+
+pub use self::redactor::Redactor;
+pub(crate) use self::seam::SeamRedactor;
+
+/// What is written in place of a secret.
+const REDACTED: &str = "[redacted]";
 
 /// Shorter keys are not redacted. They are placeholders for local servers (`none`, `EMPTY`), and ordinary words.
 const REDACTED_BYTES_MIN: usize = 8;
@@ -28,14 +38,15 @@ impl Secret {
         self.0.is_empty()
     }
 
+    /// True if it is looked for in texts.
+    fn is_long_enough(&self) -> bool {
+        self.0.len() >= REDACTED_BYTES_MIN
+    }
+
     /// Replaces this secret in `text` by `[redacted]`. Providers may quote the key that they refuse.
     #[must_use]
     pub fn redact(&self, text: String) -> String {
-        if self.0.len() >= REDACTED_BYTES_MIN && text.contains(&self.0) {
-            text.replace(&self.0, "[redacted]")
-        } else {
-            text
-        }
+        if self.is_long_enough() && text.contains(&self.0) { text.replace(&self.0, REDACTED) } else { text }
     }
 }
 

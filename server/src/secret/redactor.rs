@@ -1,0 +1,133 @@
+//! Takes secrets out of texts that are complete: lines of the log, attributes of spans, messages of errors.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::looks::secret_at;
+use super::{REDACTED, Secret};
+
+/// Takes known secrets, and what looks like one, out of texts. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Redactor(Arc<[Secret]>);
+
+impl Redactor {
+    /// Knows these secrets. Short ones are not looked for: they are placeholders and ordinary words.
+    #[must_use]
+    pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+        Self(secrets.into_iter().filter(Secret::is_long_enough).collect())
+    }
+
+    /// The text with `[redacted]` in the place of each secret.
+    #[must_use]
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let mut clean = String::new();
+        let (mut copied, mut at) = (0, 0);
+        while at < text.len() {
+            match self.secret_at(text, at) {
+                Some(secret) => {
+                    clean.push_str(&text[copied..secret.start]);
+                    clean.push_str(REDACTED);
+                    (copied, at) = (secret.end, secret.end);
+                }
+                None => at += 1,
+            }
+        }
+        if copied == 0 {
+            return Cow::Borrowed(text);
+        }
+        clean.push_str(&text[copied..]);
+        Cow::Owned(clean)
+    }
+
+    fn secret_at(&self, text: &str, at: usize) -> Option<Range<usize>> {
+        let rest = &text.as_bytes()[at..];
+        let known = self.0.iter().find(|secret| rest.starts_with(secret.expose().as_bytes()));
+        known.map(|secret| at..at + secret.expose().len()).or_else(|| secret_at(text, at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, clean: &str) {
+        let redactor = Redactor::new([Secret::new("correct horse battery"), Secret::new("none")]);
+        assert_eq!(redactor.redact(text), clean, "{text}");
+        let around = format!("before ({text}) after");
+        assert_eq!(redactor.redact(&around), format!("before ({clean}) after"));
+    }
+
+    #[test]
+    fn what_is_configured_is_taken_out() {
+        check("a correct horse battery, none left", "a [redacted], none left");
+        check("correct horse batteryx", "[redacted]x");
+    }
+
+    #[test]
+    fn keys_of_vendors_are_taken_out() {
+        let x = |count: usize| "aB3".repeat(count);
+        for key in [
+            format!("sk-{}", x(8)),
+            format!("sk-ant-api03-{}", x(30)),
+            format!("sk-proj-{}_{}", x(8), x(8)),
+            format!("AIza{}x", x(12)),
+            format!("ghp_{}", x(12)),
+            format!("github_pat_{}", x(20)),
+            format!("xoxb-{}", x(8)),
+            format!("hf_{}", x(11)),
+            format!("gsk_{}", x(16)),
+            "AKIAIOSFODNN7EXAMPLE".to_owned(),
+            format!("agt_0123456789ab_{}", x(14)),
+            format!("eyJhbGciOiJFUzI1NiJ9.{}.{}", x(9), x(9)),
+            format!("eyJhbGciOiJub25lIn0.{}.", x(9)),
+        ] {
+            check(&key, "[redacted]");
+            check(&format!("\"{key}\""), "\"[redacted]\"");
+            check(&format!("line\\n{key}"), "line\\n[redacted]");
+        }
+    }
+
+    #[test]
+    fn values_that_say_what_they_are_are_taken_out() {
+        check("Bearer abcdefgh1", "Bearer [redacted]");
+        check("authorization: bearer 0123456789.abc-/+=", "authorization: bearer [redacted]");
+        check("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG+bPx", "aws_secret_access_key = [redacted]");
+        check("{\\\"password\\\":\\\"hunter2hunter2\\\"}", "{\\\"password\\\":\\\"[redacted]\\\"}");
+        check("?api_key=0123456789&x=1", "?api_key=[redacted]&x=1");
+        check("X-Api-Key: 0123456789", "X-Api-Key: [redacted]");
+    }
+
+    #[test]
+    fn private_keys_are_taken_out_whole_or_cut_off() {
+        for kind in ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "] {
+            let begin = format!("-----BEGIN {kind}PRIVATE KEY-----\nMIIE\nv+/=\n");
+            check(&format!("{begin}-----END {kind}PRIVATE KEY-----"), "[redacted]");
+            assert_eq!(Redactor::default().redact(&begin), "[redacted]");
+        }
+        check(
+            "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
+            "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
+        );
+    }
+
+    #[test]
+    fn ordinary_words_stay() {
+        for text in [
+            "the task-force of risk-management-for-everyone",
+            "a bearer credential, bearer tokens and bearer",
+            "password: ok",
+            "the api_key is missing",
+            "run=0198c2c6-7f1e-7000-8000-000000000000 lease_token=x",
+            "sk-1",
+            "AKIA",
+            "eyJ.a.b",
+            "größe -----BEGIN",
+            "",
+        ] {
+            check(text, text);
+            assert!(matches!(Redactor::default().redact(text), Cow::Borrowed(_)), "{text}");
+        }
+    }
+}
