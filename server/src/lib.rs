@@ -8,6 +8,7 @@ pub mod clock;
 pub mod config;
 pub mod ids;
 pub mod lifecycle;
+pub mod mask;
 pub mod memory;
 pub mod secret;
 pub mod telemetry;

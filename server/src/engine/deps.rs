@@ -22,6 +22,7 @@ use crate::engine::watch::{ChangedFrom, RunWatchers, SessionWatchers};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
+use crate::mask::Masks;
 use crate::memory::{Charge, MemoryLedger, default_live_bytes};
 use crate::model::Models;
 use crate::store::{RunRow, Store};
@@ -52,6 +53,8 @@ pub struct EngineOptions {
     pub unused_blobs_kept: Millis,
     /// The longest time for which a run that is told to stop waits for hosts to say if they begin its calls.
     pub offers_wait: Duration,
+    /// The arguments of tools that people do not see.
+    pub masks: Masks,
 }
 
 impl Default for EngineOptions {
@@ -67,6 +70,7 @@ impl Default for EngineOptions {
             retention: Retention::default(),
             unused_blobs_kept: UNUSED_KEPT_LEAST,
             offers_wait: Duration::ZERO,
+            masks: Masks::default(),
         }
     }
 }

@@ -56,6 +56,7 @@ use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
 use crate::engine::session::locks::SessionLocks;
+use crate::mask::Masks;
 use crate::store::{Store, StoreError};
 use crate::tool::Tools;
 
@@ -115,6 +116,12 @@ impl Engine {
     #[must_use]
     pub fn waiting_for_memory(&self) -> usize {
         self.deps().memory_waits.len()
+    }
+
+    /// The arguments of tools that people do not see.
+    #[must_use]
+    pub fn masks(&self) -> &Masks {
+        &self.deps().options.masks
     }
 
     /// Bounds on how long sessions are kept.

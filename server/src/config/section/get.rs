@@ -72,9 +72,14 @@ impl Section<'_, '_> {
         default: Option<&PathBuf>,
     ) -> Option<PathBuf> {
         let path = self.read(key, default.map(Value::show), Ok)?;
+        Some(self.resolve(key, path))
+    }
+
+    /// A path that this key names, as [`Self::get_path`] reads it.
+    pub(in crate::config) fn resolve(&self, key: &'static str, path: PathBuf) -> PathBuf {
         match self.set.get(key) {
-            Some(Place::File { .. }) => Some(self.reader.folder().join(path)),
-            Some(Place::Variable(_)) | None => Some(path),
+            Some(Place::File { .. }) => self.reader.folder().join(path),
+            Some(Place::Variable(_)) | None => path,
         }
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Section<'r, 't> {
     /// The name with `*` for names that the operator chooses: `agents.*.limits`.
     pattern: String,
     overridable: bool,
+    /// True if tables of any name were read.
+    takes_tables: bool,
     known: Vec<&'static str>,
     refused: Vec<&'static str>,
     set: BTreeMap<&'static str, Place>,
@@ -50,6 +52,7 @@ impl<'r, 't> Section<'r, 't> {
             path: String::new(),
             pattern: String::new(),
             overridable: false,
+            takes_tables: false,
             known: vec![],
             refused: vec![],
             set: BTreeMap::new(),
@@ -113,6 +116,29 @@ impl<'r, 't> Section<'r, 't> {
                 continue;
             };
             let pattern = join(&join(&self.pattern, key), "*");
+            let child = Section::new(self.reader, Some(table), value.span());
+            let child = Section { path, pattern, ..child };
+            if let Some(one) = child.finish_after(|section| body(name, section)) {
+                read.insert(name.to_owned(), one);
+            }
+        }
+        read
+    }
+
+    /// Reads the tables within this one that nobody has asked for; the operator chooses their names. Those for which `body`
+    /// returns `None` are left out.
+    pub(super) fn each_other_table<T>(
+        &mut self,
+        mut body: impl FnMut(&str, &mut Section<'_, 't>) -> Option<T>,
+    ) -> BTreeMap<String, T> {
+        let mut read = BTreeMap::new();
+        self.takes_tables = true;
+        for (name, value) in self.table.into_iter().flatten() {
+            let name = name.get_ref().as_ref();
+            let Some(table) = value.get_ref().as_table().filter(|_| !self.known.contains(&name)) else {
+                continue;
+            };
+            let (path, pattern) = (join(&self.path, name), join(&self.pattern, "*"));
             let child = Section::new(self.reader, Some(table), value.span());
             let child = Section { path, pattern, ..child };
             if let Some(one) = child.finish_after(|section| body(name, section)) {
@@ -243,8 +269,11 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     fn find_unknown_keys(&mut self) {
-        for key in self.table.into_iter().flat_map(|table| table.keys()) {
+        for (key, value) in self.table.into_iter().flatten() {
             let name = key.get_ref().as_ref();
+            if self.takes_tables && value.get_ref().as_table().is_some() {
+                continue;
+            }
             if !self.known.contains(&name) && !self.refused.contains(&name) {
                 let place = self.reader.at(key.span());
                 let hint = did_you_mean_one_of(name, &self.known);

@@ -72,6 +72,8 @@ fn pattern(header: &str) -> String {
     }
     if parts.starts_with(&["tools", "terms"]) {
         parts[2] = "*";
+    } else if parts[0] == "tools" && parts.len() == 2 {
+        parts[1] = "*";
     }
     if parts.get(2) == Some(&"models") {
         parts[3] = "*";

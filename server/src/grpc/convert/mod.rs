@@ -10,6 +10,7 @@ pub(crate) mod import;
 pub mod input;
 pub mod instruction;
 pub(crate) mod json;
+pub mod masked;
 pub mod message;
 pub(crate) mod policy;
 pub mod reuse;

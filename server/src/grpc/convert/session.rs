@@ -6,11 +6,13 @@ use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 use agentloop_proto::v1 as wire;
 
 use super::event::{EventConverter, PlanningEvents, is_shown};
+use super::masked;
 use super::message::{finish_reason, message, role, usage};
 use super::run::run_status;
 use super::{duration, timestamp};
 use crate::engine::feed::FeedItem;
 use crate::engine::{SessionItem, SessionUpdate};
+use crate::mask::Masks;
 use crate::store::{EntryRow, ListedEntry, SearchHit, SessionRow};
 
 /// Converts the row of a session.
@@ -49,6 +51,7 @@ pub fn items(
     session: &SessionId,
     update: SessionUpdate,
     planning: Option<&mut PlanningEvents>,
+    masks: &Masks,
 ) -> [Option<wire::SubscribeSessionResponse>; 2] {
     use wire::subscribe_session_response::Item;
     let mut before = None;
@@ -59,7 +62,7 @@ pub fn items(
             return [None, None];
         }
         SessionItem::Event { run, event } => {
-            let converter = EventConverter::new(run, session.clone());
+            let converter = EventConverter::new(run, session.clone()).masking(masks.clone());
             before = planning.and_then(|planning| planning.before(&converter, &event));
             Item::Event(converter.event(&event))
         }
@@ -119,11 +122,15 @@ pub fn entry(row: &EntryRow) -> wire::Entry {
     }
 }
 
-/// Converts one entry of a list.
+/// Converts one entry of a list, without sensitive arguments.
 #[must_use]
-pub fn listed(row: &ListedEntry) -> wire::Entry {
+pub fn listed(row: &ListedEntry, masks: &Masks) -> wire::Entry {
     match row {
-        ListedEntry::Whole(row) => entry(row),
+        ListedEntry::Whole(row) => {
+            let mut entry = entry(row);
+            masked::entry(masks, &mut entry);
+            entry
+        }
         ListedEntry::Damaged { entry, run, seq } => wire::Entry {
             entry_no: entry.0,
             run_id: run.as_ref().map(RunId::to_string).unwrap_or_default(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agentloop_core::agent::{RunSpec, ToolChoice};
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
+use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::trace::TraceParent;
 use agentloop_proto::EventFrame;
@@ -19,18 +20,18 @@ use tonic::{Request, Response, Status};
 use crate::auth::Role;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
-use crate::engine::{Author, Engine, Resolution, STRATEGIES, StartRequest, Started};
+use crate::engine::{Author, Engine, Resolution, RunView, STRATEGIES, StartRequest, Started};
 use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
 use crate::grpc::convert::input::{Agents, RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
-use crate::grpc::convert::{filter, human, instruction, policy, run, short};
+use crate::grpc::convert::{filter, human, instruction, masked, policy, run, short};
 use crate::grpc::edge::disconnect::AbortOnDrop;
 use crate::grpc::edge::identity::{Caller, permission_denied};
 use crate::grpc::edge::page::{fit_page, page_request, traceparent};
 use crate::grpc::service::ownership::{Right, check_question, check_run, check_session};
 use crate::grpc::status::{Violations, id_reused, model_not_configured, no_such_agent};
 use crate::model::Models;
-use crate::store::{RequestFilter, RunFilter};
+use crate::store::{RequestFilter, RequestRow, RunFilter};
 
 /// Serves `agentloop.v1.AgentLoop` for one engine.
 pub struct AgentLoopService {
@@ -204,7 +205,8 @@ impl AgentLoopService {
         guard: Option<AbortOnDrop>,
     ) -> Result<EventStream, Status> {
         let subscription = self.engine.subscribe(tenant, run, Seq(after)).await?;
-        let converter = EventConverter::new(run.clone(), subscription.session);
+        let converter =
+            EventConverter::new(run.clone(), subscription.session).masking(self.engine.masks().clone());
         let wanted = move |shown: &FeedItem| {
             is_shown(shown) && (shows != Shown::Durable || matches!(shown, FeedItem::Durable(_)))
         };
@@ -241,8 +243,40 @@ impl AgentLoopService {
 
     async fn request(&self, tenant: &TenantId, request: &RequestId) -> Result<wire::HumanRequest, Status> {
         let row = self.engine.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)?;
-        Ok(human::row(&row))
+        Ok(self.shown_request(&row))
     }
+
+    /// A request as people see it: without sensitive arguments.
+    fn shown_request(&self, row: &RequestRow) -> wire::HumanRequest {
+        let mut request = human::row(row);
+        masked::request(self.engine.masks(), &mut request);
+        request
+    }
+
+    /// Puts the true values into edited arguments where their editor saw the mask.
+    async fn unmask(
+        &self,
+        tenant: &TenantId,
+        request: &RequestId,
+        mut resolution: Resolution,
+    ) -> Result<Resolution, Status> {
+        let masks = self.engine.masks();
+        if let Decision::ApproveWithEdits { arguments } = &mut resolution.decision
+            && !masks.is_empty()
+            && let Some(row) = self.engine.store().request(tenant, request).await?
+        {
+            let edited = std::mem::take(arguments);
+            *arguments = masks.restore(&row.question.tool, edited, &row.question.arguments);
+        }
+        Ok(resolution)
+    }
+}
+
+/// A run as people see it: without sensitive arguments.
+pub(super) fn shown_run(engine: &Engine, view: &RunView) -> wire::Run {
+    let mut run = run::view(view);
+    masked::run(engine.masks(), &mut run);
+    run
 }
 
 /// The first events that fit into `room` bytes. The caller gets the rest by `Subscribe`.
@@ -284,8 +318,9 @@ impl AgentLoop for AgentLoopService {
         let (started, mut guard) = self.start(&caller, request.into_inner().input, traceparent).await?;
         let view = self.engine.wait(caller.tenant(), &started.run).await;
         guard.iter_mut().for_each(AbortOnDrop::disarm);
-        let view = view?;
-        Ok(Response::new(wire::RunResponse { result: Some(run::result(&view)) }))
+        let mut result = run::result(&view?);
+        masked::result(self.engine.masks(), &mut result);
+        Ok(Response::new(wire::RunResponse { result: Some(result) }))
     }
 
     type RunStreamStream = EventStream;
@@ -359,6 +394,7 @@ impl AgentLoop for AgentLoopService {
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
         let resolution = human::approval_resolution(message)?;
         let resolution = Resolution { by: caller.person(resolution.by.name), ..resolution };
+        let resolution = self.unmask(tenant, &request, resolution).await?;
         self.engine.decide(tenant, &request, resolution).await?;
         let request = self.request(tenant, &request).await?;
         Ok(Response::new(wire::SubmitApprovalResponse { request: Some(request) }))
@@ -402,11 +438,12 @@ impl AgentLoop for AgentLoopService {
             .engine
             .step(tenant, &run, request.as_str(), approve.as_ref(), caller.person(String::new()))
             .await?;
-        let converter = EventConverter::new(run, done.view.row.session.clone());
+        let converter =
+            EventConverter::new(run, done.view.row.session.clone()).masking(self.engine.masks().clone());
         let events = done.records.into_iter().map(|record| converter.durable(&record));
         let answer = wire::StepResponse {
             events: Vec::new(),
-            run: Some(run::view(&done.view)),
+            run: Some(shown_run(&self.engine, &done.view)),
             instruction: Some(instruction::to_wire(&done.instruction)),
         };
         // The run itself takes room too: it repeats the model's message and open questions.
@@ -422,7 +459,7 @@ impl AgentLoop for AgentLoopService {
         let run = required("run_id", request.into_inner().run_id, RunId::parse)?;
         check_run(&self.engine, &caller, &run, Right::Read).await?;
         let view = self.engine.view(caller.tenant(), &run).await?;
-        Ok(Response::new(wire::GetRunResponse { run: Some(run::view(&view)) }))
+        Ok(Response::new(wire::GetRunResponse { run: Some(shown_run(&self.engine, &view)) }))
     }
 
     async fn list_runs(
@@ -462,7 +499,7 @@ impl AgentLoop for AgentLoopService {
         fit_page(page, |page| async move {
             let page = store.pending(tenant, filter.clone(), page).await?;
             Ok(wire::ListPendingResponse {
-                requests: page.rows.iter().map(human::row).collect(),
+                requests: page.rows.iter().map(|row| self.shown_request(row)).collect(),
                 next_page_token: page.next.unwrap_or_default(),
             })
         })
@@ -519,6 +556,6 @@ impl AgentLoop for AgentLoopService {
         check_run(&self.engine, &caller, &run, Right::Change).await?;
         self.engine.resume(tenant, &run, request.as_str(), &by).await?;
         let view = self.engine.view(tenant, &run).await?;
-        Ok(Response::new(wire::ResumeRunResponse { run: Some(run::view(&view)) }))
+        Ok(Response::new(wire::ResumeRunResponse { run: Some(shown_run(&self.engine, &view)) }))
     }
 }

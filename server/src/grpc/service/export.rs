@@ -84,7 +84,10 @@ impl Export {
             }
             _ => {}
         }
-        Ok(rows.iter().map(|row| keyed("entry", "Entry", &session::listed(row))).collect())
+        Ok(rows
+            .iter()
+            .map(|row| keyed("entry", "Entry", &session::listed(row, self.engine.masks())))
+            .collect())
     }
 }
 

@@ -16,11 +16,12 @@ use tonic::Status;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::grpc::convert::input::{Agents, tool_policy};
-use crate::grpc::convert::{json_object, policy, timestamp};
+use crate::grpc::convert::{json_object, masked, policy, timestamp};
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::service::agent_loop::optional;
 use crate::grpc::service::ownership::{Right, check_run, check_session};
 use crate::grpc::status::{Violations, no_such_agent};
+use crate::mask::Masks;
 use crate::store::{PageRequest, RequestFilter, RuleRow};
 
 /// Request ids that one answer lists.
@@ -227,10 +228,12 @@ fn parse(request: wire::CheckPolicyRequest) -> Result<PolicyQuery, Status> {
 }
 
 /// Converts a remembered rule.
-pub(in crate::grpc) fn remembered(row: &RuleRow) -> wire::RememberedRule {
+pub(in crate::grpc) fn remembered(row: &RuleRow, masks: &Masks) -> wire::RememberedRule {
+    let mut rule = policy::rule(&row.rule);
+    masked::rule(masks, &mut rule);
     wire::RememberedRule {
         rule_id: row.id.to_string(),
-        rule: Some(policy::rule(&row.rule)),
+        rule: Some(rule),
         session_id: row.session.as_ref().map(ToString::to_string).unwrap_or_default(),
         request_id: row.request.to_string(),
         decided_by: row.by.clone(),

@@ -15,10 +15,10 @@ use crate::engine::error::EngineError;
 use crate::grpc::convert::event::PlanningEvents;
 use crate::grpc::convert::import::import_request;
 use crate::grpc::convert::input::labels;
-use crate::grpc::convert::{filter, run, session, short};
+use crate::grpc::convert::{filter, session, short};
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request};
-use crate::grpc::service::agent_loop::required;
+use crate::grpc::service::agent_loop::{required, shown_run};
 use crate::grpc::service::blobs;
 use crate::grpc::service::export::{ExportStream, export};
 use crate::grpc::service::ownership::{Right, check_session};
@@ -173,7 +173,10 @@ impl Sessions for SessionsService {
         fit_page(page, |page| async move {
             let max = StretchMax { records: page.size, bytes: ENTRIES_BYTES_MAX };
             let ListedEntries { rows, more } = store.listed_entries(tenant, session, after, max).await?;
-            Ok(wire::ListEntriesResponse { entries: rows.iter().map(session::listed).collect(), more })
+            Ok(wire::ListEntriesResponse {
+                entries: rows.iter().map(|row| session::listed(row, self.engine.masks())).collect(),
+                more,
+            })
         })
         .await
     }
@@ -195,7 +198,7 @@ impl Sessions for SessionsService {
         let entry = first.first().and_then(|record| record.event.entry());
         let (EntryNo(first), _) = entry.ok_or(EngineError::RunNotFound)?;
         Ok(Response::new(wire::ImportEntriesResponse {
-            run: Some(run::view(&view)),
+            run: Some(shown_run(&self.engine, &view)),
             session: Some(session::session(&session)),
             first_entry_no: first,
             last_entry_no: first + view.row.last_seq.0.saturating_sub(3),
@@ -277,11 +280,14 @@ impl Sessions for SessionsService {
         let wire::SubscribeSessionRequest { session_id, resume_token, durable_only } = request.into_inner();
         let session = required("session_id", session_id, SessionId::parse)?;
         check_session(&self.engine, &caller, &session, Right::Read).await?;
+        let masks = self.engine.masks().clone();
         let updates = self.engine.follow_session(caller.tenant(), &session, &resume_token).await?;
         let mut planning = (!durable_only).then(PlanningEvents::default);
         let items = updates.flat_map(move |update| {
             let items = match update {
-                Ok(update) => session::items(&session, update, planning.as_mut()).map(|item| item.map(Ok)),
+                Ok(update) => {
+                    session::items(&session, update, planning.as_mut(), &masks).map(|item| item.map(Ok))
+                }
                 Err(error) => [None, Some(Err(Status::from(error)))],
             };
             futures_util::stream::iter(items.into_iter().flatten())

@@ -98,7 +98,9 @@ impl tools_server::Tools for ToolsService {
             Some(session) => check_session(&self.engine, &caller, session, Right::Read).await?,
         }
         let rows = self.engine.store().rules(caller.tenant(), session.as_ref()).await?;
-        Ok(Response::new(v1::ListRulesResponse { rules: rows.iter().map(remembered).collect() }))
+        Ok(Response::new(v1::ListRulesResponse {
+            rules: rows.iter().map(|row| remembered(row, self.engine.masks())).collect(),
+        }))
     }
 
     async fn delete_rule(

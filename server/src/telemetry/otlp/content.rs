@@ -4,15 +4,17 @@
 use agentloop_core::message::{FinishReason, Message, Part, Role};
 use serde_json::{Value, json};
 
+use crate::mask::Masks;
+
 /// Converts a message. `finish` is set for messages of a model.
-pub(super) fn message(message: &Message, finish: Option<&FinishReason>) -> Value {
+pub(super) fn message(message: &Message, finish: Option<&FinishReason>, masks: &Masks) -> Value {
     let role = match message.role {
         Role::System => "system",
         Role::User => "user",
         Role::Assistant => "assistant",
         Role::Tool => "tool",
     };
-    let parts: Vec<Value> = message.parts.iter().filter_map(part).collect();
+    let parts: Vec<Value> = message.parts.iter().filter_map(|one| part(one, masks)).collect();
     match finish {
         Some(finish) => json!({ "role": role, "parts": parts, "finish_reason": finish_reason(finish) }),
         None => json!({ "role": role, "parts": parts }),
@@ -20,7 +22,7 @@ pub(super) fn message(message: &Message, finish: Option<&FinishReason>) -> Value
 }
 
 /// Converts a part; `None` for a provider's own state.
-fn part(part: &Part) -> Option<Value> {
+fn part(part: &Part, masks: &Masks) -> Option<Value> {
     Some(match part {
         Part::Opaque(_) => return None,
         Part::Text { text, .. } => json!({ "type": "text", "content": text }),
@@ -28,7 +30,9 @@ fn part(part: &Part) -> Option<Value> {
         // The data of images is left out, because it is too large for a span.
         Part::Image { .. } => json!({ "type": "image" }),
         Part::ToolCall(call) => {
-            json!({ "type": "tool_call", "id": call.provider_id, "name": call.name, "arguments": call.arguments })
+            let arguments = masks.mask(&call.name, &call.arguments);
+            let arguments = arguments.as_deref().unwrap_or(&call.arguments);
+            json!({ "type": "tool_call", "id": call.provider_id, "name": call.name, "arguments": arguments })
         }
         Part::ToolResult(result) => {
             json!({ "type": "tool_call_response", "id": result.provider_id, "response": result.text_for_model() })

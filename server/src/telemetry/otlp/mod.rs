@@ -9,11 +9,12 @@ mod instruments;
 mod run;
 mod span;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use agentloop_core::id::{RunId, SessionId};
-use opentelemetry::InstrumentationScope;
 use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry::{InstrumentationScope, Value};
 use opentelemetry_otlp::{ExporterBuildError, MetricExporter, SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
@@ -21,6 +22,8 @@ use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanProcessor as _}
 
 use super::models::KnownModels;
 use crate::config::TelemetryOptions;
+use crate::mask::Masks;
+use crate::secret::Redactor;
 use instruments::Instruments;
 pub use run::RunSpans;
 
@@ -43,14 +46,22 @@ struct Inner {
     scope: InstrumentationScope,
     models: KnownModels,
     capture_content: bool,
+    redactor: Redactor,
+    masks: Masks,
 }
 
 impl Otlp {
-    /// Builds the exporter. It connects when there is something to send. Call it inside a Tokio runtime.
+    /// Builds the exporter. `redactor` takes secrets out of all spans, `masks` sensitive arguments. It connects when there is something to send. Call it inside a Tokio runtime.
     ///
     /// # Errors
     /// When the endpoint is not a valid address.
-    pub fn start(endpoint: &str, options: &TelemetryOptions, models: KnownModels) -> Result<Self, OtlpError> {
+    pub fn start(
+        endpoint: &str,
+        options: &TelemetryOptions,
+        models: KnownModels,
+        redactor: Redactor,
+        masks: Masks,
+    ) -> Result<Self, OtlpError> {
         let resource = Resource::builder().with_service_name(options.service_name.clone()).build();
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
         let mut spans = BatchSpanProcessor::builder(exporter).build();
@@ -61,7 +72,8 @@ impl Otlp {
         let scope = InstrumentationScope::builder(SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
         let instruments = Instruments::new(&metrics.meter_with_scope(scope.clone()));
         let capture_content = options.capture_content;
-        Ok(Self(Arc::new(Inner { spans, metrics, instruments, scope, models, capture_content })))
+        let inner = Inner { spans, metrics, instruments, scope, models, capture_content, redactor, masks };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Makes the spans of one run.
@@ -91,13 +103,24 @@ impl Otlp {
         self.0.capture_content
     }
 
+    fn masks(&self) -> &Masks {
+        &self.0.masks
+    }
+
     fn scope(&self) -> &InstrumentationScope {
         &self.0.scope
     }
 
-    fn send(&self, span: SpanData) {
+    fn send(&self, mut span: SpanData) {
         // The processor does not check this itself.
         if span.span_context.is_sampled() {
+            for attribute in &mut span.attributes {
+                if let Value::String(text) = &attribute.value
+                    && let Cow::Owned(clean) = self.0.redactor.redact(text.as_str())
+                {
+                    attribute.value = Value::from(clean);
+                }
+            }
             self.0.spans.on_end(span);
         }
     }

@@ -229,7 +229,7 @@ impl RunSpans {
             .with("gen_ai.response.time_to_first_chunk", first_token.duration().as_secs_f64());
         span.attributes.extend(tokens(usage));
         if self.otlp.captures_content() {
-            let said = json!([content::message(message, Some(finish))]);
+            let said = json!([content::message(message, Some(finish), self.otlp.masks())]);
             span = span.with("gen_ai.output.messages", said.to_string());
         }
         self.end(span);
@@ -280,6 +280,7 @@ impl RunSpans {
             true => format!("execute_tool {}", call.tool),
             false => "execute_tool".to_owned(),
         };
+        let arguments = self.otlp.masks().mask(&call.tool, &call.arguments).unwrap_or(call.arguments);
         let span = self
             .span(RunSpan::Call(slot), name, began, at)
             .with("gen_ai.operation.name", "execute_tool")
@@ -291,7 +292,7 @@ impl RunSpans {
         let mut span = Span { error, ..span };
         if self.otlp.captures_content() {
             span = span
-                .with("gen_ai.tool.call.arguments", call.arguments)
+                .with("gen_ai.tool.call.arguments", arguments)
                 .with("gen_ai.tool.call.result", result.text_for_model().into_owned());
         }
         self.end(span);
@@ -351,7 +352,8 @@ impl RunSpans {
         let mut span = Span { error: code, ..span };
         span.attributes.extend(tokens(&totals.usage));
         if self.otlp.captures_content() {
-            let input: Vec<_> = self.input.iter().map(|message| content::message(message, None)).collect();
+            let input: Vec<_> =
+                self.input.iter().map(|message| content::message(message, None, self.otlp.masks())).collect();
             span = span.with("gen_ai.input.messages", json!(input).to_string());
         }
         self.end(span);

@@ -15,10 +15,12 @@ use agentloop_proto::{EventFrame, v1 as wire};
 use prost::Message as _;
 use wire::run_event::Event as Wire;
 
+use super::masked;
 use super::message::call_id;
 use super::run::run_status;
 use super::timestamp;
 use crate::engine::feed::{FeedItem, Progress};
+use crate::mask::Masks;
 
 pub use call::effect_class;
 use conversation::TokenChange;
@@ -29,13 +31,20 @@ pub use planning::PlanningEvents;
 pub struct EventConverter {
     run: RunId,
     session: SessionId,
+    masks: Masks,
 }
 
 impl EventConverter {
     /// A converter for the events of one run.
     #[must_use]
     pub fn new(run: RunId, session: SessionId) -> Self {
-        Self { run, session }
+        Self { run, session, masks: Masks::default() }
+    }
+
+    /// Takes sensitive arguments out of what it converts.
+    #[must_use]
+    pub fn masking(self, masks: Masks) -> Self {
+        Self { masks, ..self }
     }
 
     /// The frame to send. Each item is converted and encoded once, for all subscribers of the run.
@@ -49,7 +58,7 @@ impl EventConverter {
     pub fn event(&self, shown: &FeedItem) -> wire::RunEvent {
         match shown {
             FeedItem::Durable(record) => self.durable(record),
-            FeedItem::Transient(transient) => self.transient(transient),
+            FeedItem::Transient(transient) => self.masked(self.transient(transient)),
         }
     }
 
@@ -57,7 +66,7 @@ impl EventConverter {
     #[must_use]
     pub fn durable(&self, record: &Record) -> wire::RunEvent {
         let (phase, process) = loop_position(&record.event, record.status);
-        wire::RunEvent {
+        self.masked(wire::RunEvent {
             seq: record.seq.0,
             run_id: self.run.to_string(),
             session_id: self.session.to_string(),
@@ -67,7 +76,12 @@ impl EventConverter {
             phase: loop_phase(phase).into(),
             process: process_state(process).into(),
             event: Some(self.to_wire(record)),
-        }
+        })
+    }
+
+    fn masked(&self, mut event: wire::RunEvent) -> wire::RunEvent {
+        masked::event(&self.masks, &mut event);
+        event
     }
 
     fn turn_id(&self, turn: u32) -> String {

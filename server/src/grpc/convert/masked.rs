@@ -1,0 +1,108 @@
+//! Takes sensitive arguments out of what is shown. [`Masks`] says which they are.
+
+use agentloop_proto::v1 as wire;
+use wire::part::Content;
+use wire::run_event::Event;
+
+use crate::mask::{MASK, Masks};
+
+/// A request to a human.
+pub fn request(masks: &Masks, request: &mut wire::HumanRequest) {
+    if let Some(shown) = masks.mask(&request.tool, &request.arguments_json) {
+        request.arguments_json = shown;
+        // It would name the values.
+        request.suggested_rule = None;
+        let edits = request.answer.as_mut().and_then(edits_of);
+        if let Some((edits, shown)) = edits
+            .and_then(|edits| masks.mask(&request.tool, &edits.arguments_json).map(|shown| (edits, shown)))
+        {
+            edits.arguments_json = shown;
+        }
+        for rule in request
+            .answer
+            .iter_mut()
+            .flat_map(|answer| [&mut answer.remembered_rule, &mut answer.applied_rule])
+        {
+            rule.iter_mut().for_each(|one| self::rule(masks, one));
+        }
+    }
+}
+
+/// A message of a conversation.
+pub fn message(masks: &Masks, message: &mut wire::Message) {
+    for part in &mut message.parts {
+        if let Some(Content::ToolCall(call)) = &mut part.content
+            && let Some(shown) = masks.mask(&call.name, &call.arguments_json)
+        {
+            call.arguments_json = shown;
+        }
+    }
+}
+
+/// An event of a run.
+pub fn event(masks: &Masks, event: &mut wire::RunEvent) {
+    if masks.is_empty() {
+        return;
+    }
+    let shown = match &mut event.event {
+        Some(Event::HumanRequested(asked)) => {
+            return asked.request.iter_mut().for_each(|one| request(masks, one));
+        }
+        Some(Event::HumanResolved(resolved)) => {
+            // The event does not name the tool, so the edits are masked as a whole.
+            let Some(answer) = &mut resolved.answer else { return };
+            for rule in [&mut answer.remembered_rule, &mut answer.applied_rule] {
+                rule.iter_mut().for_each(|one| self::rule(masks, one));
+            }
+            if let Some(edits) = edits_of(answer) {
+                edits.arguments_json = format!("\"{MASK}\"");
+            }
+            return;
+        }
+        Some(Event::ModelDelta(delta)) => {
+            // A piece does not say what it is a piece of.
+            if let Some(wire::model_delta::Delta::ToolCall(call)) = &mut delta.delta {
+                call.arguments_fragment.clear();
+            }
+            return;
+        }
+        Some(Event::AssistantMessage(said)) => &mut said.message,
+        Some(Event::InputMessage(input)) => &mut input.message,
+        Some(Event::PartialMessage(so_far)) => &mut so_far.message,
+        Some(Event::ContextAdded(added)) => &mut added.message,
+        _ => return,
+    };
+    shown.iter_mut().for_each(|shown| message(masks, shown));
+}
+
+fn edits_of(answer: &mut wire::HumanAnswer) -> Option<&mut wire::ApproveWithEdits> {
+    match answer.decision.as_mut()?.decision.as_mut()? {
+        wire::decision::Decision::ApproveWithEdits(edits) => Some(edits),
+        _ => None,
+    }
+}
+
+/// A run with what it waits for.
+pub fn run(masks: &Masks, run: &mut wire::Run) {
+    run.pending.iter_mut().for_each(|one| request(masks, one));
+    run.final_assistant_message.iter_mut().for_each(|last| message(masks, last));
+}
+
+/// The result of a run.
+pub fn result(masks: &Masks, result: &mut wire::RunResult) {
+    result.pending.iter_mut().for_each(|one| request(masks, one));
+    result.final_assistant_message.iter_mut().for_each(|last| message(masks, last));
+}
+
+/// An entry of a session.
+pub fn entry(masks: &Masks, entry: &mut wire::Entry) {
+    entry.message.iter_mut().for_each(|one| message(masks, one));
+}
+
+/// A remembered rule.
+pub fn rule(masks: &Masks, rule: &mut wire::PolicyRule) {
+    let tool = rule.tool.clone();
+    for pattern in rule.arguments.iter_mut().filter(|pattern| masks.covers(&tool, &pattern.pointer)) {
+        MASK.clone_into(&mut pattern.pattern);
+    }
+}
