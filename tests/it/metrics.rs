@@ -5,7 +5,9 @@ use agentloop_tests::host::Host;
 use agentloop_tests::input::{in_session, named};
 use agentloop_tests::model::{Answer, Model};
 use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::Code;
 use wire::RunStatus;
 use wire::decision::Decision;
@@ -149,4 +151,42 @@ async fn a_run_that_outlives_a_restart_is_counted_once() {
         ("model_calls_total{provider=\"fake\",model=\"m\",outcome=\"succeeded\"}", 1.0),
         ("runs_finished_total{outcome=\"completed\",reason=\"none\"}", 1.0),
     ]);
+}
+
+/// The status line and body of `GET /metrics` with these headers.
+async fn scraped_with(server: &TestServer, headers: &str) -> (String, String) {
+    let address = server.metrics_address();
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("someone listens");
+    let request = format!("GET /metrics HTTP/1.1\r\n{headers}connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("the request is taken");
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.expect("an answer in text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn the_endpoint_answers_to_its_names_and_no_other() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, METRICS).await;
+    for (headers, status, words) in [
+        ("host: localhost:9464\r\n", "200", "agentloop_"),
+        ("host: 127.0.0.1\r\norigin: http://localhost:3000\r\n", "200", "agentloop_"),
+        ("host: evil.example:9464\r\n", "421", "metrics.allowed_hosts"),
+        ("host: 10.0.0.1\r\n", "421", "metrics.allowed_hosts"),
+        ("host: localhost\r\nhost: evil.example\r\n", "4", ""),
+        ("host: localhost\r\norigin: http://evil.example\r\n", "403", "metrics.allowed_origins"),
+        ("host: localhost\r\norigin: null\r\n", "403", "metrics.allowed_origins"),
+    ] {
+        let (line, body) = scraped_with(&server, headers).await;
+        assert!(line.starts_with(&format!("HTTP/1.1 {status}")), "{line} for {headers}");
+        assert!(body.contains(words) && (status == "200" || !body.contains("agentloop_runs")), "{body}");
+    }
+    let lists =
+        format!("{METRICS}\nallowed_hosts = [\"*.internal\"]\nallowed_origins = [\"https://g.internal\"]");
+    let server = TestServer::with(&model, &lists).await;
+    let (line, _) = scraped_with(&server, "host: a.internal:1\r\norigin: https://g.internal\r\n").await;
+    assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+    let (line, _) = scraped_with(&server, "host: localhost\r\n").await;
+    assert!(line.starts_with("HTTP/1.1 421"), "{line}");
 }

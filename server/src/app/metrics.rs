@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
 use futures_util::StreamExt as _;
@@ -16,6 +18,7 @@ use futures_util::stream::BoxStream;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::host_check::{HostCheck, Refused};
 use crate::app::security::Reloader;
 use crate::config::Config;
 use crate::engine::Engine;
@@ -105,10 +108,14 @@ pub(super) async fn serve(
     listener: TcpListener,
     address: SocketAddr,
     metrics: Metrics,
+    hosts: HostCheck,
     stop: CancellationToken,
 ) {
     let listener = ScrapeListener { connections: connections(listener, CONNECTIONS_MAX).boxed(), address };
-    let app = Router::new().route("/metrics", get(scrape)).with_state(metrics);
+    let app = Router::new()
+        .route("/metrics", get(scrape))
+        .layer(from_fn_with_state(Arc::new(hosts), check_host))
+        .with_state(metrics);
     let stopped = stop.clone();
     let served = axum::serve(listener, app).with_graceful_shutdown(async move { stopped.cancelled().await });
     let grace = async {
@@ -127,4 +134,28 @@ pub(super) async fn serve(
 
 async fn scrape(State(metrics): State<Metrics>) -> impl IntoResponse {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text())
+}
+
+/// Refuses what is meant for another name, or comes from a page of another origin.
+async fn check_host(State(hosts): State<Arc<HostCheck>>, request: Request, next: Next) -> Response {
+    let target = request.uri().authority().map(|authority| authority.as_str());
+    let headers = request.headers();
+    match hosts.check(target, text(headers, HOST), text(headers, ORIGIN)) {
+        Ok(()) => next.run(request).await,
+        Err(Refused::Host) => {
+            let message = "this endpoint does not answer to this host; metrics.allowed_hosts has the names\n";
+            (StatusCode::MISDIRECTED_REQUEST, message).into_response()
+        }
+        Err(Refused::Origin) => {
+            let message = "this endpoint does not answer pages of this origin; metrics.allowed_origins has the origins\n";
+            (StatusCode::FORBIDDEN, message).into_response()
+        }
+    }
+}
+
+/// A header that is there once. Of several, none could be trusted, so they read like one that no list has.
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    Some(value.to_str().ok().filter(|_| values.next().is_none()).unwrap_or_default())
 }

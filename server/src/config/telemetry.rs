@@ -15,10 +15,34 @@ const DISABLED_VARIABLE: &str = "OTEL_SDK_DISABLED";
 const NAME: &str = "agentloop";
 
 /// `[metrics]`: the endpoint that Prometheus reads.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricsOptions {
     /// The address of the HTTP endpoint; `None` to count nothing.
     pub listen: Option<SocketAddr>,
+    /// The names that it answers to, where `*` matches any characters.
+    pub allowed_hosts: Vec<String>,
+    /// True if the configuration sets them.
+    pub hosts_are_set: bool,
+    /// The origins whose pages it answers, without a port or with one.
+    pub allowed_origins: Vec<String>,
+}
+
+/// The names of loopback.
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+impl Default for MetricsOptions {
+    /// No endpoint; the names of loopback.
+    fn default() -> Self {
+        let origins = ["http", "https"]
+            .into_iter()
+            .flat_map(|scheme| LOOPBACK.map(|name| format!("{scheme}://{name}")));
+        Self {
+            listen: None,
+            allowed_hosts: LOOPBACK.map(str::to_owned).to_vec(),
+            hosts_are_set: false,
+            allowed_origins: origins.collect(),
+        }
+    }
 }
 
 /// `[telemetry]`: the OpenTelemetry collector.
@@ -50,7 +74,30 @@ pub(super) fn metrics(section: &mut Section<'_, '_>) -> MetricsOptions {
         );
         section.problem(&["listen"], message);
     }
-    MetricsOptions { listen }
+    let hosts = section.get_list("allowed_hosts", |host| {
+        let is_name = !host.is_empty() && host.len() <= 255 && host.chars().all(|c| c.is_ascii_graphic());
+        // Brackets hold the colons of an address.
+        let has_port = host.contains(':') && !host.ends_with(']');
+        match is_name && !host.contains('/') && !has_port {
+            true => Ok(()),
+            false => Err("expected a name without a port, like \"agentloop.internal\"".to_owned()),
+        }
+    });
+    let origins = section.get_list("allowed_origins", |origin| {
+        let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        let is_origin = host.is_some_and(|host| !host.is_empty() && !host.contains('/'));
+        match origin == "*" || (is_origin && origin.len() <= 512) {
+            true => Ok(()),
+            false => Err("expected an origin like \"https://grafana.example.com\"".to_owned()),
+        }
+    });
+    let default = MetricsOptions::default();
+    MetricsOptions {
+        listen,
+        hosts_are_set: hosts.is_some(),
+        allowed_hosts: hosts.unwrap_or(default.allowed_hosts),
+        allowed_origins: origins.unwrap_or(default.allowed_origins),
+    }
 }
 
 pub(super) fn telemetry(section: &mut Section<'_, '_>) -> TelemetryOptions {
