@@ -27,4 +27,5 @@ mod shutdown;
 mod store_faults;
 mod support;
 mod vendors;
+mod walk_through;
 mod watching;

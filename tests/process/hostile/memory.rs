@@ -64,7 +64,8 @@ async fn forks_hold_what_they_have_in_common_once() {
 async fn prompts_beyond_the_bound_are_refused_early() {
     const GROWTH_MAX: usize = 320 * MIB;
     let mut model = Model::start().await;
-    let setting = Setting { server: "max_live_bytes = 50331648", ..model.setting() };
+    let setting =
+        Setting { server: "max_live_bytes = 50331648", tls: super::is_encrypted(), ..model.setting() };
     let (release, released) = oneshot::channel();
     let mut release = Some(release);
     let holds = tokio::spawn(async move {
@@ -74,7 +75,9 @@ async fn prompts_beyond_the_bound_are_refused_early() {
         model.answers_by(|call: Call| call.say("fine"));
     });
     let siege = Siege::begin(&setting).await;
-    let client = Client::builder(siege.server.url())
+    let client = siege
+        .server
+        .client_builder()
         .backoff(Backoff { max_retries: 0, ..Backoff::default() })
         .build()
         .expect("a good address");
@@ -129,7 +132,7 @@ async fn a_restart_stays_within_the_bound() {
     const RUNS: usize = 24;
     const GROWTH_MAX: usize = 288 * MIB;
     let mut model = Model::start().await;
-    let mut server = Server::start(&model.setting()).await;
+    let mut server = Server::start(&Setting { tls: super::is_encrypted(), ..model.setting() }).await;
     let client = server.client();
     let runs: Vec<_> = (0..RUNS)
         .map(|at| {

@@ -1,10 +1,11 @@
 //! Attacks by hostile peers. The server's memory stays bounded, its health service answers throughout, and honest
 //! callers are served meanwhile.
 //!
-//! `HOSTILE_SCALE=n` in the environment makes each attack n times as long.
+//! `HOSTILE_SCALE=n` in the environment makes each attack n times as long; `HOSTILE_TLS=1` encrypts the port.
 
 mod callers;
 mod connections;
+mod handshakes;
 mod memory;
 mod model;
 mod overload;
@@ -18,6 +19,7 @@ use agentloop_client::Error;
 use agentloop_client::v1::{RunResult, RunStatus};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tonic::transport::{Certificate, ClientTlsConfig};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -44,10 +46,15 @@ fn scaled(count: usize) -> usize {
     count * scale
 }
 
+/// True if the whole suite runs over TLS.
+fn is_encrypted() -> bool {
+    std::env::var_os("HOSTILE_TLS").is_some_and(|value| !value.is_empty())
+}
+
 /// A model that says "fine" to everybody.
 async fn honest_model() -> Setting {
     let model = Model::start().await;
-    let setting = model.setting();
+    let setting = Setting { tls: is_encrypted(), ..model.setting() };
     model.answers_by(|call: Call| call.say("fine"));
     setting
 }
@@ -56,7 +63,7 @@ impl Siege {
     async fn begin(setting: &Setting) -> Siege {
         let server = Server::start(setting).await;
         let answers = Arc::new(AtomicUsize::new(0));
-        let health = tokio::spawn(watch(server.url(), Arc::clone(&answers)));
+        let health = tokio::spawn(watch(server.url(), server.root(), Arc::clone(&answers)));
         let siege = Siege { memory: Memory::measure(server.pid()), server, health, answers };
         // What every run needs is not the attack's.
         siege.serves("before").await;
@@ -92,8 +99,12 @@ impl Siege {
 }
 
 /// Asks on a connection of its own, until an answer is bad or late.
-async fn watch(url: String, answers: Arc<AtomicUsize>) {
-    let endpoint = tonic::transport::Endpoint::from_shared(url).expect("a good address");
+async fn watch(url: String, root: Option<String>, answers: Arc<AtomicUsize>) {
+    let mut endpoint = tonic::transport::Endpoint::from_shared(url).expect("a good address");
+    if let Some(root) = root {
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(root));
+        endpoint = endpoint.tls_config(tls).expect("it is right");
+    }
     let mut client = HealthClient::new(endpoint.connect().await.expect("it listens"));
     loop {
         let asked = timeout(HEALTH_DEADLINE, client.check(HealthCheckRequest::default())).await;

@@ -87,7 +87,7 @@ async fn give(mut connection: TcpStream, answer: Answer) {
 
 async fn hostile_model(elsewhere: String) -> Setting {
     let model = Model::start().await;
-    let setting = model.setting();
+    let setting = Setting { tls: super::is_encrypted(), ..model.setting() };
     model.answers_by(move |call: Call| {
         let attack =
             attacks(&elsewhere).into_iter().find(|(name, _)| call.mentions(&format!("attack {name}.")));

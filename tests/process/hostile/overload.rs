@@ -18,7 +18,9 @@ use crate::support::soon;
 const CAPACITY: usize = 8;
 
 fn impatient(siege: &Siege) -> Client {
-    Client::builder(siege.server.url())
+    siege
+        .server
+        .client_builder()
         .backoff(agentloop_client::Backoff { max_retries: 0, ..Default::default() })
         .build()
         .expect("a good address")
@@ -35,7 +37,7 @@ async fn several_times_the_capacity_is_refused_early() {
     const TIMES: usize = 16;
     const GROWTH_MAX: usize = 64 * MIB;
     let model = Model::start().await;
-    let setting = Setting { server: "max_live_runs = 8", ..model.setting() };
+    let setting = Setting { server: "max_live_runs = 8", tls: super::is_encrypted(), ..model.setting() };
     model.answers_by(|call: Call| call.say("fine"));
     let siege = Siege::begin(&setting).await;
     let client = impatient(&siege);
@@ -72,7 +74,7 @@ async fn several_times_the_capacity_is_refused_early() {
 #[tokio::test]
 async fn accepted_runs_finish_and_make_room() {
     let mut model = Model::start().await;
-    let setting = Setting { server: "max_live_runs = 9", ..model.setting() };
+    let setting = Setting { server: "max_live_runs = 9", tls: super::is_encrypted(), ..model.setting() };
     let honest = tokio::spawn(async move {
         model.call().await.say("fine").await;
         let mut held = Vec::new();
@@ -120,7 +122,7 @@ async fn subscribers_that_stop_reading_slow_nothing() {
     const PIECES: usize = 2_000;
     const GROWTH_MAX: usize = 160 * MIB;
     let model = Model::start().await;
-    let setting = model.setting();
+    let setting = Setting { tls: super::is_encrypted(), ..model.setting() };
     model.answers_by(|call: Call| async move {
         // Pieces that are shown one by one, of 1 KiB each.
         if call.mentions("at length") {

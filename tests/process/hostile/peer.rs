@@ -1,11 +1,18 @@
 //! A client that speaks HTTP/2 by hand.
 
+use std::sync::Arc;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request};
 use prost::Message;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use crate::support::server::Server;
 use crate::support::soon;
@@ -30,6 +37,10 @@ impl Peer {
     pub(super) async fn dial_with(server: &Server, builder: &Builder) -> Peer {
         let socket = TcpStream::connect(server.address()).await.expect("it listens");
         socket.set_nodelay(true).expect("a live socket");
+        let socket = match server.root() {
+            Some(root) => encrypted(socket, &root).await,
+            None => Box::new(socket) as Box<dyn Socket>,
+        };
         let (send, connection) =
             soon("a handshake", builder.handshake(socket)).await.expect("it shakes hands");
         tokio::spawn(async move {
@@ -75,6 +86,30 @@ impl Peer {
         let trailers = soon("trailers", body.trailers()).await?.expect("gRPC ends with trailers");
         Ok(answer(&trailers).expect("and those have a status"))
     }
+}
+
+/// A connection, plain or encrypted.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
+
+/// Encrypts a connection to a server whose certificate leads to this root.
+async fn encrypted(socket: TcpStream, root: &str) -> Box<dyn Socket> {
+    let config = client_config(root, &[b"h2"]);
+    let name = ServerName::try_from("localhost").expect("a name");
+    let connector = TlsConnector::from(Arc::new(config));
+    Box::new(soon("a TLS handshake", connector.connect(name, socket)).await.expect("it is trusted"))
+}
+
+/// A client of TLS that trusts this root and offers these protocols.
+pub(super) fn client_config(root: &str, protocols: &[&[u8]]) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(root.as_bytes()).expect("PEM")).expect("a certificate");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut config = builder.expect("versions").with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    config
 }
 
 /// A request for a call.

@@ -190,5 +190,6 @@ pub fn setting(model: &Model) -> Setting {
         park_after: "50ms",
         log_level: "error",
         bounded: false,
+        tls: false,
     }
 }

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use agentloop_client::v1::{HostHealth, HumanRequest, ListPendingRequest, RunInput};
-use agentloop_client::{Backoff, Client};
+use agentloop_client::{Backoff, Client, ClientBuilder};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::child::Process;
 use super::{built, eventually};
+use crate::credentials::Authority;
 
 /// Settings of a server under test.
 pub struct Setting {
@@ -41,6 +42,8 @@ pub struct Setting {
     pub log_level: &'static str,
     /// True makes a write beyond [`Server::bound_files`] fail instead of killing the process.
     pub bounded: bool,
+    /// True encrypts its port, with a certificate of an authority of its own.
+    pub tls: bool,
 }
 
 impl Default for Setting {
@@ -60,6 +63,7 @@ impl Default for Setting {
             park_after: "5s",
             log_level: "info",
             bounded: false,
+            tls: false,
         }
     }
 }
@@ -69,6 +73,7 @@ pub struct Server {
     dir: TempDir,
     port: u16,
     bounded: bool,
+    authority: Option<Authority>,
     process: Option<Process>,
 }
 
@@ -77,11 +82,30 @@ impl Server {
     pub async fn start(setting: &Setting) -> Server {
         let dir = tempfile::tempdir().expect("a directory");
         let port = free_port();
-        let config = configuration(port, setting);
+        let mut config = configuration(port, setting);
+        let authority = setting.tls.then(Authority::new);
+        if authority.is_some() {
+            config.push_str("[tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\n");
+        }
         std::fs::write(dir.path().join("agentloop.toml"), config).expect("written");
-        let mut server = Server { dir, port, bounded: setting.bounded, process: None };
+        let mut server = Server { dir, port, bounded: setting.bounded, authority, process: None };
+        server.renew_certificate();
         server.start_again().await;
         server
+    }
+
+    /// Writes another certificate of the same authority. The server reads it at SIGHUP and within seconds.
+    pub fn renew_certificate(&self) {
+        let Some(authority) = &self.authority else { return };
+        let identity = authority.server();
+        for (name, text) in [("server.key", identity.key), ("server.pem", identity.certificate)] {
+            std::fs::write(self.dir.path().join(name), text).expect("written");
+        }
+    }
+
+    /// The root of its certificate, in PEM, if its port is encrypted.
+    pub fn root(&self) -> Option<String> {
+        self.authority.as_ref().map(Authority::root)
     }
 
     /// Starts it on the same database and port.
@@ -168,7 +192,8 @@ impl Server {
 
     /// Its address as a URL.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address())
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address())
     }
 
     /// Its address as host and port.
@@ -188,7 +213,13 @@ impl Server {
             initial: Duration::from_millis(20),
             max: Duration::from_millis(200),
         };
-        Client::builder(self.url()).backoff(backoff).build().expect("a good address")
+        self.client_builder().backoff(backoff).build().expect("a good address")
+    }
+
+    /// A client that trusts its certificate, to be given more.
+    pub fn client_builder(&self) -> ClientBuilder {
+        let builder = Client::builder(self.url());
+        self.root().into_iter().fold(builder, ClientBuilder::tls_ca)
     }
 
     /// The question that waits, once there is one.
