@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use agentloop_client::{Client, FILE_DESCRIPTOR_SET, v1 as wire};
+use agentloop_client::{Client, v1 as wire};
+use agentloop_tests::contract;
 use agentloop_tests::credentials::{Authority, SecurityFiles};
 use agentloop_tests::errors::{assert_refused, metadata};
 use agentloop_tests::host::{Gate, Host};
 use agentloop_tests::input::{in_session, named, prompt};
+use agentloop_tests::issuer::Issuer;
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
-use prost::Message as _;
 use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
@@ -62,8 +64,13 @@ const EXPECTED: &[(&str, &str)] = &[
 
 /// Calls an RPC with an empty message and these credentials. Only the beginning of the answer counts.
 async fn call(server: &TestServer, rpc: &str, authorization: Option<&str>) -> Result<(), Status> {
-    let path = PathAndQuery::try_from(format!("/agentloop.v1.{rpc}")).expect("a path");
-    let mut client = tonic::client::Grpc::new(server.channel());
+    call_on(server.channel(), &format!("/agentloop.v1.{rpc}"), authorization).await
+}
+
+/// As [`call`], on a connection, by the whole path of the RPC.
+async fn call_on(channel: Channel, path: &str, authorization: Option<&str>) -> Result<(), Status> {
+    let path = PathAndQuery::try_from(path).expect("a path");
+    let mut client = tonic::client::Grpc::new(channel);
     client.ready().await.expect("it is reached");
     let mut request = Request::new(tokio_stream::once(()));
     if let Some(authorization) = authorization {
@@ -74,31 +81,93 @@ async fn call(server: &TestServer, rpc: &str, authorization: Option<&str>) -> Re
     soon(answers.message()).await.map(drop)
 }
 
+/// A credential of a kind that proves one role.
+struct Presented {
+    kind: &'static str,
+    role: &'static str,
+    channel: Channel,
+    authorization: Option<String>,
+}
+
+/// A server that takes every kind of credential over TLS, and for each role one of each kind; and a connection without any.
+async fn every_kind(model: &Model) -> (TestServer, Vec<Presented>, Channel) {
+    let (authority, files, issuer) = (Authority::new(), SecurityFiles::new(), Issuer::start().await);
+    files.write_identity(&authority.server());
+    files.write("ca.pem", &authority.root());
+    files.write("jwks.json", &issuer.jwks());
+    let tokens = ROLES.map(|role| files.token(role, "local", &[role]));
+    let certificates = ROLES.map(|role| {
+        format!("[[auth.certificates]]\nsubject = \"CN={role}\"\nname = \"{role}\"\nroles = [\"{role}\"]\n")
+    });
+    let jwks = files.path("jwks.json");
+    let config = [
+        files.tls(&format!("client_ca = {:?}\nclient_auth = \"optional\"", files.path("ca.pem"))),
+        files.auth(),
+        certificates.concat(),
+        Issuer::auth(jwks.to_str().expect("text"), ""),
+    ];
+    let server = TestServer::with(model, &config.concat()).await;
+    let channel = |role: Option<&str>| {
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.root()));
+        let tls = match role.map(|role| authority.client(role)) {
+            Some(own) => tls.identity(Identity::from_pem(own.certificate, own.key)),
+            None => tls,
+        };
+        let endpoint = Endpoint::from_shared(server.url().to_owned()).expect("an address");
+        endpoint.tls_config(tls).expect("it is right").connect_lazy()
+    };
+    let nobody = channel(None);
+    let mut presented = Vec::new();
+    for (role, token) in ROLES.into_iter().zip(tokens) {
+        let bearer = |token: &str| Some(format!("Bearer {token}"));
+        let jwt = issuer.token(role, &[role], &serde_json::json!({}));
+        for (kind, channel, authorization) in [
+            ("token", nobody.clone(), bearer(&token)),
+            ("JWT", nobody.clone(), bearer(&jwt)),
+            ("certificate", channel(Some(role)), None),
+        ] {
+            presented.push(Presented { kind, role, channel, authorization });
+        }
+    }
+    (server, presented, nobody)
+}
+
 #[tokio::test]
 async fn each_rpc_takes_the_roles_of_its_row_and_no_other() {
-    let set = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("the contract");
-    let services = set.file.iter().flat_map(|file| &file.service);
-    let rpcs: BTreeSet<String> = services
-        .flat_map(|service| {
-            service.method.iter().map(move |rpc| format!("{}/{}", service.name(), rpc.name()))
-        })
-        .collect();
     let listed: BTreeSet<String> = EXPECTED.iter().map(|(rpc, _)| (*rpc).to_owned()).collect();
-    assert_eq!(listed, rpcs, "each RPC of the contract has a row");
+    assert_eq!(listed, contract::rpcs(), "each RPC of the contract has a row");
 
+    let model = Model::start().await;
+    let (_server, presented, nobody) = every_kind(&model).await;
+    for (rpc, roles) in EXPECTED {
+        let path = format!("/agentloop.v1.{rpc}");
+        for Presented { kind, role, channel, authorization } in &presented {
+            let answer = call_on(channel.clone(), &path, authorization.as_deref()).await;
+            let code = answer.map_or_else(|status| status.code(), |()| Code::Ok);
+            let allowed = roles.split(' ').any(|allowed| allowed == *role);
+            assert_ne!(code, Code::Unauthenticated, "{rpc} as {role} by {kind}");
+            assert_eq!(code != Code::PermissionDenied, allowed, "{rpc} as {role} by {kind}: {code:?}");
+        }
+        let refused = call_on(nobody.clone(), &path, None).await.expect_err("nobody calls it");
+        assert_eq!(refused.code(), Code::Unauthenticated, "{rpc}");
+    }
+}
+
+#[tokio::test]
+async fn reflection_is_for_those_who_read_everything() {
     let (model, files) = (Model::start().await, SecurityFiles::new());
     let tokens = ROLES.map(|role| (role, format!("Bearer {}", files.token(role, "local", &[role]))));
     let server = TestServer::with(&model, &files.auth()).await;
-    for (rpc, roles) in EXPECTED {
+    for version in ["v1", "v1alpha"] {
+        let path = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
         for (role, token) in &tokens {
-            let code =
-                call(&server, rpc, Some(token)).await.map_or_else(|status| status.code(), |()| Code::Ok);
-            let allowed = roles.split(' ').any(|allowed| allowed == *role);
-            assert_ne!(code, Code::Unauthenticated, "{rpc} as {role}");
-            assert_eq!(code != Code::PermissionDenied, allowed, "{rpc} as {role}: {code:?}");
+            let answer = call_on(server.channel(), &path, Some(token)).await;
+            let refused = answer.err().map(|status| status.code());
+            let allowed = ["viewer", "operator"].contains(role);
+            assert_eq!(refused != Some(Code::PermissionDenied), allowed, "{version} as {role}: {refused:?}");
         }
-        let nobody = call(&server, rpc, None).await.expect_err("nobody calls it");
-        assert_eq!(nobody.code(), Code::Unauthenticated, "{rpc}");
+        let nobody = call_on(server.channel(), &path, None).await.expect_err("nobody calls it");
+        assert_eq!(nobody.code(), Code::Unauthenticated, "{version}");
     }
 }
 

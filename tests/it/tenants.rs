@@ -1,6 +1,9 @@
 //! Tenants are apart: with equal ids everywhere, nothing of one is in the answers to another.
 
+use std::collections::BTreeSet;
+
 use agentloop_client::{Client, Error, v1 as wire};
+use agentloop_tests::contract;
 use agentloop_tests::credentials::SecurityFiles;
 use agentloop_tests::host::Host;
 use agentloop_tests::input::in_session;
@@ -14,10 +17,77 @@ use wire::decision::Decision;
 /// The word that stands in everything of a tenant, and in nothing of the others.
 const WORDS: [&str; 2] = ["apple", "banana"];
 
+/// How a tenant's own things are out of reach of another by one RPC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// What another tenant has is NOT_FOUND: `what_another_tenant_has_is_not_found` tries each.
+    NotFound,
+    /// What another tenant has does not exist, so there is nothing to do: the same test tries each.
+    Nothing,
+    /// It works with the tenant's own: [`Tenant::live`] and [`Tenant::everything`] call each.
+    Own,
+    /// `blobs.rs::tenants_and_callers_see_their_own` tries it.
+    Blob,
+}
+
+/// Every RPC of the contract.
+const ROWS: &[(&str, Reach)] = &[
+    ("AgentLoop/Run", Reach::NotFound),
+    ("AgentLoop/RunStream", Reach::NotFound),
+    ("AgentLoop/Subscribe", Reach::NotFound),
+    ("AgentLoop/Abort", Reach::NotFound),
+    ("AgentLoop/SubmitApproval", Reach::NotFound),
+    ("AgentLoop/SubmitInput", Reach::NotFound),
+    ("AgentLoop/Step", Reach::NotFound),
+    ("AgentLoop/GetRun", Reach::NotFound),
+    ("AgentLoop/ListRuns", Reach::Own),
+    ("AgentLoop/ListPending", Reach::Own),
+    ("AgentLoop/ResumeRun", Reach::NotFound),
+    ("AgentLoop/ReplayRun", Reach::NotFound),
+    ("AgentLoop/WatchRuns", Reach::Own),
+    ("Blobs/PutBlob", Reach::Blob),
+    ("Blobs/GetBlob", Reach::Blob),
+    ("Server/GetServerInfo", Reach::Own),
+    ("Server/ListAgents", Reach::Own),
+    ("Sessions/CreateSession", Reach::Own),
+    ("Sessions/UpdateSession", Reach::NotFound),
+    ("Sessions/GetOrCreateSession", Reach::Own),
+    ("Sessions/ImportEntries", Reach::NotFound),
+    ("Sessions/ExportSession", Reach::NotFound),
+    ("Sessions/GetSession", Reach::NotFound),
+    ("Sessions/ListSessions", Reach::Own),
+    ("Sessions/ListEntries", Reach::NotFound),
+    ("Sessions/SearchEntries", Reach::Own),
+    ("Sessions/SubscribeSession", Reach::NotFound),
+    ("Sessions/ForkSession", Reach::NotFound),
+    ("Sessions/DeleteSession", Reach::Nothing),
+    ("ToolHost/Connect", Reach::Own),
+    ("ToolHost/CompleteCall", Reach::NotFound),
+    ("Tools/ListTools", Reach::Own),
+    ("Tools/ListHosts", Reach::Own),
+    ("Tools/CheckPolicy", Reach::NotFound),
+    ("Tools/ListRules", Reach::Own),
+    ("Tools/DeleteRule", Reach::Nothing),
+    ("Tools/AcceptTool", Reach::NotFound),
+    ("Tools/ForgetTool", Reach::Nothing),
+];
+
+fn rpcs_of(reach: Reach) -> BTreeSet<&'static str> {
+    ROWS.iter().filter(|row| row.1 == reach).map(|row| row.0).collect()
+}
+
+#[test]
+fn each_rpc_has_a_row() {
+    let listed: BTreeSet<String> = ROWS.iter().map(|(rpc, _)| (*rpc).to_owned()).collect();
+    assert_eq!(listed, contract::rpcs());
+}
+
 /// One tenant, with a token for each role.
 struct Tenant {
     word: &'static str,
     operator: Client,
+    /// Presents the token of its tool hosts.
+    as_host: Client,
     host: Host,
 }
 
@@ -46,9 +116,11 @@ async fn two_tenants(model: &Model) -> (TestServer, [Tenant; 2]) {
     let more = format!("{}[metrics]\nlisten = \"127.0.0.1:0\"\n", files.auth());
     let server = TestServer::with(model, &more).await;
     let mut tenants = Vec::new();
-    for (word, operator, host) in tokens {
-        let host = Host::presenting(&server, "host-1", Some(&host), |tool| tool == "mail").await;
-        tenants.push(Tenant { word, operator: server.as_caller(&operator), host });
+    for (word, operator, token) in tokens {
+        let own_tools = |tool: &str| tool == "mail" || (tool == "fail" && word == WORDS[0]);
+        let host = Host::presenting(&server, "host-1", Some(&token), own_tools).await;
+        let (operator, as_host) = (server.as_caller(&operator), server.as_caller(&token));
+        tenants.push(Tenant { word, operator, as_host, host });
     }
     (server, tenants.try_into().unwrap_or_else(|_| panic!("there are two")))
 }
@@ -105,6 +177,23 @@ impl Tenant {
             show(c.list_agents().await),
             show(c.server_info().await),
         ];
+        let found = wire::GetOrCreateSessionRequest { user: "ada".to_owned(), ..Default::default() };
+        seen.push(show(c.get_or_create_session(found).await));
+        let mut watched = soon(c.watch_runs(wire::RunFilter::default())).await.expect("it is watched");
+        loop {
+            let change = soon(watched.next()).await.expect("it goes on");
+            if matches!(change, wire::watch_runs_response::Change::Synced(_)) {
+                break;
+            }
+            seen.push(format!("{change:?}"));
+        }
+        let mut lines = soon(c.export_session("s")).await.expect("it is exported");
+        while let Some(line) = soon(lines.next()).await.expect("it goes on") {
+            seen.push(line);
+        }
+        let follow = wire::SubscribeSessionRequest { session_id: "s".to_owned(), ..Default::default() };
+        let followed = soon(c.sessions().subscribe_session(follow)).await.expect("it is followed");
+        seen.push(format!("{:?}", soon(followed.into_inner().message()).await.expect("a first item")));
         for run in ["r1", "r2", "r3"] {
             seen.push(show(c.get_run(run).await));
             seen.push(show(c.replay_run(run).await));
@@ -208,29 +297,69 @@ async fn what_another_tenant_has_is_not_found() {
         wire::ResumeRunRequest { run_id: "r1".to_owned(), request_id: "x".to_owned(), ..Default::default() };
     let step =
         wire::StepRequest { run_id: "r1".to_owned(), request_id: "x".to_owned(), ..Default::default() };
+    let text = |text: &str| text.to_owned();
+    let update = wire::UpdateSessionRequest {
+        session_id: text("s"),
+        title: Some(text("mine now")),
+        ..Default::default()
+    };
+    let follow = wire::SubscribeSessionRequest { session_id: text("s"), ..Default::default() };
+    let import = wire::ImportEntriesRequest {
+        session_id: Some(text("s")),
+        messages: vec![wire::Message {
+            role: wire::Role::User.into(),
+            parts: vec![wire::Part { content: Some(wire::part::Content::Text(text("x"))) }],
+        }],
+        ..Default::default()
+    };
+    let result = wire::CallResult {
+        call_id: "r3/1.0".to_owned(),
+        attempt: 1,
+        lease_token: "x".to_owned(),
+        ..Default::default()
+    };
+    let outcome = Some(wire::complete_call_request::Outcome::Result(result));
+    let completed = other.as_host.tool_host().complete_call(wire::CompleteCallRequest { outcome }).await;
     let refused = [
-        ("GetRun", c.get_run("r1").await.err()),
-        ("ReplayRun", c.replay_run("r1").await.err()),
-        ("Subscribe", c.subscribe("r1", 0).await.err()),
-        ("Run (join)", c.run(join).await.err()),
-        ("Run (enter)", c.run(enter).await.err()),
-        ("Abort (run)", c.abort_run("r1", "").await.err()),
-        ("Abort (session)", c.abort_session("s", "").await.err()),
-        ("ResumeRun", c.agent_loop().resume_run(resume).await.err().map(Error::from)),
-        ("Step", c.agent_loop().step(step).await.err().map(Error::from)),
-        ("SubmitApproval", c.submit_approval(approval).await.err()),
-        ("SubmitInput", c.submit_input(input).await.err()),
-        ("GetSession", c.get_session("s").await.err()),
-        ("ListEntries", c.list_entries(entries).await.err()),
-        ("ForkSession", c.fork_session(fork).await.err()),
-        ("CheckPolicy", c.check_policy(check).await.err()),
+        ("AgentLoop/GetRun", c.get_run("r1").await.err()),
+        ("AgentLoop/ReplayRun", c.replay_run("r1").await.err()),
+        ("AgentLoop/Subscribe", c.subscribe("r1", 0).await.err()),
+        ("AgentLoop/Run", c.run(join.clone()).await.err()),
+        ("AgentLoop/Run", c.run(enter).await.err()),
+        ("AgentLoop/RunStream", c.run_stream(join).await.err()),
+        ("AgentLoop/Abort", c.abort_run("r1", "").await.err()),
+        ("AgentLoop/Abort", c.abort_session("s", "").await.err()),
+        ("AgentLoop/ResumeRun", c.agent_loop().resume_run(resume).await.err().map(Error::from)),
+        ("AgentLoop/Step", c.agent_loop().step(step).await.err().map(Error::from)),
+        ("AgentLoop/SubmitApproval", c.submit_approval(approval).await.err()),
+        ("AgentLoop/SubmitInput", c.submit_input(input).await.err()),
+        ("Sessions/GetSession", c.get_session("s").await.err()),
+        ("Sessions/UpdateSession", c.update_session(update).await.err()),
+        ("Sessions/ListEntries", c.list_entries(entries).await.err()),
+        ("Sessions/ForkSession", c.fork_session(fork).await.err()),
+        ("Sessions/ExportSession", c.export_session("s").await.err()),
+        ("Sessions/ImportEntries", c.sessions().import_entries(import).await.err().map(Error::from)),
+        ("Sessions/SubscribeSession", c.sessions().subscribe_session(follow).await.err().map(Error::from)),
+        ("Tools/CheckPolicy", c.check_policy(check).await.err()),
+        ("ToolHost/CompleteCall", completed.err().map(Error::from)),
+        ("Tools/AcceptTool", c.accept_tool("fail", "").await.err()),
     ];
+    let tried: BTreeSet<&str> = refused.iter().map(|(rpc, _)| *rpc).collect();
+    assert_eq!(tried, rpcs_of(Reach::NotFound), "each RPC that names something of a tenant is tried");
     for (rpc, error) in refused {
         let code = error.as_ref().and_then(Error::code);
         assert_eq!(code, Some(Code::NotFound), "{rpc}: {error:?}");
     }
-    assert!(!soon(c.delete_session("s")).await.expect("it is confirmed"), "there was nothing to delete");
-    assert!(!soon(c.delete_rule(rule)).await.expect("it is confirmed"), "there was nothing to forget");
+    let nothing = [
+        ("Sessions/DeleteSession", soon(c.delete_session("s")).await.expect("it is confirmed")),
+        ("Tools/DeleteRule", soon(c.delete_rule(rule)).await.expect("it is confirmed")),
+        ("Tools/ForgetTool", soon(c.forget_tool("fail")).await.expect("it is confirmed")),
+    ];
+    let tried: BTreeSet<&str> = nothing.iter().map(|(rpc, _)| *rpc).collect();
+    assert_eq!(tried, rpcs_of(Reach::Nothing), "each is tried");
+    for (rpc, existed) in nothing {
+        assert!(!existed, "{rpc}: there was nothing");
+    }
     assert!(soon(one.operator.get_session("s")).await.is_ok());
     assert_eq!(soon(one.operator.list_rules("")).await.expect("listed").len(), 1);
 }

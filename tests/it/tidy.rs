@@ -13,13 +13,13 @@ const LAYERS: [&[&str]; 7] = [
     &["engine"],
     &["model", "tool", "store"],
     &["extension"],
-    &["alarm", "auth", "clock", "config", "ids", "lifecycle", "memory", "secret", "telemetry"],
+    &["alarm", "auth", "clock", "config", "ids", "lifecycle", "mask", "memory", "secret", "telemetry"],
 ];
 /// Index of the lowest row, whose modules may import each other.
 const BASE: usize = LAYERS.len() - 1;
 
 /// Packages that only some files may name, by the paths that these begin with.
-const OWNERS: [(&[&str], &[&str]); 9] = [
+const OWNERS: [(&[&str], &[&str]); 11] = [
     (
         &[
             "tonic",
@@ -34,8 +34,10 @@ const OWNERS: [(&[&str], &[&str]); 9] = [
         &["server/src/grpc/", "server/src/app/serve.rs"],
     ),
     (&["sqlx"], &["server/src/store/"]),
-    (&["reqwest"], &["server/src/model/"]),
-    (&["rustls"], &["server/src/model/", "server/src/grpc/edge/"]),
+    (&["reqwest"], &["server/src/model/", "server/src/app/jwks.rs"]),
+    (&["rustls"], &["server/src/model/", "server/src/grpc/edge/", "server/src/app/jwks.rs"]),
+    (&["jsonwebtoken"], &["server/src/auth/jwt/"]),
+    (&["ring"], &["server/src/auth/jwt/", "server/src/grpc/edge/tls.rs"]),
     (&["tokio_rustls"], &["server/src/grpc/edge/"]),
     (&["clap"], &["client/cli/"]),
     (&["axum"], &["server/src/app/metrics.rs"]),

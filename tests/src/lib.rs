@@ -3,12 +3,14 @@
 //! busy while something goes wrong.
 
 pub mod collector;
+pub mod contract;
 pub mod credentials;
 pub mod errors;
 pub mod events;
 pub mod golden;
 pub mod host;
 pub mod input;
+pub mod issuer;
 pub mod load;
 pub mod model;
 pub mod parked;

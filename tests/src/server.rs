@@ -1,5 +1,6 @@
 //! A server in the test's process, on a free port, with a database of its own.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -190,8 +191,16 @@ max_backoff = "5ms"
     /// # Panics
     /// When it serves none.
     pub async fn scrape(&self) -> Scrape {
+        soon(Scrape::of(self.metrics_address())).await
+    }
+
+    /// The address of its metrics.
+    ///
+    /// # Panics
+    /// When it serves none.
+    pub fn metrics_address(&self) -> SocketAddr {
         let server = self.server.as_ref().expect("the server runs");
-        soon(Scrape::of(server.metrics_address().expect("metrics are served"))).await
+        server.metrics_address().expect("metrics are served")
     }
 
     /// Its address as a URL.

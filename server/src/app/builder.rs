@@ -8,11 +8,13 @@ use agentloop_core::tool::ToolDeclaration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::host_check::HostCheck;
 use crate::app::hosts::{host_options, remember_tools, remembered_tools};
 use crate::app::observe::{MetricsObserver, TraceObserver};
 use crate::app::security::{Security, keep_current};
 use crate::app::{Server, StartError, listen, metrics, offers_wait, open, providers, serve};
 use crate::auth::Quotas;
+use crate::auth::jwt::KeySource;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::{
@@ -25,8 +27,10 @@ use crate::grpc::convert::input::Agents;
 use crate::grpc::edge::identity::Gate;
 use crate::grpc::server::ServerFacts;
 use crate::ids::Ids;
+use crate::mask::Masks;
 use crate::memory::default_live_bytes;
 use crate::model::Models;
+use crate::secret::Redactor;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::otlp::Otlp;
@@ -176,6 +180,8 @@ impl ServerBuilder {
     pub async fn start(mut self) -> Result<Server, StartError> {
         let quotas = self.config.quotas;
         let blobs_idle = self.config.blobs.idle_timeout.duration();
+        let redactor = Redactor::new(self.config.secrets());
+        let hosts_of_metrics = HostCheck::new(&self.config.metrics);
         let security = Security::load(&self.config, self.engine.clock.clone())?;
         let models = self.take_models()?;
         let declared = self.own_tools.iter().map(|(declaration, _)| declaration.clone());
@@ -197,7 +203,7 @@ impl ServerBuilder {
         if let Some((_, metrics)) = &scrapes {
             self.engine.observers.push(Arc::new(MetricsObserver(metrics.clone())));
         }
-        let otlp = self.start_otlp()?;
+        let otlp = self.start_otlp(redactor)?;
         let options = host_options(&self.config);
         let hosts = remembered_tools(&*store, options, self.engine.clock.now(), own_tools).await?;
         let server = self.config.server.clone();
@@ -238,7 +244,8 @@ impl ServerBuilder {
                     reloader: security.reloader.clone(),
                 };
                 metrics::read_at_scrape(&metrics, sources);
-                let serving = metrics::serve(listener, address, metrics.clone(), soft_of_metrics);
+                let serving =
+                    metrics::serve(listener, address, metrics.clone(), hosts_of_metrics, soft_of_metrics);
                 drop(tasks.spawn("metrics", serving));
                 tracing::info!(%address, "serving metrics");
                 (Some(address), Some(metrics))
@@ -252,7 +259,8 @@ impl ServerBuilder {
         }
         let gate = security.authenticator.map(|authenticator| {
             let counted = counted.clone();
-            Gate::new(authenticator, clock, Quotas::new(quotas), move |cause| {
+            let keys = security.jwks.map(|jwks| jwks as Arc<dyn KeySource>);
+            Gate::new(authenticator, keys, clock, Quotas::new(quotas), move |cause| {
                 counted.iter().for_each(|metrics| metrics.rejected(cause));
             })
         });
@@ -276,10 +284,11 @@ impl ServerBuilder {
     }
 
     /// Starts the export of traces and metrics, if a collector is configured.
-    fn start_otlp(&mut self) -> Result<Option<Otlp>, StartError> {
+    fn start_otlp(&mut self, redactor: Redactor) -> Result<Option<Otlp>, StartError> {
         let options = &self.config.telemetry;
         let Some(endpoint) = &options.otlp_endpoint else { return Ok(None) };
-        let otlp = Otlp::start(endpoint, options, metrics::known_models(&self.config))?;
+        let masks = Masks::new(self.config.sensitive_arguments.clone());
+        let otlp = Otlp::start(endpoint, options, metrics::known_models(&self.config), redactor, masks)?;
         self.engine.observers.push(Arc::new(TraceObserver(otlp.clone())));
         Ok(Some(otlp))
     }
@@ -315,6 +324,7 @@ impl ServerBuilder {
         self.engine.extensions = Arc::new(extension_chain(self.extensions, store.clone(), &hosts));
         let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
         self.engine.options = EngineOptions {
+            masks: Masks::new(self.config.sensitive_arguments.clone()),
             max_live_runs: server.max_live_runs,
             live_bytes_max: match server.max_live_bytes {
                 0 => default_live_bytes(),

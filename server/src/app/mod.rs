@@ -1,7 +1,9 @@
 //! The composition root: builds a server from its configuration. Adapters are chosen here and nowhere else.
 
 mod builder;
+mod host_check;
 mod hosts;
+mod jwks;
 mod metrics;
 mod observe;
 mod providers;

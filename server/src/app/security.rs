@@ -10,7 +10,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::jwks::{Jwks, Occasion};
 use crate::auth::Authenticator;
+use crate::auth::jwt::{BadKeySet, JwtCheck};
 use crate::auth::tokens::{TokenFileError, TokenRecord, TokenTable, read};
 use crate::clock::Clock;
 use crate::config::{AuthOptions, Config, TlsOptions};
@@ -42,6 +44,12 @@ pub enum SecurityError {
     /// The file of tokens.
     #[error(transparent)]
     Tokens(#[from] TokenFileError),
+    /// The keys of JSON Web Tokens cannot be used.
+    #[error("auth.jwt.jwks: {0}: {1}")]
+    Keys(String, BadKeySet),
+    /// The keys of JSON Web Tokens cannot be fetched.
+    #[error("auth.jwt.jwks: cannot fetch {0}: {1}")]
+    FetchKeys(String, String),
 }
 
 /// What protects the gRPC port.
@@ -50,6 +58,8 @@ pub(super) struct Security {
     pub(super) acceptor: Option<watch::Receiver<Acceptor>>,
     /// Asked for each call, if callers must present credentials.
     pub(super) authenticator: Option<Arc<Authenticator>>,
+    /// Reads the keys of JSON Web Tokens, if there are any.
+    pub(super) jwks: Option<Arc<Jwks>>,
     /// Reads the files again; `None` if there are none.
     pub(super) reloader: Option<Arc<Reloader>>,
 }
@@ -58,6 +68,7 @@ pub(super) struct Security {
 pub(super) struct Reloader {
     tls: Option<TlsReload>,
     tokens: Option<TokenReload>,
+    jwks: Option<Arc<Jwks>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -99,19 +110,21 @@ impl Security {
             }
             None => (None, None),
         };
+        let jwt = config.auth.as_ref().and_then(|options| options.jwt.as_ref());
+        let jwks = jwt.map(|options| Jwks::load(options, clock.clone())).transpose()?.map(Arc::new);
         let (tokens, authenticator) = match &config.auth {
             Some(options) => {
-                let (reload, authenticator) = load_auth(options)?;
+                let (reload, authenticator) = load_auth(options, jwks.as_ref().map(|jwks| jwks.check()))?;
                 (reload, Some(authenticator))
             }
             None => (None, None),
         };
-        let watched = tls.is_some() || tokens.is_some();
-        let reloader = watched.then(|| Arc::new(Reloader { tls, tokens, clock }));
+        let watched = tls.is_some() || tokens.is_some() || jwks.is_some();
+        let reloader = watched.then(|| Arc::new(Reloader { tls, tokens, jwks: jwks.clone(), clock }));
         if let Some(reloader) = &reloader {
             reloader.warn_of_the_end();
         }
-        Ok(Self { acceptor, authenticator, reloader })
+        Ok(Self { acceptor, authenticator, jwks, reloader })
     }
 
     /// One line that says how the port is protected.
@@ -130,9 +143,12 @@ impl Security {
     }
 }
 
-fn load_auth(options: &AuthOptions) -> Result<(Option<TokenReload>, Arc<Authenticator>), SecurityError> {
+fn load_auth(
+    options: &AuthOptions,
+    jwt: Option<Arc<JwtCheck>>,
+) -> Result<(Option<TokenReload>, Arc<Authenticator>), SecurityError> {
     let Some(path) = options.tokens.clone() else {
-        let authenticator = Authenticator::new(TokenTable::default(), options.certificates.clone());
+        let authenticator = Authenticator::new(TokenTable::default(), options.certificates.clone(), jwt);
         return Ok((None, Arc::new(authenticator)));
     };
     let records = read(&path)?;
@@ -140,7 +156,7 @@ fn load_auth(options: &AuthOptions) -> Result<(Option<TokenReload>, Arc<Authenti
     if table.is_empty() {
         tracing::warn!(file = %path.display(), "there is no token; `agentloop token new` makes one");
     }
-    let authenticator = Arc::new(Authenticator::new(table, options.certificates.clone()));
+    let authenticator = Arc::new(Authenticator::new(table, options.certificates.clone(), jwt));
     let state = Mutex::new(TokenState { records, reported: None });
     Ok((Some(TokenReload { path, authenticator: authenticator.clone(), state }), authenticator))
 }
@@ -219,7 +235,8 @@ impl Reloader {
     }
 }
 
-fn report(what: &str, done: Result<bool, SecurityError>, reported: &mut Option<String>) {
+/// Reports that something was read again, or that it cannot be; each problem once.
+pub(super) fn report(what: &str, done: Result<bool, SecurityError>, reported: &mut Option<String>) {
     match done {
         Ok(true) => {
             *reported = None;
@@ -280,18 +297,27 @@ pub(super) async fn keep_current(reloader: Arc<Reloader>, stop: CancellationToke
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let occasion = tokio::select! {
             () = stop.cancelled() => return,
-            () = asked => {}
-            _ = ticks.tick() => {}
-        }
-        reload(reloader.clone()).await;
+            () = asked => Occasion::Asked,
+            _ = ticks.tick() => Occasion::Tick,
+        };
+        read_again(reloader.clone(), occasion).await;
     }
 }
 
-/// As [`Reloader::reload`], away from the tasks that must not block.
+/// Reads everything again.
 pub(super) async fn reload(reloader: Arc<Reloader>) {
+    read_again(reloader, Occasion::Asked).await;
+}
+
+/// As [`Reloader::reload`], away from the tasks that must not block; and the keys of tokens.
+async fn read_again(reloader: Arc<Reloader>, occasion: Occasion) {
+    let jwks = reloader.jwks.clone();
     if let Err(error) = tokio::task::spawn_blocking(move || reloader.reload()).await {
         tracing::error!(%error, "reading certificates and tokens again failed");
+    }
+    if let Some(jwks) = jwks {
+        jwks.read_again(occasion).await;
     }
 }

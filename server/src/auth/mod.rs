@@ -5,7 +5,11 @@
 
 pub mod certificate;
 mod der;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod grant;
+mod identity;
+pub mod jwt;
 mod principal;
 mod quota;
 pub mod tokens;
@@ -13,9 +17,13 @@ pub mod tokens;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use agentloop_core::time::Timestamp;
+use tokio::sync::watch;
 
 pub use self::certificate::SubjectPattern;
 pub use self::grant::{GrantedKind, HostGrant};
+pub use self::identity::Identity;
+use self::identity::Proof;
+use self::jwt::JwtCheck;
 pub use self::principal::{BadPrincipal, Principal, Role};
 pub use self::quota::{QuotaExceeded, QuotaLimits, Quotas};
 use self::tokens::TokenTable;
@@ -65,6 +73,30 @@ pub enum Rejection {
     /// The configuration names no principal for the certificate.
     #[error("no principal for this certificate")]
     UnknownCertificate,
+    /// It is no JSON Web Token, or one that this server does not understand.
+    #[error("not a token that is understood")]
+    MalformedToken,
+    /// The token is signed by an algorithm that is not allowed.
+    #[error("the token's algorithm is not in auth.jwt.algorithms")]
+    WrongAlgorithm,
+    /// No known key could have signed the token.
+    #[error("the token is signed with a key that is not among those of auth.jwt.jwks")]
+    UnknownKey,
+    /// The token's signature is wrong.
+    #[error("the token's signature is wrong")]
+    BadSignature,
+    /// Another issuer made the token.
+    #[error("the token's iss is not auth.jwt.issuer")]
+    WrongIssuer,
+    /// The token is for another service.
+    #[error("the token's aud has no auth.jwt.audience")]
+    WrongAudience,
+    /// The token becomes valid later.
+    #[error("the token is not valid yet")]
+    NotYetValid,
+    /// A claim is missing, or not what it must be.
+    #[error("the token's exp, nbf, name or tenant is missing or cannot be used")]
+    BadClaims,
 }
 
 impl Rejection {
@@ -76,6 +108,14 @@ impl Rejection {
             Self::UnknownToken => "unknown_token",
             Self::ExpiredToken => "expired_token",
             Self::UnknownCertificate => "unknown_certificate",
+            Self::MalformedToken => "malformed_token",
+            Self::WrongAlgorithm => "wrong_algorithm",
+            Self::UnknownKey => "unknown_key",
+            Self::BadSignature => "bad_signature",
+            Self::WrongIssuer => "wrong_issuer",
+            Self::WrongAudience => "wrong_audience",
+            Self::NotYetValid => "not_yet_valid",
+            Self::BadClaims => "bad_claims",
         }
     }
 }
@@ -85,36 +125,60 @@ impl Rejection {
 pub struct Authenticator {
     tokens: RwLock<Arc<TokenTable>>,
     certificates: Vec<CertificateRule>,
+    jwt: Option<Arc<JwtCheck>>,
+    /// Changes when tokens were replaced, so that open streams look again.
+    replaced: watch::Sender<()>,
 }
 
 impl Authenticator {
     /// `certificates` are tried in this order.
     #[must_use]
-    pub fn new(tokens: TokenTable, certificates: Vec<CertificateRule>) -> Self {
-        Self { tokens: RwLock::new(Arc::new(tokens)), certificates }
+    pub fn new(tokens: TokenTable, certificates: Vec<CertificateRule>, jwt: Option<Arc<JwtCheck>>) -> Self {
+        Self { tokens: RwLock::new(Arc::new(tokens)), certificates, jwt, replaced: watch::Sender::new(()) }
     }
 
-    /// Replaces the tokens. Calls under way keep their principal.
+    /// Replaces the tokens. Streams whose token is not among them any more end.
     pub fn replace_tokens(&self, tokens: TokenTable) {
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+        self.replaced.send_replace(());
     }
 
-    /// The principal that the credentials prove.
+    /// Notified when [`Self::is_current`] may have another answer than before.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.replaced.subscribe()
+    }
+
+    /// The identity that the credentials prove.
     ///
     /// # Errors
     /// [`Rejection`]. A wrong token is refused even beside a right certificate.
-    pub fn authenticate(
-        &self,
-        credentials: Credentials<'_>,
-        now: Timestamp,
-    ) -> Result<Arc<Principal>, Rejection> {
+    pub fn authenticate(&self, credentials: Credentials<'_>, now: Timestamp) -> Result<Identity, Rejection> {
         if let Some(bearer) = credentials.bearer {
-            let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone();
-            return tokens.find(bearer, now);
+            if let Some(jwt) = self.jwt.as_ref().filter(|_| jwt::looks_like_one(bearer)) {
+                let described = jwt.check(bearer, now)?;
+                let (principal, expires) = (Arc::new(described.principal), Some(described.expires));
+                return Ok(Identity { principal, expires, proof: Proof::Jwt });
+            }
+            return self.tokens().identity(bearer, now);
         }
         let names = credentials.certificate.ok_or(Rejection::Missing)?;
         let rule = self.certificates.iter().find(|rule| rule.subject.matches(names));
-        rule.map(|rule| rule.principal.clone()).ok_or(Rejection::UnknownCertificate)
+        let principal = rule.map(|rule| rule.principal.clone()).ok_or(Rejection::UnknownCertificate)?;
+        Ok(Identity { principal, expires: None, proof: Proof::Certificate })
+    }
+
+    /// True if the credential that proved this identity still would.
+    #[must_use]
+    pub fn is_current(&self, identity: &Identity, now: Timestamp) -> bool {
+        let is_known = match &identity.proof {
+            Proof::Token { id, sha256 } => self.tokens().proves(id, sha256, &identity.principal),
+            Proof::Jwt | Proof::Certificate => true,
+        };
+        is_known && identity.expires.is_none_or(|expires| now < expires)
+    }
+
+    fn tokens(&self) -> Arc<TokenTable> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -151,10 +215,10 @@ mod tests {
     #[test]
     fn a_token_proves_its_principal_until_it_expires_or_is_replaced() {
         let (token, record) = new_token(&principal("ada"), NOW, Some(Duration::from_secs(10)));
-        let all = Authenticator::new(of(record), Vec::new());
+        let all = Authenticator::new(of(record), Vec::new(), None);
         let ask = |bearer: &str, now: Timestamp| {
             let credentials = Credentials { bearer: Some(bearer), certificate: None };
-            all.authenticate(credentials, now).map(|principal| principal.name.clone())
+            all.authenticate(credentials, now).map(|identity| identity.principal.name.clone())
         };
         assert_eq!(ask(token.expose(), NOW), Ok("ada".to_owned()));
         assert_eq!(ask(token.expose(), Timestamp(NOW.0 + 9_999)), Ok("ada".to_owned()));
@@ -166,18 +230,24 @@ mod tests {
         for bad in ["", "x", &wrong, id, &token.expose()[1..], &format!("{} ", token.expose())] {
             assert_eq!(ask(bad, NOW), Err(Rejection::UnknownToken), "{bad}");
         }
+        let credentials = Credentials { bearer: Some(token.expose()), certificate: None };
+        let identity = all.authenticate(credentials, NOW).expect("it is right");
+        let changes = all.changes();
+        assert!(all.is_current(&identity, Timestamp(NOW.0 + 9_999)));
+        assert!(!all.is_current(&identity, Timestamp(NOW.0 + 10_000)));
         all.replace_tokens(TokenTable::default());
+        assert!(changes.has_changed().expect("it is there") && !all.is_current(&identity, NOW));
         assert_eq!(ask(token.expose(), NOW), Err(Rejection::UnknownToken));
     }
 
     #[test]
     fn the_first_rule_that_matches_a_certificate_decides() {
         let rules = vec![rule("CN=ada", "ada"), rule("URI=spiffe://prod/*", "prod"), rule("CN=a*", "other")];
-        let all = Authenticator::new(TokenTable::default(), rules);
+        let all = Authenticator::new(TokenTable::default(), rules, None);
         let ask = |names: &[&str], bearer: Option<&str>| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
             let credentials = Credentials { bearer, certificate: Some(&names) };
-            all.authenticate(credentials, NOW).map(|principal| principal.name.clone())
+            all.authenticate(credentials, NOW).map(|identity| identity.principal.name.clone())
         };
         assert_eq!(ask(&["CN=ada"], None), Ok("ada".to_owned()));
         assert_eq!(ask(&["CN=ann"], None), Ok("other".to_owned()));

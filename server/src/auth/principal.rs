@@ -7,7 +7,7 @@ use super::grant::HostGrant;
 /// Longest name of a principal or a group, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 /// Most groups of one principal.
-const GROUPS_MAX: usize = 64;
+pub(super) const GROUPS_MAX: usize = 64;
 
 /// What a principal may do. `grpc/access.rs` says which RPC takes which role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +65,7 @@ pub struct Principal {
     pub name: String,
     /// The tenant that it belongs to. It sees nothing of any other.
     pub tenant: TenantId,
-    /// What it may do, without repetitions, in the order of [`Role::ALL`].
+    /// What it may do, without repetitions, in the order of [`Role::ALL`]. Without any, it may call nothing.
     pub roles: Vec<Role>,
     /// Its groups, which rules about approvals name.
     pub groups: Vec<String>,
@@ -110,7 +110,8 @@ impl Principal {
     }
 }
 
-fn check_name(name: &str) -> Result<String, BadPrincipal> {
+/// Checks the name of a principal or a group.
+pub(super) fn check_name(name: &str) -> Result<String, BadPrincipal> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         let problem = format!(
             "a name must have 1 to {NAME_BYTES_MAX} bytes without control characters; found {} bytes",

@@ -19,11 +19,12 @@ use subtle::ConstantTimeEq as _;
 
 use super::Rejection;
 use super::grant::HostGrant;
+use super::identity::{Identity, Proof};
 use super::principal::{BadPrincipal, Principal};
 use crate::secret::Secret;
 
 /// The beginning of every token.
-const PREFIX: &str = "agt_";
+pub(super) const PREFIX: &str = "agt_";
 /// Random bytes of a token's id.
 const ID_BYTES: usize = 6;
 /// Random bytes of a token's secret part.
@@ -172,15 +173,30 @@ impl TokenTable {
     /// # Errors
     /// [`Rejection::UnknownToken`] and [`Rejection::ExpiredToken`].
     pub fn find(&self, token: &str, now: Timestamp) -> Result<Arc<Principal>, Rejection> {
-        let known = id_of(token).and_then(|id| self.0.get(id)).ok_or(Rejection::UnknownToken)?;
+        self.identity(token, now).map(|identity| identity.principal)
+    }
+
+    /// As [`Self::find`], with what ends the credential.
+    ///
+    /// # Errors
+    /// [`Rejection::UnknownToken`] and [`Rejection::ExpiredToken`].
+    pub(super) fn identity(&self, token: &str, now: Timestamp) -> Result<Identity, Rejection> {
+        let id = id_of(token).ok_or(Rejection::UnknownToken)?;
+        let known = self.0.get(id).ok_or(Rejection::UnknownToken)?;
         let given: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         if !bool::from(given.ct_eq(&known.sha256)) {
             return Err(Rejection::UnknownToken);
         }
-        match known.expires {
-            Some(expires) if now >= expires => Err(Rejection::ExpiredToken),
-            Some(_) | None => Ok(known.principal.clone()),
+        if known.expires.is_some_and(|expires| now >= expires) {
+            return Err(Rejection::ExpiredToken);
         }
+        let proof = Proof::Token { id: id.to_owned(), sha256: known.sha256 };
+        Ok(Identity { principal: known.principal.clone(), expires: known.expires, proof })
+    }
+
+    /// True if the token of this id and digest is there and proves this principal.
+    pub(super) fn proves(&self, id: &str, sha256: &[u8; 32], principal: &Principal) -> bool {
+        self.0.get(id).is_some_and(|known| known.sha256 == *sha256 && *known.principal == *principal)
     }
 }
 
@@ -218,7 +234,7 @@ fn time(text: &str) -> Result<Timestamp, BadPrincipal> {
 }
 
 fn from_hex(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.is_ascii() {
+    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     let mut bytes = [0; 32];
@@ -273,9 +289,18 @@ fn rfc3339(at: Timestamp) -> String {
 /// [`TokenFileError`].
 pub fn read(path: &Path) -> Result<Vec<TokenRecord>, TokenFileError> {
     let content = |problem| TokenFileError::Content { path: path.to_owned(), problem };
-    let text = read_text(path)?;
-    let list: TokenList = toml::from_str(&text).map_err(|error| content(error.to_string()))?;
+    parse(&read_text(path)?).map_err(content)
+}
+
+/// The records of a file with this text.
+pub(super) fn parse(text: &str) -> Result<Vec<TokenRecord>, String> {
+    let list: TokenList = toml::from_str(text).map_err(|error| error.to_string())?;
     Ok(list.tokens)
+}
+
+/// The text of a file with these records.
+pub(super) fn to_text(tokens: Vec<TokenRecord>) -> Result<String, String> {
+    toml::to_string(&TokenList { tokens }).map_err(|error| error.to_string())
 }
 
 fn read_text(path: &Path) -> Result<String, TokenFileError> {
@@ -311,8 +336,7 @@ fn check_mode(_path: &Path, _file: &File) -> Result<(), TokenFileError> {
 /// [`TokenFileError`].
 pub fn write(path: &Path, records: Vec<TokenRecord>) -> Result<(), TokenFileError> {
     let io = |cause| TokenFileError::Io { path: path.to_owned(), cause };
-    let list = TokenList { tokens: records };
-    let text = toml::to_string(&list).map_err(|error| io(io::Error::other(error)))?;
+    let text = to_text(records).map_err(|error| io(io::Error::other(error)))?;
     let text = format!(
         "# Tokens of agentloop: `agentloop token` writes this file. It has no token, only digests.\n\n{text}"
     );
@@ -391,7 +415,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.toml");
         let (_, record) = new_token(&ada(), Timestamp(0), None);
-        let base = toml::to_string(&TokenList { tokens: vec![record] }).unwrap();
+        let base = to_text(vec![record]).unwrap();
         for (text, problem) in [
             (base.replace("caller", "calller"), "calller"),
             (base.replace("sha256 = \"", "sha256 = \"0"), "64 hexadecimal digits"),

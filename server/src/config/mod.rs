@@ -7,6 +7,7 @@ mod agents;
 mod environment;
 mod error;
 mod hint;
+mod jwt;
 mod models;
 mod process;
 mod prompts;
@@ -29,9 +30,11 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::tool::TermsOptions;
 
 use crate::auth::QuotaLimits;
+use crate::secret::Secret;
 
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Place, Problem};
+pub use self::jwt::{JwksPlace, JwtOptions};
 pub use self::process::{
     BlobOptions, HostOptions, LogFormat, LogOptions, RetentionOptions, RunOptions, ServerOptions,
     StoreLocation, StoreOptions,
@@ -77,6 +80,8 @@ pub struct Config {
     pub blobs: BlobOptions,
     /// `[tools]`: the terms of tools.
     pub tools: TermsOptions,
+    /// `[tools.NAME] sensitive`: the arguments that people do not see, as JSON Pointers by tool.
+    pub sensitive_arguments: BTreeMap<String, Vec<String>>,
     /// `[providers.NAME]`, by the name before the slash in `provider/model`.
     pub providers: BTreeMap<String, ProviderConfig>,
     /// `[agents.NAME]`, by the name that a request uses. The model of an agent that names none is empty.
@@ -119,6 +124,14 @@ impl Config {
     }
 }
 
+impl Config {
+    /// The secrets that it names, which must not be shown.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<Secret> {
+        self.providers.values().flat_map(ProviderConfig::secrets).collect()
+    }
+}
+
 fn read(text: &str, name: &str, environment: &Environment) -> Reading<Config> {
     reading::read(text, name, environment, config)
 }
@@ -127,7 +140,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let tls = root.overridable_section("tls", security::tls);
     let auth = root.overridable_section("auth", |section| security::auth(section, tls.as_ref()));
     if auth.is_none() && root.contains("auth") {
-        root.problem(&["auth"], "expected tokens or [[auth.certificates]]".to_owned());
+        root.problem(&["auth"], "expected tokens, [[auth.certificates]] or [auth.jwt]".to_owned());
     }
     let quotas = root.overridable_section("quotas", |section| security::quotas(section, auth.is_some()));
     let protection = process::Protection { encrypted: tls.is_some(), asks: auth.is_some() };
@@ -140,7 +153,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let hosts = root.overridable_section("hosts", process::hosts);
     let retention = root.overridable_section("retention", process::retention);
     let blobs = root.overridable_section("blobs", process::blobs);
-    let tools = root.overridable_section("tools", tools::tools);
+    let (tools, sensitive_arguments) = root.overridable_section("tools", tools::tools);
     let asks = auth.is_some();
     let rules = root.section("policy", |section| rules::rules(section, asks));
     let (providers, names) = providers(root);
@@ -170,6 +183,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
         retention,
         blobs,
         tools,
+        sensitive_arguments,
         providers,
         agents,
         agent_descriptions,

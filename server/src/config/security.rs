@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agentloop_core::time::Millis;
 
+use super::jwt::{self, JwtOptions};
 use super::section::Section;
 use crate::auth::{CertificateRule, ClientAuth, HostGrant, Principal, QuotaLimits, SubjectPattern};
 
@@ -37,6 +38,8 @@ pub struct AuthOptions {
     pub tokens: Option<PathBuf>,
     /// The principals of client certificates. The first one that matches counts.
     pub certificates: Vec<CertificateRule>,
+    /// The tokens of an identity provider.
+    pub jwt: Option<JwtOptions>,
     /// Names of principals by patterns of tool names: only their hosts may offer these tools.
     pub reserved_tools: Vec<(String, String)>,
 }
@@ -104,11 +107,13 @@ pub(super) fn auth(section: &mut Section<'_, '_>, tls: Option<&TlsOptions>) -> O
             "expected tls.client_auth = \"optional\" or \"required\", or no client has a certificate";
         section.problem(&["certificates"], message.to_owned());
     }
+    let has_jwt = section.contains("jwt");
+    let jwt = section.section("jwt", |section| if has_jwt { jwt::jwt(section) } else { None });
     let reserved_tools = section.get_texts("reserved_tools");
-    if tokens.is_none() && certificates.is_empty() {
+    if tokens.is_none() && certificates.is_empty() && !has_jwt {
         return None;
     }
-    Some(AuthOptions { tokens, certificates, reserved_tools })
+    Some(AuthOptions { tokens, certificates, jwt, reserved_tools })
 }
 
 fn certificate(section: &mut Section<'_, '_>) -> Option<CertificateRule> {
@@ -127,13 +132,7 @@ fn principal(section: &mut Section<'_, '_>) -> Option<Principal> {
     let tenant: Option<String> = section.get_checked("tenant", Some(&"local".to_owned()), Ok);
     let roles = section.get_list("roles", any).unwrap_or_default();
     let groups = section.get_list("groups", any).unwrap_or_default();
-    let host_tools = section.get_list("host_tools", any);
-    let host_effect: Option<String> = section.get_checked("host_effect", Some(&"read_only".to_owned()), Ok);
-    let host_extensions = section.get_list("host_extensions", any).unwrap_or_default();
-    let kinds = host_extensions.iter().map(String::as_str);
-    let host = HostGrant::new(host_tools, host_effect.as_deref(), kinds);
-    let host =
-        host.map_err(|problem| section.problem(&["host_effect", "host_extensions"], problem.to_string()));
+    let host = host_grant(section);
     let described = Principal::new(
         name.as_deref().unwrap_or_default(),
         tenant.as_deref(),
@@ -141,7 +140,18 @@ fn principal(section: &mut Section<'_, '_>) -> Option<Principal> {
         groups.iter().map(String::as_str),
     );
     let described = described.map_err(|problem| section.problem(&["name", "roles"], problem.to_string()));
-    Some(Principal { host: host.ok()?, ..described.ok()? })
+    Some(Principal { host: host?, ..described.ok()? })
+}
+
+/// Reads the keys that say what tool hosts may offer.
+pub(super) fn host_grant(section: &mut Section<'_, '_>) -> Option<HostGrant> {
+    let any = |_: &str| Ok(());
+    let host_tools = section.get_list("host_tools", any);
+    let host_effect: Option<String> = section.get_checked("host_effect", Some(&"read_only".to_owned()), Ok);
+    let host_extensions = section.get_list("host_extensions", any).unwrap_or_default();
+    let kinds = host_extensions.iter().map(String::as_str);
+    let host = HostGrant::new(host_tools, host_effect.as_deref(), kinds);
+    host.map_err(|problem| section.problem(&["host_effect", "host_extensions"], problem.to_string())).ok()
 }
 
 /// Reads `[quotas]`. They count what principals do, so they mean nothing where nobody is asked who they are.

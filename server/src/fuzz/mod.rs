@@ -2,13 +2,13 @@
 //! here over its corpus. Each panics where what must always hold does not.
 
 use crate::config::Config;
-use crate::{grpc, model, store};
+use crate::{auth, grpc, model, store};
 
 /// What a fuzzer calls.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("sse", sse),
     ("chat", chat),
     ("messages", messages),
@@ -18,6 +18,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("config", config),
     ("frames", frames),
     ("run_input", run_input),
+    ("credentials", credentials),
 ];
 
 /// A stream of server-sent events; its first byte says where it is cut.
@@ -71,6 +72,11 @@ pub fn frames(data: &[u8]) {
 /// The input of a run.
 pub fn run_input(data: &[u8]) {
     grpc::fuzz::run_input(data);
+}
+
+/// What callers present: a bearer token, a file of tokens, claims, a set of keys or a certificate; the first byte says which.
+pub fn credentials(data: &[u8]) {
+    auth::fuzz::credentials(data);
 }
 
 #[cfg(test)]

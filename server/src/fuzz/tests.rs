@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::{TARGETS, Target, chat, config, frames, gemini, journal, messages, responses, run_input, sse};
+use super::{
+    TARGETS, Target, chat, config, credentials, frames, gemini, journal, messages, responses, run_input, sse,
+};
 
 /// Spoilt copies of each file, in each of the ways.
 const COPIES_PER_FILE: usize = 64;
@@ -115,6 +117,11 @@ fn frames_of_hosts() {
 #[test]
 fn inputs_of_runs() {
     check("run_input", run_input);
+}
+
+#[test]
+fn credentials_of_callers() {
+    check("credentials", credentials);
 }
 
 #[test]

@@ -85,7 +85,8 @@ impl Access {
     /// True if this principal may call.
     pub(in crate::grpc) fn admits(self, principal: &Principal) -> bool {
         match self {
-            Self::Anyone | Self::EveryRole => true,
+            Self::Anyone => true,
+            Self::EveryRole => !principal.roles.is_empty(),
             Self::Roles(roles) => roles.iter().any(|role| principal.has(*role)),
         }
     }

@@ -414,7 +414,7 @@ fn rules_are_read_in_their_order() {
 
 #[test]
 fn metrics_are_off_unless_they_have_an_address() {
-    assert_eq!(parsed("").metrics, MetricsOptions { listen: None });
+    assert_eq!(parsed("").metrics, MetricsOptions::default());
     let own = parsed("metrics.listen = '127.0.0.1:9464'").metrics;
     assert_eq!(own.listen.unwrap().port(), 9464);
     let open = parsed("metrics.listen = '0.0.0.0:1'\nmetrics.allow_insecure_remote = true").metrics;
@@ -445,4 +445,27 @@ fn traces_go_where_the_file_or_the_standard_variables_say() {
     let grpc = [standard[0], ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
     assert_eq!(found("", &grpc).0, "http://standard:4317");
     assert!(parsed("telemetry.capture_content = true").telemetry.capture_content);
+}
+
+#[test]
+fn the_keys_of_tokens_are_in_a_file_or_at_an_address() {
+    use crate::config::JwksPlace;
+    let read = |jwks: &str| {
+        let text =
+            format!("[auth.jwt]\nissuer = 'i'\naudience = 'a'\njwks = '{jwks}'\ndefault_roles = ['caller']");
+        let environment = Environment::default();
+        let config = Config::parse_with(&text, "/etc/agentloop.toml", &environment);
+        let config = config.unwrap_or_else(|error| panic!("{error}"));
+        let auth = config.auth.unwrap();
+        assert!(auth.tokens.is_none());
+        auth.jwt.unwrap()
+    };
+    assert_eq!(read("keys.json").jwks, JwksPlace::File("/etc/keys.json".into()));
+    assert_eq!(read("/run/keys.json").jwks, JwksPlace::File("/run/keys.json".into()));
+    let urls = ["https://a.example/k", "http://127.0.0.1:8080/k", "http://localhost/k", "http://[::1]:1/k"];
+    for url in urls {
+        assert_eq!(read(url).jwks, JwksPlace::Url(url.to_owned()));
+    }
+    let rules = read("k").rules;
+    assert_eq!((rules.algorithms.len(), rules.leeway), (9, Millis::secs(60)));
 }

@@ -1,24 +1,27 @@
 //! Who is calling: takes the credentials out of each request, asks the authenticator, and puts the principal into the
 //! request. Without configured credentials nobody is asked.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use agentloop_core::id::TenantId;
 use agentloop_core::run::human::Person;
 use agentloop_proto::v1::{self as wire, ErrorReason};
-use futures_util::future::{Either, Ready, ready};
+use futures_util::future::Either;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::codegen::http::{self, header};
 use tonic::{Code, Request, Status};
 use tower::{Layer, Service};
 
-use crate::auth::{Authenticator, Credentials, Principal, Quotas, Rejection, Role};
+use crate::auth::jwt::KeySource;
+use crate::auth::{Authenticator, Credentials, Identity, Principal, Quotas, Rejection, Role};
 use crate::clock::Clock;
 use crate::engine::Author;
 use crate::grpc::access::Access;
 use crate::grpc::edge::incoming::Peer;
+use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
 use crate::grpc::status::{quota_exceeded, status};
 use crate::store::{Answerer, AnswersInput};
 use crate::tool::HostIdentity;
@@ -26,12 +29,17 @@ use crate::tool::HostIdentity;
 /// The scheme of the metadata `authorization`.
 const BEARER: &str = "Bearer ";
 
+/// The RPCs whose requests are streams: of tool hosts, and of contents that are stored.
+const REQUEST_STREAMS: [&str; 2] = ["/agentloop.v1.ToolHost/Connect", "/agentloop.v1.Blobs/PutBlob"];
+
 /// Counts a refusal by the name of its cause.
 type CountRejection = Box<dyn Fn(&'static str) + Send + Sync>;
 
 /// Checks the credentials of requests.
 pub struct Gate {
     authenticator: Arc<Authenticator>,
+    /// Reads the keys of JSON Web Tokens again, if there are any.
+    keys: Option<Arc<dyn KeySource>>,
     clock: Arc<dyn Clock>,
     quotas: Option<Quotas>,
     rejected: CountRejection,
@@ -41,49 +49,70 @@ impl Gate {
     /// `rejected` is called with the cause of each refusal.
     pub fn new(
         authenticator: Arc<Authenticator>,
+        keys: Option<Arc<dyn KeySource>>,
         clock: Arc<dyn Clock>,
         quotas: Option<Quotas>,
         rejected: impl Fn(&'static str) + Send + Sync + 'static,
     ) -> Self {
-        Self { authenticator, clock, quotas, rejected: Box::new(rejected) }
+        Self { authenticator, keys, clock, quotas, rejected: Box::new(rejected) }
     }
 
-    /// Puts the principal into the request.
-    fn admit(&self, request: &mut http::Request<Body>) -> Result<(), Status> {
+    /// Puts the principal into the request, and returns its identity. `None` for calls that need no credentials.
+    async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<Identity>, Status> {
         let access = Access::of(request.uri().path());
         // The token goes no further.
         let authorization = request.headers_mut().remove(header::AUTHORIZATION);
         if access == Access::Anyone {
-            return Ok(());
+            return Ok(None);
         }
         let names = request.extensions().get::<Peer>().and_then(|peer| peer.names.clone());
         let bearer = authorization.as_ref().map(|value| {
             // Another scheme is a credential that nobody knows.
             value.to_str().ok().and_then(bearer_token).unwrap_or_default()
         });
-        let credentials = Credentials { bearer, certificate: names.as_deref() };
-        let principal = self.authenticator.authenticate(credentials, self.clock.now());
-        let principal = principal.map_err(|rejection| self.reject(rejection))?;
+        let identity = self.authenticate(Credentials { bearer, certificate: names.as_deref() }).await;
+        let identity = identity.map_err(|rejection| self.reject(rejection))?;
         if let Some(quotas) = &self.quotas {
-            quotas.take(&principal, Instant::now()).map_err(|exceeded| {
+            quotas.take(&identity.principal, Instant::now()).map_err(|exceeded| {
                 (self.rejected)("quota");
                 quota_exceeded(exceeded.quota, exceeded.retry_after)
             })?;
         }
-        if !access.admits(&principal) {
+        if !access.admits(&identity.principal) {
             (self.rejected)("role");
             return Err(permission_denied("your roles do not allow this call"));
         }
-        request.extensions_mut().insert(principal);
-        Ok(())
+        request.extensions_mut().insert(identity.principal.clone());
+        Ok(Some(identity))
+    }
+
+    /// The identity that the credentials prove. A key that is not known may be there after the keys were read again.
+    async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Identity, Rejection> {
+        let found = self.authenticator.authenticate(credentials, self.clock.now());
+        match (&self.keys, found) {
+            (Some(keys), Err(Rejection::UnknownKey)) => {
+                keys.refresh().await;
+                self.authenticator.authenticate(credentials, self.clock.now())
+            }
+            (_, found) => found,
+        }
+    }
+
+    /// Resolves when the credential ends.
+    fn lapse(&self, identity: Identity) -> Lapse {
+        Lapse::of(self.authenticator.clone(), self.clock.clone(), identity)
     }
 
     fn reject(&self, rejection: Rejection) -> Status {
         (self.rejected)(rejection.name());
         tracing::debug!(cause = %rejection, "a call was refused: its credentials prove nobody");
-        let message = "the credentials are missing or wrong";
-        status(Code::Unauthenticated, ErrorReason::Unauthenticated, message, [])
+        unauthenticated("the credentials are missing or wrong")
     }
+}
+
+/// UNAUTHENTICATED, with this message.
+pub(super) fn unauthenticated(message: &str) -> Status {
+    status(Code::Unauthenticated, ErrorReason::Unauthenticated, message, [])
 }
 
 /// The token of the scheme `Bearer`, whose name may be written in any case.
@@ -126,21 +155,36 @@ pub struct Identified<S> {
 
 impl<S> Service<http::Request<Body>> for Identified<S>
 where
-    S: Service<http::Request<Body>, Response = http::Response<Body>>,
+    S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Either<Ready<Result<S::Response, S::Error>>, S::Future>;
+    type Future = Either<S::Future, Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        match self.gate.as_ref().map_or(Ok(()), |gate| gate.admit(&mut request)) {
-            Ok(()) => Either::Right(self.inner.call(request)),
-            Err(refused) => Either::Left(ready(Ok(refused.into_http()))),
-        }
+        let Some(gate) = self.gate.clone() else { return Either::Left(self.inner.call(request)) };
+        // The service that is ready is the one that must be called.
+        let next = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, next);
+        Either::Right(Box::pin(async move {
+            match gate.admit(&mut request).await {
+                Err(refused) => Ok(refused.into_http()),
+                Ok(None) => inner.call(request).await,
+                Ok(Some(identity)) => {
+                    let request = match REQUEST_STREAMS.contains(&request.uri().path()) {
+                        true => lapsing_request(request, gate.lapse(identity.clone())),
+                        false => request,
+                    };
+                    let response = inner.call(request).await?;
+                    Ok(lapsing_response(response, gate.lapse(identity)))
+                }
+            }
+        }))
     }
 }
 

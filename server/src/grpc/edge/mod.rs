@@ -3,6 +3,7 @@
 pub(in crate::grpc) mod disconnect;
 pub mod identity;
 pub mod incoming;
+mod lapse;
 pub(in crate::grpc) mod page;
 pub mod receive_budget;
 pub mod tls;

@@ -1,0 +1,180 @@
+//! The keys of JSON Web Tokens: reads them from a file or an HTTPS server, at intervals and when a token names another key.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::time::{Millis, Timestamp};
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::security::{SecurityError, report};
+use crate::auth::jwt::{JWKS_BYTES_MAX, JwtCheck, KeySet, KeySource};
+use crate::clock::Clock;
+use crate::config::{JwksPlace, JwtOptions};
+
+/// Time in which a server must have answered in whole.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Time in which it must have accepted the connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+/// The least time between two reads of a file that are asked for by tokens.
+const FILE_READ_MIN: Duration = Duration::from_secs(1);
+
+/// Where the keys come from, and where they go.
+pub(super) struct Jwks {
+    options: JwtOptions,
+    check: Arc<JwtCheck>,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What was read last.
+    bytes: Vec<u8>,
+    keys: Option<Arc<KeySet>>,
+    tried: Option<Instant>,
+    /// The problem that was reported last, so that each is reported once.
+    reported: Option<String>,
+}
+
+/// Why a source is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// The operator asks for it.
+    Asked,
+    /// A token names a key that is not known.
+    UnknownKey,
+    /// The time for it may have come.
+    Tick,
+}
+
+impl Jwks {
+    /// Reads the keys, if they are in a file. Those of a server are read at the first tick: the server need not be there
+    /// at the start.
+    ///
+    /// # Errors
+    /// [`SecurityError`]: the file cannot be used.
+    pub(super) fn load(options: &JwtOptions, clock: Arc<dyn Clock>) -> Result<Self, SecurityError> {
+        let check = Arc::new(JwtCheck::new(options.rules.clone()));
+        let mut state = State::default();
+        if let JwksPlace::File(path) = &options.jwks {
+            let bytes = read_file(path)?;
+            let keys =
+                KeySet::read(&bytes).map_err(|error| SecurityError::Keys(options.jwks.to_string(), error))?;
+            let keys = Arc::new(keys);
+            check.replace_keys(keys.clone(), Timestamp(u64::MAX));
+            state = State { bytes, keys: Some(keys), ..state };
+        }
+        Ok(Self { options: options.clone(), check, clock, state: Mutex::new(state) })
+    }
+
+    /// What checks tokens with these keys.
+    pub(super) fn check(&self) -> Arc<JwtCheck> {
+        self.check.clone()
+    }
+
+    /// Reads the keys again, if it is time to. What cannot be read is reported, and the keys before stay in use: those of
+    /// a file always, those of a server until `jwks_stale_max` has passed.
+    pub(super) async fn read_again(&self, occasion: Occasion) {
+        let mut state = self.state.lock().await;
+        let passed = state.tried.map(|tried| tried.elapsed());
+        if passed.is_some_and(|passed| passed < self.pause(occasion, state.keys.is_some())) {
+            return;
+        }
+        // Looking at a file costs nothing, so that does not put off what a token asks for.
+        if occasion != Occasion::Tick || matches!(self.options.jwks, JwksPlace::Url(_)) {
+            state.tried = Some(Instant::now());
+        }
+        let done = self.read_into(&mut state).await;
+        report("the keys of tokens", done, &mut state.reported);
+    }
+
+    /// The least time since the attempt before.
+    fn pause(&self, occasion: Occasion, has_keys: bool) -> Duration {
+        let is_file = matches!(self.options.jwks, JwksPlace::File(_));
+        match occasion {
+            Occasion::Asked => Duration::ZERO,
+            Occasion::UnknownKey if is_file => FILE_READ_MIN,
+            Occasion::Tick if is_file => Duration::ZERO,
+            Occasion::UnknownKey => self.options.refresh_min.duration(),
+            Occasion::Tick if has_keys => self.options.refresh.duration(),
+            // Nobody with a token is let in yet.
+            Occasion::Tick => self.options.refresh_min.duration(),
+        }
+    }
+
+    /// True if the keys are others than before.
+    async fn read_into(&self, state: &mut State) -> Result<bool, SecurityError> {
+        let (bytes, good_for) = match &self.options.jwks {
+            JwksPlace::File(path) => (read_file(path)?, Millis(u64::MAX)),
+            JwksPlace::Url(url) => {
+                let fetched = fetch(url).await;
+                let failed = |problem| SecurityError::FetchKeys(url.clone(), problem);
+                (fetched.map_err(failed)?, self.options.stale_max)
+            }
+        };
+        let is_new = state.bytes != bytes || state.keys.is_none();
+        let keys = match &state.keys {
+            Some(keys) if !is_new => keys.clone(),
+            Some(_) | None => {
+                let keys = KeySet::read(&bytes);
+                Arc::new(keys.map_err(|error| SecurityError::Keys(self.options.jwks.to_string(), error))?)
+            }
+        };
+        self.check.replace_keys(keys.clone(), self.clock.now().after(good_for));
+        (state.bytes, state.keys) = (bytes, Some(keys));
+        Ok(is_new)
+    }
+}
+
+#[async_trait]
+impl KeySource for Jwks {
+    async fn refresh(&self) {
+        self.read_again(Occasion::UnknownKey).await;
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, SecurityError> {
+    let failed = |cause| SecurityError::Read { path: path.to_owned(), cause };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(JWKS_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > JWKS_BYTES_MAX {
+        return Err(failed(io::Error::other(format!("it is longer than {JWKS_BYTES_MAX} bytes"))));
+    }
+    Ok(bytes)
+}
+
+/// Fetches the keys. Redirects are not followed: the address is the configured one and no other.
+async fn fetch(url: &str) -> Result<Vec<u8>, String> {
+    // Fails if the process already has a crypto provider, which is then used.
+    let _installed_before = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder()
+        .user_agent(concat!("agentloop/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_WITHIN)
+        .timeout(ANSWER_WITHIN)
+        .build()
+        .map_err(|error| chain(&error))?;
+    let mut response = client.get(url).send().await.map_err(|error| chain(&error))?;
+    if response.status() != reqwest::StatusCode::OK {
+        return Err(format!("it answered {}", response.status()));
+    }
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| chain(&error))? {
+        if bytes.len() + chunk.len() > JWKS_BYTES_MAX {
+            return Err(format!("it is longer than {JWKS_BYTES_MAX} bytes"));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,33 @@
+//! A principal with the credential that proved it.
+
+use std::sync::Arc;
+
+use agentloop_core::time::Timestamp;
+
+use super::principal::Principal;
+
+/// A principal with the credential that proved it. The credential may end while a stream is open.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Who is calling.
+    pub principal: Arc<Principal>,
+    /// The moment at which the credential ends; `None` if it ends only when it is taken back.
+    pub expires: Option<Timestamp>,
+    pub(super) proof: Proof,
+}
+
+/// What proved the principal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// A static token, which may be revoked.
+    Token {
+        /// Its public part.
+        id: String,
+        /// SHA-256 of the whole token.
+        sha256: [u8; 32],
+    },
+    /// A JSON Web Token.
+    Jwt,
+    /// The certificate of the connection.
+    Certificate,
+}

@@ -1,0 +1,168 @@
+//! The public keys of an identity provider: a JSON Web Key Set (RFC 7517).
+
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Largest set of keys that is read, in bytes.
+pub const JWKS_BYTES_MAX: usize = 1024 * 1024;
+/// Most keys of one set.
+const KEYS_MAX: usize = 64;
+
+/// The reason why a set of keys cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadKeySet(String);
+
+/// Public keys that check signatures.
+#[derive(Debug, Clone, Default)]
+pub struct KeySet(Vec<Key>);
+
+#[derive(Debug, Clone)]
+struct Key {
+    id: Option<String>,
+    /// The algorithms whose signatures it can check.
+    algorithms: Vec<Algorithm>,
+    key: DecodingKey,
+}
+
+#[derive(Deserialize)]
+struct Set {
+    keys: Vec<Value>,
+}
+
+impl KeySet {
+    /// Reads a set of keys. Keys for other uses, and of kinds that are not known, are left out.
+    ///
+    /// # Errors
+    /// [`BadKeySet`]: it is no set of keys, it has too many, or none that checks a signature.
+    pub fn read(json: &[u8]) -> Result<Self, BadKeySet> {
+        if json.len() > JWKS_BYTES_MAX {
+            return Err(BadKeySet(format!("it is longer than {JWKS_BYTES_MAX} bytes")));
+        }
+        let set: Set = serde_json::from_slice(json)
+            .map_err(|error| BadKeySet(format!("it is no set of keys: {error}")))?;
+        if set.keys.len() > KEYS_MAX {
+            return Err(BadKeySet(format!("it has {} keys; at most {KEYS_MAX} are read", set.keys.len())));
+        }
+        let keys: Vec<Key> = set.keys.into_iter().filter_map(key).collect();
+        if keys.is_empty() {
+            return Err(BadKeySet("it has no public key that checks signatures".to_owned()));
+        }
+        Ok(Self(keys))
+    }
+
+    /// The keys that a token of this key id and algorithm may be signed with.
+    pub(super) fn fitting<'a>(
+        &'a self,
+        id: Option<&'a str>,
+        algorithm: Algorithm,
+    ) -> impl Iterator<Item = &'a DecodingKey> {
+        let fits = move |key: &&Key| {
+            key.algorithms.contains(&algorithm) && id.is_none_or(|id| key.id.as_deref() == Some(id))
+        };
+        self.0.iter().filter(fits).map(|key| &key.key)
+    }
+}
+
+/// Reads a key of a set; `None` if it checks no signature that is known here.
+fn key(value: Value) -> Option<Key> {
+    let jwk: Jwk = serde_json::from_value(value).ok()?;
+    let mut algorithms = match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => vec![
+            Algorithm::RS256,
+            Algorithm::RS384,
+            Algorithm::RS512,
+            Algorithm::PS256,
+            Algorithm::PS384,
+            Algorithm::PS512,
+        ],
+        AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => vec![Algorithm::ES256],
+        AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P384 => vec![Algorithm::ES384],
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+            vec![Algorithm::EdDSA]
+        }
+        // Other curves and kinds. A shared secret above all must never check a signature: whoever reads the set could make
+        // tokens.
+        _ => return None,
+    };
+    let common = &jwk.common;
+    if common.public_key_use.as_ref().is_some_and(|usage| *usage != PublicKeyUse::Signature) {
+        return None;
+    }
+    if common.key_operations.as_ref().is_some_and(|all| !all.contains(&KeyOperations::Verify)) {
+        return None;
+    }
+    if let Some(named) = common.key_algorithm {
+        let named = named.to_string().parse::<Algorithm>().ok()?;
+        algorithms.retain(|algorithm| *algorithm == named);
+    }
+    let key = DecodingKey::from_jwk(&jwk).ok()?;
+    (!algorithms.is_empty()).then(|| Key { id: jwk.common.key_id, algorithms, key })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The key of RFC 7515, appendix A.3.
+    fn elliptic(more: &Value) -> Value {
+        let mut key = json!({
+            "kty": "EC", "crv": "P-256", "kid": "1",
+            "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+            "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
+        });
+        for (name, value) in more.as_object().unwrap() {
+            key[name] = value.clone();
+        }
+        key
+    }
+
+    fn read(keys: &[Value]) -> Result<KeySet, String> {
+        KeySet::read(json!({ "keys": keys }).to_string().as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_key_fits_its_id_and_its_algorithm() {
+        let set = read(&[elliptic(&json!({}))]).unwrap();
+        let count = |id: Option<&str>, algorithm| set.fitting(id, algorithm).count();
+        assert_eq!((count(None, Algorithm::ES256), count(Some("1"), Algorithm::ES256)), (1, 1));
+        assert_eq!(count(Some("2"), Algorithm::ES256), 0);
+        for other in [Algorithm::ES384, Algorithm::RS256, Algorithm::HS256, Algorithm::EdDSA] {
+            assert_eq!(count(None, other), 0, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn keys_for_something_else_are_left_out() {
+        let good = elliptic(&json!({ "use": "sig", "alg": "ES256", "key_ops": ["verify"] }));
+        for other in [
+            elliptic(&json!({ "use": "enc" })),
+            elliptic(&json!({ "key_ops": ["encrypt"] })),
+            elliptic(&json!({ "alg": "ES384" })),
+            elliptic(&json!({ "alg": "RSA-OAEP" })),
+            elliptic(&json!({ "crv": "P-521" })),
+            elliptic(&json!({ "x": "%" })),
+            json!({ "kty": "oct", "k": "c2VjcmV0", "alg": "HS256" }),
+            json!({ "kty": "AKP", "alg": "ML-DSA-44", "pub": "x" }),
+            json!(7),
+        ] {
+            assert_eq!(read(&[good.clone(), other.clone()]).unwrap().0.len(), 1, "{other}");
+            assert!(read(std::slice::from_ref(&other)).unwrap_err().contains("no public key"), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_set_has_bounds() {
+        assert!(read(&vec![elliptic(&json!({})); KEYS_MAX + 1]).unwrap_err().contains("at most 64"));
+        assert!(KeySet::read(&vec![b' '; JWKS_BYTES_MAX + 1]).is_err());
+        let deep = format!("{{\"keys\":[{}]}}", "[".repeat(100_000));
+        for text in ["", "[]", "{}", "{\"keys\":{}}", &deep] {
+            let refused = KeySet::read(text.as_bytes()).unwrap_err().to_string();
+            assert!(refused.contains("no set of keys"), "{refused}");
+        }
+    }
+}
