@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 /// What is shown in place of a sensitive value.
 pub const MASK: &str = "[masked]";
+
+/// The words between the editor and the arguments, at the beginning of the result of a call whose arguments were changed.
+const CHANGED: &str = " changed the arguments to ";
 
 /// The places of sensitive values by tool, as JSON Pointers (RFC 6901). Cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +56,28 @@ impl Masks {
             }
         }
         found.then(|| value.to_string())
+    }
+
+    /// The result of a tool as it is shown; `None` if nothing in it is sensitive. It begins with the arguments if somebody
+    /// changed them.
+    #[must_use]
+    pub fn mask_result(&self, tool: &str, output: &str) -> Option<String> {
+        if self.of(tool).is_empty() {
+            return None;
+        }
+        let (editor, rest) = output.split_once(CHANGED)?;
+        if !editor.starts_with("[a ") || editor.contains('\n') {
+            return None;
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+        let end = match values.next() {
+            Some(Ok(_)) => values.byte_offset(),
+            // They are cut, so their end is not known.
+            Some(Err(_)) | None => rest.len(),
+        };
+        let (arguments, after) = rest.split_at(end);
+        let shown = self.mask(tool, arguments)?;
+        Some(format!("{editor}{CHANGED}{shown}{after}"))
     }
 
     /// Edited arguments with the original's values where the editor left the mask in its place.
@@ -119,6 +145,21 @@ mod tests {
             masks().restore("mail", r#"{"password":"[masked]"}"#.to_owned(), original),
             r#"{"password":"[masked]"}"#
         );
+    }
+
+    #[test]
+    fn changed_arguments_in_a_result_are_masked() {
+        let mask = |output: &str| masks().mask_result("pay", output);
+        assert_eq!(
+            mask("[a human changed the arguments to {\"password\":\"x\",\"n\":[1]}]\npaid]\n").as_deref(),
+            Some("[a human changed the arguments to {\"n\":[1],\"password\":\"[masked]\"}]\npaid]\n")
+        );
+        let cut =
+            mask("[a hook changed the arguments to {\"password\":\"x [cut: the first 9 of 99 bytes]]\npaid");
+        assert_eq!(cut.as_deref(), Some("[a hook changed the arguments to \"[masked]\""));
+        assert_eq!(mask("[a human changed the arguments to {\"n\":1}]\npaid"), None);
+        assert_eq!(mask("paid"), None);
+        assert_eq!(masks().mask_result("mail", "[a human changed the arguments to {]"), None);
     }
 
     #[test]

@@ -49,6 +49,7 @@ const ROWS: &[(&str, Reach)] = &[
     ("Blobs/GetBlob", Reach::Blob),
     ("Server/GetServerInfo", Reach::Own),
     ("Server/ListAgents", Reach::Own),
+    ("Server/GetUsage", Reach::Own),
     ("Sessions/CreateSession", Reach::Own),
     ("Sessions/UpdateSession", Reach::NotFound),
     ("Sessions/GetOrCreateSession", Reach::Own),

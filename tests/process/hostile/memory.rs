@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use agentloop_client::Backoff;
 use agentloop_client::v1::{ErrorReason, ForkSessionRequest, RunStatus};
-use agentloop_client::{Backoff, Client};
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;

@@ -31,11 +31,21 @@ pub fn request(masks: &Masks, request: &mut wire::HumanRequest) {
 /// A message of a conversation.
 pub fn message(masks: &Masks, message: &mut wire::Message) {
     for part in &mut message.parts {
-        if let Some(Content::ToolCall(call)) = &mut part.content
-            && let Some(shown) = masks.mask(&call.name, &call.arguments_json)
-        {
-            call.arguments_json = shown;
+        match &mut part.content {
+            Some(Content::ToolCall(call)) => {
+                if let Some(shown) = masks.mask(&call.name, &call.arguments_json) {
+                    call.arguments_json = shown;
+                }
+            }
+            Some(Content::ToolResult(result)) => tool_result(masks, result),
+            Some(_) | None => {}
         }
+    }
+}
+
+fn tool_result(masks: &Masks, result: &mut wire::ToolResult) {
+    if let Some(shown) = masks.mask_result(&result.name, &result.output) {
+        result.output = shown;
     }
 }
 
@@ -65,6 +75,9 @@ pub fn event(masks: &Masks, event: &mut wire::RunEvent) {
                 call.arguments_fragment.clear();
             }
             return;
+        }
+        Some(Event::ToolCallResult(done)) => {
+            return done.result.iter_mut().for_each(|result| tool_result(masks, result));
         }
         Some(Event::AssistantMessage(said)) => &mut said.message,
         Some(Event::InputMessage(input)) => &mut input.message,

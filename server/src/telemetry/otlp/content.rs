@@ -35,7 +35,10 @@ fn part(part: &Part, masks: &Masks) -> Option<Value> {
             json!({ "type": "tool_call", "id": call.provider_id, "name": call.name, "arguments": arguments })
         }
         Part::ToolResult(result) => {
-            json!({ "type": "tool_call_response", "id": result.provider_id, "response": result.text_for_model() })
+            let text = result.text_for_model();
+            let shown = masks.mask_result(&result.name, &text);
+            let response = shown.as_deref().unwrap_or(&text);
+            json!({ "type": "tool_call_response", "id": result.provider_id, "response": response })
         }
     })
 }

@@ -291,9 +291,10 @@ impl RunSpans {
             .with("agentloop.attempt", i64::from(attempt));
         let mut span = Span { error, ..span };
         if self.otlp.captures_content() {
-            span = span
-                .with("gen_ai.tool.call.arguments", arguments)
-                .with("gen_ai.tool.call.result", result.text_for_model().into_owned());
+            let text = result.text_for_model();
+            let text =
+                self.otlp.masks().mask_result(&result.name, &text).unwrap_or_else(|| text.into_owned());
+            span = span.with("gen_ai.tool.call.arguments", arguments).with("gen_ai.tool.call.result", text);
         }
         self.end(span);
     }
