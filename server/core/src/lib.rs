@@ -38,6 +38,22 @@
 //! | epoch | the number of a start of the server. It fences writes: a writer with an old epoch writes nothing |
 //! | park | to end a run's task while the run waits for something outside, and free its memory |
 //!
+//! ## Replicas
+//!
+//! | word | meaning |
+//! |---|---|
+//! | replica | one start of a server, beside others that use the same database |
+//! | owner number | the number of a replica. It is never used again |
+//! | shard | a part of all sessions, which has one owner at a time |
+//! | term | the number of claims of a shard so far. It rises with every claim, whoever claims |
+//! | beat | a counter that a replica raises while it lives |
+//! | owner's lease | the time for which a replica may trust that nobody has taken its shards. A plain lease is a tool call's |
+//! | suspect | a replica whose counter stands still for longer than any lease lasts |
+//! | fence | to mark a replica, so that nothing that it writes is accepted any more |
+//! | share | the number of shards that a replica should have |
+//! | drain | to give all shards away, before a replica stops |
+//! | write lane | a connection on which a replica writes, one statement after the other |
+//!
 //! ## The machine
 //!
 //! | word | meaning |
@@ -155,3 +171,5 @@ pub mod retry;
 pub mod run;
 
 pub mod host;
+
+pub mod cluster;

@@ -1,0 +1,269 @@
+//! One replica's part in the protocol: it beats, suspects, fences, claims and releases.
+//!
+//! # How to drive it
+//!
+//! Tell it what happens ([`Member::handle`]) and perform the actions that it returns. Ask [`Member::poll_beat`] whenever
+//! [`Member::deadline`] has passed. Before anything leaves the process that is not the answer to a commit, ask
+//! [`Member::may_act`].
+//!
+//! Claims and releases go through the same queue as all other writes of the shard, so a release follows the last of
+//! them. The answer to a lost claim or release comes with the next beat, which says what is whose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cluster::lease::{LeaseTimes, OwnerLease};
+use crate::cluster::shard::{Beat, OwnerNo, ShardNo, Term};
+use crate::cluster::suspicion::{Suspect, Suspicion};
+use crate::time::Timestamp;
+
+/// What one beat reads, in the same transaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterView {
+    /// Owners that are not fenced, this one included.
+    pub owners: Vec<OwnerSeen>,
+    /// Owners whose fencing has begun and has not ended: whoever began may be gone.
+    pub half_fenced: Vec<OwnerNo>,
+    /// The shards of this owner, with their terms.
+    pub mine: Vec<(ShardNo, Term)>,
+    /// Number of shards that nobody owns.
+    pub free: u16,
+    /// Number of all shards.
+    pub shards: u16,
+}
+
+/// An owner, as another one sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnerSeen {
+    /// Its number.
+    pub owner: OwnerNo,
+    /// Its counter.
+    pub beat: Beat,
+    /// True if it gives its shards away and takes none.
+    pub is_draining: bool,
+}
+
+/// Something that happened to a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemberInput {
+    /// The server's runtime moves.
+    Pulse,
+    /// A beat was answered.
+    Beaten {
+        /// When it was sent.
+        sent: Timestamp,
+        /// What it read.
+        view: ClusterView,
+    },
+    /// A beat failed, or its answer was lost.
+    BeatLost,
+    /// A claim was answered.
+    Claimed(Vec<(ShardNo, Term)>),
+    /// A claim failed, or its answer was lost. What it claimed comes with the next beat.
+    ClaimLost,
+    /// A release was carried out.
+    Released(ShardNo),
+    /// A beat or a commit found that this owner is fenced.
+    Fenced,
+    /// The replica is to give its shards away.
+    Drain,
+}
+
+/// Something that the driver has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemberAction {
+    /// Mark the owner, if its counter still stands there. Then [`Self::FinishFence`].
+    Fence(Suspect),
+    /// Mark the write lanes of an owner that is marked, which waits for its commits in flight, and free its shards.
+    /// May be repeated, by anybody.
+    FinishFence(OwnerNo),
+    /// Claim free shards, as many as there are up to this number.
+    Claim(u16),
+    /// Choose this many shards, those without a live run first, and give them to [`Member::release`].
+    Shed(u16),
+    /// The shard is this replica's: read what is unfinished in it, and go on with it.
+    Gain(ShardNo, Term),
+    /// The replica owns nothing any more. Stop at once: no memory is mended, and nothing is written.
+    Stop,
+}
+
+/// One replica.
+#[derive(Debug, Clone)]
+pub struct Member {
+    me: OwnerNo,
+    times: LeaseTimes,
+    lease: OwnerLease,
+    suspicion: Suspicion,
+    held: BTreeMap<ShardNo, Term>,
+    releasing: BTreeSet<ShardNo>,
+    /// When a release was last carried out. A view that was asked for before may still list the shard.
+    released_at: Option<Timestamp>,
+    is_claiming: bool,
+    /// Since when each view has shown free shards.
+    free_since: Option<Timestamp>,
+    is_draining: bool,
+    is_over: bool,
+}
+
+impl Member {
+    /// A replica that the database has just given its number.
+    #[must_use]
+    pub fn new(me: OwnerNo, times: LeaseTimes, now: Timestamp) -> Self {
+        Self {
+            me,
+            times,
+            lease: OwnerLease::new(times, now),
+            suspicion: Suspicion::new(times),
+            held: BTreeMap::new(),
+            releasing: BTreeSet::new(),
+            released_at: None,
+            is_claiming: false,
+            free_since: None,
+            is_draining: false,
+            is_over: false,
+        }
+    }
+
+    /// True if a beat is to be sent now.
+    #[must_use]
+    pub fn poll_beat(&mut self, now: Timestamp) -> bool {
+        !self.is_over && self.lease.poll_beat(now)
+    }
+
+    /// The time at which to ask [`Self::poll_beat`] again.
+    #[must_use]
+    pub fn deadline(&self) -> Timestamp {
+        self.lease.deadline()
+    }
+
+    /// True if the replica may send something out for this shard. Ask as late as possible, and each time.
+    #[must_use]
+    pub fn may_act(&self, shard: ShardNo, now: Timestamp) -> bool {
+        !self.is_over && self.held.contains_key(&shard) && self.lease.is_valid(now)
+    }
+
+    /// True while nobody can have fenced this owner.
+    #[must_use]
+    pub fn has_lease(&self, now: Timestamp) -> bool {
+        !self.is_over && self.lease.is_valid(now)
+    }
+
+    /// The term under which this replica owns a shard.
+    #[must_use]
+    pub fn term(&self, shard: ShardNo) -> Option<Term> {
+        self.held.get(&shard).copied()
+    }
+
+    /// The shards that this replica owns and is not giving away.
+    pub fn held(&self) -> impl Iterator<Item = (ShardNo, Term)> + '_ {
+        self.held.iter().map(|(shard, term)| (*shard, *term))
+    }
+
+    /// True if the replica gives its shards away and takes none.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
+    /// Gives a shard away. From now on nothing is done for it; the driver writes the release after the shard's last
+    /// write, and repeats it until it is answered. Returns its term, or `None` if the shard is not this replica's.
+    pub fn release(&mut self, shard: ShardNo) -> Option<Term> {
+        let term = self.held.remove(&shard)?;
+        self.releasing.insert(shard);
+        Some(term)
+    }
+
+    /// Takes note of something that happened, and says what is to be done.
+    pub fn handle(&mut self, input: MemberInput, now: Timestamp) -> Vec<MemberAction> {
+        if self.is_over {
+            return Vec::new();
+        }
+        match input {
+            MemberInput::Pulse => self.lease.handle_pulse(now),
+            MemberInput::Beaten { sent, view } => return self.handle_view(sent, &view, now),
+            MemberInput::BeatLost => self.lease.handle_failure(),
+            MemberInput::Claimed(shards) => {
+                self.is_claiming = false;
+                return self.gain(shards);
+            }
+            MemberInput::ClaimLost => self.is_claiming = false,
+            MemberInput::Released(shard) => {
+                self.releasing.remove(&shard);
+                self.released_at = Some(now);
+            }
+            MemberInput::Fenced => return self.stop(),
+            MemberInput::Drain => self.is_draining = true,
+        }
+        Vec::new()
+    }
+
+    fn stop(&mut self) -> Vec<MemberAction> {
+        self.is_over = true;
+        self.held.clear();
+        vec![MemberAction::Stop]
+    }
+
+    fn handle_view(&mut self, sent: Timestamp, view: &ClusterView, now: Timestamp) -> Vec<MemberAction> {
+        if !self.lease.handle_answer(sent) {
+            self.suspicion.handle_gap(now);
+        }
+        let others = view.owners.iter().filter(|seen| seen.owner != self.me);
+        let beats = others.map(|seen| (seen.owner, seen.beat));
+        let suspects = self.suspicion.handle_beats(beats, sent, now);
+        let mut actions: Vec<MemberAction> = suspects.into_iter().map(MemberAction::Fence).collect();
+        actions.extend(view.half_fenced.iter().copied().map(MemberAction::FinishFence));
+        actions.extend(self.adopt(sent, view));
+        actions.extend(self.balance(view, now));
+        actions
+    }
+
+    /// Takes the shards of claims whose answer was lost.
+    fn adopt(&mut self, sent: Timestamp, view: &ClusterView) -> Vec<MemberAction> {
+        // The view may be older than a release that was answered meanwhile.
+        if self.released_at.is_some_and(|released| sent <= released) {
+            return Vec::new();
+        }
+        self.gain(view.mine.clone())
+    }
+
+    /// A shard that is being given away stays away: a beat may have shown it before its claim was answered.
+    fn gain(&mut self, shards: Vec<(ShardNo, Term)>) -> Vec<MemberAction> {
+        let mut gained = Vec::new();
+        for (shard, term) in shards {
+            if self.releasing.contains(&shard) {
+                continue;
+            }
+            if self.held.get(&shard).is_none_or(|known| *known < term) {
+                self.held.insert(shard, term);
+                gained.push(MemberAction::Gain(shard, term));
+            }
+        }
+        gained
+    }
+
+    /// Claims up to the replica's share of the shards, and gives away what is above it.
+    fn balance(&mut self, view: &ClusterView, now: Timestamp) -> Option<MemberAction> {
+        self.free_since = if view.free == 0 { None } else { self.free_since.or(Some(now)) };
+        let held = u16::try_from(self.held.len()).unwrap_or(u16::MAX);
+        let share = self.share(view);
+        if held > share && self.releasing.is_empty() {
+            return Some(MemberAction::Shed(held - share));
+        }
+        if self.is_draining || self.is_claiming || view.free == 0 || !self.lease.is_valid(now) {
+            return None;
+        }
+        // Somebody who counts for the shares does not claim its own.
+        let is_left = self.free_since.is_some_and(|since| now.since(since) >= self.times.unclaimed_for);
+        let wanted = if is_left { view.free } else { share.saturating_sub(held).min(view.free) };
+        (wanted > 0).then(|| {
+            self.is_claiming = true;
+            MemberAction::Claim(wanted)
+        })
+    }
+
+    /// The most shards that this replica should have: an equal part of all, rounded up; none if it drains.
+    fn share(&self, view: &ClusterView) -> u16 {
+        let takers = view.owners.iter().filter(|seen| seen.owner != self.me && !seen.is_draining).count();
+        let others = u16::try_from(takers).unwrap_or(u16::MAX);
+        if self.is_draining { 0 } else { view.shards.div_ceil(others.saturating_add(1)) }
+    }
+}

@@ -1,0 +1,34 @@
+//! Several replicas of the server over one database: who owns which sessions, for how long, and when another takes over.
+//!
+//! A replica is one start of a server; the database gives it an owner number that is never used again. Sessions are
+//! divided into shards. Within the shards that it owns, a replica is what a single server is: the only one that writes.
+//!
+//! - [`shard`]: the numbers, and the shard of a session.
+//! - [`lease`]: how long an owner may trust that nobody has taken its shards.
+//! - [`suspicion`]: when a replica may take those of another.
+//! - [`member`]: one replica's part in the protocol. It connects the two, and says what to claim and what to release.
+//! - [`terms`]: drops frames of earlier owners where they are received.
+//! - [`routes`]: finds the owner of a shard for a call that another replica has accepted.
+//! - [`seeks`]: gives back the room on tool hosts that was granted at more replicas than one.
+//!
+//! Nothing here reads a clock or a database. Time is the replica's own monotonic clock, which counts the time that the
+//! machine was suspended. **No two clocks are compared**: a beat is a counter, and each side measures on its own clock
+//! for how long it has not changed.
+//!
+//! **Invariants**, which `tests/sim` attacks with frozen, slow and disconnected replicas:
+//!
+//! - A replica acts for a shard only while its lease is valid. The lease ends before another replica may fence the owner.
+//! - A shard's term rises with every claim. The events of a run are written under terms that never fall.
+//! - A fenced owner writes nothing. The database decides that, not the owner's memory.
+//! - A receiver accepts nothing of an older term after something of a newer one.
+
+pub mod lease;
+pub mod member;
+pub mod routes;
+pub mod seeks;
+pub mod shard;
+pub mod suspicion;
+pub mod terms;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! An owner looks for room on a tool host at every replica that serves the tool. The first replica that has room is
+//! taken. Whatever else is granted, then or later, is given back: room that nobody uses is room that nobody gets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cluster::shard::OwnerNo;
+
+/// What to do with room that a replica has granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Granted {
+    /// Use it.
+    Take,
+    /// Another replica was faster, or the call needs none any more. Tell the replica that it has its room back.
+    GiveBack,
+}
+
+/// Calls that look for room, and where. `C` names a call.
+#[derive(Debug, Clone)]
+pub struct Seeks<C>(BTreeMap<C, Sought>);
+
+#[derive(Debug, Clone)]
+enum Sought {
+    At(BTreeSet<OwnerNo>),
+    Taken(OwnerNo),
+}
+
+impl<C> Default for Seeks<C> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<C: Ord + Clone> Seeks<C> {
+    /// Begins to look for room at these replicas. A call that already looks, or has found room, is left as it is.
+    pub fn seek(&mut self, call: C, places: BTreeSet<OwnerNo>) {
+        self.0.entry(call).or_insert(Sought::At(places));
+    }
+
+    /// A replica grants room. With [`Granted::Take`] come the replicas that need not look any longer.
+    pub fn handle_granted(&mut self, call: &C, place: OwnerNo) -> (Granted, BTreeSet<OwnerNo>) {
+        match self.0.get_mut(call) {
+            Some(Sought::At(places)) => {
+                let mut others = std::mem::take(places);
+                others.remove(&place);
+                self.0.insert(call.clone(), Sought::Taken(place));
+                (Granted::Take, others)
+            }
+            // The same grant again is the room that it has.
+            Some(Sought::Taken(taken)) if *taken == place => (Granted::Take, BTreeSet::new()),
+            Some(Sought::Taken(_)) | None => (Granted::GiveBack, BTreeSet::new()),
+        }
+    }
+
+    /// The call needs no room any more. Returns the replicas to tell.
+    pub fn end(&mut self, call: &C) -> BTreeSet<OwnerNo> {
+        match self.0.remove(call) {
+            Some(Sought::At(places)) => places,
+            Some(Sought::Taken(place)) => BTreeSet::from([place]),
+            None => BTreeSet::new(),
+        }
+    }
+
+    /// The connection to a replica is broken, and the replica has freed what it had granted. Returns the calls that have
+    /// to look again.
+    pub fn handle_lost(&mut self, place: OwnerNo) -> Vec<C> {
+        let mut again = Vec::new();
+        for (call, sought) in &mut self.0 {
+            let is_without = match sought {
+                Sought::At(places) => places.remove(&place) && places.is_empty(),
+                Sought::Taken(taken) => *taken == place,
+            };
+            if is_without {
+                again.push(call.clone());
+            }
+        }
+        again.iter().for_each(|call| drop(self.0.remove(call)));
+        again
+    }
+
+    /// Calls that look for room or have it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if no call looks for room or has it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

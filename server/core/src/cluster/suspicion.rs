@@ -1,0 +1,70 @@
+//! When a replica may fence another one: the other's counter has stood still for longer than any lease lasts.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::lease::LeaseTimes;
+use crate::cluster::shard::{Beat, OwnerNo};
+use crate::time::Timestamp;
+
+/// An owner that may be fenced, if its counter still stands there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Suspect {
+    /// The owner.
+    pub owner: OwnerNo,
+    /// Its counter. The fence holds only if it has not moved since.
+    pub beat: Beat,
+}
+
+/// The counters of others, and since when they stand still.
+#[derive(Debug, Clone)]
+pub struct Suspicion {
+    times: LeaseTimes,
+    seen: BTreeMap<OwnerNo, Seen>,
+    quiet_until: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    beat: Beat,
+    /// When the answer came that showed this counter first.
+    since: Timestamp,
+}
+
+impl Suspicion {
+    /// Suspects nobody yet.
+    #[must_use]
+    pub fn new(times: LeaseTimes) -> Self {
+        Self { times, seen: BTreeMap::new(), quiet_until: Timestamp(0) }
+    }
+
+    /// What was seen of others before a gap in one's own beats proves nothing: the database may have been away.
+    pub fn handle_gap(&mut self, now: Timestamp) {
+        self.seen.clear();
+        self.quiet_until = now.after(self.times.quiet_after_gap);
+    }
+
+    /// The counters of all others, as a beat has found them that was sent at `sent` and answered at `now`. Returns who
+    /// is to be fenced.
+    pub fn handle_beats(
+        &mut self,
+        beats: impl IntoIterator<Item = (OwnerNo, Beat)>,
+        sent: Timestamp,
+        now: Timestamp,
+    ) -> Vec<Suspect> {
+        let before = std::mem::take(&mut self.seen);
+        let mut suspects = Vec::new();
+        for (owner, beat) in beats {
+            let seen = match before.get(&owner) {
+                Some(seen) if seen.beat == beat => *seen,
+                Some(_) | None => Seen { beat, since: now },
+            };
+            // Measured from an answer to a question: the time in the database between the two is at least as long.
+            let still = sent.since(seen.since);
+            if still >= self.times.suspected_after && now >= self.quiet_until {
+                suspects.push(Suspect { owner, beat });
+            }
+            self.seen.insert(owner, seen);
+        }
+        suspects
+    }
+}

@@ -1,0 +1,257 @@
+use std::collections::BTreeSet;
+
+use super::lease::{LeaseTimes, OwnerLease};
+use super::member::{ClusterView, Member, MemberAction, MemberInput, OwnerSeen};
+use super::routes::{FORWARDS_MAX, Forward, ForwardStep, Route, Routes};
+use super::seeks::{Granted, Seeks};
+use super::shard::{Beat, OwnerNo, ShardNo, Term};
+use super::suspicion::{Suspect, Suspicion};
+use super::terms::TermsSeen;
+use crate::time::Timestamp;
+
+const ME: OwnerNo = OwnerNo(1);
+const OTHER: OwnerNo = OwnerNo(2);
+const TIMES: fn() -> LeaseTimes = LeaseTimes::default;
+
+fn at(milliseconds: u64) -> Timestamp {
+    Timestamp(100_000 + milliseconds)
+}
+
+fn view(owners: &[(OwnerNo, u64)], mine: &[(u16, u64)], free: u16) -> ClusterView {
+    let seen =
+        |(owner, beat): &(OwnerNo, u64)| OwnerSeen { owner: *owner, beat: Beat(*beat), is_draining: false };
+    ClusterView {
+        owners: owners.iter().map(seen).collect(),
+        half_fenced: Vec::new(),
+        mine: mine.iter().map(|(shard, term)| (ShardNo(*shard), Term(*term))).collect(),
+        free,
+        shards: 8,
+    }
+}
+
+fn beaten(member: &mut Member, sent: u64, answered: u64, view: ClusterView) -> Vec<MemberAction> {
+    member.handle(MemberInput::Beaten { sent: at(sent), view }, at(answered))
+}
+
+/// No owner trusts its lease for as long as another waits before it fences.
+#[test]
+fn an_owner_falls_silent_before_anybody_may_act() {
+    let mut lease = OwnerLease::new(TIMES(), at(0));
+    assert!(!lease.is_valid(at(0)), "no beat was answered");
+    assert!(lease.poll_beat(at(0)));
+    assert!(lease.handle_answer(at(0)));
+    // The beat was on its way for a second: the lease counts from its start, the suspicion from its end.
+    let mut suspicion = Suspicion::new(TIMES());
+    assert_eq!(suspicion.handle_beats([(ME, Beat(1))], at(990), at(1_000)), []);
+    assert!(lease.is_valid(at(1_999)));
+    assert!(!lease.is_valid(at(2_000)));
+    assert_eq!(suspicion.handle_beats([(ME, Beat(1))], at(3_499), at(3_500)), []);
+    let suspects = suspicion.handle_beats([(ME, Beat(1))], at(3_500), at(3_501));
+    assert_eq!(suspects, [Suspect { owner: ME, beat: Beat(1) }]);
+}
+
+#[test]
+fn a_counter_that_moves_is_not_suspected() {
+    let mut suspicion = Suspicion::new(TIMES());
+    for second in 0..20 {
+        let time = at(second * 1_000);
+        assert_eq!(suspicion.handle_beats([(OTHER, Beat(second / 2))], time, time), []);
+    }
+}
+
+#[test]
+fn after_a_gap_nobody_is_suspected_for_a_while() {
+    let mut suspicion = Suspicion::new(TIMES());
+    suspicion.handle_gap(at(0));
+    for time in (0..15_000).step_by(500) {
+        assert_eq!(suspicion.handle_beats([(OTHER, Beat(1))], at(time), at(time)), [], "{time}");
+    }
+    assert_eq!(suspicion.handle_beats([(OTHER, Beat(1))], at(15_000), at(15_000)).len(), 1);
+}
+
+#[test]
+fn a_server_that_does_not_move_does_not_beat() {
+    let mut lease = OwnerLease::new(TIMES(), at(0));
+    assert!(lease.poll_beat(at(0)));
+    assert!(!lease.poll_beat(at(600)), "one beat at a time");
+    lease.handle_failure();
+    assert!(lease.poll_beat(at(999)));
+    lease.handle_failure();
+    assert!(!lease.poll_beat(at(5_000)), "the runtime stands still");
+    lease.handle_pulse(at(5_000));
+    assert!(lease.poll_beat(at(5_000)));
+}
+
+#[test]
+fn the_answer_to_a_beat_that_was_long_under_way_is_a_gap() {
+    let mut lease = OwnerLease::new(TIMES(), at(0));
+    assert!(lease.handle_answer(at(0)));
+    assert!(lease.handle_answer(at(500)));
+    assert!(!lease.handle_answer(at(2_500)));
+    assert!(lease.is_valid(at(2_600)));
+}
+
+#[test]
+fn a_lone_replica_claims_everything() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    assert!(member.poll_beat(at(0)));
+    assert_eq!(beaten(&mut member, 0, 10, view(&[(ME, 1)], &[], 8)), [MemberAction::Claim(8)]);
+    assert_eq!(beaten(&mut member, 500, 510, view(&[(ME, 2)], &[], 8)), [], "one claim at a time");
+    let claimed = vec![(ShardNo(3), Term(7))];
+    let gained = member.handle(MemberInput::Claimed(claimed), at(520));
+    assert_eq!(gained, [MemberAction::Gain(ShardNo(3), Term(7))]);
+    assert!(member.may_act(ShardNo(3), at(2_499)));
+    assert!(!member.may_act(ShardNo(4), at(520)), "it is not its own");
+    assert!(!member.may_act(ShardNo(3), at(2_500)), "the lease is over");
+}
+
+#[test]
+fn a_new_replica_gets_its_share() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    let all: Vec<(u16, u64)> = (0..8).map(|shard| (shard, 1)).collect();
+    assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &all, 0)).len(), 8, "each is gained");
+    let both = [(ME, 2), (OTHER, 1)];
+    assert_eq!(beaten(&mut member, 500, 501, view(&both, &all, 0)), [MemberAction::Shed(4)]);
+    assert_eq!(member.release(ShardNo(0)), Some(Term(1)));
+    assert_eq!(member.release(ShardNo(0)), None);
+    assert!(!member.may_act(ShardNo(0), at(502)), "nothing is done for a shard that is given away");
+    assert_eq!(beaten(&mut member, 1_000, 1_001, view(&both, &all, 0)), [], "the release is under way");
+    assert_eq!(member.handle(MemberInput::Released(ShardNo(0)), at(1_100)), []);
+    // Asked before the release was answered: it may list the shard, and says nothing.
+    let late = beaten(&mut member, 1_050, 1_101, view(&both, &all, 0));
+    assert_eq!(late, [MemberAction::Shed(3)]);
+    assert_eq!(member.term(ShardNo(0)), None);
+}
+
+#[test]
+fn a_claim_whose_answer_was_lost_comes_with_the_next_beat() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &[], 8)), [MemberAction::Claim(8)]);
+    assert_eq!(member.handle(MemberInput::ClaimLost, at(400)), []);
+    let actions = beaten(&mut member, 500, 501, view(&[(ME, 2)], &[(1, 4), (2, 9)], 0));
+    let gains = [MemberAction::Gain(ShardNo(1), Term(4)), MemberAction::Gain(ShardNo(2), Term(9))];
+    assert_eq!(actions, gains);
+    assert_eq!(beaten(&mut member, 1_000, 1_001, view(&[(ME, 3)], &[(1, 4), (2, 9)], 0)), []);
+}
+
+/// Else the late answer brings the shard back, and the replica writes after its own release.
+#[test]
+fn a_shard_that_is_given_away_before_its_claim_is_answered_stays_away() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &[], 8)), [MemberAction::Claim(8)]);
+    assert_eq!(beaten(&mut member, 500, 501, view(&[(ME, 2)], &[(1, 4)], 0)).len(), 1);
+    assert_eq!(member.release(ShardNo(1)), Some(Term(4)));
+    let answered = member.handle(MemberInput::Claimed(vec![(ShardNo(1), Term(4))]), at(600));
+    assert_eq!(answered, []);
+    assert!(!member.may_act(ShardNo(1), at(600)));
+}
+
+#[test]
+fn shards_that_their_taker_does_not_take_are_taken_by_anybody() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    let mine: Vec<(u16, u64)> = (0..4).map(|shard| (shard, 1)).collect();
+    for time in (0..2_500).step_by(500) {
+        let owners = [(ME, time), (OTHER, time)];
+        let actions = beaten(&mut member, time, time, view(&owners, &mine, 4));
+        assert!(!actions.iter().any(|action| matches!(action, MemberAction::Claim(_))), "{time}");
+    }
+    let actions = beaten(&mut member, 2_500, 2_500, view(&[(ME, 9), (OTHER, 9)], &mine, 4));
+    assert_eq!(actions, [MemberAction::Claim(4)]);
+}
+
+#[test]
+fn a_replica_that_drains_gives_everything_away_and_takes_nothing() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    beaten(&mut member, 0, 1, view(&[(ME, 1)], &[(0, 1), (1, 1)], 0));
+    assert_eq!(member.handle(MemberInput::Drain, at(2)), []);
+    let actions = beaten(&mut member, 500, 501, view(&[(ME, 2), (OTHER, 1)], &[(0, 1), (1, 1)], 6));
+    assert_eq!(actions, [MemberAction::Shed(2)]);
+}
+
+#[test]
+fn a_fence_that_was_begun_is_finished_by_anybody() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    let half = ClusterView { half_fenced: vec![OTHER], ..view(&[(ME, 1)], &[], 0) };
+    assert_eq!(beaten(&mut member, 0, 1, half), [MemberAction::FinishFence(OTHER)]);
+}
+
+#[test]
+fn a_fenced_owner_stops_and_does_nothing_more() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    beaten(&mut member, 0, 1, view(&[(ME, 1)], &[(0, 1)], 0));
+    assert_eq!(member.handle(MemberInput::Fenced, at(2)), [MemberAction::Stop]);
+    assert!(!member.may_act(ShardNo(0), at(3)));
+    assert!(!member.poll_beat(at(1_000)));
+    assert_eq!(beaten(&mut member, 3, 4, view(&[(ME, 1)], &[], 8)), []);
+}
+
+#[test]
+fn frames_of_an_older_term_are_dropped() {
+    let mut terms = TermsSeen::default();
+    assert!(terms.accept(ShardNo(1), Term(3)));
+    assert!(terms.accept(ShardNo(1), Term(3)));
+    assert!(terms.accept(ShardNo(2), Term(1)), "each shard has its own terms");
+    assert!(terms.accept(ShardNo(1), Term(4)));
+    assert!(!terms.accept(ShardNo(1), Term(3)));
+    assert_eq!(terms.newest(ShardNo(1)), Some(Term(4)));
+    assert_eq!(terms.newest(ShardNo(9)), None);
+}
+
+#[test]
+fn a_route_that_is_old_is_looked_up_again_a_few_times() {
+    let route = |owner, term| Route { owner: OwnerNo(owner), term: Term(term) };
+    let mut routes = Routes::default();
+    routes.note(ShardNo(1), route(2, 5));
+    routes.note(ShardNo(1), route(1, 4));
+    assert_eq!(routes.owner(ShardNo(1)), Some(route(2, 5)), "older news is ignored");
+    let mut forward = Forward::new(ShardNo(1));
+    for term in 5..5 + u64::from(FORWARDS_MAX) {
+        routes.note(ShardNo(1), route(2, term));
+        assert_eq!(forward.poll(&routes), ForwardStep::Send(route(2, term)));
+        forward.handle_moved(&mut routes, route(2, term));
+        assert_eq!(routes.owner(ShardNo(1)), None);
+    }
+    assert_eq!(forward.poll(&routes), ForwardStep::GiveUp);
+    let mut forward = Forward::new(ShardNo(1));
+    for _ in 0..FORWARDS_MAX {
+        assert_eq!(forward.poll(&routes), ForwardStep::Look);
+        forward.handle_no_owner();
+    }
+    assert_eq!(forward.poll(&routes), ForwardStep::GiveUp);
+}
+
+#[test]
+fn news_that_is_newer_than_the_one_asked_is_kept() {
+    let mut routes = Routes::default();
+    let (old, new) = (Route { owner: ME, term: Term(1) }, Route { owner: OTHER, term: Term(2) });
+    routes.note(ShardNo(1), old);
+    routes.note(ShardNo(1), new);
+    Forward::new(ShardNo(1)).handle_moved(&mut routes, old);
+    assert_eq!(routes.owner(ShardNo(1)), Some(new));
+}
+
+#[test]
+fn of_all_room_that_is_granted_one_is_used() {
+    let mut seeks = Seeks::default();
+    let places = || BTreeSet::from([ME, OTHER, OwnerNo(3)]);
+    seeks.seek("call", places());
+    assert_eq!(seeks.handle_granted(&"call", OTHER), (Granted::Take, BTreeSet::from([ME, OwnerNo(3)])));
+    assert_eq!(seeks.handle_granted(&"call", ME), (Granted::GiveBack, BTreeSet::new()));
+    assert_eq!(seeks.handle_granted(&"call", OTHER), (Granted::Take, BTreeSet::new()), "said twice");
+    assert_eq!(seeks.end(&"call"), BTreeSet::from([OTHER]));
+    assert_eq!(seeks.handle_granted(&"call", OwnerNo(3)), (Granted::GiveBack, BTreeSet::new()));
+    assert!(seeks.is_empty());
+    seeks.seek("call", places());
+    assert_eq!(seeks.end(&"call"), places(), "those who still look are told");
+}
+
+#[test]
+fn a_call_whose_replica_is_lost_looks_again() {
+    let mut seeks = Seeks::default();
+    seeks.seek("taken", BTreeSet::from([ME]));
+    seeks.seek("elsewhere", BTreeSet::from([ME, OTHER]));
+    seeks.seek("only there", BTreeSet::from([ME]));
+    assert_eq!(seeks.handle_granted(&"taken", ME).0, Granted::Take);
+    assert_eq!(seeks.handle_lost(ME), ["only there", "taken"]);
+    assert_eq!(seeks.len(), 1);
+}
