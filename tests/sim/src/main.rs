@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use agentloop_sim::cluster::{ClusterOptions, simulate_cluster};
 use agentloop_sim::{Options, Outcome, simulate};
 use clap::Parser;
 
@@ -31,6 +32,9 @@ struct Arguments {
     /// Go on after a seed that fails
     #[arg(long)]
     keep_going: bool,
+    /// Replicas over one database, instead of one server
+    #[arg(long)]
+    cluster: bool,
     /// Number of seeds that run at the same time, each on its own thread; one per processor by default
     #[arg(long, conflicts_with = "seed")]
     jobs: Option<NonZeroUsize>,
@@ -45,6 +49,9 @@ fn main() -> ExitCode {
         Some(seed) => seed..seed + 1,
         None => arguments.from..arguments.from.saturating_add(arguments.seeds),
     };
+    if arguments.cluster {
+        return clusters(seeds, arguments.trace, arguments.keep_going);
+    }
     let (began, mut total) = (Instant::now(), Total::default());
     let asked = seeds.end - seeds.start;
     let jobs =
@@ -82,6 +89,41 @@ fn main() -> ExitCode {
         began.elapsed().as_secs_f64(),
         slowest.1,
         slowest.0.as_secs_f64()
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the seeds of the simulation of replicas, one after the other.
+fn clusters(seeds: Range<u64>, trace: bool, keep_going: bool) -> ExitCode {
+    let (began, mut counts, mut takeovers) = (Instant::now(), BTreeMap::<_, u64>::new(), Vec::<u64>::new());
+    let (mut ran, mut failed) = (0, 0);
+    for seed in seeds {
+        let outcome = simulate_cluster(seed, ClusterOptions { trace, ..ClusterOptions::default() });
+        outcome.counts.iter().for_each(|(what, times)| *counts.entry(*what).or_default() += times);
+        takeovers.extend(&outcome.takeovers);
+        ran += 1;
+        if !outcome.problems.is_empty() {
+            failed += 1;
+            println!("seed {seed} fails: {:#?}\n{}", outcome.problems, outcome.tail.join("\n"));
+            if !keep_going {
+                break;
+            }
+        }
+    }
+    takeovers.sort_unstable();
+    let at = |percent: usize| takeovers.get(takeovers.len() * percent / 100).or(takeovers.last());
+    let counts: Vec<String> = counts.iter().map(|(what, times)| format!("{times} {what}")).collect();
+    println!(
+        "{ran} seeds, {failed} failed, in {:.1} s: {}",
+        began.elapsed().as_secs_f64(),
+        counts.join(", ")
+    );
+    println!(
+        "{} takeovers; milliseconds from the owner's failure to the next event: p50 {:?}, p99 {:?}, most {:?}",
+        takeovers.len(),
+        at(50),
+        at(99),
+        takeovers.last()
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,0 +1,160 @@
+//! Faults that last a while: of processes, of their threads, and of their ways to the database.
+
+use agentloop_core::cluster::member::MemberInput;
+
+use super::plan::FaultKind;
+use super::process::Life;
+use super::schedule::Event;
+use super::world::World;
+
+impl World {
+    pub(super) fn fault(&mut self) {
+        if self.is_calm {
+            return;
+        }
+        let kinds = self.plan.kinds.clone();
+        let place = usize::try_from(self.random.below(self.processes.len() as u64)).expect("an index");
+        match self.random.pick(&kinds) {
+            FaultKind::Kill => self.stops(place, "is killed"),
+            FaultKind::Freeze => {
+                let length = self.random.between(200, 12_000);
+                self.freeze(place, length);
+            }
+            FaultKind::RuntimeStands => self.runtime_stands(place),
+            FaultKind::CutOff => {
+                let length = self.random.between(300, 12_000);
+                self.cut(place, length);
+            }
+            FaultKind::DatabaseAway => {
+                let length = self.random.between(300, 8_000);
+                (0..self.processes.len()).for_each(|place| self.cut(place, length));
+            }
+            FaultKind::Slow => self.slow(place),
+            FaultKind::Drain => {
+                let process = &self.processes[place];
+                let (life, moves) = (process.life(), !process.is_frozen && !process.runtime_stands);
+                if process.is_up && moves {
+                    self.count("replicas told to stop");
+                    self.trace(&format!("place {place} is told to stop"));
+                    self.tell(life, MemberInput::Drain);
+                }
+            }
+        }
+        let next = self.random.between(200, self.plan.fault_every);
+        self.schedule.after(next, Event::Fault);
+    }
+
+    /// The process ends where it is, and another one starts later.
+    pub(super) fn stops(&mut self, place: usize, why: &str) {
+        let process = &mut self.processes[place];
+        if !process.is_up {
+            return;
+        }
+        process.is_up = false;
+        let owner = process.node.take().map(|node| node.owner);
+        self.count("replicas ended");
+        self.trace(&format!("place {place} {why}, owner {owner:?}"));
+        if let Some(owner) = owner {
+            self.owner_fails(owner);
+        }
+        let away = self.random.between(300, 12_000);
+        self.schedule.after(away, Event::Starts(place));
+    }
+
+    /// The process has given everything away and ends.
+    pub(super) fn left(&mut self, life: Life) {
+        self.stops(life.place, "has left");
+    }
+
+    pub(super) fn freeze(&mut self, place: usize, length: u64) {
+        let now = self.schedule.now();
+        let process = &mut self.processes[place];
+        if !process.is_up || process.is_frozen {
+            return;
+        }
+        process.is_frozen = true;
+        process.well_from = process.well_from.max(now + length);
+        let (life, owner) = (process.life(), process.node.as_ref().map(|node| node.owner));
+        self.count("replicas frozen");
+        self.trace(&format!("place {place} is frozen for {length} ms"));
+        if let Some(owner) = owner {
+            self.owner_fails(owner);
+        }
+        self.schedule.after(length, Event::Thaws(life));
+    }
+
+    pub(super) fn thaws(&mut self, life: Life) {
+        let process = &mut self.processes[life.place];
+        if process.life() != life || !process.is_frozen {
+            return;
+        }
+        process.is_frozen = false;
+        self.open_transaction_goes_on(life);
+        let process = &mut self.processes[life.place];
+        for event in std::mem::take(&mut process.frozen) {
+            self.happens(life, event);
+        }
+    }
+
+    /// A process that was frozen in the middle of a statement sends the rest of it.
+    fn open_transaction_goes_on(&mut self, life: Life) {
+        let Some(owner) = self.node(life.place).map(|node| node.owner) else { return };
+        let open = self.database.owners.get(&owner).and_then(|row| row.open.as_ref());
+        if let Some(no) = open.filter(|open| open.from == life && !open.is_orphan).map(|open| open.no) {
+            self.schedule.after(1, Event::Commits(owner, no));
+        }
+    }
+
+    fn runtime_stands(&mut self, place: usize) {
+        let length = self.random.between(500, 60_000);
+        let now = self.schedule.now();
+        let process = &mut self.processes[place];
+        if !process.is_up || process.runtime_stands {
+            return;
+        }
+        process.runtime_stands = true;
+        process.well_from = process.well_from.max(now + length);
+        let life = process.life();
+        self.count("runtimes that stood still");
+        self.trace(&format!("the runtime of place {place} stands still for {length} ms"));
+        self.schedule.after(length, Event::RuntimeGoesOn(life));
+    }
+
+    pub(super) fn runtime_goes_on(&mut self, life: Life) {
+        let process = &mut self.processes[life.place];
+        if process.life() != life || !process.runtime_stands {
+            return;
+        }
+        process.runtime_stands = false;
+        for event in std::mem::take(&mut process.standing) {
+            self.happens(life, event);
+        }
+    }
+
+    fn cut(&mut self, place: usize, length: u64) {
+        let until = self.schedule.now() + length;
+        self.count("replicas cut off from the database");
+        self.trace(&format!("place {place} is cut off from the database for {length} ms"));
+        let process = &mut self.processes[place];
+        process.cut_until = process.cut_until.max(until);
+        process.well_from = process.well_from.max(until);
+    }
+
+    fn slow(&mut self, place: usize) {
+        let length = self.random.between(1_000, 15_000);
+        let until = self.schedule.now() + length;
+        self.count("replicas slowed down");
+        self.trace(&format!("place {place} is slow for {length} ms"));
+        let process = &mut self.processes[place];
+        process.slow_until = process.slow_until.max(until);
+        process.well_from = process.well_from.max(until);
+    }
+
+    pub(super) fn is_cut(&self, place: usize) -> bool {
+        self.processes[place].cut_until > self.schedule.now()
+    }
+
+    pub(super) fn is_slow(&self, place: usize) -> bool {
+        self.processes[place].slow_until > self.schedule.now()
+    }
+}

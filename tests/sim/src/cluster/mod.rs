@@ -1,0 +1,26 @@
+//! Replicas over one database, under injected faults, from a seed.
+//!
+//! The protocol is real: `agentloop_core::cluster` decides what each replica does. Around it are models: the database
+//! with its rows, locks and connections, the processes with their clocks and threads, the links between them, callers,
+//! and receivers. Everything is one queue of events, so the same seed gives the same history.
+//!
+//! Faults: replicas are killed, frozen and told to stop, their runtime stands still while their beats could go on, they
+//! are cut off from the database, alone and all together, and it is slow; answers to commits are lost; statements of
+//! broken connections arrive late, or stay open with their locks; links between replicas break.
+//!
+//! Checks: `check.rs` begins with them.
+
+mod callers;
+mod check;
+mod database;
+mod faults;
+mod lane;
+mod plan;
+mod process;
+mod room;
+mod schedule;
+mod statements;
+mod world;
+
+pub use self::plan::ClusterPlant;
+pub use self::world::{ClusterOptions, ClusterOutcome, simulate_cluster};

@@ -1,0 +1,86 @@
+//! The plan that a seed makes: the number of replicas, and the rates of faults.
+
+use crate::random::Random;
+
+/// A bug that is planted on purpose, to test that the checks find it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterPlant {
+    /// The database accepts commits of fenced owners, and for shards of others.
+    FenceIgnored,
+    /// Replicas send without asking whether their lease is valid.
+    LeaseNotChecked,
+    /// Replicas beat although their runtime stands still.
+    BeatWithoutPulse,
+    /// Room that was granted twice is not given back.
+    GrantNotGivenBack,
+    /// A replica keeps a route although the one it asked says that the shard has moved.
+    RouteNeverRefreshed,
+    /// A claim does not ask whether its owner is fenced.
+    ClaimNotFenced,
+    /// A commit does not ask which connection it came by.
+    ConnectionNotChecked,
+    /// Receivers accept frames of older terms.
+    TermsNotChecked,
+}
+
+/// The plan of a simulation.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) plant: Option<ClusterPlant>,
+    pub(super) replicas: usize,
+    pub(super) shards: u16,
+    pub(super) callers: usize,
+    /// Longest time between two faults, in milliseconds.
+    pub(super) fault_every: u64,
+    pub(super) kinds: Vec<FaultKind>,
+    /// Statements whose connection breaks, in a thousand.
+    pub(super) connection_breaks: u64,
+    /// Frames whose link breaks, in a thousand.
+    pub(super) link_breaks: u64,
+    /// Commits that take a while, in a thousand.
+    pub(super) slow_commits: u64,
+}
+
+/// A kind of fault that lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FaultKind {
+    Kill,
+    Freeze,
+    RuntimeStands,
+    CutOff,
+    DatabaseAway,
+    Slow,
+    Drain,
+}
+
+const KINDS: [FaultKind; 7] = [
+    FaultKind::Kill,
+    FaultKind::Freeze,
+    FaultKind::RuntimeStands,
+    FaultKind::CutOff,
+    FaultKind::DatabaseAway,
+    FaultKind::Slow,
+    FaultKind::Drain,
+];
+
+impl Plan {
+    pub(super) fn draw(seed: u64, plant: Option<ClusterPlant>) -> Self {
+        let mut random = Random::of(seed, "cluster plan");
+        // Most seeds have some faults and not others, so that each is also met where nothing hides it.
+        let mut kinds: Vec<FaultKind> = KINDS.into_iter().filter(|_| random.chance(600)).collect();
+        if kinds.is_empty() {
+            kinds.push(random.pick(&KINDS));
+        }
+        Self {
+            plant,
+            replicas: random.pick(&[1, 2, 3, 3, 5]),
+            shards: random.pick(&[4, 12, 24]),
+            callers: random.pick(&[2, 5]),
+            fault_every: random.pick(&[2_000, 6_000, 15_000]),
+            kinds,
+            connection_breaks: random.pick(&[0, 10, 60]),
+            link_breaks: random.pick(&[0, 5, 30]),
+            slow_commits: random.pick(&[0, 50, 300]),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Replicas over one database: a fixed budget of seeds, and proof that what is checked can fail.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use agentloop_sim::cluster::{ClusterOptions, ClusterPlant, simulate_cluster};
+
+#[track_caller]
+fn hold(seeds: Range<u64>) {
+    let (mut counts, mut takeovers) = (BTreeMap::<&str, u64>::new(), Vec::new());
+    for seed in seeds.clone() {
+        let outcome = simulate_cluster(seed, ClusterOptions::default());
+        assert!(
+            outcome.problems.is_empty(),
+            "seed {seed} fails (cargo run -p agentloop-sim -- --cluster --seed {seed} --trace): {:#?}\n{}",
+            outcome.problems,
+            outcome.tail.join("\n")
+        );
+        outcome.counts.iter().for_each(|(what, times)| *counts.entry(what).or_default() += times);
+        takeovers.extend(outcome.takeovers);
+    }
+    assert!(counts["events"] > 1_000 && counts["owners fenced"] > 10, "something happens: {counts:?}");
+    takeovers.sort_unstable();
+    println!("seeds {seeds:?}: {counts:?}, {} takeovers", takeovers.len());
+}
+
+#[test]
+fn one_owner_at_a_time_whatever_breaks() {
+    hold(0..60);
+}
+
+#[test]
+fn more_of_the_same_beside_it() {
+    hold(60..120);
+}
+
+#[test]
+fn the_same_seed_is_the_same_history() {
+    for seed in [1, 2, 7] {
+        let [one, two] = [seed, seed].map(|seed| simulate_cluster(seed, ClusterOptions::default()));
+        assert!(one.lines > 10, "seed {seed} does something: {} lines", one.lines);
+        assert_eq!((one.digest, one.lines, one.counts), (two.digest, two.lines, two.counts), "seed {seed}");
+    }
+}
+
+/// Within these seeds, a fault that is built in is found, and for the right reason.
+#[track_caller]
+fn finds(plant: ClusterPlant, symptom: &str) {
+    let found = (0..60).find_map(|seed| {
+        let outcome = simulate_cluster(seed, ClusterOptions { plant: Some(plant), ..Default::default() });
+        outcome.problems.into_iter().find(|problem| problem.contains(symptom)).map(|problem| (seed, problem))
+    });
+    assert!(found.is_some(), "{plant:?} is not found");
+    println!("{plant:?}: {found:?}");
+}
+
+#[test]
+fn a_fence_that_is_ignored_is_found() {
+    finds(ClusterPlant::FenceIgnored, "a stale write lands");
+}
+
+#[test]
+fn a_lease_that_is_not_checked_is_found() {
+    finds(ClusterPlant::LeaseNotChecked, "after its lease");
+}
+
+#[test]
+fn beats_of_a_server_that_stands_still_are_found() {
+    finds(ClusterPlant::BeatWithoutPulse, "nobody serves shard");
+}
+
+#[test]
+fn room_that_is_not_given_back_is_found() {
+    finds(ClusterPlant::GrantNotGivenBack, "keeps room");
+}
+
+#[test]
+fn a_route_that_is_never_refreshed_is_found() {
+    finds(ClusterPlant::RouteNeverRefreshed, "waits at place");
+}
+
+#[test]
+fn a_claim_that_is_not_fenced_is_found() {
+    finds(ClusterPlant::ClaimNotFenced, "is fenced and claims shards");
+}
+
+#[test]
+fn a_ghost_of_a_broken_connection_is_found() {
+    finds(ClusterPlant::ConnectionNotChecked, "conflicts with itself");
+}
+
+#[test]
+fn a_receiver_that_takes_old_frames_is_found() {
+    finds(ClusterPlant::TermsNotChecked, "after term");
+}
