@@ -150,14 +150,16 @@ pub async fn what_runs_use_counts_when_it_happens(store: Arc<dyn Store>) {
 
 pub async fn an_open_run_counts_as_far_as_it_is(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
+    let (mut sum, mut calls) = (Usage::default(), CallCounts::default());
     for status in [RunStatus::ModelRunning, RunStatus::AwaitingHuman, RunStatus::Paused] {
-        let calls = CallCounts { model_calls: 1, ..CallCounts::default() };
+        sum += used();
+        calls.model_calls += 1;
         let event = answer(&owner);
-        let append = counting(owner.append(status, vec![event]), used(), calls);
+        let append = counting(owner.append(status, vec![event]), sum, calls);
         owner.write(append).await.unwrap();
         let found = rows(&store, &query(HOUR)).await;
-        let sums: Vec<_> = found.iter().map(|row| (row.runs, row.calls.model_calls, row.usage)).collect();
-        assert_eq!(sums, [(0, 1, used())], "{status:?}");
+        let sums: Vec<_> = found.iter().map(|row| (row.runs, row.calls, row.usage)).collect();
+        assert_eq!(sums, [(0, calls, sum)], "{status:?}");
     }
 }
 
@@ -172,8 +174,9 @@ pub async fn usage_is_kept_apart_by_what_is_asked(store: Arc<dyn Store>) {
             BTreeMap::from([("team".to_owned(), format!("t{at}")), ("odd\"$.".to_owned(), "x".to_owned())]);
         append = counting(append, Usage::default(), CallCounts::default());
         owner.write(append).await.unwrap();
-        let append =
-            counting(owner.append(RunStatus::Completed, vec![finished()]), used(), CallCounts::default());
+        let calls = CallCounts { model_calls: 1, ..CallCounts::default() };
+        let events = vec![answer(&owner), finished()];
+        let append = counting(owner.append(RunStatus::Completed, events), used(), calls);
         owner.write(append).await.unwrap();
     }
     let by = |by: UsageGroups| UsageQuery { by, ..query(HOUR) };

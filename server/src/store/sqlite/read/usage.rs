@@ -130,13 +130,15 @@ fn push_runs(sql: &mut QueryBuilder<Sqlite>, tenant: &TenantId, query: &UsageQue
     );
     sql.push(HAS_ALL_SUMS).push(" AS is_old, ").push(HAS_ALL_SUMS);
     sql.push(" AND r.created_at / ").push_bind(bucket).push(" = r.updated_at / ").push_bind(bucket);
-    sql.push(" AS is_whole FROM of JOIN runs AS r ON r.run_no = of.run_no WHERE r.tenant = ");
+    sql.push(" AS is_whole FROM of CROSS JOIN runs AS r ON r.run_no = of.run_no WHERE r.tenant = ");
     sql.push_bind(tenant.as_str().to_owned());
     sql.push(" AND r.updated_at >= ").push_bind(from).push(" AND r.created_at < ").push_bind(before);
     push_conditions(sql, "r.", query);
     sql.push(")");
 }
 
+/// What the chosen runs and the deleted ones add. A cross join keeps SQLite from going through all events to find those of few
+/// runs.
 fn push_parts(sql: &mut QueryBuilder<Sqlite>, tenant: &TenantId, query: &UsageQuery) {
     let (from, before) = (int(query.from.0), int(query.before.0));
     sql.push(
@@ -151,7 +153,7 @@ fn push_parts(sql: &mut QueryBuilder<Sqlite>, tenant: &TenantId, query: &UsageQu
               iif(kind = 'end' AND status = 10, error ->> '$.code', NULL), ",
     );
     sql.push(EVENT_SUMS).push(" FROM (SELECT c.*, e.at, e.payload, ").push(EVENT_KIND);
-    sql.push(" AS kind FROM chosen AS c JOIN run_events AS e ON e.run_no = c.run_no WHERE NOT c.is_whole AND e.at >= ");
+    sql.push(" AS kind FROM chosen AS c CROSS JOIN run_events AS e ON e.run_no = c.run_no WHERE NOT c.is_whole AND e.at >= ");
     sql.push_bind(from).push(" AND e.at < ").push_bind(before);
     sql.push(
         ") WHERE kind IS NOT NULL UNION ALL SELECT minute, agent, model, labels, created_by, ended, error",
@@ -241,7 +243,9 @@ pub(in crate::store::sqlite) fn keep_usage_query(session_no: i64) -> QueryBuilde
         " FROM (SELECT r.tenant, r.agent, r.model, r.labels, r.created_by, r.status, r.error, e.at, e.payload, NOT ",
     );
     sql.push(HAS_ALL_SUMS).push(" AS is_old, ").push(EVENT_KIND);
-    sql.push(" AS kind FROM runs AS r JOIN run_events AS e ON e.run_no = r.run_no WHERE r.session_no = ");
+    sql.push(
+        " AS kind FROM runs AS r CROSS JOIN run_events AS e ON e.run_no = r.run_no WHERE r.session_no = ",
+    );
     sql.push_bind(session_no);
     sql.push(") WHERE kind IS NOT NULL) GROUP BY tenant, minute, agent, model, labels, created_by, failed");
     sql

@@ -178,7 +178,22 @@ async fn usage_reads_the_runs_of_its_time_and_their_journals() {
     ] {
         assert!(all.contains(index), "not by {index}:\n{all}");
     }
-    for scanned in ["SCAN r ", "SCAN e ", "SCAN runs\n", "SCAN usage_kept"] {
-        assert!(!format!("{all}\n").contains(scanned), "reads a whole table:\n{all}");
+    assert_no_scans(&plan, &["runs_paused"]);
+    let keeps = self::plan(&store.readers, &read::keep_usage_query(1).into_string()).await;
+    let all = keeps.join("\n");
+    assert!(all.contains("runs_by_session") && all.contains("run_events_by_run"), "{all}");
+    assert_no_scans(&keeps, &[]);
+}
+
+/// Fails for a step that goes through all runs, events or kept rows, unless by one of these small indexes.
+#[track_caller]
+fn assert_no_scans(plan: &[String], small: &[&str]) {
+    for step in plan {
+        let mut words = step.split(' ');
+        let scans = words.next() == Some("SCAN");
+        let table =
+            words.next().is_some_and(|table| ["r", "e", "runs", "run_events", "usage_kept"].contains(&table));
+        let is_small = small.iter().any(|index| step.contains(index));
+        assert!(!(scans && table) || is_small, "reads a whole table: {}", plan.join("\n"));
     }
 }
