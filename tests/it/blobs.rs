@@ -198,8 +198,8 @@ async fn an_upload_and_a_read_that_stand_still_are_ended() {
     let request = wire::GetBlobRequest { digest: name, offset: 0 };
     let mut slow = soon(server.blobs().get_blob(request)).await.expect("it begins").into_inner();
     soon(slow.message()).await.expect("the header");
-    // Each of them is ended after 100 ms, in which the reader takes nothing.
-    for _ in 0..3 {
+    // Each of them is ended after 100 ms, in which the reader takes nothing. The first ones pass while its window fills.
+    for _ in 0..15 {
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         sender.send(wire::PutBlobRequest { part: Some(header("", 0)) }).await.expect("sent");
         let upload = tokio_stream::wrappers::ReceiverStream::new(receiver);

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::grpcurl::Grpcurl;
+use crate::support::model::Model;
 use crate::support::server::{Server, Setting};
 use crate::support::top;
 
@@ -76,7 +77,8 @@ async fn every_call_on_the_page_of_sessions_succeeds() {
 
 #[tokio::test]
 async fn the_calls_with_blobs_succeed_as_they_are_written() {
-    let server = Server::start(&Setting::default()).await;
+    let model = Model::start().await;
+    let server = Server::start(&model.setting()).await;
     let Some(grpcurl) = Grpcurl::find(server.address()).await else { return };
     let page =
         std::fs::read_to_string(top().join("server/docs/guide/tool-hosts.md")).expect("the page exists");

@@ -1,0 +1,49 @@
+//! `agentloop blob` against a server process.
+
+use std::fs;
+
+use crate::{
+    process::{agentloop, ended},
+    served::Server,
+};
+
+#[tokio::test]
+async fn a_file_is_stored_and_read_back() {
+    let server = Server::start().await;
+    let contents: Vec<u8> = (0..700_000).map(|at| (at * 7) as u8).collect();
+    let file = server.file("report.pdf");
+    fs::write(&file, &contents).expect("written");
+    let path = file.to_str().expect("UTF-8");
+    let (code, digest, stderr) = ended(&server.url(), &["blob", "put", path]).await;
+    assert_eq!(code, 0, "{stderr}");
+    let digest = digest.trim();
+    assert!(digest.starts_with("sha256:") && digest.len() == 71, "{digest}");
+    let (_, again, _) = ended(&server.url(), &["blob", "put", path, "--json"]).await;
+    assert!(again.contains("\"existed\":true") && again.contains("application/pdf"), "{again}");
+
+    let copy = server.file("copy.pdf");
+    let copied = copy.to_str().expect("UTF-8");
+    let (code, _, stderr) = ended(&server.url(), &["blob", "get", digest, "-o", copied]).await;
+    assert_eq!(code, 0, "{stderr}");
+    assert!(fs::read(&copy).expect("a file") == contents);
+    let mut to_stdout = agentloop(&server.url(), &["blob", "get", digest]);
+    let output = to_stdout.output().await.expect("it runs");
+    assert!(output.status.success() && output.stdout == contents);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_told_and_leaves_no_file() {
+    let server = Server::start().await;
+    let absent = format!("sha256:{}", "0".repeat(64));
+    let out = server.file("never");
+    let (code, _, stderr) =
+        ended(&server.url(), &["blob", "get", &absent, "-o", out.to_str().expect("UTF-8")]).await;
+    assert_eq!(code, 1);
+    assert!(stderr.contains("[blob_not_found]"), "{stderr}");
+    assert!(!out.exists() && !server.file("never.part").exists());
+    let (code, _, stderr) = ended(&server.url(), &["blob", "get", "abc"]).await;
+    assert_eq!(code, 2, "{stderr}");
+    let (code, _, stderr) = ended(&server.url(), &["blob", "put", "/nothing/here"]).await;
+    assert_eq!(code, 1);
+    assert!(stderr.contains("/nothing/here"), "{stderr}");
+}
