@@ -4,6 +4,7 @@ mod state;
 mod view;
 
 use std::{
+    collections::BTreeSet,
     io::{self, IsTerminal as _},
     time::{Duration, Instant, SystemTime},
 };
@@ -11,13 +12,13 @@ use std::{
 use agentloop_client::{
     Client, Error, WatchUpdate,
     v1::{
-        Approve, Decision, Deny, HumanRequest, ListPendingRequest, RunFilter, RunStatus,
+        Approve, Decision, Deny, HumanRequest, ListPendingRequest, Run, RunFilter, RunStatus,
         SubmitApprovalRequest, decision::Decision as Kind, watch_runs_response::Change,
     },
 };
 use crossterm::event::{Event as TerminalEvent, EventStream};
 use futures_util::StreamExt as _;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
 use self::state::{Action, Told, Top};
 use crate::{
@@ -38,12 +39,15 @@ const OPEN: [RunStatus; 8] = [
     RunStatus::Compacting,
     RunStatus::Paused,
 ];
-/// The meter begins with runs that were created in this time.
+/// The meter has a list of all runs that were created in this time. Older ones are metered while they are open.
 const METERED: Duration = Duration::from_secs(3600);
 /// How often hosts, tools and questions are read.
 const POLL: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(500);
+/// Questions of one page.
 const QUESTIONS: u32 = 200;
+/// Questions that are looked at, the oldest ones.
+const QUESTIONS_MAX: usize = 2_000;
 const EVENTS_MAX: usize = 1024;
 /// Events that are handled before the screen is drawn again.
 const BATCH: usize = 256;
@@ -59,8 +63,9 @@ pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
     let lists = lists(&client).await?;
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
     let mut tasks = JoinSet::new();
-    tasks.spawn(watch(client.clone(), open_runs(), sender.clone(), false));
-    tasks.spawn(watch(client.clone(), recent_runs(), sender.clone(), true));
+    let since = SystemTime::now().checked_sub(METERED).unwrap_or(SystemTime::UNIX_EPOCH);
+    tasks.spawn(watch_open(client.clone(), since, sender.clone()));
+    tasks.spawn(meter(client.clone(), since, sender.clone()));
     tasks.spawn(poll(client.clone(), sender.clone()));
 
     let mut top = Top { connected: true, ..Top::default() };
@@ -104,31 +109,72 @@ fn open_runs() -> RunFilter {
     RunFilter { statuses: OPEN.map(i32::from).to_vec(), ..RunFilter::default() }
 }
 
-fn recent_runs() -> RunFilter {
-    let since = SystemTime::now().checked_sub(METERED).unwrap_or(SystemTime::UNIX_EPOCH);
-    RunFilter { created_after: Some(since.into()), ..RunFilter::default() }
+/// Tells the changes of the list of open runs. Those that the meter's own list is too young for are metered here, too.
+async fn watch_open(client: Client, since: SystemTime, events: mpsc::Sender<Told>) {
+    let watch = match client.watch_runs(open_runs()).await {
+        Ok(watch) => watch,
+        Err(error) => return drop(events.send(Told::Failed(in_one_line(&error))).await),
+    };
+    let mut watch = watch.with_backoff(ENDLESS_BACKOFF);
+    let since = prost_types::Timestamp::from(since);
+    let is_old =
+        |run: &Run| run.created_at.is_none_or(|at| (at.seconds, at.nanos) < (since.seconds, since.nanos));
+    let mut old = BTreeSet::new();
+    loop {
+        let told = match watch.next_update().await {
+            Ok(WatchUpdate::Item(change)) => match *change {
+                Change::Reset(_) => vec![Told::Reset],
+                Change::Run(run) if is_old(&run) => {
+                    let is_new = old.insert(run.run_id.clone());
+                    let row = Box::new(run.clone());
+                    let used = if is_new { Told::Known(row) } else { Told::Used(row) };
+                    vec![used, Told::Run(Box::new(run))]
+                }
+                Change::Run(run) => vec![Told::Run(Box::new(run))],
+                Change::Removed(removed) => {
+                    let mut told = Vec::new();
+                    if old.remove(&removed.run_id)
+                        && let Ok(last) = client.get_run(removed.run_id.clone()).await
+                    {
+                        told.push(Told::Used(Box::new(last)));
+                    }
+                    told.push(Told::Removed(removed.run_id));
+                    told
+                }
+                Change::Synced(_) => continue,
+            },
+            Ok(WatchUpdate::Lost) => vec![Told::Connected(false)],
+            Ok(WatchUpdate::Resumed) => vec![Told::Connected(true)],
+            Err(error) => return drop(events.send(Told::Failed(in_one_line(&error))).await),
+        };
+        for told in told {
+            if events.send(told).await.is_err() {
+                return;
+            }
+        }
+    }
 }
 
-/// Tells the changes of a list of runs: for the meter, or for the screen.
-async fn watch(client: Client, filter: RunFilter, events: mpsc::Sender<Told>, for_meter: bool) {
-    let Ok(watch) = client.watch_runs(filter).await else { return };
+/// Tells the rows of runs that were created lately, for the meter.
+async fn meter(client: Client, since: SystemTime, events: mpsc::Sender<Told>) {
+    let filter = RunFilter { created_after: Some(since.into()), ..RunFilter::default() };
+    let watch = match client.watch_runs(filter).await {
+        Ok(watch) => watch,
+        Err(error) => return drop(events.send(Told::Failed(in_one_line(&error))).await),
+    };
     let mut watch = watch.with_backoff(ENDLESS_BACKOFF);
     loop {
         let told = match watch.next_update().await {
-            Ok(WatchUpdate::Item(change)) => match (*change, for_meter) {
-                (Change::Run(run), true) => Told::Used(Box::new(run)),
-                (Change::Synced(_), true) => Told::Metered,
-                (Change::Reset(_), false) => Told::Reset,
-                (Change::Run(run), false) => Told::Run(Box::new(run)),
-                (Change::Removed(removed), false) => Told::Removed(removed.run_id),
-                _ => continue,
+            Ok(WatchUpdate::Item(change)) => match *change {
+                Change::Run(run) => Told::Used(Box::new(run)),
+                Change::Synced(_) => Told::Metered,
+                Change::Reset(_) | Change::Removed(_) => continue,
             },
-            Ok(_) if for_meter => continue,
-            Ok(WatchUpdate::Lost) => Told::Connected(false),
-            Ok(WatchUpdate::Resumed) => Told::Connected(true),
-            Err(error) => Told::Note(in_one_line(&error)),
+            // The other list tells it.
+            Ok(WatchUpdate::Lost | WatchUpdate::Resumed) => continue,
+            Err(error) => Told::Failed(in_one_line(&error)),
         };
-        let is_over = matches!(told, Told::Note(_));
+        let is_over = matches!(told, Told::Failed(_));
         if events.send(told).await.is_err() || is_over {
             return;
         }
@@ -138,22 +184,40 @@ async fn watch(client: Client, filter: RunFilter, events: mpsc::Sender<Told>, fo
 /// Reads hosts, tools and questions again and again.
 async fn poll(client: Client, events: mpsc::Sender<Told>) {
     let mut ticks = tokio::time::interval(POLL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        // An absent server is seen by the watch.
-        if let Ok(told) = lists(&client).await
-            && events.send(told).await.is_err()
-        {
+        let told = match lists(&client).await {
+            Ok(told) => told,
+            // An absent server is seen by the watch.
+            Err(error) if error.is_unreachable() => continue,
+            Err(error) => Told::Failed(in_one_line(&error)),
+        };
+        let is_over = matches!(told, Told::Failed(_));
+        if events.send(told).await.is_err() || is_over {
             return;
         }
     }
 }
 
 async fn lists(client: &Client) -> Result<Told, Error> {
-    let request = ListPendingRequest { page_size: QUESTIONS, ..ListPendingRequest::default() };
-    let (hosts, tools, pending) =
-        tokio::try_join!(client.list_hosts(), client.list_tools(), client.list_pending(request))?;
-    Ok(Told::Lists { hosts, tools, questions: pending.requests })
+    let (hosts, tools, questions) =
+        tokio::try_join!(client.list_hosts(), client.list_tools(), questions(client))?;
+    Ok(Told::Lists { hosts, tools, questions })
+}
+
+/// The open questions, the oldest first.
+async fn questions(client: &Client) -> Result<Vec<HumanRequest>, Error> {
+    let mut request = ListPendingRequest { page_size: QUESTIONS, ..ListPendingRequest::default() };
+    let mut questions = Vec::new();
+    loop {
+        let page = client.list_pending(request.clone()).await?;
+        questions.extend(page.requests);
+        if page.next_page_token.is_empty() || questions.len() >= QUESTIONS_MAX {
+            return Ok(questions);
+        }
+        request.page_token = page.next_page_token;
+    }
 }
 
 async fn perform(client: Client, action: Action, events: mpsc::Sender<Told>) {

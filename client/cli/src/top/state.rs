@@ -32,6 +32,8 @@ pub(super) struct Top {
     pub(super) connected: bool,
     /// A note about the last command; removed at the next key.
     pub(super) note: String,
+    /// The reason why the lists do not change any more.
+    pub(super) failed: Option<String>,
     /// Time since the start of the program.
     pub(super) now: Duration,
 }
@@ -71,6 +73,10 @@ pub(super) enum Told {
     Removed(String),
     /// A row of a run, for the meter alone.
     Used(Box<Run>),
+    /// The first row of a run that is older than the meter: it has used this before.
+    Known(Box<Run>),
+    /// A list does not change any more, for this reason.
+    Failed(String),
     /// The snapshot of the meter is complete: what comes now is new.
     Metered,
     Connected(bool),
@@ -95,6 +101,8 @@ impl Top {
             }
             Told::Removed(run_id) => drop(self.runs.remove(&run_id)),
             Told::Used(run) => self.meter.add(&run, self.now),
+            Told::Known(run) => self.meter.know(&run),
+            Told::Failed(why) => self.failed = Some(why),
             Told::Metered => (self.meter.counts, self.meter.is_complete) = (true, true),
             Told::Connected(connected) => self.connected = connected,
             Told::Lists { hosts, tools, questions } => {
@@ -217,6 +225,11 @@ impl Meter {
         }
     }
 
+    /// Notes what a run has used before, which does not count.
+    fn know(&mut self, run: &Run) {
+        self.known.entry(run.run_id.clone()).or_insert_with(|| run.usage.unwrap_or_default());
+    }
+
     fn forget(&mut self, now: Duration) {
         while self.added.front().is_some_and(|(at, _)| now.saturating_sub(*at) > MINUTE) {
             self.added.pop_front();
@@ -300,6 +313,21 @@ mod tests {
         press(&mut top, KeyCode::Down);
         press(&mut top, KeyCode::Char('a'));
         assert!(top.dialog.is_none() && top.note.contains("nothing"), "{}", top.note);
+    }
+
+    #[test]
+    fn a_run_that_is_older_than_the_meter_counts_with_what_it_adds() {
+        let row = |tokens| {
+            let usage = Some(Usage { input_tokens: tokens, ..Usage::default() });
+            Box::new(Run { run_id: "old".into(), usage, ..Run::default() })
+        };
+        let mut top = Top::default();
+        top.told(Told::Metered);
+        top.told(Told::Known(row(5_000)));
+        assert_eq!(top.meter.minute().input_tokens, 0);
+        top.told(Told::Used(row(5_010)));
+        top.told(Told::Known(row(5_010)));
+        assert_eq!(top.meter.minute().input_tokens, 10);
     }
 
     #[test]

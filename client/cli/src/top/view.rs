@@ -41,10 +41,10 @@ pub(super) fn draw(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
     let mut lines = vec![Line::styled("HOST              HEALTH        CALLS   FREE  TOOLS", BOLD)];
     lines.extend(hosts);
     Paragraph::new(lines).render(below, buf);
-    let keys_text = if top.note.is_empty() {
-        Line::styled("↑↓ select  Enter look  a answer  x abort  q leave", DIM)
-    } else {
-        Line::styled(sanitize(&top.note), WARN)
+    let keys_text = match (&top.failed, top.note.as_str()) {
+        (Some(why), "") => Line::styled(format!("this does not change any more: {}", sanitize(why)), BAD),
+        (None, "") => Line::styled("↑↓ select  Enter look  a answer  x abort  q leave", DIM),
+        (_, note) => Line::styled(sanitize(note), WARN),
     };
     Paragraph::new(keys_text).render(keys, buf);
     if let Some(dialog) = &top.dialog {

@@ -30,29 +30,33 @@ const EARLIEST: Duration = Duration::from_secs(1_767_225_600);
 /// Time by which a file may seem to come from the future: coarse clocks of file systems.
 const CLOCK_SLACK: Duration = Duration::from_secs(60);
 
-/// Checks the server, or that its port is free. True if it runs.
-pub(super) async fn server(client: &Client, listen: SocketAddr) -> (Check, bool) {
+/// Checks the server at an address. `own` is where the one of the configuration listens: if it does not run, the port must be
+/// free. True if it runs.
+pub(super) async fn server(client: &Client, address: &str, own: Option<SocketAddr>) -> (Check, bool) {
     let Ok(ready) = tokio::time::timeout(ANSWER_MAX, client.is_ready()).await else {
-        let advice = "if it is another program, stop it, or set server.listen to another port";
-        return (
-            Check::failed(
-                "server",
-                format!("something on {listen} takes connections and does not answer"),
-                advice,
-            ),
-            false,
-        );
+        let advice = match own {
+            Some(_) => "if it is another program, stop it, or set server.listen to another port",
+            None => "check that the address of --server is that of agentloop",
+        };
+        let detail = format!("something at {address} takes connections and does not answer");
+        return (Check::failed("server", detail, advice), false);
     };
     match ready {
-        Ok(true) => (Check::ok("server", format!("runs on {listen} and is ready")), true),
+        Ok(true) => (Check::ok("server", format!("runs at {address} and is ready")), true),
         Ok(false) => {
             let advice = "see its log: it starts, stops, or cannot write its database";
-            (Check::failed("server", format!("runs on {listen} and is not ready"), advice), true)
+            (Check::failed("server", format!("runs at {address} and is not ready"), advice), true)
         }
-        Err(error) if error.is_unreachable() => (port(listen), false),
+        Err(error) if error.is_unreachable() => match own {
+            Some(listen) => (port(listen), false),
+            None => {
+                let advice = "start it, or check the address of --server";
+                (Check::failed("server", format!("{address}: {}", in_one_line(&error)), advice), false)
+            }
+        },
         Err(error) => {
             let advice = "check that the address is that of agentloop, and the token";
-            (Check::failed("server", format!("{listen}: {}", in_one_line(&error)), advice), false)
+            (Check::failed("server", format!("{address}: {}", in_one_line(&error)), advice), false)
         }
     }
 }

@@ -3,8 +3,6 @@
 mod checks;
 mod report;
 
-use agentloop_client::Client;
-
 use self::report::{Check, Report};
 use super::trial::{Trial, Unanswered};
 use crate::{
@@ -28,8 +26,12 @@ pub(crate) async fn doctor(global: &Global, args: DoctorArgs) -> Result<Exit, Fa
         format!("{} is valid", file.display())
     });
     report.add(Check::ok("configuration", from))?;
-    let client = client(global, &configured)?;
-    let (server, runs) = checks::server(&client, configured.listen()).await;
+    let named = global.server != DEFAULT_SERVER;
+    let address = if named { global.server.clone() } else { configured.url() };
+    let client = Global { server: address.clone(), ..global.clone() }.client()?;
+    // Another server than the one that the configuration starts says nothing about its port.
+    let own = (!named).then(|| configured.listen());
+    let (server, runs) = checks::server(&client, &address, own).await;
     report.add(server)?;
     for check in checks::storage(&configured) {
         report.add(check)?;
@@ -45,13 +47,6 @@ pub(crate) async fn doctor(global: &Global, args: DoctorArgs) -> Result<Exit, Fa
         }
     }
     report.end()
-}
-
-/// A client of the server that the configuration starts, or of another that is named.
-fn client(global: &Global, configured: &ConfiguredServer) -> Result<Client, Failure> {
-    let named = global.server != DEFAULT_SERVER;
-    let server = if named { global.server.clone() } else { configured.url() };
-    Ok(Global { server, ..global.clone() }.client()?)
 }
 
 /// Asks each configured model for one word.
