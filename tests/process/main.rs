@@ -20,6 +20,7 @@ mod load;
 mod need_input;
 mod other_models;
 mod parked;
+mod readmes;
 mod resumed;
 mod scenarios;
 mod server_killed;
