@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agentloop_client::v1::{
-    CheckPolicyRequest, CheckPolicyResponse, ErrorReason, HumanRequest, PolicyRule, RememberedRule, Run,
-    RunEvent, RunInput, Session, SubmitApprovalRequest, SubmitInputRequest,
+    Agent, CheckPolicyRequest, CheckPolicyResponse, ErrorReason, HumanRequest, PolicyRule, RememberedRule,
+    Run, RunEvent, RunInput, Session, SubmitApprovalRequest, SubmitInputRequest,
 };
 use crossterm::event::KeyEvent;
 
@@ -58,6 +58,8 @@ pub(crate) enum Event {
         candidate: Box<PolicyRule>,
         answer: Result<Box<CheckPolicyResponse>, String>,
     },
+    /// The configured agents.
+    Agents(Result<Vec<Agent>, String>),
     /// The list of remembered rules.
     Rules(Result<Vec<RememberedRule>, String>),
     /// A rule was deleted, or could not be.
@@ -118,6 +120,8 @@ pub(crate) enum Command {
     Resume(String),
     /// Read the current state of a run, to see why it waits.
     ReadRun(String),
+    /// List the configured agents.
+    ListAgents,
     /// List the most recent sessions.
     ListSessions,
     /// Find the questions that the candidate rule of this request would match.

@@ -25,7 +25,10 @@ use agentloop_client::{
     v1::{ListSessionsRequest, RunInput},
 };
 
-use self::app::{App, ChatOptions};
+use self::{
+    app::{App, ChatOptions},
+    event::Command,
+};
 use crate::{
     args::{ChatArgs, Global},
     command::run::user,
@@ -60,7 +63,8 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
         colours: Style::of(&io::stdout()).has_colours(),
         new_id: fresh_id,
     };
-    let (app, first) = App::new(options, args.session);
+    let (app, mut first) = App::new(options, args.session);
+    first.push(Command::ListAgents);
     let (app, exit) = Box::pin(driver::drive(app, first, client)).await?;
     farewell(&app, &global.server_option());
     Ok(exit)

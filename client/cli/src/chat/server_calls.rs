@@ -199,6 +199,7 @@ async fn answer(client: &Client, command: Command, who: String) -> Option<Event>
             let answer = answer.map(Box::new).map_err(|error| in_one_line(&error));
             Event::RuleChecked { request_id, candidate, answer }
         }
+        Command::ListAgents => Event::Agents(client.list_agents().await.map_err(|error| in_one_line(&error))),
         Command::ListRules(session_id) => {
             Event::Rules(rules(client, session_id).await.map_err(|error| in_one_line(&error)))
         }

@@ -10,6 +10,9 @@ pub(crate) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 pub(crate) const WARN: Style = Style::new().fg(Color::Yellow);
 pub(crate) const BAD: Style = Style::new().fg(Color::Red);
 pub(crate) const GOOD: Style = Style::new().fg(Color::Green);
+pub(crate) const CODE: Style = Style::new().fg(Color::Cyan);
+pub(crate) const ADDED: Style = GOOD;
+pub(crate) const REMOVED: Style = BAD;
 pub(crate) const PICKED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 /// A row of a list. The picked one is shown in reverse.

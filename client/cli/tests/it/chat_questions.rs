@@ -85,7 +85,7 @@ async fn several_options_are_chosen() {
     chat.sees("[x] Friday").await;
     chat.types("\r");
     chat.sees("- Monday").await;
-    chat.sees("- Friday.").await;
+    chat.sees("• Friday.").await;
 }
 
 #[tokio::test]

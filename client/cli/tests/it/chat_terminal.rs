@@ -83,7 +83,7 @@ async fn a_mistyped_command_stays_and_quit_leaves() {
     let server = Server::start().await;
     let mut chat = talk(&server, &["--session", "trip"]).await;
     chat.types("/hepl\r");
-    chat.sees("no command /hepl: /help /new").await;
+    chat.sees("no command /hepl: /agent /help /model /new").await;
     chat.types("\x15/help\r");
     chat.sees("leave; a run goes on without you").await;
     chat.types("\x1b");

@@ -3,7 +3,11 @@
 #[cfg(unix)]
 mod approve;
 #[cfg(unix)]
+mod blob;
+#[cfg(unix)]
 mod chat;
+#[cfg(unix)]
+mod chat_look;
 #[cfg(unix)]
 mod chat_questions;
 #[cfg(unix)]

@@ -133,6 +133,18 @@ impl Pty {
         self.until(&format!("{expected:?} to be seen"), |text| text.contains(expected)).await;
     }
 
+    /// The lines on the screen, without the spaces at their ends.
+    pub(crate) fn lines(&self) -> String {
+        self.text().lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    /// Waits until the screen has exactly these lines.
+    pub(crate) async fn shows(&mut self, lines: &str) {
+        let trimmed =
+            |text: &str| -> String { text.lines().map(|line| format!("{}\n", line.trim_end())).collect() };
+        self.until(&format!("this screen:\n{lines}"), |text| trimmed(text) == lines).await;
+    }
+
     /// Waits until the screen no longer shows this text.
     pub(crate) async fn sees_no(&mut self, gone: &str) {
         self.until(&format!("{gone:?} to be gone"), |text| !text.contains(gone)).await;

@@ -85,6 +85,31 @@ when = { user_contains = "hostile" }
 text = "before \u001b]0;evil\u0007\u001b[?1049l\u001b[2J\u001b[H\u202eafter"
 
 [[reply]]
+when = { user_contains = "page" }
+text = """
+# A page
+
+Some **bold**, *slanted* and `code`.
+
+- one item that is longer than the screen is wide, so that it is broken and indented
+- 北京：天气很好，我们去公园吧。北京：天气很好，我们去公园吧。
+
+```diff
+@@ -1,2 +1,2 @@
+ same
+-old
++new
+```
+
+| city | °C |
+|------|---:|
+| 北京 | 8 |
+| Oslo | 12 |
+
+> שלום עולם, זה טקסט שנכתב מימין לשמאל ונשבר לשורות
+"""
+
+[[reply]]
 text = "You said: {{user}}"
 "#;
 
@@ -108,6 +133,7 @@ impl Server {
             "[server]\nlisten = \"{address}\"\n[store]\npath = \"agentloop.db\"\n\
              [providers.demo]\nkind = \"scripted\"\nfile = \"script.toml\"\n\
              [agents.default]\nmodel = \"demo/scripted\"\n\
+             [agents.reviewer]\nmodel = \"demo/careful\"\ndescription = \"Reads twice\"\n\
              [agents.default.tool_policy]\nask_human = true\ntodos = true\n"
         );
         fs::write(dir.path().join("agentloop.toml"), config).expect("written");

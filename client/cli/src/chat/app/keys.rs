@@ -6,7 +6,7 @@ use super::{App, Command, Focus, Overlay, queue::BusyMode};
 use crate::exit::Exit;
 
 /// Keys with their effects, for the help window.
-pub(crate) const HELP: [(&str, &str); 19] = [
+pub(crate) const HELP: [(&str, &str); 20] = [
     ("Enter", "send; while a run is under way: queue"),
     ("ctrl-S", "send; while a run is under way: tell it"),
     ("Alt-Enter, ctrl-J", "begin a new line"),
@@ -18,6 +18,7 @@ pub(crate) const HELP: [(&str, &str); 19] = [
     ("ctrl-T", "results and reasoning whole, or brief"),
     ("ctrl-Q, /queue", "what waits for its turn"),
     ("/rules", "remembered rules, to see and to forget"),
+    ("/agent, /model", "another one, from the next message on"),
     ("ctrl-O", "sessions"),
     ("ctrl-N", "new session"),
     ("ctrl-G", "let a paused run go on"),
@@ -49,6 +50,7 @@ impl App {
             (Some(Overlay::Sessions(_)), _) => self.picker_key(key),
             (Some(Overlay::Queue(_)), _) => self.queue_key(key),
             (Some(Overlay::Rules(_)), _) => self.rules_key(key),
+            (Some(Overlay::Choice(_)), _) => self.choice_key(key),
             (Some(Overlay::Help), _) => {
                 self.overlay = None;
                 Vec::new()

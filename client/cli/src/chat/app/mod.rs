@@ -1,5 +1,6 @@
 //! The state machine of the chat: it handles events and returns commands. It does no I/O, and gets the time in events.
 
+mod choice;
 mod keys;
 mod queue;
 mod rules;
@@ -14,10 +15,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use agentloop_client::v1::{RunInput, RunStatus, Usage};
+use agentloop_client::v1::{Agent, RunInput, RunStatus, Usage};
 use ratatui::layout::Size;
 
 pub(crate) use self::{
+    choice::{ChoiceList, ChoiceRow, Chosen},
     keys::HELP,
     queue::{BusyMode, QueueItem},
     rules::RuleList,
@@ -84,8 +86,12 @@ pub(crate) struct App {
     pub(crate) unsent: Option<UnsentPrompt>,
     /// A note about the last key; removed at the next key.
     pub(crate) hint: Option<String>,
-    /// Tokens of all runs that were followed here.
+    /// Tokens and cost of all runs that were followed here.
     pub(crate) usage: Usage,
+    /// The configured agents. Absent until the server has answered.
+    pub(crate) agents: Option<Result<Vec<Agent>, String>>,
+    /// Agent and model of the run that was started or joined last.
+    pub(crate) last_model: Option<(String, String)>,
     /// True after a first ctrl-C: the next one quits.
     pub(crate) interrupted_once: bool,
     /// True while ctrl-C asks what becomes of the queue.
@@ -142,6 +148,8 @@ pub(crate) enum Overlay {
     /// The queue, with the index of the selected line.
     Queue(usize),
     Rules(RuleList),
+    /// The agents, or their models.
+    Choice(ChoiceList),
 }
 
 /// A prompt that the server may not have received.
@@ -182,6 +190,8 @@ impl App {
             unsent: None,
             hint: None,
             usage: Usage::default(),
+            agents: None,
+            last_model: None,
             interrupted_once: false,
             asks_about_queue: false,
             aborts_after_removal: false,
@@ -239,6 +249,7 @@ impl App {
                 self.checked(&request_id, &candidate, answer.as_deref().map_err(String::as_str));
                 Vec::new()
             }
+            Event::Agents(listed) => self.agents_listed(listed),
             Event::Rules(listed) => self.rules_listed(listed),
             Event::RuleDeleted { rule_id, answer } => self.rule_deleted(&rule_id, answer),
             Event::QueueListed { session_id, answer } => self.queue_listed(&session_id, answer),

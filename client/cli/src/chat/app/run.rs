@@ -9,7 +9,7 @@ use agentloop_client::v1::{
 
 use prost_types::Timestamp;
 
-use super::{App, Command, Focus, LiveRun, Overlay, UnsentPrompt, queue::BusyMode};
+use super::{App, Chosen, Command, Focus, LiveRun, Overlay, UnsentPrompt, queue::BusyMode};
 use crate::{
     chat::{
         card::{Card, CardOutcome},
@@ -83,7 +83,10 @@ impl App {
         if !is_command(text) {
             return None;
         }
+        let (name, argument) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let commands = match text {
+            _ if name == "/agent" => self.choose(Chosen::Agent, argument.trim()),
+            _ if name == "/model" => self.choose(Chosen::Model, argument.trim()),
             "/quit" | "/exit" => return Some(vec![Command::Quit(Exit::Completed)]),
             "/help" => {
                 self.overlay = Some(Overlay::Help);
@@ -100,7 +103,10 @@ impl App {
                 return Some(Vec::new());
             }
         };
-        self.editor.set("");
+        // A name that there is none of stays, to be mended.
+        if self.hint.is_none() {
+            self.editor.set("");
+        }
         Some(commands)
     }
 
@@ -136,6 +142,9 @@ impl App {
             self.transcript.event(event, self.now);
         }
         match event {
+            Event::RunStarted(started) => {
+                self.last_model = Some((started.agent.clone(), started.model.clone()));
+            }
             Event::AssistantMessage(message) => self.add_usage(message.usage.as_ref()),
             Event::ModelCallFailed(failed) => self.set_next_try(failed.retry_at.as_ref()),
             Event::HumanRequested(requested) => self.add_question(requested.request.as_ref()),
@@ -161,6 +170,7 @@ impl App {
         if let Some(usage) = usage {
             self.usage.input_tokens = self.usage.input_tokens.saturating_add(usage.input_tokens);
             self.usage.output_tokens = self.usage.output_tokens.saturating_add(usage.output_tokens);
+            self.usage.cost_micros = self.usage.cost_micros.saturating_add(usage.cost_micros);
         }
     }
 
@@ -355,7 +365,7 @@ impl LiveRun {
 /// Bound on a mistyped command that is repeated.
 const COMMAND_CHARS: usize = 20;
 /// The commands, for people.
-const COMMANDS: &str = "/help /new /queue /quit /rules /sessions";
+const COMMANDS: &str = "/agent /help /model /new /queue /quit /rules /sessions";
 
 /// True for one line whose first word is a `/` and letters. Paths and texts that begin otherwise are none.
 fn is_command(text: &str) -> bool {

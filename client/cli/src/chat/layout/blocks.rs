@@ -8,6 +8,9 @@ use ratatui::{
 };
 
 use agentloop_client::v1::ToolStatus;
+use unicode_width::UnicodeWidthStr as _;
+
+use super::{cut_to, diff, markdown};
 
 use crate::{
     chat::{
@@ -38,7 +41,7 @@ pub(crate) fn lines(block: &Block, options: BlockOptions) -> Vec<Line<'static>> 
     let width = usize::from(options.width);
     match block {
         Block::User(text) => spaced(prefixed("> ", text, BOLD, width)),
-        Block::Text(text) => spaced(prefixed("", text.text.trim_end(), Style::new(), width)),
+        Block::Text(text) => spaced(markdown::lines(text.text.trim_end(), width)),
         Block::Reasoning(text) => {
             let lines = prefixed("", text.text.trim(), DIM, width);
             if text.unfinished { lines } else { brief(lines, options.details) }
@@ -77,7 +80,7 @@ fn call_lines(call: &CallBlock, width: usize, options: BlockOptions) -> Vec<Line
         _ => ("  │ ", &call.output),
     };
     if !text.trim().is_empty() {
-        let shown = prefixed(rail, text.trim_end(), DIM, width);
+        let shown = result_lines(rail, text.trim_end(), width);
         // Of growing output the end is shown.
         lines.extend(if call.is_running() {
             end(shown, options.details)
@@ -86,6 +89,21 @@ fn call_lines(call: &CallBlock, width: usize, options: BlockOptions) -> Vec<Line
         });
     }
     lines
+}
+
+/// The lines of a result or an output. A diff has its colours.
+fn result_lines(rail: &str, text: &str, width: usize) -> Vec<Line<'static>> {
+    if !diff::is_diff(text) {
+        return prefixed(rail, text, DIM, width);
+    }
+    let pad = " ".repeat(rail.width());
+    let columns = width.saturating_sub(rail.width());
+    let parts = text.lines().flat_map(|line| {
+        let style = diff::style(line);
+        cut_to(line, columns).into_iter().map(move |part| Span::styled(part, style))
+    });
+    let rails = std::iter::once(rail.to_owned()).chain(std::iter::repeat(pad));
+    rails.zip(parts).map(|(rail, part)| Line::from(vec![Span::styled(rail, DIM), part])).collect()
 }
 
 fn mark(state: &CallState) -> (&'static str, Style) {
@@ -101,7 +119,7 @@ fn mark(state: &CallState) -> (&'static str, Style) {
 
 /// Wraps a text. The first line has the prefix, the others are indented by its width.
 fn prefixed(prefix: &str, text: &str, style: Style, width: usize) -> Vec<Line<'static>> {
-    let indent = prefix.chars().count();
+    let indent = prefix.width();
     let pad = " ".repeat(indent);
     wrap(text, width.saturating_sub(indent))
         .into_iter()

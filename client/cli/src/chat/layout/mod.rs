@@ -1,10 +1,14 @@
 //! The layout of the screen: the area of each part, and the lines of blocks and questions. It draws nothing.
 
 pub(crate) mod blocks;
+mod diff;
+mod markdown;
 pub(crate) mod question;
 pub(crate) mod rule_draft;
 
 use ratatui::layout::{Constraint, Layout, Rect};
+
+use unicode_width::UnicodeWidthChar as _;
 
 use self::blocks::BlockOptions;
 use super::{card::Card, editor::Editor, transcript::Transcript};
@@ -78,4 +82,22 @@ pub(crate) struct BlockHeight {
 pub(crate) fn block_heights(transcript: &Transcript, options: BlockOptions) -> Vec<BlockHeight> {
     let height = |(number, block)| BlockHeight { block: number, lines: blocks::lines(block, options).len() };
     transcript.blocks().map(height).collect()
+}
+
+/// Cuts a line into parts of at most so many columns, at any place. There is always one part.
+fn cut_to(line: &str, columns: usize) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut used = 0;
+    for c in line.chars() {
+        let width = c.width().unwrap_or(0);
+        if used + width > columns.max(2) {
+            parts.push(String::new());
+            used = 0;
+        }
+        used += width;
+        if let Some(part) = parts.last_mut() {
+            part.push(c);
+        }
+    }
+    parts
 }

@@ -10,10 +10,12 @@ use ratatui::{
     widgets::{Block, BorderType, Clear, Paragraph, Widget},
 };
 
+use unicode_width::UnicodeWidthStr as _;
+
 use super::queue;
 use crate::{
     chat::{
-        app::{App, HELP, Overlay, RuleList, SessionPicker},
+        app::{App, ChoiceList, ChoiceRow, Chosen, HELP, Overlay, RuleList, SessionPicker},
         styles::{BAD, BOLD, DIM, WARN, row},
     },
     command::overview::SessionOverview,
@@ -42,6 +44,13 @@ pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
         Overlay::Queue(at) => {
             let lines = around(*at, room, queue::lines(app, *at));
             window(" queue: d removes, e takes back to edit, Esc closes ", lines, 100, area, buf);
+        }
+        Overlay::Choice(list) => {
+            let title = match list.chosen {
+                Chosen::Agent => " agents: Enter takes one, Esc closes ",
+                Chosen::Model => " models: Enter takes one, /model PROVIDER/MODEL any other, Esc closes ",
+            };
+            window(title, around(list.at, room, choices(list, app)), 100, area, buf);
         }
         Overlay::Rules(list) => {
             let lines = around(list.at, room, rules(list));
@@ -79,6 +88,25 @@ fn sessions(picker: &SessionPicker, room: usize, now: SystemTime) -> Vec<Line<'s
 fn around(at: usize, room: usize, lines: Vec<Line<'static>>) -> Vec<Line<'static>> {
     let first = (at + 1).saturating_sub(room);
     lines.into_iter().skip(first).take(room).collect()
+}
+
+fn choices(list: &ChoiceList, app: &App) -> Vec<Line<'static>> {
+    let rows = app.choices(list.chosen);
+    let widest = rows.iter().map(|row| row.name.width()).max().unwrap_or_default().min(40);
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for (n, ChoiceRow { name, about, current }) in rows.iter().enumerate() {
+        let mark = if *current { '●' } else { ' ' };
+        let pad = " ".repeat(widest.saturating_sub(name.width()));
+        let about = format::first_line(about, 80);
+        lines.push(row(format!("{mark} {name}{pad}  {about}"), n == list.at));
+    }
+    match &app.agents {
+        None => lines.push(Line::styled("asking the server …", DIM)),
+        Some(Err(why)) => lines.push(Line::styled(sanitize(why), BAD)),
+        Some(Ok(agents)) if agents.is_empty() => lines.push(Line::styled("no agent is configured", DIM)),
+        Some(Ok(_)) => {}
+    }
+    lines
 }
 
 fn rules(list: &RuleList) -> Vec<Line<'static>> {

@@ -18,6 +18,7 @@ use crate::{
 };
 
 const SESSION_CHARS: usize = 40;
+const NAME_CHARS: usize = 24;
 
 pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
     line(app).render(area, buf);
@@ -38,6 +39,10 @@ fn line(app: &App) -> Line<'static> {
     }
     let usage = &app.usage;
     spans.push(Span::styled(format!("  {} tokens in, {} out", usage.input_tokens, usage.output_tokens), DIM));
+    if usage.cost_micros > 0 {
+        spans.push(Span::styled(format!(", cost {:.4}", usage.cost_micros as f64 / 1e6), DIM));
+    }
+    spans.push(Span::styled(format!("  {}", agent_and_model(app)), DIM));
     spans.push(Span::styled(format!("  {}", session(app)), DIM));
     Line::from(spans)
 }
@@ -66,6 +71,13 @@ fn run(app: &App, live: &LiveRun) -> Vec<Span<'static>> {
         spans.push(Span::styled(format!("  waits for {}", live.waiting_on), DIM));
     }
     spans
+}
+
+/// The agent and the model of the next run.
+fn agent_and_model(app: &App) -> String {
+    let model = app.model();
+    let agent = format::first_line(&app.agent(), NAME_CHARS);
+    if model.is_empty() { agent } else { format!("{agent} · {}", format::first_line(&model, NAME_CHARS)) }
 }
 
 fn session(app: &App) -> String {
