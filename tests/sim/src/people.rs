@@ -254,6 +254,8 @@ async fn end(world: Arc<World>, seed: u64, started: Started) {
     loop {
         let patience = patience(&world, &mut random);
         let (run, session) = (started.run.clone(), started.session.clone());
+        // Once it is calm, each session must answer a message, which may not be aborted.
+        let by_session = by_session && !world.is_calm();
         let answer = world
             .call(patience, |server| async move {
                 if by_session {
