@@ -1,10 +1,10 @@
 //! The certificate of the gRPC port and the tokens of callers: reads their files, and reads them again when they change.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -93,6 +93,8 @@ struct TokenReload {
 }
 
 struct TokenState {
+    /// The file as it was read last. A file that looks the same is not read again.
+    seen: Option<FileLook>,
     records: Vec<TokenRecord>,
     reported: Option<String>,
 }
@@ -157,7 +159,7 @@ fn load_auth(
         tracing::warn!(file = %path.display(), "there is no token; `agentloop token new` makes one");
     }
     let authenticator = Arc::new(Authenticator::new(table, options.certificates.clone(), jwt));
-    let state = Mutex::new(TokenState { records, reported: None });
+    let state = Mutex::new(TokenState { seen: None, records, reported: None });
     Ok((Some(TokenReload { path, authenticator: authenticator.clone(), state }), authenticator))
 }
 
@@ -183,10 +185,37 @@ impl TlsReload {
     }
 }
 
+/// What tells one version of a file from the next: writers replace the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileLook {
+    /// Time of the last change, also of its mode.
+    changed: (i64, i64),
+    length: u64,
+    inode: u64,
+}
+
+impl FileLook {
+    /// `None` for a file that was changed so lately that a further change could look the same.
+    fn of(path: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt as _;
+        let file = fs::metadata(path).ok()?;
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(file.ctime().try_into().ok()?);
+        let is_old = changed.elapsed().is_ok_and(|age| age > LOOK_EVERY);
+        let changed = (file.ctime(), file.ctime_nsec());
+        is_old.then(|| Self { changed, length: file.len(), inode: file.ino() })
+    }
+}
+
 impl TokenReload {
     fn reload(&self) -> Result<bool, SecurityError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let look = FileLook::of(&self.path);
+        if look.is_some() && state.seen == look {
+            return Ok(false);
+        }
+        // A file that cannot be read is looked at again, and reported once.
         let records = read(&self.path)?;
+        state.seen = look;
         if state.records == records {
             return Ok(false);
         }

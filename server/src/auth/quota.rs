@@ -30,8 +30,10 @@ pub struct QuotaExceeded {
     pub retry_after: Duration,
 }
 
-/// Counts calls. There is one counter for each principal and tenant that has called, and all of them are known to the
-/// configuration, so their number is bounded.
+/// Most counters that are kept. Beyond them, those that are full are dropped: a counter that is not there is full.
+const BUCKETS_MAX: usize = 4_096;
+
+/// Counts calls. There is one counter for each principal and tenant that has called lately.
 #[derive(Debug)]
 pub struct Quotas {
     limits: QuotaLimits,
@@ -87,7 +89,21 @@ impl Quotas {
             taken.push((key, Bucket { parts: left, at: now }));
         }
         buckets.extend(taken);
+        if buckets.len() > BUCKETS_MAX {
+            self.drop_full(&mut buckets, now);
+        }
         Ok(())
+    }
+}
+
+impl Quotas {
+    fn drop_full(&self, buckets: &mut HashMap<(TenantId, Option<String>), Bucket>, now: Instant) {
+        let QuotaLimits { requests_per_second, tenant_requests_per_second } = self.limits;
+        buckets.retain(|(_, name), bucket| {
+            let rate = if name.is_some() { requests_per_second } else { tenant_requests_per_second };
+            let rate = u64::from(rate.unwrap_or_default());
+            bucket.filled(rate, now).parts < rate * PARTS
+        });
     }
 }
 
@@ -130,5 +146,15 @@ mod tests {
         assert_eq!(quotas.take(&bob, now).unwrap_err().quota, "tenant_requests_per_second");
         assert!(quotas.take(&principal("ada", "blue"), now).is_ok(), "another tenant's calls do not count");
         assert!(Quotas::new(QuotaLimits::default()).is_none());
+    }
+
+    #[test]
+    fn counters_that_are_full_again_are_dropped() {
+        let (quotas, now) = (quotas(Some(1), None), Instant::now());
+        for number in 0..BUCKETS_MAX {
+            assert!(quotas.take(&principal(&format!("p{number}"), "red"), now).is_ok());
+        }
+        assert!(quotas.take(&principal("late", "red"), now + Duration::from_secs(2)).is_ok());
+        assert_eq!(quotas.buckets.lock().unwrap().len(), 1, "only the last one is not full");
     }
 }

@@ -352,6 +352,7 @@ pub fn write(path: &Path, records: Vec<TokenRecord>) -> Result<(), TokenFileErro
     }
     let written = options.open(&beside).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
+        keep_owner(path, &file)?;
         file.sync_all()?;
         fs::rename(&beside, path)
     });
@@ -360,6 +361,23 @@ pub fn write(path: &Path, records: Vec<TokenRecord>) -> Result<(), TokenFileErro
         let _kept = fs::remove_file(&beside);
         io(cause)
     })
+}
+
+/// Gives the new file the owner of the one that it replaces: written by root, it must stay readable for the server.
+#[cfg(unix)]
+fn keep_owner(path: &Path, file: &File) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, fchown};
+    let Ok(before) = fs::metadata(path) else { return Ok(()) };
+    let new = file.metadata()?;
+    if (before.uid(), before.gid()) == (new.uid(), new.gid()) {
+        return Ok(());
+    }
+    fchown(file, Some(before.uid()), Some(before.gid()))
+}
+
+#[cfg(not(unix))]
+fn keep_owner(_path: &Path, _file: &File) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(test)]

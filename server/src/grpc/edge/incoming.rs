@@ -25,8 +25,8 @@ use crate::grpc::edge::tls::{Accepted, Acceptor};
 const PREFACE_BYTES: usize = 24;
 /// Time within which the preface must arrive. After it, the transport's keepalive watches the client.
 const PREFACE_WAIT: Duration = Duration::from_secs(10);
-/// Handshakes under way at one time. A further connection ends the oldest of them, so that clients who never finish theirs
-/// keep nobody out.
+/// Handshakes under way at one time, at most, and never more than a quarter of the connections. A further connection ends the
+/// oldest of them, so that clients who never finish theirs keep nobody out.
 const HANDSHAKES_MAX: usize = 1_024;
 
 /// An accepted connection. It holds one of the permits that limit their number.
@@ -86,7 +86,7 @@ pub fn tls_connections(
     acceptor: watch::Receiver<Acceptor>,
 ) -> impl Stream<Item = io::Result<Connection>> + Send {
     let accepting = Box::pin(accepted(listener, max_connections));
-    let state = (accepting, Handshakes::default());
+    let state = (accepting, Handshakes::of(max_connections));
     futures_util::stream::unfold(state, move |(mut accepting, mut handshakes)| {
         let acceptor = acceptor.clone();
         async move {
@@ -136,17 +136,24 @@ fn accepted(
 type Handshake = Pin<Box<dyn Future<Output = (u64, Option<Connection>)> + Send>>;
 
 /// The handshakes under way, oldest first.
-#[derive(Default)]
 struct Handshakes {
+    /// Each holds the place of a connection, so they must not take all of them.
+    max: usize,
     under_way: FuturesUnordered<Handshake>,
     by_age: BTreeMap<u64, AbortHandle>,
     started: u64,
 }
 
 impl Handshakes {
+    /// None yet, of a server with so many connections.
+    fn of(max_connections: usize) -> Self {
+        let max = (max_connections / 4).clamp(1, HANDSHAKES_MAX);
+        Self { max, under_way: FuturesUnordered::new(), by_age: BTreeMap::new(), started: 0 }
+    }
+
     /// Starts a handshake. If there are too many, the oldest ends at once.
     fn start(&mut self, acceptor: Acceptor, stream: TcpStream, slot: OwnedSemaphorePermit) {
-        if self.by_age.len() >= HANDSHAKES_MAX
+        if self.by_age.len() >= self.max
             && let Some((_, oldest)) = self.by_age.pop_first()
         {
             oldest.abort();

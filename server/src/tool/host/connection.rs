@@ -338,7 +338,7 @@ impl Connection {
     /// Checks a host's offer, in its order. Compiling hundreds of schemas takes a while, so that runs on a blocking
     /// thread; for a few known tools a thread costs more than the check.
     async fn check(&self, mut capabilities: Vec<Capability>) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
-        let refused = self.identity.bound(&mut capabilities, &self.tools.options().reserved);
+        let refused = self.identity.bound(&self.tenant, &mut capabilities, &self.tools.options().reserved);
         let mut checked = self.check_declarations(capabilities).await;
         for (verdict, refused) in checked.iter_mut().zip(refused) {
             if let Some(refused) = refused {

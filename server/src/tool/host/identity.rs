@@ -1,6 +1,7 @@
 //! Who a tool host is, and what it may offer.
 
 use agentloop_core::host::frame::{Capability, CapabilityVerdict, RefusalKind};
+use agentloop_core::id::TenantId;
 use agentloop_core::policy::glob_matches;
 
 use crate::auth::{GrantedKind, HostGrant};
@@ -21,18 +22,21 @@ impl Default for HostIdentity {
 }
 
 impl HostIdentity {
-    /// Bounds what a host declares: raises effect classes, and returns for each capability the refusal, if it may not be
-    /// offered. `reserved` are patterns of tool names, each with the principal that they are reserved for.
+    /// Bounds what a host of this tenant declares: raises effect classes, and returns for each capability the refusal, if it
+    /// may not be offered. `reserved` are patterns of tool names, each with the principal that they are reserved for, as
+    /// `tenant/name`, or the name alone for one of the tenant `local`.
     pub(in crate::tool) fn bound(
         &self,
+        tenant: &TenantId,
         capabilities: &mut [Capability],
         reserved: &[(String, String)],
     ) -> Vec<Option<CapabilityVerdict>> {
-        capabilities.iter_mut().map(|capability| self.bound_one(capability, reserved)).collect()
+        capabilities.iter_mut().map(|capability| self.bound_one(tenant, capability, reserved)).collect()
     }
 
     fn bound_one(
         &self,
+        tenant: &TenantId,
         capability: &mut Capability,
         reserved: &[(String, String)],
     ) -> Option<CapabilityVerdict> {
@@ -43,7 +47,7 @@ impl HostIdentity {
                 let fitting = reserved.iter().filter(|(pattern, _)| glob_matches(pattern, &tool.name));
                 let holder = fitting.max_by_key(|(pattern, _)| pattern.len());
                 let why = match holder {
-                    Some((_, holder)) if self.principal.as_ref() != Some(holder) => {
+                    Some((_, holder)) if !self.is(tenant, holder) => {
                         "the name is reserved for another principal"
                     }
                     _ if !self.grant.allows_tool(&tool.name) => "the host may not offer a tool of this name",
@@ -63,5 +67,32 @@ impl HostIdentity {
             Capability::Unreadable { .. } => return None,
         };
         Some(CapabilityVerdict { name, refused: Some(RefusalKind::NotAllowed.because(why)) })
+    }
+
+    /// True if this is the principal that tool names are reserved for. Names are unique within a tenant only.
+    fn is(&self, tenant: &TenantId, holder: &str) -> bool {
+        let (of, name) = holder.split_once('/').unwrap_or(("local", holder));
+        tenant.as_str() == of && self.principal.as_deref() == Some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_reserved_for_one_principal_of_one_tenant() {
+        let pay = HostIdentity { principal: Some("pay".to_owned()), grant: HostGrant::everything() };
+        for (tenant, holder, yes) in [
+            ("local", "pay", true),
+            ("blue", "pay", false),
+            ("blue", "blue/pay", true),
+            ("red", "blue/pay", false),
+            ("local", "local/pay", true),
+            ("local", "post", false),
+        ] {
+            assert_eq!(pay.is(&TenantId::parse(tenant).unwrap(), holder), yes, "{tenant} {holder}");
+        }
+        assert!(!HostIdentity::default().is(&TenantId::local(), "pay"));
     }
 }
