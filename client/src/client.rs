@@ -8,12 +8,13 @@ use agentloop_proto::v1::{
     ExportSessionResponse, ForgetToolRequest, ForkSessionRequest, GetOrCreateSessionRequest,
     GetOrCreateSessionResponse, GetRunRequest, GetServerInfoRequest, GetServerInfoResponse,
     GetSessionRequest, GetUsageRequest, GetUsageResponse, Host, HumanRequest, ImportEntriesRequest,
-    ImportEntriesResponse, ListAgentsRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest,
-    ListPendingRequest, ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse,
-    ListSessionsRequest, ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest,
-    ReplayRunResponse, ResumeRunRequest, Run, RunFilter, RunInput, RunRequest, RunResult,
-    SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, SubscribeSessionRequest, Tool,
-    UpdateSessionRequest, abort_request, agent_loop_client::AgentLoopClient, server_client::ServerClient,
+    ImportEntriesResponse, ListAgentsRequest, ListAuditRecordsRequest, ListAuditRecordsResponse,
+    ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest, ListPendingResponse,
+    ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest, ListSessionsResponse,
+    ListToolsRequest, RememberedRule, ReplayRunRequest, ReplayRunResponse, ResumeRunRequest, Run, RunFilter,
+    RunInput, RunRequest, RunResult, SearchEntriesRequest, Session, SubmitApprovalRequest,
+    SubmitInputRequest, SubscribeSessionRequest, Tool, UpdateSessionRequest, VerifyAuditRequest,
+    VerifyAuditResponse, abort_request, agent_loop_client::AgentLoopClient, server_client::ServerClient,
     sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient,
 };
 use tonic::{Response, Status, Streaming};
@@ -300,6 +301,20 @@ impl Client {
     pub async fn server_info(&self) -> Result<GetServerInfoResponse, Error> {
         let request = GetServerInfoRequest {};
         self.unary(request, |c, r| async move { c.server().get_server_info(r).await }).await
+    }
+
+    /// A page of the audit log, newest first.
+    pub async fn list_audit_records(
+        &self,
+        request: ListAuditRecordsRequest,
+    ) -> Result<ListAuditRecordsResponse, Error> {
+        self.unary(request, |c, r| async move { c.server().list_audit_records(r).await }).await
+    }
+
+    /// Checks the chain of hashes of the audit log.
+    pub async fn verify_audit(&self) -> Result<VerifyAuditResponse, Error> {
+        let request = VerifyAuditRequest {};
+        self.unary(request, |c, r| async move { c.server().verify_audit(r).await }).await
     }
 
     /// Lists the configured agents by name.

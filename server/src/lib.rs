@@ -3,6 +3,7 @@
 
 #![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests start tasks of their own"))]
 
+pub mod audit;
 pub mod auth;
 pub mod clock;
 pub mod config;

@@ -39,6 +39,8 @@ const EXPECTED: &[(&str, &str)] = &[
     ("Server/GetServerInfo", "caller viewer approver host operator"),
     ("Server/ListAgents", "caller viewer approver operator"),
     ("Server/GetUsage", "caller viewer approver operator"),
+    ("Server/ListAuditRecords", "operator"),
+    ("Server/VerifyAudit", "operator"),
     ("Sessions/CreateSession", "caller operator"),
     ("Sessions/UpdateSession", "caller operator"),
     ("Sessions/GetOrCreateSession", "caller operator"),

@@ -5,6 +5,7 @@ mod access;
 mod approvals;
 mod approvers;
 mod ask_human;
+mod audit;
 mod background;
 mod bad_input;
 mod blobs;

@@ -13,7 +13,19 @@ const LAYERS: [&[&str]; 7] = [
     &["engine"],
     &["model", "tool", "store"],
     &["extension"],
-    &["alarm", "auth", "clock", "config", "ids", "lifecycle", "mask", "memory", "secret", "telemetry"],
+    &[
+        "alarm",
+        "audit",
+        "auth",
+        "clock",
+        "config",
+        "ids",
+        "lifecycle",
+        "mask",
+        "memory",
+        "secret",
+        "telemetry",
+    ],
 ];
 /// Index of the lowest row, whose modules may import each other.
 const BASE: usize = LAYERS.len() - 1;

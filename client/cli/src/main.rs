@@ -52,6 +52,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Replay(args) => command::replay::replay(&global, args).await,
         Command::Queue(args) => command::queue::queue(&global, args).await,
         Command::Fork(args) => command::fork::fork(&global, args).await,
+        Command::Audit(args) => command::audit::audit(&global, args).await,
         Command::Policy(args) => command::policy::policy(&global, args).await,
         Command::Sessions(args) => command::sessions::sessions(&global, args).await,
         Command::Search(args) => command::search::search(&global, args).await,

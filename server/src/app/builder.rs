@@ -8,6 +8,7 @@ use agentloop_core::tool::ToolDeclaration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::audit::{AuditLines, follow};
 use crate::app::host_check::HostCheck;
 use crate::app::hosts::{host_options, remember_tools, remembered_tools};
 use crate::app::observe::{MetricsObserver, TraceObserver};
@@ -16,7 +17,7 @@ use crate::app::{Server, StartError, listen, metrics, offers_wait, open, provide
 use crate::auth::Quotas;
 use crate::auth::jwt::KeySource;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{AuditOptions, Config};
 use crate::engine::{
     Compactor, Engine, EngineOptions, EngineParts, Executors, JobExecutor, LogObserver, Observer, Recall,
     Retention,
@@ -24,9 +25,11 @@ use crate::engine::{
 use crate::extension::remote::Remote;
 use crate::extension::{ContextSource, Hook, LocalExtensions, Planner};
 use crate::grpc::convert::input::Agents;
+use crate::grpc::edge::audit::{AuditLog, AuditScope};
 use crate::grpc::edge::identity::Gate;
 use crate::grpc::server::ServerFacts;
 use crate::ids::Ids;
+use crate::lifecycle::Tasks;
 use crate::mask::Masks;
 use crate::memory::default_live_bytes;
 use crate::model::Models;
@@ -219,6 +222,7 @@ impl ServerBuilder {
         };
         let (ids, tasks) = (self.engine.ids.clone(), self.engine.tasks.clone());
         let clock = self.engine.clock.clone();
+        let (clock_of_audit, self_audit) = (clock.clone(), self.config.audit.take());
         if let Some(own) = &own_store {
             tasks.depend_on("store", own.failed().clone());
         }
@@ -264,6 +268,10 @@ impl ServerBuilder {
                 counted.iter().for_each(|metrics| metrics.rejected(cause));
             })
         });
+        let audit = start_audit(self_audit, &store, &clock_of_audit, &tasks);
+        if let (Some(reloader), Some(audit)) = (&security.reloader, &audit) {
+            reloader.report_to(audit.clone());
+        }
         let services = serve::Services {
             engine: engine.clone(),
             models,
@@ -276,6 +284,7 @@ impl ServerBuilder {
             metrics: counted,
             acceptor: security.acceptor,
             gate,
+            audit,
         };
         tasks.spawn("grpc", serve::serve(listener, services, server, tasks.clone()));
         tracing::info!(%address, "listening");
@@ -347,6 +356,25 @@ impl ServerBuilder {
         };
         self.engine.start(store, models, tools)
     }
+}
+
+/// Starts the audit log and the lines that follow it, if the configuration wants it.
+fn start_audit(
+    options: Option<AuditOptions>,
+    store: &Arc<dyn Store>,
+    clock: &Arc<dyn Clock>,
+    tasks: &Tasks,
+) -> Option<AuditLog> {
+    let AuditOptions { required, reads, path, stdout } = options?;
+    let stop = tasks.soft().clone();
+    let scope = AuditScope { required, reads };
+    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), stop.clone());
+    drop(tasks.spawn("audit log", writing));
+    let lines = path.map(AuditLines::File).or_else(|| stdout.then_some(AuditLines::Stdout));
+    if let Some(lines) = lines {
+        drop(tasks.spawn("audit lines", follow(lines, store.clone(), stop)));
+    }
+    Some(log)
 }
 
 /// All extensions: the embedder's come first, then the built-in ones, then those of hosts.

@@ -1,5 +1,6 @@
 //! The composition root: builds a server from its configuration. Adapters are chosen here and nowhere else.
 
+mod audit;
 mod builder;
 mod host_check;
 mod hosts;

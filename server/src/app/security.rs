@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,6 +16,7 @@ use crate::auth::jwt::{BadKeySet, JwtCheck};
 use crate::auth::tokens::{TokenFileError, TokenRecord, TokenTable, read};
 use crate::clock::Clock;
 use crate::config::{AuthOptions, Config, TlsOptions};
+use crate::grpc::edge::audit::AuditLog;
 use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
 
 /// How often the files are looked at.
@@ -70,6 +71,8 @@ pub(super) struct Reloader {
     tokens: Option<TokenReload>,
     jwks: Option<Arc<Jwks>>,
     clock: Arc<dyn Clock>,
+    /// Told of what was read again, if there is one.
+    audit: OnceLock<AuditLog>,
 }
 
 struct TlsReload {
@@ -122,7 +125,8 @@ impl Security {
             None => (None, None),
         };
         let watched = tls.is_some() || tokens.is_some() || jwks.is_some();
-        let reloader = watched.then(|| Arc::new(Reloader { tls, tokens, jwks: jwks.clone(), clock }));
+        let reloader = watched
+            .then(|| Arc::new(Reloader { tls, tokens, jwks: jwks.clone(), clock, audit: OnceLock::new() }));
         if let Some(reloader) = &reloader {
             reloader.warn_of_the_end();
         }
@@ -231,14 +235,28 @@ impl Reloader {
         if let Some(tls) = &self.tls {
             let done = tls.reload();
             let mut state = tls.state.lock().unwrap_or_else(PoisonError::into_inner);
+            self.note("reload certificate", &done);
             report("the certificate", done, &mut state.reported);
         }
         if let Some(tokens) = &self.tokens {
             let done = tokens.reload();
             let mut state = tokens.state.lock().unwrap_or_else(PoisonError::into_inner);
+            self.note("reload tokens", &done);
             report("the tokens", done, &mut state.reported);
         }
         self.warn_of_the_end();
+    }
+
+    /// Has the audit log told from now on.
+    pub(super) fn report_to(&self, audit: AuditLog) {
+        // It is set once, at the start.
+        let _set = self.audit.set(audit);
+    }
+
+    fn note(&self, what: &str, done: &Result<bool, SecurityError>) {
+        if let (Ok(true), Some(audit)) = (done, self.audit.get()) {
+            audit.noted(what);
+        }
     }
 
     /// The last moment at which the server's certificate is valid, in seconds since 1970.

@@ -20,6 +20,7 @@ use tower::util::{MapRequestLayer, MapResponseLayer};
 use crate::config::ServerOptions;
 use crate::engine::Engine;
 use crate::grpc::convert::input::Agents;
+use crate::grpc::edge::audit::AuditLog;
 use crate::grpc::edge::identity::{Gate, IdentityLayer};
 use crate::grpc::edge::incoming::{connections, tls_connections};
 use crate::grpc::edge::receive_budget::ReceiveBudget;
@@ -78,6 +79,8 @@ pub(super) struct Services {
     pub(super) acceptor: Option<watch::Receiver<Acceptor>>,
     /// Checks the credentials of callers, if they must present any.
     pub(super) gate: Option<Gate>,
+    /// The audit log, if one is written.
+    pub(super) audit: Option<AuditLog>,
 }
 
 /// Serves until the soft stop, then waits until every call has ended.
@@ -143,7 +146,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
             }
             response
         }))
-        .layer(IdentityLayer::new(services.gate))
+        .layer(IdentityLayer::new(services.gate, services.audit))
         .layer(MapRequestLayer::new(move |request| receive_budget.limit(request)))
         .add_service(health_service)
         .add_service(reflection)

@@ -45,7 +45,7 @@ pub use self::providers::{
 use self::reader::FILE_BYTES_MAX;
 use self::reading::Reading;
 use self::section::Section;
-pub use self::security::{AuthOptions, TlsOptions};
+pub use self::security::{AuditOptions, AuthOptions, TlsOptions};
 pub use self::telemetry::{MetricsOptions, TelemetryOptions};
 
 /// The name of the agent for runs that name none.
@@ -62,6 +62,8 @@ pub struct Config {
     pub auth: Option<AuthOptions>,
     /// `[quotas]`: bounds on the calls of principals and tenants.
     pub quotas: QuotaLimits,
+    /// `[audit]`: the audit log; `None` where none is written.
+    pub audit: Option<AuditOptions>,
     /// `[store]`: the database.
     pub store: StoreOptions,
     /// `[log]`: format and level of the log.
@@ -143,6 +145,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
         root.problem(&["auth"], "expected tokens, [[auth.certificates]] or [auth.jwt]".to_owned());
     }
     let quotas = root.overridable_section("quotas", |section| security::quotas(section, auth.is_some()));
+    let audit = root.overridable_section("audit", security::audit);
     let protection = process::Protection { encrypted: tls.is_some(), asks: auth.is_some() };
     let server = root.overridable_section("server", |section| process::server(section, protection));
     let store = root.overridable_section("store", process::store);
@@ -174,6 +177,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
         tls,
         auth,
         quotas,
+        audit,
         store,
         log,
         metrics,

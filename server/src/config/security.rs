@@ -166,3 +166,36 @@ pub(super) fn quotas(section: &mut Section<'_, '_>, asks: bool) -> QuotaLimits {
     }
     limits
 }
+
+/// `[audit]`: the audit log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditOptions {
+    /// True if a call whose row cannot be written is refused.
+    pub required: bool,
+    /// True if calls that only read are written too.
+    pub reads: bool,
+    /// The file of JSON lines.
+    pub path: Option<PathBuf>,
+    /// True if the lines go to the standard output.
+    pub stdout: bool,
+}
+
+/// Reads `[audit]`; `None` if the log is off.
+pub(super) fn audit(section: &mut Section<'_, '_>) -> Option<AuditOptions> {
+    let enabled = section.get_or("enabled", false);
+    let options = AuditOptions {
+        required: section.get_or("required", false),
+        reads: section.get_or("reads", false),
+        path: section.get_path("path", None),
+        stdout: section.get_or("stdout", false),
+    };
+    let asks_for_more = options.required || options.reads || options.path.is_some() || options.stdout;
+    if asks_for_more && !enabled {
+        let message = "expected enabled = true beside it, or nothing is written";
+        section.problem(&["required", "reads", "path", "stdout"], message.to_owned());
+    }
+    if options.path.is_some() && options.stdout {
+        section.problem(&["stdout"], "expected path or stdout, not both".to_owned());
+    }
+    enabled.then_some(options)
+}

@@ -46,6 +46,7 @@ pub use self::session::retention::{KEPT_LEAST, Retention};
 pub use self::session::start::{Author, OnBusy, StartRequest, Started};
 pub use self::watch::{SessionItem, SessionUpdate, WatchChange, Watched};
 
+use crate::audit;
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
 use crate::engine::feed::{Feed, FeedItem, RunHead, SubscriptionDeps};
@@ -376,6 +377,7 @@ impl Engine {
         name: &'static str,
         work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
     ) -> Result<T, EngineError> {
+        let work = audit::within(audit::current(), work);
         match self.deps().tasks.spawn_contained(name, work).await {
             Ok(Some(done)) => done,
             // `None`: the server stops at once and dropped the task.

@@ -49,6 +49,8 @@ const TABLE: &[(&str, Access)] = &[
     ("/agentloop.v1.Server/GetServerInfo", Access::EveryRole),
     ("/agentloop.v1.Server/ListAgents", READ),
     ("/agentloop.v1.Server/GetUsage", READ),
+    ("/agentloop.v1.Server/ListAuditRecords", OPERATE),
+    ("/agentloop.v1.Server/VerifyAudit", OPERATE),
     ("/agentloop.v1.Sessions/CreateSession", WRITE),
     ("/agentloop.v1.Sessions/GetSession", READ),
     ("/agentloop.v1.Sessions/UpdateSession", WRITE),
@@ -75,6 +77,18 @@ const TABLE: &[(&str, Access)] = &[
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", READ_ALL),
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", READ_ALL),
 ];
+
+/// Calls of operators that only read, and results of hosts, which the journal has.
+const NO_CHANGES: [&str; 3] = [
+    "/agentloop.v1.Server/ListAuditRecords",
+    "/agentloop.v1.Server/VerifyAudit",
+    "/agentloop.v1.ToolHost/CompleteCall",
+];
+
+/// True if a call of the RPC of this path may change something, so that the audit log has it.
+pub(in crate::grpc) fn is_change(path: &str) -> bool {
+    [WRITE, DECIDE, HOST, OPERATE].contains(&Access::of(path)) && !NO_CHANGES.contains(&path)
+}
 
 impl Access {
     /// Who may call the RPC of this path.

@@ -30,6 +30,8 @@ use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::{EntryNo, RunId, SessionId};
 use async_trait::async_trait;
 
+use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
+
 pub use self::blob::{BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoredBlob};
 pub use self::filter::{Answerer, AnswersInput, RequestFilter, RunFilter, TimeRange};
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
@@ -185,4 +187,33 @@ pub trait Store:
 {
     /// Writes and reads a row, to see that the store can do both now.
     async fn check(&self) -> Result<(), StoreError>;
+
+    /// Writes rows behind the last one of the audit log, in one commit. A write of an act takes the act's row along by itself.
+    async fn write_audit(&self, _entries: Vec<AuditEntry>) -> Result<(), StoreError> {
+        Err(no_audit())
+    }
+
+    /// A page of the audit log, newest first.
+    async fn audit(&self, _filter: AuditFilter, _page: PageRequest) -> Result<Page<AuditRow>, StoreError> {
+        Err(no_audit())
+    }
+
+    /// The next rows of the audit log after this number, oldest first; of all tenants.
+    async fn audit_after(&self, _no: u64) -> Result<Vec<AuditRow>, StoreError> {
+        Err(no_audit())
+    }
+
+    /// Number of the last row of the audit log; 0 if it has none.
+    async fn last_audit(&self) -> Result<u64, StoreError> {
+        Err(no_audit())
+    }
+
+    /// Checks the whole chain of the audit log.
+    async fn verify_audit(&self) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
+        Err(no_audit())
+    }
+}
+
+fn no_audit() -> StoreError {
+    StoreError::Unavailable { what: "this store keeps no audit log".to_owned() }
 }

@@ -1,5 +1,6 @@
 //! The arguments of the command, as clap parses them.
 
+mod audit;
 mod blob;
 mod live_run;
 mod policy;
@@ -22,6 +23,7 @@ use clap::{
 };
 
 pub(crate) use self::{
+    audit::{AuditArgs, AuditCommand, AuditVerifyArgs},
     blob::{BlobArgs, BlobCommand},
     live_run::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
@@ -244,6 +246,7 @@ pub(crate) enum Command {
     Search(SearchArgs),
     Queue(QueueArgs),
     Fork(ForkArgs),
+    Audit(AuditArgs),
     Policy(PolicyArgs),
     Blob(BlobArgs),
     Tools(ToolsArgs),

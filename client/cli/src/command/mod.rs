@@ -2,6 +2,7 @@
 
 pub(crate) mod abort;
 pub(crate) mod approve;
+pub(crate) mod audit;
 pub(crate) mod blob;
 pub(crate) mod cert;
 pub(crate) mod completions;

@@ -110,6 +110,52 @@ fn failed(error: impl Error) -> Failure {
     Failure::Other(text)
 }
 
+/// The record of a server, without the server.
+pub(crate) mod audit {
+    use std::{
+        fs::File,
+        io::{BufRead as _, BufReader},
+        path::Path,
+    };
+
+    pub(crate) use agentloop_server::audit::ChainVerdict as Verdict;
+    use agentloop_server::{
+        audit::{AuditRow, BrokenLink, ChainCheck},
+        store::sqlite::verify_audit_file,
+    };
+
+    use crate::exit::Failure;
+
+    fn broken(link: &BrokenLink) -> Failure {
+        Failure::Other(format!("the chain is broken: {link}"))
+    }
+
+    /// Checks the chain of a database file.
+    pub(crate) async fn verify_database(path: &Path) -> Result<Verdict, Failure> {
+        if !path.exists() {
+            return Err(Failure::Other(format!("there is no file {}", path.display())));
+        }
+        verify_audit_file(path).await.map_err(super::failed)?.map_err(|link| broken(&link))
+    }
+
+    /// Checks the chain of a file of JSON lines.
+    pub(crate) fn verify_lines(path: &Path) -> Result<Verdict, Failure> {
+        let named = |problem: String| Failure::Other(format!("{}: {problem}", path.display()));
+        let file = File::open(path).map_err(|error| named(error.to_string()))?;
+        let mut check = ChainCheck::default();
+        for (at, line) in BufReader::new(file).lines().enumerate() {
+            let line = line.map_err(|error| named(error.to_string()))?;
+            if line.is_empty() {
+                continue;
+            }
+            let row: AuditRow = serde_json::from_str(&line)
+                .map_err(|error| named(format!("the chain is broken: line {} is no row: {error}", at + 1)))?;
+            check.check(&row).map_err(|link| broken(&link))?;
+        }
+        Ok(check.verdict())
+    }
+}
+
 /// The files of tokens that servers read.
 pub(crate) mod tokens {
     use std::{fs::File, path::Path, time::Duration};

@@ -952,6 +952,516 @@ func (x *Quota) GetWindow() *durationpb.Duration {
 	return nil
 }
 
+// Asks for a page of the audit log.
+type ListAuditRecordsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only records that match. Absent: all.
+	Filter *AuditFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Records per page, at most 500; 0 means 50.
+	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// Token from the page before; empty for the first page.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditRecordsRequest) Reset() {
+	*x = ListAuditRecordsRequest{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditRecordsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditRecordsRequest) ProtoMessage() {}
+
+func (x *ListAuditRecordsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditRecordsRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditRecordsRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListAuditRecordsRequest) GetFilter() *AuditFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *ListAuditRecordsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAuditRecordsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Selects records of the audit log. Every condition must match.
+type AuditFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only calls of this caller; empty means all.
+	Principal string `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
+	// Only calls whose name contains this, in any case, such as `SubmitApproval`; empty means all.
+	Rpc string `protobuf:"bytes,2,opt,name=rpc,proto3" json:"rpc,omitempty"`
+	// Only calls about this run; empty means all.
+	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// Only calls about this session; empty means all.
+	SessionId string `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// At this time or later.
+	FromTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=from_time,json=fromTime,proto3" json:"from_time,omitempty"`
+	// Before this time.
+	ToTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=to_time,json=toTime,proto3" json:"to_time,omitempty"`
+	// Only calls that were refused.
+	Denied        bool `protobuf:"varint,7,opt,name=denied,proto3" json:"denied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditFilter) Reset() {
+	*x = AuditFilter{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditFilter) ProtoMessage() {}
+
+func (x *AuditFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditFilter.ProtoReflect.Descriptor instead.
+func (*AuditFilter) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *AuditFilter) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *AuditFilter) GetRpc() string {
+	if x != nil {
+		return x.Rpc
+	}
+	return ""
+}
+
+func (x *AuditFilter) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *AuditFilter) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *AuditFilter) GetFromTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FromTime
+	}
+	return nil
+}
+
+func (x *AuditFilter) GetToTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ToTime
+	}
+	return nil
+}
+
+func (x *AuditFilter) GetDenied() bool {
+	if x != nil {
+		return x.Denied
+	}
+	return false
+}
+
+// A page of the audit log.
+type ListAuditRecordsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The records, newest first.
+	Records []*AuditRecord `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	// Token of the next page; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditRecordsResponse) Reset() {
+	*x = ListAuditRecordsResponse{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditRecordsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditRecordsResponse) ProtoMessage() {}
+
+func (x *ListAuditRecordsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditRecordsResponse.ProtoReflect.Descriptor instead.
+func (*ListAuditRecordsResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListAuditRecordsResponse) GetRecords() []*AuditRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ListAuditRecordsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// One record of the audit log. It never has prompts, arguments or secrets.
+type AuditRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number, dense from 1. Records of other tenants have numbers too.
+	No uint64 `protobuf:"varint,1,opt,name=no,proto3" json:"no,omitempty"`
+	// Time of the call.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// Name of the caller; empty where nobody is known.
+	Principal string `protobuf:"bytes,3,opt,name=principal,proto3" json:"principal,omitempty"`
+	// Tenant of the caller; empty where nobody is known.
+	Tenant string `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Address that the call came from.
+	Peer string `protobuf:"bytes,5,opt,name=peer,proto3" json:"peer,omitempty"`
+	// The call, such as `AgentLoop/SubmitApproval`, or an act of the server itself, such as `reload tokens`.
+	Rpc string `protobuf:"bytes,6,opt,name=rpc,proto3" json:"rpc,omitempty"`
+	// Session that it was about, where that is known.
+	SessionId string `protobuf:"bytes,7,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Run that it was about, where that is known.
+	RunId string `protobuf:"bytes,8,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// Question, rule or step that it was about, where that is known.
+	RequestId string `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Tool that it was about, where that is known.
+	Tool string `protobuf:"bytes,10,opt,name=tool,proto3" json:"tool,omitempty"`
+	// False for a call that was refused.
+	Allowed bool `protobuf:"varint,11,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// The real cause of a refusal, which the caller may not have been told.
+	Reason string `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Hash of the record before it, in hex.
+	PreviousHash string `protobuf:"bytes,13,opt,name=previous_hash,json=previousHash,proto3" json:"previous_hash,omitempty"`
+	// SHA-256 of the record and `previous_hash`, in hex.
+	Hash          string `protobuf:"bytes,14,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRecord) Reset() {
+	*x = AuditRecord{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRecord) ProtoMessage() {}
+
+func (x *AuditRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
+func (*AuditRecord) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AuditRecord) GetNo() uint64 {
+	if x != nil {
+		return x.No
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetRpc() string {
+	if x != nil {
+		return x.Rpc
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *AuditRecord) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetPreviousHash() string {
+	if x != nil {
+		return x.PreviousHash
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+// Asks for a check of the audit log.
+type VerifyAuditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyAuditRequest) Reset() {
+	*x = VerifyAuditRequest{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyAuditRequest) ProtoMessage() {}
+
+func (x *VerifyAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyAuditRequest.ProtoReflect.Descriptor instead.
+func (*VerifyAuditRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{14}
+}
+
+// The result of the check.
+type VerifyAuditResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the first record at which the chain is broken; 0 if it is whole.
+	BrokenNo uint64 `protobuf:"varint,1,opt,name=broken_no,json=brokenNo,proto3" json:"broken_no,omitempty"`
+	// What is wrong with it, for people; empty if the chain is whole.
+	Problem string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	// Records that were checked, if the chain is whole.
+	Records uint64 `protobuf:"varint,3,opt,name=records,proto3" json:"records,omitempty"`
+	// Number of the first of them.
+	FirstNo uint64 `protobuf:"varint,4,opt,name=first_no,json=firstNo,proto3" json:"first_no,omitempty"`
+	// Number of the last of them.
+	LastNo uint64 `protobuf:"varint,5,opt,name=last_no,json=lastNo,proto3" json:"last_no,omitempty"`
+	// Hash of the last of them. Whoever keeps it elsewhere notices that records were cut off at the end.
+	LastHash      string `protobuf:"bytes,6,opt,name=last_hash,json=lastHash,proto3" json:"last_hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyAuditResponse) Reset() {
+	*x = VerifyAuditResponse{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyAuditResponse) ProtoMessage() {}
+
+func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
+func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *VerifyAuditResponse) GetBrokenNo() uint64 {
+	if x != nil {
+		return x.BrokenNo
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *VerifyAuditResponse) GetRecords() uint64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetFirstNo() uint64 {
+	if x != nil {
+		return x.FirstNo
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetLastNo() uint64 {
+	if x != nil {
+		return x.LastNo
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetLastHash() string {
+	if x != nil {
+		return x.LastHash
+	}
+	return ""
+}
+
 var File_agentloop_v1_server_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_server_proto_rawDesc = "" +
@@ -1038,19 +1548,64 @@ const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x04R\x05limit\x12\x12\n" +
 	"\x04used\x18\x04 \x01(\x04R\x04used\x121\n" +
-	"\x06window\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06window*\x8a\x01\n" +
+	"\x06window\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06window\"\x88\x01\n" +
+	"\x17ListAuditRecordsRequest\x121\n" +
+	"\x06filter\x18\x01 \x01(\v2\x19.agentloop.v1.AuditFilterR\x06filter\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\xf9\x01\n" +
+	"\vAuditFilter\x12\x1c\n" +
+	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x10\n" +
+	"\x03rpc\x18\x02 \x01(\tR\x03rpc\x12\x15\n" +
+	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x04 \x01(\tR\tsessionId\x127\n" +
+	"\tfrom_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bfromTime\x123\n" +
+	"\ato_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\x12\x16\n" +
+	"\x06denied\x18\a \x01(\bR\x06denied\"w\n" +
+	"\x18ListAuditRecordsResponse\x123\n" +
+	"\arecords\x18\x01 \x03(\v2\x19.agentloop.v1.AuditRecordR\arecords\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf9\x02\n" +
+	"\vAuditRecord\x12\x0e\n" +
+	"\x02no\x18\x01 \x01(\x04R\x02no\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1c\n" +
+	"\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x16\n" +
+	"\x06tenant\x18\x04 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04peer\x18\x05 \x01(\tR\x04peer\x12\x10\n" +
+	"\x03rpc\x18\x06 \x01(\tR\x03rpc\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\a \x01(\tR\tsessionId\x12\x15\n" +
+	"\x06run_id\x18\b \x01(\tR\x05runId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\t \x01(\tR\trequestId\x12\x12\n" +
+	"\x04tool\x18\n" +
+	" \x01(\tR\x04tool\x12\x18\n" +
+	"\aallowed\x18\v \x01(\bR\aallowed\x12\x16\n" +
+	"\x06reason\x18\f \x01(\tR\x06reason\x12#\n" +
+	"\rprevious_hash\x18\r \x01(\tR\fpreviousHash\x12\x12\n" +
+	"\x04hash\x18\x0e \x01(\tR\x04hash\"\x14\n" +
+	"\x12VerifyAuditRequest\"\xb7\x01\n" +
+	"\x13VerifyAuditResponse\x12\x1b\n" +
+	"\tbroken_no\x18\x01 \x01(\x04R\bbrokenNo\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x18\n" +
+	"\arecords\x18\x03 \x01(\x04R\arecords\x12\x19\n" +
+	"\bfirst_no\x18\x04 \x01(\x04R\afirstNo\x12\x17\n" +
+	"\alast_no\x18\x05 \x01(\x04R\x06lastNo\x12\x1b\n" +
+	"\tlast_hash\x18\x06 \x01(\tR\blastHash*\x8a\x01\n" +
 	"\n" +
 	"UsageGroup\x12\x1b\n" +
 	"\x17USAGE_GROUP_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11USAGE_GROUP_AGENT\x10\x01\x12\x15\n" +
 	"\x11USAGE_GROUP_MODEL\x10\x02\x12\x15\n" +
 	"\x11USAGE_GROUP_LABEL\x10\x03\x12\x1a\n" +
-	"\x16USAGE_GROUP_CREATED_BY\x10\x042\xfe\x01\n" +
+	"\x16USAGE_GROUP_CREATED_BY\x10\x042\xb5\x03\n" +
 	"\x06Server\x12X\n" +
 	"\rGetServerInfo\x12\".agentloop.v1.GetServerInfoRequest\x1a#.agentloop.v1.GetServerInfoResponse\x12O\n" +
 	"\n" +
 	"ListAgents\x12\x1f.agentloop.v1.ListAgentsRequest\x1a .agentloop.v1.ListAgentsResponse\x12I\n" +
-	"\bGetUsage\x12\x1d.agentloop.v1.GetUsageRequest\x1a\x1e.agentloop.v1.GetUsageResponseb\x06proto3"
+	"\bGetUsage\x12\x1d.agentloop.v1.GetUsageRequest\x1a\x1e.agentloop.v1.GetUsageResponse\x12a\n" +
+	"\x10ListAuditRecords\x12%.agentloop.v1.ListAuditRecordsRequest\x1a&.agentloop.v1.ListAuditRecordsResponse\x12R\n" +
+	"\vVerifyAudit\x12 .agentloop.v1.VerifyAuditRequest\x1a!.agentloop.v1.VerifyAuditResponseb\x06proto3"
 
 var (
 	file_agentloop_v1_server_proto_rawDescOnce sync.Once
@@ -1065,58 +1620,73 @@ func file_agentloop_v1_server_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_server_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agentloop_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_agentloop_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_agentloop_v1_server_proto_goTypes = []any{
-	(UsageGroup)(0),               // 0: agentloop.v1.UsageGroup
-	(*GetServerInfoRequest)(nil),  // 1: agentloop.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 2: agentloop.v1.GetServerInfoResponse
-	(*ServerLimits)(nil),          // 3: agentloop.v1.ServerLimits
-	(*ListAgentsRequest)(nil),     // 4: agentloop.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),    // 5: agentloop.v1.ListAgentsResponse
-	(*Agent)(nil),                 // 6: agentloop.v1.Agent
-	(*GetUsageRequest)(nil),       // 7: agentloop.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),      // 8: agentloop.v1.GetUsageResponse
-	(*UsageRow)(nil),              // 9: agentloop.v1.UsageRow
-	(*Quota)(nil),                 // 10: agentloop.v1.Quota
-	nil,                           // 11: agentloop.v1.GetUsageRequest.LabelsEntry
-	nil,                           // 12: agentloop.v1.UsageRow.RunErrorsEntry
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
-	(*Caller)(nil),                // 14: agentloop.v1.Caller
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
-	(*ToolNames)(nil),             // 16: agentloop.v1.ToolNames
-	(*LoopLimits)(nil),            // 17: agentloop.v1.LoopLimits
-	(*Usage)(nil),                 // 18: agentloop.v1.Usage
+	(UsageGroup)(0),                  // 0: agentloop.v1.UsageGroup
+	(*GetServerInfoRequest)(nil),     // 1: agentloop.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),    // 2: agentloop.v1.GetServerInfoResponse
+	(*ServerLimits)(nil),             // 3: agentloop.v1.ServerLimits
+	(*ListAgentsRequest)(nil),        // 4: agentloop.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 5: agentloop.v1.ListAgentsResponse
+	(*Agent)(nil),                    // 6: agentloop.v1.Agent
+	(*GetUsageRequest)(nil),          // 7: agentloop.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),         // 8: agentloop.v1.GetUsageResponse
+	(*UsageRow)(nil),                 // 9: agentloop.v1.UsageRow
+	(*Quota)(nil),                    // 10: agentloop.v1.Quota
+	(*ListAuditRecordsRequest)(nil),  // 11: agentloop.v1.ListAuditRecordsRequest
+	(*AuditFilter)(nil),              // 12: agentloop.v1.AuditFilter
+	(*ListAuditRecordsResponse)(nil), // 13: agentloop.v1.ListAuditRecordsResponse
+	(*AuditRecord)(nil),              // 14: agentloop.v1.AuditRecord
+	(*VerifyAuditRequest)(nil),       // 15: agentloop.v1.VerifyAuditRequest
+	(*VerifyAuditResponse)(nil),      // 16: agentloop.v1.VerifyAuditResponse
+	nil,                              // 17: agentloop.v1.GetUsageRequest.LabelsEntry
+	nil,                              // 18: agentloop.v1.UsageRow.RunErrorsEntry
+	(*timestamppb.Timestamp)(nil),    // 19: google.protobuf.Timestamp
+	(*Caller)(nil),                   // 20: agentloop.v1.Caller
+	(*durationpb.Duration)(nil),      // 21: google.protobuf.Duration
+	(*ToolNames)(nil),                // 22: agentloop.v1.ToolNames
+	(*LoopLimits)(nil),               // 23: agentloop.v1.LoopLimits
+	(*Usage)(nil),                    // 24: agentloop.v1.Usage
 }
 var file_agentloop_v1_server_proto_depIdxs = []int32{
-	13, // 0: agentloop.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
+	19, // 0: agentloop.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: agentloop.v1.GetServerInfoResponse.limits:type_name -> agentloop.v1.ServerLimits
-	14, // 2: agentloop.v1.GetServerInfoResponse.caller:type_name -> agentloop.v1.Caller
-	15, // 3: agentloop.v1.GetServerInfoResponse.retention:type_name -> google.protobuf.Duration
+	20, // 2: agentloop.v1.GetServerInfoResponse.caller:type_name -> agentloop.v1.Caller
+	21, // 3: agentloop.v1.GetServerInfoResponse.retention:type_name -> google.protobuf.Duration
 	6,  // 4: agentloop.v1.ListAgentsResponse.agents:type_name -> agentloop.v1.Agent
-	16, // 5: agentloop.v1.Agent.allow_list:type_name -> agentloop.v1.ToolNames
-	17, // 6: agentloop.v1.Agent.loop_limits:type_name -> agentloop.v1.LoopLimits
-	13, // 7: agentloop.v1.GetUsageRequest.from_time:type_name -> google.protobuf.Timestamp
-	13, // 8: agentloop.v1.GetUsageRequest.to_time:type_name -> google.protobuf.Timestamp
-	15, // 9: agentloop.v1.GetUsageRequest.bucket:type_name -> google.protobuf.Duration
+	22, // 5: agentloop.v1.Agent.allow_list:type_name -> agentloop.v1.ToolNames
+	23, // 6: agentloop.v1.Agent.loop_limits:type_name -> agentloop.v1.LoopLimits
+	19, // 7: agentloop.v1.GetUsageRequest.from_time:type_name -> google.protobuf.Timestamp
+	19, // 8: agentloop.v1.GetUsageRequest.to_time:type_name -> google.protobuf.Timestamp
+	21, // 9: agentloop.v1.GetUsageRequest.bucket:type_name -> google.protobuf.Duration
 	0,  // 10: agentloop.v1.GetUsageRequest.group_by:type_name -> agentloop.v1.UsageGroup
-	11, // 11: agentloop.v1.GetUsageRequest.labels:type_name -> agentloop.v1.GetUsageRequest.LabelsEntry
+	17, // 11: agentloop.v1.GetUsageRequest.labels:type_name -> agentloop.v1.GetUsageRequest.LabelsEntry
 	9,  // 12: agentloop.v1.GetUsageResponse.rows:type_name -> agentloop.v1.UsageRow
 	10, // 13: agentloop.v1.GetUsageResponse.quotas:type_name -> agentloop.v1.Quota
-	13, // 14: agentloop.v1.UsageRow.start:type_name -> google.protobuf.Timestamp
-	12, // 15: agentloop.v1.UsageRow.run_errors:type_name -> agentloop.v1.UsageRow.RunErrorsEntry
-	18, // 16: agentloop.v1.UsageRow.usage:type_name -> agentloop.v1.Usage
-	15, // 17: agentloop.v1.Quota.window:type_name -> google.protobuf.Duration
-	1,  // 18: agentloop.v1.Server.GetServerInfo:input_type -> agentloop.v1.GetServerInfoRequest
-	4,  // 19: agentloop.v1.Server.ListAgents:input_type -> agentloop.v1.ListAgentsRequest
-	7,  // 20: agentloop.v1.Server.GetUsage:input_type -> agentloop.v1.GetUsageRequest
-	2,  // 21: agentloop.v1.Server.GetServerInfo:output_type -> agentloop.v1.GetServerInfoResponse
-	5,  // 22: agentloop.v1.Server.ListAgents:output_type -> agentloop.v1.ListAgentsResponse
-	8,  // 23: agentloop.v1.Server.GetUsage:output_type -> agentloop.v1.GetUsageResponse
-	21, // [21:24] is the sub-list for method output_type
-	18, // [18:21] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	19, // 14: agentloop.v1.UsageRow.start:type_name -> google.protobuf.Timestamp
+	18, // 15: agentloop.v1.UsageRow.run_errors:type_name -> agentloop.v1.UsageRow.RunErrorsEntry
+	24, // 16: agentloop.v1.UsageRow.usage:type_name -> agentloop.v1.Usage
+	21, // 17: agentloop.v1.Quota.window:type_name -> google.protobuf.Duration
+	12, // 18: agentloop.v1.ListAuditRecordsRequest.filter:type_name -> agentloop.v1.AuditFilter
+	19, // 19: agentloop.v1.AuditFilter.from_time:type_name -> google.protobuf.Timestamp
+	19, // 20: agentloop.v1.AuditFilter.to_time:type_name -> google.protobuf.Timestamp
+	14, // 21: agentloop.v1.ListAuditRecordsResponse.records:type_name -> agentloop.v1.AuditRecord
+	19, // 22: agentloop.v1.AuditRecord.at:type_name -> google.protobuf.Timestamp
+	1,  // 23: agentloop.v1.Server.GetServerInfo:input_type -> agentloop.v1.GetServerInfoRequest
+	4,  // 24: agentloop.v1.Server.ListAgents:input_type -> agentloop.v1.ListAgentsRequest
+	7,  // 25: agentloop.v1.Server.GetUsage:input_type -> agentloop.v1.GetUsageRequest
+	11, // 26: agentloop.v1.Server.ListAuditRecords:input_type -> agentloop.v1.ListAuditRecordsRequest
+	15, // 27: agentloop.v1.Server.VerifyAudit:input_type -> agentloop.v1.VerifyAuditRequest
+	2,  // 28: agentloop.v1.Server.GetServerInfo:output_type -> agentloop.v1.GetServerInfoResponse
+	5,  // 29: agentloop.v1.Server.ListAgents:output_type -> agentloop.v1.ListAgentsResponse
+	8,  // 30: agentloop.v1.Server.GetUsage:output_type -> agentloop.v1.GetUsageResponse
+	13, // 31: agentloop.v1.Server.ListAuditRecords:output_type -> agentloop.v1.ListAuditRecordsResponse
+	16, // 32: agentloop.v1.Server.VerifyAudit:output_type -> agentloop.v1.VerifyAuditResponse
+	28, // [28:33] is the sub-list for method output_type
+	23, // [23:28] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_server_proto_init() }
@@ -1131,7 +1701,7 @@ func file_agentloop_v1_server_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_server_proto_rawDesc), len(file_agentloop_v1_server_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

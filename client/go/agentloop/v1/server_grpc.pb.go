@@ -19,9 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Server_GetServerInfo_FullMethodName = "/agentloop.v1.Server/GetServerInfo"
-	Server_ListAgents_FullMethodName    = "/agentloop.v1.Server/ListAgents"
-	Server_GetUsage_FullMethodName      = "/agentloop.v1.Server/GetUsage"
+	Server_GetServerInfo_FullMethodName    = "/agentloop.v1.Server/GetServerInfo"
+	Server_ListAgents_FullMethodName       = "/agentloop.v1.Server/ListAgents"
+	Server_GetUsage_FullMethodName         = "/agentloop.v1.Server/GetUsage"
+	Server_ListAuditRecords_FullMethodName = "/agentloop.v1.Server/ListAuditRecords"
+	Server_VerifyAudit_FullMethodName      = "/agentloop.v1.Server/VerifyAudit"
 )
 
 // ServerClient is the client API for Server service.
@@ -43,6 +45,15 @@ type ServerClient interface {
 	//
 	// INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
 	GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error)
+	// Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
+	// of nobody who is known. The log is written where the configuration says so.
+	//
+	// INVALID_ARGUMENT, UNAVAILABLE.
+	ListAuditRecords(ctx context.Context, in *ListAuditRecordsRequest, opts ...grpc.CallOption) (*ListAuditRecordsResponse, error)
+	// Checks the chain of hashes of the whole audit log, of all tenants.
+	//
+	// UNAVAILABLE.
+	VerifyAudit(ctx context.Context, in *VerifyAuditRequest, opts ...grpc.CallOption) (*VerifyAuditResponse, error)
 }
 
 type serverClient struct {
@@ -83,6 +94,26 @@ func (c *serverClient) GetUsage(ctx context.Context, in *GetUsageRequest, opts .
 	return out, nil
 }
 
+func (c *serverClient) ListAuditRecords(ctx context.Context, in *ListAuditRecordsRequest, opts ...grpc.CallOption) (*ListAuditRecordsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAuditRecordsResponse)
+	err := c.cc.Invoke(ctx, Server_ListAuditRecords_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *serverClient) VerifyAudit(ctx context.Context, in *VerifyAuditRequest, opts ...grpc.CallOption) (*VerifyAuditResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VerifyAuditResponse)
+	err := c.cc.Invoke(ctx, Server_VerifyAudit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ServerServer is the server API for Server service.
 // All implementations must embed UnimplementedServerServer
 // for forward compatibility.
@@ -102,6 +133,15 @@ type ServerServer interface {
 	//
 	// INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
 	GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error)
+	// Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
+	// of nobody who is known. The log is written where the configuration says so.
+	//
+	// INVALID_ARGUMENT, UNAVAILABLE.
+	ListAuditRecords(context.Context, *ListAuditRecordsRequest) (*ListAuditRecordsResponse, error)
+	// Checks the chain of hashes of the whole audit log, of all tenants.
+	//
+	// UNAVAILABLE.
+	VerifyAudit(context.Context, *VerifyAuditRequest) (*VerifyAuditResponse, error)
 	mustEmbedUnimplementedServerServer()
 }
 
@@ -120,6 +160,12 @@ func (UnimplementedServerServer) ListAgents(context.Context, *ListAgentsRequest)
 }
 func (UnimplementedServerServer) GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetUsage not implemented")
+}
+func (UnimplementedServerServer) ListAuditRecords(context.Context, *ListAuditRecordsRequest) (*ListAuditRecordsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAuditRecords not implemented")
+}
+func (UnimplementedServerServer) VerifyAudit(context.Context, *VerifyAuditRequest) (*VerifyAuditResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method VerifyAudit not implemented")
 }
 func (UnimplementedServerServer) mustEmbedUnimplementedServerServer() {}
 func (UnimplementedServerServer) testEmbeddedByValue()                {}
@@ -196,6 +242,42 @@ func _Server_GetUsage_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Server_ListAuditRecords_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAuditRecordsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ServerServer).ListAuditRecords(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Server_ListAuditRecords_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ServerServer).ListAuditRecords(ctx, req.(*ListAuditRecordsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Server_VerifyAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VerifyAuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ServerServer).VerifyAudit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Server_VerifyAudit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ServerServer).VerifyAudit(ctx, req.(*VerifyAuditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Server_ServiceDesc is the grpc.ServiceDesc for Server service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -214,6 +296,14 @@ var Server_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetUsage",
 			Handler:    _Server_GetUsage_Handler,
+		},
+		{
+			MethodName: "ListAuditRecords",
+			Handler:    _Server_ListAuditRecords_Handler,
+		},
+		{
+			MethodName: "VerifyAudit",
+			Handler:    _Server_VerifyAudit_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -188,3 +188,91 @@ class Quota(_message.Message):
     used: int
     window: _duration_pb2.Duration
     def __init__(self, name: _Optional[str] = ..., holder: _Optional[str] = ..., limit: _Optional[int] = ..., used: _Optional[int] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ListAuditRecordsRequest(_message.Message):
+    __slots__ = ("filter", "page_size", "page_token")
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    filter: AuditFilter
+    page_size: int
+    page_token: str
+    def __init__(self, filter: _Optional[_Union[AuditFilter, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class AuditFilter(_message.Message):
+    __slots__ = ("principal", "rpc", "run_id", "session_id", "from_time", "to_time", "denied")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    RPC_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_TIME_FIELD_NUMBER: _ClassVar[int]
+    TO_TIME_FIELD_NUMBER: _ClassVar[int]
+    DENIED_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    rpc: str
+    run_id: str
+    session_id: str
+    from_time: _timestamp_pb2.Timestamp
+    to_time: _timestamp_pb2.Timestamp
+    denied: bool
+    def __init__(self, principal: _Optional[str] = ..., rpc: _Optional[str] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., from_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., denied: _Optional[bool] = ...) -> None: ...
+
+class ListAuditRecordsResponse(_message.Message):
+    __slots__ = ("records", "next_page_token")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[AuditRecord]
+    next_page_token: str
+    def __init__(self, records: _Optional[_Iterable[_Union[AuditRecord, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class AuditRecord(_message.Message):
+    __slots__ = ("no", "at", "principal", "tenant", "peer", "rpc", "session_id", "run_id", "request_id", "tool", "allowed", "reason", "previous_hash", "hash")
+    NO_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    RPC_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TOOL_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_HASH_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    no: int
+    at: _timestamp_pb2.Timestamp
+    principal: str
+    tenant: str
+    peer: str
+    rpc: str
+    session_id: str
+    run_id: str
+    request_id: str
+    tool: str
+    allowed: bool
+    reason: str
+    previous_hash: str
+    hash: str
+    def __init__(self, no: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., principal: _Optional[str] = ..., tenant: _Optional[str] = ..., peer: _Optional[str] = ..., rpc: _Optional[str] = ..., session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., request_id: _Optional[str] = ..., tool: _Optional[str] = ..., allowed: _Optional[bool] = ..., reason: _Optional[str] = ..., previous_hash: _Optional[str] = ..., hash: _Optional[str] = ...) -> None: ...
+
+class VerifyAuditRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class VerifyAuditResponse(_message.Message):
+    __slots__ = ("broken_no", "problem", "records", "first_no", "last_no", "last_hash")
+    BROKEN_NO_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_NO_FIELD_NUMBER: _ClassVar[int]
+    LAST_NO_FIELD_NUMBER: _ClassVar[int]
+    LAST_HASH_FIELD_NUMBER: _ClassVar[int]
+    broken_no: int
+    problem: str
+    records: int
+    first_no: int
+    last_no: int
+    last_hash: str
+    def __init__(self, broken_no: _Optional[int] = ..., problem: _Optional[str] = ..., records: _Optional[int] = ..., first_no: _Optional[int] = ..., last_no: _Optional[int] = ..., last_hash: _Optional[str] = ...) -> None: ...

@@ -51,6 +51,16 @@ class ServerStub:
                 request_serializer=agentloop_dot_v1_dot_server__pb2.GetUsageRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_server__pb2.GetUsageResponse.FromString,
                 _registered_method=True)
+        self.ListAuditRecords = channel.unary_unary(
+                '/agentloop.v1.Server/ListAuditRecords',
+                request_serializer=agentloop_dot_v1_dot_server__pb2.ListAuditRecordsRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_server__pb2.ListAuditRecordsResponse.FromString,
+                _registered_method=True)
+        self.VerifyAudit = channel.unary_unary(
+                '/agentloop.v1.Server/VerifyAudit',
+                request_serializer=agentloop_dot_v1_dot_server__pb2.VerifyAuditRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_server__pb2.VerifyAuditResponse.FromString,
+                _registered_method=True)
 
 
 class ServerServicer:
@@ -85,6 +95,25 @@ class ServerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAuditRecords(self, request, context):
+        """Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
+        of nobody who is known. The log is written where the configuration says so.
+
+        INVALID_ARGUMENT, UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyAudit(self, request, context):
+        """Checks the chain of hashes of the whole audit log, of all tenants.
+
+        UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ServerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -102,6 +131,16 @@ def add_ServerServicer_to_server(servicer, server):
                     servicer.GetUsage,
                     request_deserializer=agentloop_dot_v1_dot_server__pb2.GetUsageRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_server__pb2.GetUsageResponse.SerializeToString,
+            ),
+            'ListAuditRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditRecords,
+                    request_deserializer=agentloop_dot_v1_dot_server__pb2.ListAuditRecordsRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_server__pb2.ListAuditRecordsResponse.SerializeToString,
+            ),
+            'VerifyAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyAudit,
+                    request_deserializer=agentloop_dot_v1_dot_server__pb2.VerifyAuditRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_server__pb2.VerifyAuditResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -187,6 +226,60 @@ class Server:
             '/agentloop.v1.Server/GetUsage',
             agentloop_dot_v1_dot_server__pb2.GetUsageRequest.SerializeToString,
             agentloop_dot_v1_dot_server__pb2.GetUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuditRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Server/ListAuditRecords',
+            agentloop_dot_v1_dot_server__pb2.ListAuditRecordsRequest.SerializeToString,
+            agentloop_dot_v1_dot_server__pb2.ListAuditRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Server/VerifyAudit',
+            agentloop_dot_v1_dot_server__pb2.VerifyAuditRequest.SerializeToString,
+            agentloop_dot_v1_dot_server__pb2.VerifyAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

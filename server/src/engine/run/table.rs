@@ -10,6 +10,8 @@ use agentloop_core::run::state::RunState;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::{self, Act};
+
 /// Inputs that may wait for a run's task. A sender waits while the mailbox is full.
 const MAILBOX: usize = 256;
 
@@ -21,7 +23,7 @@ pub(in crate::engine) enum Mail {
     /// An input whose sender waits for no reply.
     Input(Input),
     /// An input whose sender waits until it is durable.
-    InputWithReply(Input, Reply),
+    InputWithReply(Input, Reply, Option<Arc<Act>>),
     /// A request for the durable state.
     ReadState(oneshot::Sender<Box<RunState>>),
 }
@@ -39,7 +41,7 @@ impl Mailbox {
     /// Hands over an input and waits for the verdict. `None` if the task ended first; the input may have been applied.
     pub(in crate::engine) async fn deliver(&self, input: Input) -> Option<Result<(), Refusal>> {
         let (reply, verdict) = oneshot::channel();
-        self.0.send(Mail::InputWithReply(input, reply)).await.ok()?;
+        self.0.send(Mail::InputWithReply(input, reply, audit::unrecorded())).await.ok()?;
         verdict.await.ok()
     }
 

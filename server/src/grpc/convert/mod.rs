@@ -1,5 +1,6 @@
 //! Conversion between the generated wire types and the core's types. No code below this module sees a wire type.
 
+pub mod audit;
 mod context;
 pub mod event;
 pub(crate) mod extension;

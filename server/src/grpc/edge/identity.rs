@@ -20,6 +20,7 @@ use crate::auth::{Authenticator, Credentials, Identity, Principal, Quotas, Rejec
 use crate::clock::Clock;
 use crate::engine::Author;
 use crate::grpc::access::Access;
+use crate::grpc::edge::audit::{AuditLog, Call, recorded};
 use crate::grpc::edge::incoming::Peer;
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
 use crate::grpc::status::{quota_exceeded, status};
@@ -58,7 +59,7 @@ impl Gate {
     }
 
     /// Puts the principal into the request, and returns its identity. `None` for calls that need no credentials.
-    async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<Identity>, Status> {
+    async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<Identity>, Box<Refused>> {
         let access = Access::of(request.uri().path());
         // The token goes no further.
         let authorization = request.headers_mut().remove(header::AUTHORIZATION);
@@ -72,15 +73,19 @@ impl Gate {
         });
         let identity = self.authenticate(Credentials { bearer, certificate: names.as_deref() }).await;
         let identity = identity.map_err(|rejection| self.reject(rejection))?;
+        let refused = |cause, why: String, status| {
+            (self.rejected)(cause);
+            Box::new(Refused { status, cause, why, principal: Some(identity.principal.clone()) })
+        };
         if let Some(quotas) = &self.quotas {
             quotas.take(&identity.principal, Instant::now()).map_err(|exceeded| {
-                (self.rejected)("quota");
-                quota_exceeded(exceeded.quota, exceeded.retry_after)
+                let why = format!("the quota {} is used up", exceeded.quota);
+                refused("quota", why, quota_exceeded(exceeded.quota, exceeded.retry_after))
             })?;
         }
         if !access.admits(&identity.principal) {
-            (self.rejected)("role");
-            return Err(permission_denied("your roles do not allow this call"));
+            let why = "the roles of the caller do not allow it".to_owned();
+            return Err(refused("role", why, permission_denied("your roles do not allow this call")));
         }
         request.extensions_mut().insert(identity.principal.clone());
         Ok(Some(identity))
@@ -103,16 +108,45 @@ impl Gate {
         Lapse::of(self.authenticator.clone(), self.clock.clone(), identity)
     }
 
-    fn reject(&self, rejection: Rejection) -> Status {
+    fn reject(&self, rejection: Rejection) -> Box<Refused> {
         (self.rejected)(rejection.name());
         tracing::debug!(cause = %rejection, "a call was refused: its credentials prove nobody");
-        unauthenticated("the credentials are missing or wrong")
+        let status = unauthenticated("the credentials are missing or wrong");
+        Box::new(Refused { status, cause: rejection.name(), why: rejection.to_string(), principal: None })
+    }
+
+    /// Does the work of a call, as long as the credential counts.
+    async fn serve<S>(
+        &self,
+        identity: Identity,
+        mut inner: S,
+        request: http::Request<Body>,
+    ) -> Result<http::Response<Body>, S::Error>
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Body>>,
+    {
+        let request = match REQUEST_STREAMS.contains(&request.uri().path()) {
+            true => lapsing_request(request, self.lapse(identity.clone())),
+            false => request,
+        };
+        let response = inner.call(request).await?;
+        Ok(lapsing_response(response, self.lapse(identity)))
     }
 }
 
 /// UNAUTHENTICATED, with this message.
 pub(super) fn unauthenticated(message: &str) -> Status {
     status(Code::Unauthenticated, ErrorReason::Unauthenticated, message, [])
+}
+
+/// A call that may not begin.
+struct Refused {
+    status: Status,
+    /// Name of the cause in metrics.
+    cause: &'static str,
+    /// The real cause, for the audit log.
+    why: String,
+    principal: Option<Arc<Principal>>,
 }
 
 /// The token of the scheme `Bearer`, whose name may be written in any case.
@@ -126,15 +160,18 @@ pub(in crate::grpc) fn permission_denied(message: &str) -> Status {
     status(Code::PermissionDenied, ErrorReason::PermissionDenied, message, [])
 }
 
-/// Checks the credentials of every request before its service sees it.
+/// Checks the credentials of every request before its service sees it, and has the audit log written.
 #[derive(Clone)]
-pub struct IdentityLayer(Option<Arc<Gate>>);
+pub struct IdentityLayer {
+    gate: Option<Arc<Gate>>,
+    audit: Option<AuditLog>,
+}
 
 impl IdentityLayer {
-    /// Without a gate, nobody is asked.
+    /// Without a gate, nobody is asked. Without a log, nothing is written.
     #[must_use]
-    pub fn new(gate: Option<Gate>) -> Self {
-        Self(gate.map(Arc::new))
+    pub fn new(gate: Option<Gate>, audit: Option<AuditLog>) -> Self {
+        Self { gate: gate.map(Arc::new), audit }
     }
 }
 
@@ -142,7 +179,7 @@ impl<S> Layer<S> for IdentityLayer {
     type Service = Identified<S>;
 
     fn layer(&self, inner: S) -> Identified<S> {
-        Identified { inner, gate: self.0.clone() }
+        Identified { inner, gate: self.gate.clone(), audit: self.audit.clone() }
     }
 }
 
@@ -151,37 +188,61 @@ impl<S> Layer<S> for IdentityLayer {
 pub struct Identified<S> {
     inner: S,
     gate: Option<Arc<Gate>>,
+    audit: Option<AuditLog>,
 }
+
+/// The answer of a call that is looked at on its way.
+type Boxed<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
 
 impl<S> Service<http::Request<Body>> for Identified<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone + Send + 'static,
     S::Future: Send,
+    S::Error: Send,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Either<S::Future, Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>>;
+    type Future = Either<S::Future, Boxed<S::Response, S::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        let Some(gate) = self.gate.clone() else { return Either::Left(self.inner.call(request)) };
+        if self.gate.is_none() && self.audit.is_none() {
+            return Either::Left(self.inner.call(request));
+        }
+        let (gate, audit) = (self.gate.clone(), self.audit.clone());
         // The service that is ready is the one that must be called.
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Either::Right(Box::pin(async move {
-            match gate.admit(&mut request).await {
-                Err(refused) => Ok(refused.into_http()),
-                Ok(None) => inner.call(request).await,
-                Ok(Some(identity)) => {
-                    let request = match REQUEST_STREAMS.contains(&request.uri().path()) {
-                        true => lapsing_request(request, gate.lapse(identity.clone())),
-                        false => request,
-                    };
-                    let response = inner.call(request).await?;
-                    Ok(lapsing_response(response, gate.lapse(identity)))
+            let call = Call::of(&request);
+            let identity = match &gate {
+                None => None,
+                Some(gate) => match gate.admit(&mut request).await {
+                    Ok(identity) => identity,
+                    Err(refused) => {
+                        if let Some(audit) = &audit {
+                            audit.refused(&call, refused.principal.as_deref(), refused.cause, &refused.why);
+                        }
+                        return Ok(refused.status.into_http());
+                    }
+                },
+            };
+            let is_open = Access::of(request.uri().path()) == Access::Anyone;
+            let principal = identity.as_ref().map(|identity| identity.principal.clone());
+            let work = async move {
+                match (gate, identity) {
+                    (Some(gate), Some(identity)) => gate.serve(identity, inner, request).await,
+                    _ => inner.call(request).await,
+                }
+            };
+            match audit.filter(|_| !is_open) {
+                None => work.await,
+                Some(audit) => {
+                    let act = audit.begins(&call, principal.as_deref());
+                    recorded(audit, call, act, work).await
                 }
             }
         }))

@@ -1,5 +1,6 @@
 //! Handling that does not depend on the method: connections, TLS, identity, limits, paging, disconnects and transport errors.
 
+pub mod audit;
 pub(in crate::grpc) mod disconnect;
 pub mod identity;
 pub mod incoming;

@@ -17,6 +17,7 @@ use prost::Message as _;
 use prost::encoding::message;
 use tonic::{Request, Response, Status};
 
+use crate::audit;
 use crate::auth::Role;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
@@ -289,6 +290,13 @@ fn take_fitting(room: usize, events: impl Iterator<Item = wire::RunEvent>) -> Ve
     events.take_while(fits).collect()
 }
 
+/// Notes in the audit log which run a question is of.
+fn about_run_of(question: &RequestId) {
+    if let Some(run) = question.run() {
+        audit::about("run_id", run.as_str());
+    }
+}
+
 /// Parses an id that a request must have.
 pub(in crate::grpc) fn required<T, E: std::fmt::Display>(
     field: &str,
@@ -298,6 +306,7 @@ pub(in crate::grpc) fn required<T, E: std::fmt::Display>(
     if text.is_empty() {
         return Err(Violations::single(field, "is required"));
     }
+    audit::about(field, &text);
     parse(text).map_err(|problem| Violations::single(field, problem.to_string()))
 }
 
@@ -392,6 +401,7 @@ impl AgentLoop for AgentLoopService {
         let mut message = request.into_inner();
         message.decided_by = caller.name_or(message.decided_by);
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
+        about_run_of(&request);
         let resolution = human::approval_resolution(message)?;
         let resolution = Resolution { by: caller.person(resolution.by.name), ..resolution };
         let resolution = self.unmask(tenant, &request, resolution).await?;
@@ -409,6 +419,7 @@ impl AgentLoop for AgentLoopService {
         let mut message = request.into_inner();
         message.answered_by = caller.name_or(message.answered_by);
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
+        about_run_of(&request);
         let resolution = human::input_resolution(message)?;
         let resolution = Resolution { by: caller.person(resolution.by.name), ..resolution };
         check_question(&self.engine, &caller, &request).await?;

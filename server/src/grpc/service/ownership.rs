@@ -4,6 +4,7 @@
 use agentloop_core::id::{RequestId, RunId, SessionId};
 use tonic::Status;
 
+use crate::audit;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::grpc::edge::identity::Caller;
@@ -46,7 +47,10 @@ pub(in crate::grpc) async fn check_run(
     }
     let row = engine.store().run(caller.tenant(), run).await?.ok_or(EngineError::RunNotFound)?;
     let allowed = right.includes(caller, row.created_by.as_deref());
-    allowed.then_some(()).ok_or_else(|| EngineError::RunNotFound.into())
+    allowed.then_some(()).ok_or_else(|| {
+        audit::denied("the run is another caller's");
+        EngineError::RunNotFound.into()
+    })
 }
 
 /// Refuses a session that the caller has no right to.
@@ -63,8 +67,14 @@ pub(in crate::grpc) async fn check_session(
         return Ok(());
     }
     let row = engine.store().session(caller.tenant(), session).await?;
-    let allowed = row.is_some_and(|row| right.includes(caller, row.created_by.as_deref()));
-    allowed.then_some(()).ok_or_else(|| EngineError::SessionNotFound.into())
+    match row {
+        Some(row) if right.includes(caller, row.created_by.as_deref()) => Ok(()),
+        Some(_) => {
+            audit::denied("the session is another caller's");
+            Err(EngineError::SessionNotFound.into())
+        }
+        None => Err(EngineError::SessionNotFound.into()),
+    }
 }
 
 /// Refuses a question of a run that the caller has no right to change.

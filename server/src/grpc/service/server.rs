@@ -12,9 +12,11 @@ use prost::Message as _;
 use tonic::{Code, Request, Response, Status};
 
 use crate::engine::Engine;
+use crate::grpc::convert::audit as convert;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
 use crate::grpc::edge::identity::Caller;
+use crate::grpc::edge::page::{fit_page, page_request};
 use crate::grpc::service::usage::usage_of;
 use crate::grpc::status::status;
 use crate::model::Models;
@@ -23,8 +25,9 @@ use crate::model::Models;
 const BLOBS: &str = "blobs";
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 25] = [
+const FEATURES: [&str; 26] = [
     "approvers",
+    "audit",
     "authentication",
     BLOBS,
     "cancel_outcome",
@@ -151,6 +154,33 @@ impl server_server::Server for ServerService {
     ) -> Result<Response<v1::GetUsageResponse>, Status> {
         let caller = Caller::of(&request);
         usage_of(&self.engine, &caller, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn list_audit_records(
+        &self,
+        request: Request<v1::ListAuditRecordsRequest>,
+    ) -> Result<Response<v1::ListAuditRecordsResponse>, Status> {
+        let tenant = Caller::of(&request).tenant().to_string();
+        let message = request.into_inner();
+        let filter = &convert::filter(tenant, message.filter.unwrap_or_default())?;
+        let page = page_request(message.page_size, message.page_token)?;
+        let store = self.engine.store();
+        fit_page(page, |page| async move {
+            let page = store.audit(filter.clone(), page).await?;
+            Ok(v1::ListAuditRecordsResponse {
+                records: page.rows.into_iter().map(convert::record).collect(),
+                next_page_token: page.next.unwrap_or_default(),
+            })
+        })
+        .await
+    }
+
+    async fn verify_audit(
+        &self,
+        _request: Request<v1::VerifyAuditRequest>,
+    ) -> Result<Response<v1::VerifyAuditResponse>, Status> {
+        let verdict = self.engine.store().verify_audit().await?;
+        Ok(Response::new(convert::verdict(verdict)))
     }
 
     async fn list_agents(

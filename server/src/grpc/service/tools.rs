@@ -11,6 +11,7 @@ use agentloop_proto::v1::{self, ErrorReason};
 use prost::Message as _;
 use tonic::{Code, Request, Response, Status};
 
+use crate::audit;
 use crate::engine::Engine;
 use crate::grpc::convert::event::effect_class;
 use crate::grpc::convert::input::Agents;
@@ -120,6 +121,7 @@ impl tools_server::Tools for ToolsService {
         let tenant = tenant(&request);
         let v1::AcceptToolRequest { name, terms_digest } = request.into_inner();
         check_tool_name(&name)?;
+        audit::about("name", &name);
         let row =
             self.tools.refused_terms(&tenant, &name, &terms_digest).map_err(|error| terms_status(&error))?;
         if let Some(RememberedTool { declaration, last_seen, terms, .. }) = row {
@@ -140,6 +142,7 @@ impl tools_server::Tools for ToolsService {
         let tenant = tenant(&request);
         let v1::ForgetToolRequest { name } = request.into_inner();
         check_tool_name(&name)?;
+        audit::about("name", &name);
         self.tools.can_forget_terms(&tenant, &name).map_err(|error| terms_status(&error))?;
         let stored = self.engine.store().forget_tool(&tenant, &name).await?;
         let known = self.tools.forget_terms(&tenant, &name);

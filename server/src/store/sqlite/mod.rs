@@ -35,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::blobs::BlobBounds;
 pub use self::open::OpenError;
+pub use self::read::audit::verify_file as verify_audit_file;
 
 use self::blobs::{BlobFolder, Blobs};
 use self::damaged::DamagedSessions;
@@ -45,6 +46,7 @@ use self::open::OpenedStore;
 use self::read::{DamagedHit, Hits};
 use self::write::sessions::{NewFork, NewNotes, NewSession, NewUpdate};
 use self::write::task::{QUEUED_WRITES_MAX, WriteCounters, WriteOp, WriteRequest, WriteResult, Writer};
+use crate::audit::{self, AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
 use crate::lifecycle::Tasks;
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::{
@@ -161,6 +163,7 @@ impl SqliteStore {
             files: opened.files,
             moved: false,
             keeper,
+            audited: None,
         };
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
         let index = options
@@ -215,7 +218,8 @@ impl SqliteStore {
 
     async fn write(&self, op: WriteOp) -> Result<WriteResult, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.writes.send(WriteRequest { op, reply }).await.map_err(|_| closed())?;
+        let act = if op.is_act() { audit::unrecorded() } else { None };
+        self.writes.send(WriteRequest { op, act, reply }).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
@@ -715,5 +719,25 @@ impl Store for SqliteStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.done(WriteOp::Check).await?;
         read::check(&self.readers).await
+    }
+
+    async fn write_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
+        self.done(WriteOp::Audit(entries)).await
+    }
+
+    async fn audit(&self, filter: AuditFilter, page: PageRequest) -> Result<Page<AuditRow>, StoreError> {
+        read::audit::page(&self.readers, &filter, &page).await
+    }
+
+    async fn audit_after(&self, no: u64) -> Result<Vec<AuditRow>, StoreError> {
+        read::audit::after(&self.readers, no).await
+    }
+
+    async fn last_audit(&self) -> Result<u64, StoreError> {
+        read::audit::last(&self.readers).await
+    }
+
+    async fn verify_audit(&self) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
+        read::audit::verify(&self.readers).await
     }
 }

@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::alarm::Alarm;
+use crate::audit;
 use crate::engine::blobs::claim;
 use crate::engine::deps::Deps;
 use crate::engine::effect::complete::priced;
@@ -247,10 +248,13 @@ impl RunTask {
     async fn handle_mail(&mut self, mail: Mail) -> Result<Option<TaskEnd>, StoreError> {
         match mail {
             Mail::Input(input) => self.handle_input(input, None).await,
-            Mail::InputWithReply(input, reply) => {
+            Mail::InputWithReply(input, reply, act) => {
                 let input = self.with_checked_output(input);
                 let input = self.with_blobs(input).await?;
-                self.handle_or_hook(input, reply).await
+                match act {
+                    None => self.handle_or_hook(input, reply).await,
+                    act => Box::pin(audit::within(act, self.handle_or_hook(input, reply))).await,
+                }
             }
             Mail::ReadState(reply) => {
                 // The state is shown only as far as it is durable.

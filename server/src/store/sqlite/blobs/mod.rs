@@ -132,7 +132,7 @@ impl Blobs {
     async fn write(&self, op: BlobOp) -> Result<BlobResult, StoreError> {
         let writes = self.0.writes.upgrade().ok_or_else(closed)?;
         let (reply, answer) = oneshot::channel();
-        writes.send(WriteRequest { op: WriteOp::Blob(op), reply }).await.map_err(|_| closed())?;
+        writes.send(WriteRequest { op: WriteOp::Blob(op), act: None, reply }).await.map_err(|_| closed())?;
         match answer.await.map_err(|_| closed())?? {
             WriteResult::Blob(result) => Ok(result),
             other => unreachable!("answered with {other:?}"),

@@ -378,7 +378,7 @@ fn words(payload: &str) -> String {
 async fn forget(writer: &mpsc::WeakSender<WriteRequest>, numbers: Vec<i64>) -> Result<(), StoreError> {
     let (reply, answer) = oneshot::channel();
     let writer = writer.upgrade().ok_or_else(crate::store::sqlite::closed)?;
-    let job = WriteRequest { op: WriteOp::ForgetDeleted(numbers), reply };
+    let job = WriteRequest { op: WriteOp::ForgetDeleted(numbers), act: None, reply };
     writer.send(job).await.map_err(|_| crate::store::sqlite::closed())?;
     drop(writer);
     answer.await.map_err(|_| crate::store::sqlite::closed())?.map(drop)

@@ -1,5 +1,6 @@
 //! Queries. Each takes a reading connection, and sees every write that was answered before it began.
 
+pub(super) mod audit;
 mod filter;
 mod jobs;
 mod queue;

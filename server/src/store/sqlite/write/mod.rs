@@ -1,6 +1,7 @@
 //! The one task that writes, and what it writes.
 
 pub(in crate::store::sqlite) mod append;
+pub(in crate::store::sqlite) mod audit;
 pub(in crate::store::sqlite) mod batch;
 pub(in crate::store::sqlite) mod blobs;
 pub(in crate::store::sqlite) mod jobs;

@@ -14,12 +14,14 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteCon
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::{Act, AuditEntry};
 use crate::store::ClaimedRow;
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::sqlite::last_state::LastStateKeeper;
 use crate::store::sqlite::open::lock::DatabaseLock;
 use crate::store::sqlite::open::same_files::SameFiles;
 use crate::store::sqlite::write::append::CommitPlan;
+use crate::store::sqlite::write::audit::{self, ChainEnd};
 use crate::store::sqlite::write::batch::BEGIN;
 use crate::store::sqlite::write::blobs::{self, BlobOp, BlobResult};
 use crate::store::sqlite::write::ops;
@@ -77,6 +79,8 @@ pub(in crate::store::sqlite) enum WriteOp {
     },
     /// Forgets the numbers of documents that the search index has deleted.
     ForgetDeleted(Vec<i64>),
+    /// Rows of the audit log, with nothing else.
+    Audit(Vec<AuditEntry>),
     Blob(BlobOp),
     Check,
 }
@@ -84,7 +88,7 @@ pub(in crate::store::sqlite) enum WriteOp {
 /// The result of a [`WriteOp`].
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum WriteResult {
-    /// Of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `ForgetDeleted` and `Check`.
+    /// Of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `ForgetDeleted`, `Audit` and `Check`.
     Done,
     /// Of `Claim`. `None`: there is no such run.
     Claimed(Option<Box<ClaimedRow>>),
@@ -100,6 +104,8 @@ pub(in crate::store::sqlite) enum WriteResult {
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct WriteRequest {
     pub(in crate::store::sqlite) op: WriteOp,
+    /// The call that it is for, whose row of the audit log goes into the same commit.
+    pub(in crate::store::sqlite) act: Option<Arc<Act>>,
     pub(in crate::store::sqlite) reply: oneshot::Sender<Result<WriteResult, StoreError>>,
 }
 
@@ -133,6 +139,8 @@ pub(in crate::store::sqlite) struct Writer {
     pub(in crate::store::sqlite) moved: bool,
     /// Writes down what the database has. `None` for a database in memory.
     pub(in crate::store::sqlite) keeper: Option<LastStateKeeper>,
+    /// The end of the audit log's chain, once it was read or written.
+    pub(in crate::store::sqlite) audited: Option<ChainEnd>,
 }
 
 impl Writer {
@@ -225,6 +233,7 @@ impl Writer {
             Err(error) => {
                 tracing::warn!(%error, jobs = requests.len(), "a commit failed");
                 self.cache.clear();
+                self.audited = None;
                 let _ = db.close().await;
                 Err(error)
             }
@@ -241,7 +250,7 @@ impl Writer {
             assert_eq!(epoch, self.epoch, "nobody else writes to a locked database");
             self.epoch_is_written = true;
         }
-        transaction(db, &mut self.cache, self.epoch, requests).await
+        transaction(db, &mut self.cache, &mut self.audited, self.epoch, requests).await
     }
 
     /// Refuses to acknowledge what is written to files that nobody will find again.
@@ -303,6 +312,53 @@ impl Writer {
 }
 
 impl WriteOp {
+    /// True if a caller's act may consist of it.
+    pub(in crate::store::sqlite) fn is_act(&self) -> bool {
+        match self {
+            Self::Append(_)
+            | Self::CreateSession(_)
+            | Self::GetOrCreateSession(_)
+            | Self::UpdateSession(_)
+            | Self::Fork(_)
+            | Self::DeleteSession { .. }
+            | Self::DeleteRule { .. }
+            | Self::SaveTools { .. }
+            | Self::ForgetTool { .. }
+            | Self::Blob(_) => true,
+            Self::Claim { .. }
+            | Self::SetNotes(_)
+            | Self::RetryJob { .. }
+            | Self::FinishJob { .. }
+            | Self::ForgetDeleted(_)
+            | Self::Audit(_)
+            | Self::Check => false,
+        }
+    }
+
+    /// The rows of the audit log that go into its commit. What the call did not say it is about, the write does.
+    fn audited(&self, act: Option<&Arc<Act>>) -> Vec<AuditEntry> {
+        if let Self::Audit(entries) = self {
+            return entries.clone();
+        }
+        let Some(mut entry) = act.filter(|act| !act.is_recorded()).map(|act| act.entry()) else {
+            return Vec::new();
+        };
+        let (session, run) = match self {
+            Self::Append(append) => (append.session.1.as_str(), append.run.run.as_str()),
+            Self::CreateSession(new) | Self::GetOrCreateSession(new) => (new.session.as_str(), ""),
+            Self::UpdateSession(new) => (new.session.as_str(), ""),
+            Self::Fork(new) => (new.session.as_str(), ""),
+            Self::DeleteSession { session, .. } => (session.as_str(), ""),
+            _ => ("", ""),
+        };
+        for (known, found) in [(&mut entry.session, session), (&mut entry.run, run)] {
+            if known.is_empty() {
+                found.clone_into(known);
+            }
+        }
+        vec![entry]
+    }
+
     fn as_append(&self) -> Option<&EncodedAppend> {
         match self {
             Self::Append(append) => Some(append),
@@ -319,6 +375,7 @@ impl WriteOp {
             | Self::SaveTools { .. }
             | Self::ForgetTool { .. }
             | Self::ForgetDeleted(_)
+            | Self::Audit(_)
             | Self::Blob(_)
             | Self::Check => None,
         }
@@ -346,6 +403,7 @@ impl WriteOp {
             | Self::SaveTools { .. }
             | Self::ForgetTool { .. }
             | Self::ForgetDeleted(_)
+            | Self::Audit(_)
             | Self::Blob(_)
             | Self::Check => {}
         }
@@ -374,6 +432,7 @@ impl WriteOp {
             Self::ForgetTool { tenant, name } => format!("tool {tenant}/{name}"),
             Self::ForgetDeleted(_) => "deletion from the search index".to_owned(),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
+            Self::Audit(_) => "rows of the audit log".to_owned(),
             Self::Blob(_) => "row of a blob".to_owned(),
             Self::Check => "check".to_owned(),
         }
@@ -388,10 +447,15 @@ fn is_fault_of_one(error: &Error) -> bool {
 async fn transaction(
     db: &mut SqliteConnection,
     cache: &mut WriterCache,
+    chain: &mut Option<ChainEnd>,
     epoch: Epoch,
     requests: &[WriteRequest],
 ) -> Result<Vec<Result<WriteResult, StoreError>>, Error> {
-    if let Some(appends) = requests.iter().map(|request| request.op.as_append()).collect::<Option<Vec<_>>>() {
+    let is_audited = requests.iter().any(|request| request.act.is_some());
+    if !is_audited
+        && let Some(appends) =
+            requests.iter().map(|request| request.op.as_append()).collect::<Option<Vec<_>>>()
+    {
         let CommitPlan { answers, batch, rows } = append::plan(db, cache, &appends).await?;
         batch.commit(db).await?;
         cache.update(rows);
@@ -413,8 +477,20 @@ async fn transaction(
             answers.extend(done.into_iter().map(|done| done.map(|()| WriteResult::Done)));
         }
     }
+    let rows = audit_rows(requests, &answers);
+    if !rows.is_empty() {
+        *chain = Some(audit::write(db, chain.take(), rows).await?);
+    }
     db.execute("COMMIT").await?;
+    let done = requests.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+    done.filter_map(|(request, _)| request.act.as_ref()).for_each(|act| act.set_recorded());
     Ok(answers)
+}
+
+/// The rows of the audit log about those of the writes that are done.
+fn audit_rows(requests: &[WriteRequest], answers: &[Result<WriteResult, StoreError>]) -> Vec<AuditEntry> {
+    let done = requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
+    done.flat_map(|(request, _)| request.op.audited(request.act.as_ref())).collect()
 }
 
 /// Everything but appends: one write at a time, in a transaction that is open.
@@ -465,6 +541,8 @@ async fn write_alone(
             ops::forget_deleted(db, numbers).await?;
             Ok(WriteResult::Done)
         }
+        // They are written with the rows of other writes.
+        WriteOp::Audit(_) => Ok(WriteResult::Done),
         WriteOp::Blob(op) => Ok(WriteResult::Blob(blobs::write(db, op).await?)),
         WriteOp::Check => {
             ops::check(db).await?;

@@ -227,6 +227,102 @@ export interface Quota {
   window?: Duration | undefined;
 }
 
+/** Asks for a page of the audit log. */
+export interface ListAuditRecordsRequest {
+  /** Only records that match. Absent: all. */
+  filter?:
+    | AuditFilter
+    | undefined;
+  /** Records per page, at most 500; 0 means 50. */
+  pageSize: number;
+  /** Token from the page before; empty for the first page. */
+  pageToken: string;
+}
+
+/** Selects records of the audit log. Every condition must match. */
+export interface AuditFilter {
+  /** Only calls of this caller; empty means all. */
+  principal: string;
+  /** Only calls whose name contains this, in any case, such as `SubmitApproval`; empty means all. */
+  rpc: string;
+  /** Only calls about this run; empty means all. */
+  runId: string;
+  /** Only calls about this session; empty means all. */
+  sessionId: string;
+  /** At this time or later. */
+  fromTime?:
+    | Date
+    | undefined;
+  /** Before this time. */
+  toTime?:
+    | Date
+    | undefined;
+  /** Only calls that were refused. */
+  denied: boolean;
+}
+
+/** A page of the audit log. */
+export interface ListAuditRecordsResponse {
+  /** The records, newest first. */
+  records: AuditRecord[];
+  /** Token of the next page; empty on the last page. */
+  nextPageToken: string;
+}
+
+/** One record of the audit log. It never has prompts, arguments or secrets. */
+export interface AuditRecord {
+  /** Its number, dense from 1. Records of other tenants have numbers too. */
+  no: bigint;
+  /** Time of the call. */
+  at?:
+    | Date
+    | undefined;
+  /** Name of the caller; empty where nobody is known. */
+  principal: string;
+  /** Tenant of the caller; empty where nobody is known. */
+  tenant: string;
+  /** Address that the call came from. */
+  peer: string;
+  /** The call, such as `AgentLoop/SubmitApproval`, or an act of the server itself, such as `reload tokens`. */
+  rpc: string;
+  /** Session that it was about, where that is known. */
+  sessionId: string;
+  /** Run that it was about, where that is known. */
+  runId: string;
+  /** Question, rule or step that it was about, where that is known. */
+  requestId: string;
+  /** Tool that it was about, where that is known. */
+  tool: string;
+  /** False for a call that was refused. */
+  allowed: boolean;
+  /** The real cause of a refusal, which the caller may not have been told. */
+  reason: string;
+  /** Hash of the record before it, in hex. */
+  previousHash: string;
+  /** SHA-256 of the record and `previous_hash`, in hex. */
+  hash: string;
+}
+
+/** Asks for a check of the audit log. */
+export interface VerifyAuditRequest {
+}
+
+/** The result of the check. */
+export interface VerifyAuditResponse {
+  /** Number of the first record at which the chain is broken; 0 if it is whole. */
+  brokenNo: bigint;
+  /** What is wrong with it, for people; empty if the chain is whole. */
+  problem: string;
+  /** Records that were checked, if the chain is whole. */
+  records: bigint;
+  /** Number of the first of them. */
+  firstNo: bigint;
+  /** Number of the last of them. */
+  lastNo: bigint;
+  /** Hash of the last of them. Whoever keeps it elsewhere notices that records were cut off at the end. */
+  lastHash: string;
+}
+
 function createBaseGetServerInfoRequest(): GetServerInfoRequest {
   return {};
 }
@@ -1619,6 +1715,680 @@ export const Quota: MessageFns<Quota> = {
   },
 };
 
+function createBaseListAuditRecordsRequest(): ListAuditRecordsRequest {
+  return { filter: undefined, pageSize: 0, pageToken: "" };
+}
+
+export const ListAuditRecordsRequest: MessageFns<ListAuditRecordsRequest> = {
+  encode(message: ListAuditRecordsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.filter !== undefined) {
+      AuditFilter.encode(message.filter, writer.uint32(10).fork()).join();
+    }
+    if (message.pageSize !== 0) {
+      writer.uint32(16).uint32(message.pageSize);
+    }
+    if (message.pageToken !== "") {
+      writer.uint32(26).string(message.pageToken);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListAuditRecordsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListAuditRecordsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.filter = AuditFilter.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.pageSize = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.pageToken = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListAuditRecordsRequest>): ListAuditRecordsRequest {
+    return ListAuditRecordsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListAuditRecordsRequest>): ListAuditRecordsRequest {
+    const message = createBaseListAuditRecordsRequest();
+    message.filter = (object.filter !== undefined && object.filter !== null)
+      ? AuditFilter.fromPartial(object.filter)
+      : undefined;
+    message.pageSize = object.pageSize ?? 0;
+    message.pageToken = object.pageToken ?? "";
+    return message;
+  },
+};
+
+function createBaseAuditFilter(): AuditFilter {
+  return { principal: "", rpc: "", runId: "", sessionId: "", fromTime: undefined, toTime: undefined, denied: false };
+}
+
+export const AuditFilter: MessageFns<AuditFilter> = {
+  encode(message: AuditFilter, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.principal !== "") {
+      writer.uint32(10).string(message.principal);
+    }
+    if (message.rpc !== "") {
+      writer.uint32(18).string(message.rpc);
+    }
+    if (message.runId !== "") {
+      writer.uint32(26).string(message.runId);
+    }
+    if (message.sessionId !== "") {
+      writer.uint32(34).string(message.sessionId);
+    }
+    if (message.fromTime !== undefined) {
+      Timestamp.encode(toTimestamp(message.fromTime), writer.uint32(42).fork()).join();
+    }
+    if (message.toTime !== undefined) {
+      Timestamp.encode(toTimestamp(message.toTime), writer.uint32(50).fork()).join();
+    }
+    if (message.denied !== false) {
+      writer.uint32(56).bool(message.denied);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AuditFilter {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAuditFilter();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.principal = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.rpc = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.runId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.fromTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.toTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.denied = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<AuditFilter>): AuditFilter {
+    return AuditFilter.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AuditFilter>): AuditFilter {
+    const message = createBaseAuditFilter();
+    message.principal = object.principal ?? "";
+    message.rpc = object.rpc ?? "";
+    message.runId = object.runId ?? "";
+    message.sessionId = object.sessionId ?? "";
+    message.fromTime = object.fromTime ?? undefined;
+    message.toTime = object.toTime ?? undefined;
+    message.denied = object.denied ?? false;
+    return message;
+  },
+};
+
+function createBaseListAuditRecordsResponse(): ListAuditRecordsResponse {
+  return { records: [], nextPageToken: "" };
+}
+
+export const ListAuditRecordsResponse: MessageFns<ListAuditRecordsResponse> = {
+  encode(message: ListAuditRecordsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.records) {
+      AuditRecord.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.nextPageToken !== "") {
+      writer.uint32(18).string(message.nextPageToken);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListAuditRecordsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListAuditRecordsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.records.push(AuditRecord.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.nextPageToken = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListAuditRecordsResponse>): ListAuditRecordsResponse {
+    return ListAuditRecordsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListAuditRecordsResponse>): ListAuditRecordsResponse {
+    const message = createBaseListAuditRecordsResponse();
+    message.records = object.records?.map((e) => AuditRecord.fromPartial(e)) || [];
+    message.nextPageToken = object.nextPageToken ?? "";
+    return message;
+  },
+};
+
+function createBaseAuditRecord(): AuditRecord {
+  return {
+    no: 0n,
+    at: undefined,
+    principal: "",
+    tenant: "",
+    peer: "",
+    rpc: "",
+    sessionId: "",
+    runId: "",
+    requestId: "",
+    tool: "",
+    allowed: false,
+    reason: "",
+    previousHash: "",
+    hash: "",
+  };
+}
+
+export const AuditRecord: MessageFns<AuditRecord> = {
+  encode(message: AuditRecord, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.no !== 0n) {
+      if (BigInt.asUintN(64, message.no) !== message.no) {
+        throw new globalThis.Error("value provided for field message.no of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.no);
+    }
+    if (message.at !== undefined) {
+      Timestamp.encode(toTimestamp(message.at), writer.uint32(18).fork()).join();
+    }
+    if (message.principal !== "") {
+      writer.uint32(26).string(message.principal);
+    }
+    if (message.tenant !== "") {
+      writer.uint32(34).string(message.tenant);
+    }
+    if (message.peer !== "") {
+      writer.uint32(42).string(message.peer);
+    }
+    if (message.rpc !== "") {
+      writer.uint32(50).string(message.rpc);
+    }
+    if (message.sessionId !== "") {
+      writer.uint32(58).string(message.sessionId);
+    }
+    if (message.runId !== "") {
+      writer.uint32(66).string(message.runId);
+    }
+    if (message.requestId !== "") {
+      writer.uint32(74).string(message.requestId);
+    }
+    if (message.tool !== "") {
+      writer.uint32(82).string(message.tool);
+    }
+    if (message.allowed !== false) {
+      writer.uint32(88).bool(message.allowed);
+    }
+    if (message.reason !== "") {
+      writer.uint32(98).string(message.reason);
+    }
+    if (message.previousHash !== "") {
+      writer.uint32(106).string(message.previousHash);
+    }
+    if (message.hash !== "") {
+      writer.uint32(114).string(message.hash);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AuditRecord {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAuditRecord();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.no = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.at = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.principal = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.tenant = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.peer = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.rpc = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.runId = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.requestId = reader.string();
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.tool = reader.string();
+            continue;
+          }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.allowed = reader.bool();
+            continue;
+          }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.previousHash = reader.string();
+            continue;
+          }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.hash = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<AuditRecord>): AuditRecord {
+    return AuditRecord.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AuditRecord>): AuditRecord {
+    const message = createBaseAuditRecord();
+    message.no = (object.no !== undefined && object.no !== null) ? BigInt(object.no) : 0n;
+    message.at = object.at ?? undefined;
+    message.principal = object.principal ?? "";
+    message.tenant = object.tenant ?? "";
+    message.peer = object.peer ?? "";
+    message.rpc = object.rpc ?? "";
+    message.sessionId = object.sessionId ?? "";
+    message.runId = object.runId ?? "";
+    message.requestId = object.requestId ?? "";
+    message.tool = object.tool ?? "";
+    message.allowed = object.allowed ?? false;
+    message.reason = object.reason ?? "";
+    message.previousHash = object.previousHash ?? "";
+    message.hash = object.hash ?? "";
+    return message;
+  },
+};
+
+function createBaseVerifyAuditRequest(): VerifyAuditRequest {
+  return {};
+}
+
+export const VerifyAuditRequest: MessageFns<VerifyAuditRequest> = {
+  encode(_: VerifyAuditRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): VerifyAuditRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseVerifyAuditRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<VerifyAuditRequest>): VerifyAuditRequest {
+    return VerifyAuditRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<VerifyAuditRequest>): VerifyAuditRequest {
+    const message = createBaseVerifyAuditRequest();
+    return message;
+  },
+};
+
+function createBaseVerifyAuditResponse(): VerifyAuditResponse {
+  return { brokenNo: 0n, problem: "", records: 0n, firstNo: 0n, lastNo: 0n, lastHash: "" };
+}
+
+export const VerifyAuditResponse: MessageFns<VerifyAuditResponse> = {
+  encode(message: VerifyAuditResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.brokenNo !== 0n) {
+      if (BigInt.asUintN(64, message.brokenNo) !== message.brokenNo) {
+        throw new globalThis.Error("value provided for field message.brokenNo of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.brokenNo);
+    }
+    if (message.problem !== "") {
+      writer.uint32(18).string(message.problem);
+    }
+    if (message.records !== 0n) {
+      if (BigInt.asUintN(64, message.records) !== message.records) {
+        throw new globalThis.Error("value provided for field message.records of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.records);
+    }
+    if (message.firstNo !== 0n) {
+      if (BigInt.asUintN(64, message.firstNo) !== message.firstNo) {
+        throw new globalThis.Error("value provided for field message.firstNo of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.firstNo);
+    }
+    if (message.lastNo !== 0n) {
+      if (BigInt.asUintN(64, message.lastNo) !== message.lastNo) {
+        throw new globalThis.Error("value provided for field message.lastNo of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.lastNo);
+    }
+    if (message.lastHash !== "") {
+      writer.uint32(50).string(message.lastHash);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): VerifyAuditResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseVerifyAuditResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.brokenNo = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.problem = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.records = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.firstNo = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.lastNo = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.lastHash = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<VerifyAuditResponse>): VerifyAuditResponse {
+    return VerifyAuditResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<VerifyAuditResponse>): VerifyAuditResponse {
+    const message = createBaseVerifyAuditResponse();
+    message.brokenNo = (object.brokenNo !== undefined && object.brokenNo !== null) ? BigInt(object.brokenNo) : 0n;
+    message.problem = object.problem ?? "";
+    message.records = (object.records !== undefined && object.records !== null) ? BigInt(object.records) : 0n;
+    message.firstNo = (object.firstNo !== undefined && object.firstNo !== null) ? BigInt(object.firstNo) : 0n;
+    message.lastNo = (object.lastNo !== undefined && object.lastNo !== null) ? BigInt(object.lastNo) : 0n;
+    message.lastHash = object.lastHash ?? "";
+    return message;
+  },
+};
+
 /**
  * The server itself: what it is, and which agents it has.
  * buf:lint:ignore SERVICE_SUFFIX
@@ -1668,6 +2438,37 @@ export const ServerService = {
     responseSerialize: (value: GetUsageResponse): Buffer => Buffer.from(GetUsageResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): GetUsageResponse => GetUsageResponse.decode(value),
   },
+  /**
+   * Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
+   * of nobody who is known. The log is written where the configuration says so.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  listAuditRecords: {
+    path: "/agentloop.v1.Server/ListAuditRecords" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: ListAuditRecordsRequest): Buffer =>
+      Buffer.from(ListAuditRecordsRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ListAuditRecordsRequest => ListAuditRecordsRequest.decode(value),
+    responseSerialize: (value: ListAuditRecordsResponse): Buffer =>
+      Buffer.from(ListAuditRecordsResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ListAuditRecordsResponse => ListAuditRecordsResponse.decode(value),
+  },
+  /**
+   * Checks the chain of hashes of the whole audit log, of all tenants.
+   *
+   * UNAVAILABLE.
+   */
+  verifyAudit: {
+    path: "/agentloop.v1.Server/VerifyAudit" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: VerifyAuditRequest): Buffer => Buffer.from(VerifyAuditRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): VerifyAuditRequest => VerifyAuditRequest.decode(value),
+    responseSerialize: (value: VerifyAuditResponse): Buffer => Buffer.from(VerifyAuditResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): VerifyAuditResponse => VerifyAuditResponse.decode(value),
+  },
 } as const;
 
 export interface ServerServer extends UntypedServiceImplementation {
@@ -1689,6 +2490,19 @@ export interface ServerServer extends UntypedServiceImplementation {
    * INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
    */
   getUsage: handleUnaryCall<GetUsageRequest, GetUsageResponse>;
+  /**
+   * Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
+   * of nobody who is known. The log is written where the configuration says so.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  listAuditRecords: handleUnaryCall<ListAuditRecordsRequest, ListAuditRecordsResponse>;
+  /**
+   * Checks the chain of hashes of the whole audit log, of all tenants.
+   *
+   * UNAVAILABLE.
+   */
+  verifyAudit: handleUnaryCall<VerifyAuditRequest, VerifyAuditResponse>;
 }
 
 export interface ServerClient extends Client {
@@ -1751,6 +2565,47 @@ export interface ServerClient extends Client {
     metadata: Metadata,
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: GetUsageResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
+   * of nobody who is known. The log is written where the configuration says so.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  listAuditRecords(
+    request: ListAuditRecordsRequest,
+    callback: (error: ServiceError | null, response: ListAuditRecordsResponse) => void,
+  ): ClientUnaryCall;
+  listAuditRecords(
+    request: ListAuditRecordsRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: ListAuditRecordsResponse) => void,
+  ): ClientUnaryCall;
+  listAuditRecords(
+    request: ListAuditRecordsRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: ListAuditRecordsResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Checks the chain of hashes of the whole audit log, of all tenants.
+   *
+   * UNAVAILABLE.
+   */
+  verifyAudit(
+    request: VerifyAuditRequest,
+    callback: (error: ServiceError | null, response: VerifyAuditResponse) => void,
+  ): ClientUnaryCall;
+  verifyAudit(
+    request: VerifyAuditRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: VerifyAuditResponse) => void,
+  ): ClientUnaryCall;
+  verifyAudit(
+    request: VerifyAuditRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: VerifyAuditResponse) => void,
   ): ClientUnaryCall;
 }
 

@@ -1,0 +1,344 @@
+//! The audit log: who did what, from where, and whether it was allowed. Each row has the hash of the one before it.
+//!
+//! A call that may change something is an [`Act`], which the tasks that work on it know. The store's first write for it takes
+//! its row along, so that both are durable together or neither is.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agentloop_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// The hash before the first row.
+pub const FIRST_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+/// Longest text of a row, in bytes. What is longer is cut.
+const TEXT_BYTES_MAX: usize = 512;
+
+tokio::task_local! {
+    static ACT: Arc<Act>;
+}
+
+/// A row before it has its place in the chain. It never has prompts, arguments or secrets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// The time of the call, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Name of the caller; empty where nobody is known.
+    pub who: String,
+    /// The caller's tenant; empty where nobody is known.
+    pub tenant: String,
+    /// Address that the call came from.
+    pub from: String,
+    /// The call, as `Service/Rpc`, or an act of the server itself.
+    pub what: String,
+    /// The session that it was about.
+    pub session: String,
+    /// The run that it was about.
+    pub run: String,
+    /// The question, rule or step that it was about.
+    pub request: String,
+    /// The tool that it was about.
+    pub tool: String,
+    /// False for a call that was refused.
+    pub allowed: bool,
+    /// The reason of a refusal.
+    pub why: String,
+}
+
+/// A row of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRow {
+    /// Its number, dense from 1.
+    pub no: u64,
+    /// What it says.
+    #[serde(flatten)]
+    pub entry: AuditEntry,
+    /// Hash of the row before it.
+    pub prev_hash: String,
+    /// Hash of this row, in hex.
+    pub hash: String,
+}
+
+impl AuditEntry {
+    /// The texts of the row in their order.
+    fn texts(&self) -> [&str; 9] {
+        let Self { who, tenant, from, what, session, run, request, tool, why, .. } = self;
+        [who, tenant, from, what, session, run, request, tool, why]
+    }
+
+    /// Puts the row behind the one with this number and hash.
+    #[must_use]
+    pub fn after(mut self, no: u64, prev_hash: &str) -> AuditRow {
+        let texts = [&mut self.who, &mut self.tenant, &mut self.from, &mut self.what, &mut self.why];
+        for text in texts {
+            text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        }
+        let (no, prev_hash) = (no + 1, prev_hash.to_owned());
+        let hash = hash(no, &self, &prev_hash);
+        AuditRow { no, entry: self, prev_hash, hash }
+    }
+}
+
+/// SHA-256 over the row: numbers as 8 bytes, least significant first; each text after its length.
+fn hash(no: u64, entry: &AuditEntry, prev_hash: &str) -> String {
+    let mut sum = Sha256::new();
+    for number in [no, entry.at_ms, u64::from(entry.allowed)] {
+        sum.update(number.to_le_bytes());
+    }
+    for text in entry.texts().into_iter().chain([prev_hash]) {
+        sum.update((text.len() as u64).to_le_bytes());
+        sum.update(text);
+    }
+    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+    sum.finalize().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// The first row at which the chain is broken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("row {no}: {problem}")]
+pub struct BrokenLink {
+    /// Its number.
+    pub no: u64,
+    /// What is wrong with it, for people.
+    pub problem: String,
+}
+
+/// Checks rows one after the other, oldest first. The first row may be any: older ones may have been archived.
+#[derive(Debug, Default)]
+pub struct ChainCheck {
+    last: Option<(u64, String)>,
+    first: u64,
+    rows: u64,
+}
+
+impl ChainCheck {
+    /// Checks the next row.
+    ///
+    /// # Errors
+    /// [`BrokenLink`]: it, or what was before it, is not as it was written.
+    pub fn check(&mut self, row: &AuditRow) -> Result<(), BrokenLink> {
+        let broken = |no: u64, problem: String| Err(BrokenLink { no, problem });
+        match &self.last {
+            Some((no, _)) if row.no <= *no => return broken(row.no, format!("it comes after row {no}")),
+            Some((no, _)) if row.no > no + 1 => return broken(no + 1, "it is missing".to_owned()),
+            Some((_, last)) if *last != row.prev_hash => {
+                return broken(row.no, "it does not follow the row before it".to_owned());
+            }
+            None if row.no == 1 && row.prev_hash != FIRST_HASH => {
+                return broken(1, "it is not the first row that was written".to_owned());
+            }
+            Some(_) => {}
+            None => self.first = row.no,
+        }
+        if hash(row.no, &row.entry, &row.prev_hash) != row.hash {
+            return broken(row.no, "it was changed after it was written".to_owned());
+        }
+        self.last = Some((row.no, row.hash.clone()));
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// The result so far.
+    #[must_use]
+    pub fn verdict(self) -> ChainVerdict {
+        let (last, hash) = self.last.unwrap_or_default();
+        ChainVerdict { rows: self.rows, first: self.first, last, hash }
+    }
+}
+
+/// A chain without a broken link.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChainVerdict {
+    /// Rows that were checked.
+    pub rows: u64,
+    /// Number of the first row; 0 without rows.
+    pub first: u64,
+    /// Number of the last row.
+    pub last: u64,
+    /// Hash of the last row. Whoever keeps it elsewhere notices that rows were cut off at the end.
+    pub hash: String,
+}
+
+/// Conditions on rows of the audit log. All of them must match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// The tenant that reads. `local` also reads rows without a tenant.
+    pub tenant: String,
+    /// Name of the caller; empty means any.
+    pub who: String,
+    /// The call, or a part of its name; empty means any.
+    pub what: String,
+    /// The run; empty means any.
+    pub run: String,
+    /// The session; empty means any.
+    pub session: String,
+    /// At this time or later.
+    pub from: Option<Timestamp>,
+    /// Before this time.
+    pub before: Option<Timestamp>,
+    /// Only calls that were refused.
+    pub denied: bool,
+}
+
+/// A call under way, as the audit log will name it.
+#[derive(Debug)]
+pub struct Act {
+    entry: Mutex<AuditEntry>,
+    /// True if the call may change something, so that its first write takes the row along.
+    is_change: bool,
+    is_recorded: AtomicBool,
+    /// The real cause, if the call was refused in the words of another.
+    denied: Mutex<Option<&'static str>>,
+}
+
+impl Act {
+    /// A call that has not changed anything yet.
+    #[must_use]
+    pub fn new(entry: AuditEntry, is_change: bool) -> Arc<Self> {
+        Arc::new(Self {
+            entry: Mutex::new(entry),
+            is_change,
+            is_recorded: AtomicBool::new(false),
+            denied: Mutex::default(),
+        })
+    }
+
+    /// The row as far as it is known.
+    #[must_use]
+    pub fn entry(&self) -> AuditEntry {
+        self.entry.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The row is durable.
+    pub fn set_recorded(&self) {
+        self.is_recorded.store(true, Ordering::Release);
+    }
+
+    /// True if the row is durable.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.is_recorded.load(Ordering::Acquire)
+    }
+
+    /// The cause of a refusal that the caller was not told.
+    #[must_use]
+    pub fn denied(&self) -> Option<&'static str> {
+        *self.denied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Does work for an act. Without one it is the work alone.
+pub async fn within<T>(act: Option<Arc<Act>>, work: impl Future<Output = T>) -> T {
+    match act {
+        Some(act) => ACT.scope(act, work).await,
+        None => work.await,
+    }
+}
+
+/// The act that this task works for.
+#[must_use]
+pub fn current() -> Option<Arc<Act>> {
+    ACT.try_with(Arc::clone).ok()
+}
+
+/// The act that the next write of this task takes along, if it has not been recorded.
+#[must_use]
+pub fn unrecorded() -> Option<Arc<Act>> {
+    current().filter(|act| act.is_change && !act.is_recorded())
+}
+
+/// Notes what the call of this task is about, by the name of the field that says so.
+pub fn about(field: &str, id: &str) {
+    let noted = |act: &Arc<Act>| {
+        let mut entry = act.entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = field.rsplit('.').next().unwrap_or(field);
+        match name {
+            "run_id" => id.clone_into(&mut entry.run),
+            "session_id" | "source_session_id" => id.clone_into(&mut entry.session),
+            "request_id" | "rule_id" => id.clone_into(&mut entry.request),
+            "name" | "tool" => id.clone_into(&mut entry.tool),
+            _ => {}
+        }
+    };
+    // Without an act, nobody asks.
+    let _unasked = ACT.try_with(noted);
+}
+
+/// Notes why the call of this task is refused, where the caller is told something else.
+pub fn denied(why: &'static str) {
+    let noted = |act: &Arc<Act>| {
+        *act.denied.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    };
+    // Without an act, nobody asks.
+    let _unasked = ACT.try_with(noted);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(length: u64) -> Vec<AuditRow> {
+        let mut rows: Vec<AuditRow> = Vec::new();
+        for at_ms in 1..=length {
+            let entry = AuditEntry { at_ms, who: "ada".to_owned(), allowed: true, ..Default::default() };
+            let last = rows.last().map_or((0, FIRST_HASH), |row| (row.no, row.hash.as_str()));
+            let row = entry.after(last.0, last.1);
+            rows.push(row);
+        }
+        rows
+    }
+
+    fn checked(rows: &[AuditRow]) -> Result<ChainVerdict, BrokenLink> {
+        let mut check = ChainCheck::default();
+        rows.iter().try_for_each(|row| check.check(row))?;
+        Ok(check.verdict())
+    }
+
+    #[test]
+    fn a_whole_chain_passes_and_may_begin_late() {
+        let rows = chain(4);
+        let verdict = checked(&rows).expect("it is whole");
+        assert_eq!((verdict.rows, verdict.first, verdict.last), (4, 1, 4));
+        assert_eq!(verdict.hash, rows[3].hash);
+        assert_eq!(checked(&rows[2..]).expect("it begins late").first, 3);
+        assert_eq!(checked(&[]).expect("it is empty"), ChainVerdict::default());
+    }
+
+    #[test]
+    fn the_first_broken_link_is_named() {
+        let mut changed = chain(4);
+        changed[1].entry.who = "eve".to_owned();
+        assert_eq!(checked(&changed).expect_err("it is changed").no, 2);
+        let mut allowed = chain(4);
+        allowed[3].entry.allowed = false;
+        assert_eq!(checked(&allowed).expect_err("it is changed").no, 4);
+        let mut cut = chain(4);
+        cut.remove(1);
+        assert_eq!(checked(&cut).expect_err("one is missing").no, 2);
+        let mut swapped = chain(4);
+        swapped.swap(1, 2);
+        assert!(checked(&swapped).is_err());
+        let mut rehashed = chain(4);
+        rehashed[1] = AuditEntry { at_ms: 9, ..Default::default() }.after(1, &rehashed[0].hash);
+        assert_eq!(checked(&rehashed).expect_err("the next one does not follow").no, 3);
+        let foreign = vec![AuditEntry::default().after(0, "other")];
+        assert_eq!(checked(&foreign).expect_err("it has no beginning").no, 1);
+    }
+
+    #[tokio::test]
+    async fn an_act_is_known_to_its_task_alone() {
+        assert!(current().is_none());
+        let act = Act::new(AuditEntry::default(), true);
+        within(Some(act.clone()), async {
+            about("input.run_id", "r1");
+            about("prompt", "secret");
+            denied("not the caller's own");
+            assert!(unrecorded().is_some());
+        })
+        .await;
+        assert_eq!((act.entry().run.as_str(), act.denied()), ("r1", Some("not the caller's own")));
+        act.set_recorded();
+        within(Some(act), async { assert!(unrecorded().is_none()) }).await;
+    }
+}

@@ -1,0 +1,72 @@
+//! Conversion of the audit log.
+
+use agentloop_core::time::Timestamp;
+use agentloop_proto::v1 as wire;
+use tonic::Status;
+
+use super::filter::times;
+use super::{short, timestamp};
+use crate::audit::{AuditFilter, AuditRow, BrokenLink, ChainVerdict};
+use crate::grpc::status::Violations;
+
+/// The filter of a request of this tenant.
+///
+/// # Errors
+/// INVALID_ARGUMENT with every invalid field.
+pub fn filter(tenant: String, filter: wire::AuditFilter) -> Result<AuditFilter, Status> {
+    let mut bad = Violations::default();
+    let range = times("filter.time", filter.from_time, filter.to_time, &mut bad);
+    let mut text =
+        |field: &str, text: String| bad.take(&format!("filter.{field}"), short(text)).unwrap_or_default();
+    let filter = AuditFilter {
+        tenant,
+        who: text("principal", filter.principal),
+        what: text("rpc", filter.rpc),
+        run: text("run_id", filter.run_id),
+        session: text("session_id", filter.session_id),
+        from: range.from,
+        before: range.before,
+        denied: filter.denied,
+    };
+    bad.check()?;
+    Ok(filter)
+}
+
+/// Converts a row.
+#[must_use]
+pub fn record(row: AuditRow) -> wire::AuditRecord {
+    let entry = row.entry;
+    wire::AuditRecord {
+        no: row.no,
+        at: Some(timestamp(Timestamp(entry.at_ms))),
+        principal: entry.who,
+        tenant: entry.tenant,
+        peer: entry.from,
+        rpc: entry.what,
+        session_id: entry.session,
+        run_id: entry.run,
+        request_id: entry.request,
+        tool: entry.tool,
+        allowed: entry.allowed,
+        reason: entry.why,
+        previous_hash: row.prev_hash,
+        hash: row.hash,
+    }
+}
+
+/// Converts the result of a check.
+#[must_use]
+pub fn verdict(verdict: Result<ChainVerdict, BrokenLink>) -> wire::VerifyAuditResponse {
+    match verdict {
+        Ok(ChainVerdict { rows, first, last, hash }) => wire::VerifyAuditResponse {
+            records: rows,
+            first_no: first,
+            last_no: last,
+            last_hash: hash,
+            ..Default::default()
+        },
+        Err(BrokenLink { no, problem }) => {
+            wire::VerifyAuditResponse { broken_no: no, problem, ..Default::default() }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Writes each call into the audit log, as the configuration wants it: what changes something with its first write, refusals
+//! and reads in commits of their own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agentloop_proto::v1::ErrorReason;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+use tonic::Status;
+use tonic::codegen::http::{self, HeaderMap};
+
+use crate::audit::{self, Act, AuditEntry};
+use crate::auth::Principal;
+use crate::clock::Clock;
+use crate::grpc::access::is_change;
+use crate::grpc::edge::incoming::Peer;
+use crate::grpc::status::retryable;
+use crate::store::Store;
+
+/// Rows that wait to be written. What does not fit is counted.
+const QUEUED_MAX: usize = 4_096;
+/// Rows of one commit.
+const COMMIT_MAX: usize = 256;
+/// Refusals that are written before they are only counted.
+const REFUSALS_BURST: u32 = 100;
+/// Refusals a second that are written for good.
+const REFUSALS_PER_SECOND: u32 = 10;
+/// The time between two rows about refusals that were only counted.
+const SUMMARY_EVERY: Duration = Duration::from_secs(5);
+
+/// The parts of the configuration that say what is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditScope {
+    /// True if a call whose row cannot be written is refused.
+    pub required: bool,
+    /// True if calls that only read are written too.
+    pub reads: bool,
+}
+
+/// The audit log of a server.
+#[derive(Clone)]
+pub struct AuditLog(Arc<Inner>);
+
+struct Inner {
+    scope: AuditScope,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    queue: mpsc::Sender<AuditEntry>,
+    refusals: Mutex<Refusals>,
+}
+
+/// Room for refusals, and those that had none.
+struct Refusals {
+    room: u32,
+    at: Instant,
+    /// By their cause, of which there are few.
+    counted: BTreeMap<&'static str, u64>,
+}
+
+/// What a call is, before it is decided who may make it.
+pub(in crate::grpc) struct Call {
+    path: String,
+    from: String,
+}
+
+impl Call {
+    /// What the request says of itself.
+    pub(in crate::grpc) fn of<B>(request: &http::Request<B>) -> Self {
+        let peer = request.extensions().get::<Peer>().and_then(|peer| peer.address);
+        Self {
+            path: request.uri().path().to_owned(),
+            from: peer.map(|address| address.to_string()).unwrap_or_default(),
+        }
+    }
+
+    fn entry(&self, clock: &dyn Clock, principal: Option<&Principal>) -> AuditEntry {
+        let what = self.path.trim_start_matches('/').trim_start_matches("agentloop.v1.").to_owned();
+        AuditEntry {
+            at_ms: clock.now().0,
+            who: principal.map(|principal| principal.name.clone()).unwrap_or_default(),
+            tenant: principal.map(|principal| principal.tenant.to_string()).unwrap_or_default(),
+            from: self.from.clone(),
+            what,
+            ..AuditEntry::default()
+        }
+    }
+}
+
+impl AuditLog {
+    /// A log that writes to this store, and the task that writes what can wait.
+    pub fn new(
+        scope: AuditScope,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        stop: CancellationToken,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (queue, waiting) = mpsc::channel(QUEUED_MAX);
+        let refusals =
+            Mutex::new(Refusals { room: REFUSALS_BURST, at: Instant::now(), counted: BTreeMap::new() });
+        let log = Self(Arc::new(Inner { scope, store, clock, queue, refusals }));
+        let writing = write_queue(log.clone(), waiting, stop);
+        (log, writing)
+    }
+
+    /// Writes that a call was refused. Beyond a rate, refusals are only counted: a flood must not fill the disk.
+    pub(in crate::grpc) fn refused(
+        &self,
+        call: &Call,
+        principal: Option<&Principal>,
+        cause: &'static str,
+        why: &str,
+    ) {
+        if !self.has_room(cause) {
+            return;
+        }
+        let entry = call.entry(&*self.0.clock, principal);
+        let entry = AuditEntry { why: why.to_owned(), ..entry };
+        if self.0.queue.try_send(entry).is_err() {
+            *self.refusals().counted.entry(cause).or_default() += 1;
+        }
+    }
+
+    /// Writes an act of the server itself, such as reading the tokens again.
+    pub fn noted(&self, what: &str) {
+        let (what, allowed) = (what.to_owned(), true);
+        let entry = AuditEntry { at_ms: self.0.clock.now().0, what, allowed, ..AuditEntry::default() };
+        if self.0.queue.try_send(entry).is_err() {
+            tracing::warn!("the audit log is behind; a row of the server itself is lost");
+        }
+    }
+
+    /// The act of a call that may begin.
+    pub(in crate::grpc) fn begins(&self, call: &Call, principal: Option<&Principal>) -> Arc<Act> {
+        let mut entry = call.entry(&*self.0.clock, principal);
+        if principal.is_none() {
+            "local".clone_into(&mut entry.tenant);
+        }
+        entry.allowed = true;
+        Act::new(entry, is_change(&call.path))
+    }
+
+    /// Writes how a call went, unless its own write did. `headers` are those of its response.
+    ///
+    /// # Errors
+    /// UNAVAILABLE if the row is required and cannot be written.
+    pub(in crate::grpc) async fn ended(
+        &self,
+        call: &Call,
+        act: &Act,
+        headers: &HeaderMap,
+    ) -> Result<(), Status> {
+        let refused = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
+        let denied = refused.as_ref().filter(|status| status.code() == Code::PermissionDenied);
+        let why =
+            act.denied().map(str::to_owned).or_else(|| denied.map(|status| status.message().to_owned()));
+        if let Some(why) = why {
+            if self.has_room("denied") {
+                let entry = AuditEntry { allowed: false, why, ..act.entry() };
+                return self.write(entry).await;
+            }
+            return Ok(());
+        }
+        let is_wanted = is_change(&call.path) || self.0.scope.reads;
+        if refused.is_some() || act.is_recorded() || !is_wanted {
+            return Ok(());
+        }
+        self.write(act.entry()).await
+    }
+
+    async fn write(&self, entry: AuditEntry) -> Result<(), Status> {
+        let Err(error) = self.0.store.write_audit(vec![entry]).await else { return Ok(()) };
+        tracing::error!(%error, "the audit log cannot be written");
+        if self.0.scope.required {
+            let message = "the call cannot be recorded in the audit log, so it is refused; try again";
+            return Err(retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message));
+        }
+        Ok(())
+    }
+
+    /// True if a refusal may be written now. Otherwise it is counted.
+    fn has_room(&self, cause: &'static str) -> bool {
+        let mut refusals = self.refusals();
+        let now = Instant::now();
+        let seconds = u32::try_from(now.duration_since(refusals.at).as_secs()).unwrap_or(u32::MAX);
+        if seconds > 0 {
+            let room = refusals.room.saturating_add(seconds.saturating_mul(REFUSALS_PER_SECOND));
+            (refusals.room, refusals.at) = (room.min(REFUSALS_BURST), now);
+        }
+        let Some(left) = refusals.room.checked_sub(1) else {
+            *refusals.counted.entry(cause).or_default() += 1;
+            return false;
+        };
+        refusals.room = left;
+        true
+    }
+
+    /// The row about refusals that were only counted; `None` if there were none.
+    fn summary(&self) -> Option<AuditEntry> {
+        let counted = std::mem::take(&mut self.refusals().counted);
+        let all: u64 = counted.values().sum();
+        let causes: Vec<String> = counted.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
+        (all > 0).then(|| AuditEntry {
+            at_ms: self.0.clock.now().0,
+            what: "refused calls".to_owned(),
+            why: format!("{all} more refused calls: {}", causes.join(", ")),
+            ..AuditEntry::default()
+        })
+    }
+
+    fn refusals(&self) -> std::sync::MutexGuard<'_, Refusals> {
+        self.0.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes what waits, many rows in one commit, until the server stops; then what is left.
+async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, stop: CancellationToken) {
+    let mut summaries = tokio::time::interval(SUMMARY_EVERY);
+    let mut rows = Vec::new();
+    let mut stopping = false;
+    while !stopping || !waiting.is_empty() {
+        tokio::select! {
+            biased;
+            _ = waiting.recv_many(&mut rows, COMMIT_MAX) => {}
+            _ = summaries.tick() => rows.extend(log.summary()),
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                rows.extend(log.summary());
+            }
+        }
+        if rows.is_empty() {
+            continue;
+        }
+        let count = rows.len();
+        if let Err(error) = log.0.store.write_audit(std::mem::take(&mut rows)).await {
+            tracing::error!(%error, count, "rows of the audit log are lost");
+        }
+    }
+}
+
+/// Does the work of a call, and writes how it went.
+pub(in crate::grpc) async fn recorded<B, E>(
+    log: AuditLog,
+    call: Call,
+    act: Arc<Act>,
+    work: impl Future<Output = Result<http::Response<B>, E>>,
+) -> Result<http::Response<B>, E>
+where
+    B: Default,
+{
+    let response = audit::within(Some(act.clone()), work).await?;
+    match log.ended(&call, &act, response.headers()).await {
+        Ok(()) => Ok(response),
+        Err(refused) => Ok(refused.into_http()),
+    }
+}

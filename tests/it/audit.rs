@@ -1,0 +1,137 @@
+//! The audit log: who did what, from where, and whether it was allowed.
+
+use agentloop_client::Client;
+use agentloop_client::v1::{self as wire, decision::Decision};
+use agentloop_server::audit::{AuditRow, ChainCheck};
+use agentloop_server::store::sqlite::verify_audit_file;
+use agentloop_tests::credentials::SecurityFiles;
+use agentloop_tests::host::Host;
+use agentloop_tests::input::named;
+use agentloop_tests::model::Model;
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use serde_json::json;
+use tonic::Code;
+
+async fn records(client: &Client, filter: wire::AuditFilter) -> Vec<wire::AuditRecord> {
+    let request =
+        wire::ListAuditRecordsRequest { filter: Some(filter), page_size: 500, ..Default::default() };
+    soon(client.list_audit_records(request)).await.expect("listed").records
+}
+
+/// The calls with their callers, oldest first: `ada Run` or `bob Run!` for a refused one.
+fn told(records: &[wire::AuditRecord]) -> Vec<String> {
+    let one = |record: &wire::AuditRecord| {
+        let rpc = record.rpc.rsplit('/').next().unwrap_or_default();
+        format!("{} {rpc}{}", record.principal, if record.allowed { "" } else { "!" })
+    };
+    records.iter().rev().map(one).collect()
+}
+
+#[tokio::test]
+async fn what_changes_something_and_what_is_refused_is_written_once() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let [ada, bob, olga, tools] =
+        [("ada", "caller"), ("bob", "caller"), ("olga", "operator"), ("tools", "host")]
+            .map(|(name, role)| files.token(name, "local", &[role]));
+    let lines = files.path("audit.jsonl");
+    let audit = format!("[audit]\nenabled = true\nrequired = true\npath = {lines:?}\n");
+    let mut server = TestServer::with(&model, &format!("{}{audit}", files.auth())).await;
+    let host = Host::presenting(&server, "host-1", Some(&tools), |tool| tool == "mail").await;
+    let tokens = [ada, bob, olga];
+    let [ada, bob, olga] = tokens.each_ref().map(|token| server.as_caller(token));
+    model.asks("mail", json!({ "to": "the secret friend" })).says("done");
+    let waits = soon(ada.run(named("r1", "mail my secret friend"))).await.expect("it asks");
+    soon(ada.get_run("r1")).await.expect("it is read");
+    let approval = || wire::SubmitApprovalRequest {
+        request_id: waits.pending[0].request_id.clone(),
+        decision: Some(wire::Decision { decision: Some(Decision::Approve(wire::Approve {})) }),
+        ..Default::default()
+    };
+    let refused = soon(ada.submit_approval(approval())).await.expect_err("a caller decides nothing");
+    assert_eq!(refused.code(), Some(Code::PermissionDenied));
+    let hidden = soon(bob.get_run("r1")).await.expect_err("it is another's");
+    assert_eq!(hidden.code(), Some(Code::NotFound));
+    soon(olga.submit_approval(approval())).await.expect("she approves");
+    let wrong = server.client_builder().token("agt_000000000000_x").build().expect("a client");
+    soon(wrong.get_run("r1")).await.expect_err("nobody knows it");
+    soon(ada.run(named("r1", "mail my secret friend"))).await.expect("it ends");
+    host.leave().await;
+    server.restart().await;
+    // It has another address.
+    let [ada, _, olga] = tokens.each_ref().map(|token| server.as_caller(token));
+
+    let all = records(&olga, wire::AuditFilter::default()).await;
+    let (mut told, mut expected) = (
+        told(&all),
+        vec![
+            "tools Connect",
+            "ada Run",
+            "ada SubmitApproval!",
+            "bob GetRun!",
+            "olga SubmitApproval",
+            " GetRun!",
+            "ada Run",
+        ],
+    );
+    told.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(told, expected);
+    let of = |who: &str, rpc: &str| {
+        let found = all.iter().find(|record| record.principal == who && record.rpc.ends_with(rpc));
+        found.expect("it is written").clone()
+    };
+    let decided = of("olga", "SubmitApproval");
+    assert_eq!((decided.run_id.as_str(), decided.request_id.as_str()), ("r1", "r1:1.0:0"));
+    assert_eq!(decided.rpc, "AgentLoop/SubmitApproval");
+    assert!(decided.peer.starts_with("127.0.0.1:"), "{decided:?}");
+    assert_eq!(of("bob", "GetRun").reason, "the run is another caller's");
+    assert_eq!(of("", "GetRun").reason, "unknown token");
+    let run = of("ada", "Run");
+    assert!(run.run_id == "r1" && !run.session_id.is_empty(), "{run:?}");
+    assert!(!format!("{all:?}").contains("secret"), "no prompt and no argument is there");
+
+    let denied = wire::AuditFilter { denied: true, ..Default::default() };
+    assert_eq!(records(&olga, denied).await.len(), 3);
+    let of_run =
+        wire::AuditFilter { run_id: "r1".to_owned(), rpc: "submit".to_owned(), ..Default::default() };
+    assert_eq!(records(&olga, of_run).await.len(), 1);
+    let checked = soon(olga.verify_audit()).await.expect("checked");
+    assert_eq!((checked.broken_no, checked.records), (0, 7));
+    let refused = soon(ada.verify_audit()).await.expect_err("only operators may");
+    assert_eq!(refused.code(), Some(Code::PermissionDenied));
+
+    server.stop().await;
+    let offline = verify_audit_file(&server.database()).await.expect("it is read").expect("it is whole");
+    assert!(offline.rows >= 7);
+    let text = std::fs::read_to_string(lines).expect("the lines are there");
+    let mut check = ChainCheck::default();
+    for line in text.lines() {
+        check.check(&serde_json::from_str::<AuditRow>(line).expect("a row")).expect("it is whole");
+    }
+    assert_eq!(check.verdict().hash, offline.hash, "the file has what the table has");
+}
+
+#[tokio::test]
+async fn a_flood_of_refusals_is_counted_and_does_not_fill_the_disk() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let olga = files.token("olga", "local", &["operator"]);
+    let server = TestServer::with(&model, &format!("{}[audit]\nenabled = true\n", files.auth())).await;
+    let nobody = server.client_builder().build().expect("a client");
+    for _ in 0..400 {
+        soon(nobody.get_run("r1")).await.expect_err("nobody is let in");
+    }
+    let olga = server.as_caller(&olga);
+    let summary = async {
+        loop {
+            let found = records(&olga, wire::AuditFilter { denied: true, ..Default::default() }).await;
+            if let Some(counted) = found.iter().find(|record| record.rpc == "refused calls") {
+                return (found.len(), counted.reason.clone());
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let (rows, reason) = soon(summary).await;
+    assert!(rows < 300, "{rows}");
+    assert!(reason.contains("more refused calls: missing"), "{reason}");
+}
