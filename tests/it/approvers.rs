@@ -124,7 +124,7 @@ async fn two_people_approve_and_nobody_else() {
     assert_eq!(second.partial_approvals.len(), 1, "the last one is the answer");
     let done = soon(people.client("ada").run(named("r1", "mail bob"))).await.expect("it ends");
     assert_eq!(done.status(), RunStatus::Completed);
-    let mut events = soon(people.client("ada").subscribe("r1", 0)).await.expect("events");
+    let mut events = Box::pin(soon(people.client("ada").subscribe("r1", 0))).await.expect("events");
     let mut names = Vec::new();
     while let Some(event) = soon(events.next()).await {
         let event = event.expect("an event");

@@ -28,6 +28,9 @@ enum Reach {
     Own,
     /// `blobs.rs::tenants_and_callers_see_their_own` tries it.
     Blob,
+    /// Rows of the audit log: `audit.rs::operators_see_the_rows_of_their_tenant` tries it. The check of the chain tells
+    /// numbers alone.
+    Audit,
 }
 
 /// Every RPC of the contract.
@@ -49,6 +52,8 @@ const ROWS: &[(&str, Reach)] = &[
     ("Blobs/GetBlob", Reach::Blob),
     ("Server/GetServerInfo", Reach::Own),
     ("Server/ListAgents", Reach::Own),
+    ("Server/ListAuditRecords", Reach::Audit),
+    ("Server/VerifyAudit", Reach::Audit),
     ("Server/GetUsage", Reach::Own),
     ("Sessions/CreateSession", Reach::Own),
     ("Sessions/UpdateSession", Reach::NotFound),

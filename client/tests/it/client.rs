@@ -47,18 +47,20 @@ fn input() -> RunInput {
 }
 
 /// Reads a stream to its end: `seq` of durable events, `-delta_seq` of transient ones, and the error if there is one.
-async fn read(mut stream: EventStream) -> (Vec<i64>, Option<Error>) {
-    let mut seen = Vec::new();
-    while let Some(event) = soon(stream.next()).await {
-        match event {
-            Ok(RunEvent { event: Some(Event::ModelDelta(delta)), .. }) => {
-                seen.push(-(delta.delta_seq as i64))
+fn read(mut stream: EventStream) -> impl Future<Output = (Vec<i64>, Option<Error>)> + Unpin {
+    Box::pin(async move {
+        let mut seen = Vec::new();
+        while let Some(event) = soon(stream.next()).await {
+            match event {
+                Ok(RunEvent { event: Some(Event::ModelDelta(delta)), .. }) => {
+                    seen.push(-(delta.delta_seq as i64))
+                }
+                Ok(event) => seen.push(event.seq as i64),
+                Err(error) => return (seen, Some(error)),
             }
-            Ok(event) => seen.push(event.seq as i64),
-            Err(error) => return (seen, Some(error)),
         }
-    }
-    (seen, None)
+        (seen, None)
+    })
 }
 
 #[tokio::test]

@@ -257,13 +257,15 @@ async fn end(world: Arc<World>, seed: u64, started: Started) {
         // Once it is calm, each session must answer a message, which may not be aborted.
         let by_session = by_session && !world.is_calm();
         let answer = world
-            .call(patience, |server| async move {
-                if by_session {
-                    server.engine.abort_session(&tenant(), &session, "enough").await
-                } else {
-                    let cause = AbortCause::Caller;
-                    server.engine.abort(&tenant(), &run, cause, "enough").await.map(|()| Some(run))
-                }
+            .call(patience, |server| {
+                Box::pin(async move {
+                    if by_session {
+                        server.engine.abort_session(&tenant(), &session, "enough").await
+                    } else {
+                        let cause = AbortCause::Caller;
+                        server.engine.abort(&tenant(), &run, cause, "enough").await.map(|()| Some(run))
+                    }
+                })
             })
             .await;
         match answer {

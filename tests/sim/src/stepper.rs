@@ -53,8 +53,10 @@ async fn one(
         let patience = patience(world, random);
         let approve = approve.clone();
         let answer = world
-            .call(patience, |server| async move {
-                server.engine.step(&tenant(), run, request, approve.as_ref(), Person::default()).await
+            .call(patience, |server| {
+                Box::pin(async move {
+                    server.engine.step(&tenant(), run, request, approve.as_ref(), Person::default()).await
+                })
             })
             .await;
         match answer {

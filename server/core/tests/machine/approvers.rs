@@ -62,7 +62,7 @@ fn two_of_sre() -> Script {
 fn a_call_runs_when_as_many_different_people_approved_it() {
     let mut script = two_of_sre();
     let (ann, bob) = (person("ann", &["sre"]), person("bob", &["sre"]));
-    let first = by(&script, Decision::Approve, ann.clone());
+    let first = by(&script, Decision::Approve, ann);
     assert_eq!(kinds(&script.does(first.clone()).records), "human_approved");
     assert_eq!(script.status(), RunStatus::AwaitingHuman);
     check(&script, first.clone(), Ok(""));
@@ -120,12 +120,12 @@ fn others_are_refused_and_change_nothing() {
 
 #[test]
 fn what_several_approve_is_one_thing() {
-    let script = two_of_sre();
+    let mut script = two_of_sre();
     let edited = by(&script, edits(r#"{"amount":2}"#), person("ann", &["sre"]));
     assert_eq!(script.clone().refuses(edited), Refusal::BadAnswer(BadAnswer::NoEdits(2)));
     let kept = by(&script, Decision::Approve, person("ann", &["sre"]));
     let kept = remembering(kept, RememberScope::Run, None);
-    assert_eq!(script.clone().refuses(kept), Refusal::CannotRemember(CannotRemember::Quorum(2)));
+    assert_eq!(script.refuses(kept), Refusal::CannotRemember(CannotRemember::Quorum(2)));
 }
 
 #[test]
