@@ -110,8 +110,26 @@ pub enum NotAnApprover {
     #[error("whoever started the run may not answer this question")]
     Requester,
     /// The question is for others.
-    #[error("the question is for {}", .0.join(", "))]
+    #[error("the question is for {}", listed(.0))]
     NotNamed(Vec<String>),
+}
+
+/// Size of the names that a message lists. It travels in a header, which has little room.
+const LISTED_BYTES_MAX: usize = 1024;
+
+/// The names, and the number of those that have no room.
+fn listed(names: &[String]) -> String {
+    let mut text = String::new();
+    for (at, name) in names.iter().enumerate() {
+        if at > 0 && text.len() + name.len() > LISTED_BYTES_MAX {
+            return format!("{text} and {} more", names.len() - at);
+        }
+        if at > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(name);
+    }
+    text
 }
 
 /// One of several approvals of a call.

@@ -119,6 +119,15 @@ fn others_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn a_refusal_names_as_many_as_have_room() {
+    let names: Vec<String> = (0..256).map(|number| format!("group:{number:0>256}")).collect();
+    let shown = NotAnApprover::NotNamed(names.clone()).to_string();
+    assert!(shown.len() < 2_048 && shown.contains(&names[2]) && shown.ends_with(" and 253 more"), "{shown}");
+    let few = NotAnApprover::NotNamed(vec!["ann".to_owned(), "group:sre".to_owned()]);
+    assert_eq!(few.to_string(), "the question is for ann, group:sre");
+}
+
+#[test]
 fn what_several_approve_is_one_thing() {
     let mut script = two_of_sre();
     let edited = by(&script, edits(r#"{"amount":2}"#), person("ann", &["sre"]));

@@ -78,7 +78,7 @@ pub(super) fn decided(
     Ok(())
 }
 
-/// Refuses edited arguments that a rule denies, or that other people must approve.
+/// Refuses edited arguments that a rule denies, or that other people must approve. The person may answer the question.
 fn check_edits(
     builder: &TransitionBuilder<'_>,
     question: &Question,
@@ -89,9 +89,9 @@ fn check_edits(
         return Err(Refusal::DeniedByRule(Box::new(rule.clone())));
     }
     let edited = PolicyCall::new(&question.tool, arguments).under(question.terms.as_ref());
-    let approvers = question.approvers.and(&builder.state().approvers_of(&edited));
+    let approvers = builder.state().approvers_of(&edited);
     check_person(&approvers, by).map_err(Refusal::NotAnApprover)?;
-    match approvers.people() {
+    match question.approvers.people().max(approvers.people()) {
         1 => Ok(()),
         several => Err(Refusal::BadAnswer(BadAnswer::NoEdits(several))),
     }
