@@ -1,5 +1,7 @@
 //! Queries for questions to humans.
 
+use std::ops::Range;
+
 use agentloop_core::id::{RequestId, RunId, SessionId, TenantId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::event::Event;
@@ -224,28 +226,31 @@ async fn question(
     tenant: &TenantId,
     stored: StoredQuestion,
 ) -> Result<RequestRow, StoreError> {
-    let asked = stored.asked.seq;
+    let open_until = stored.answered.as_ref().map_or(i64::MAX, |answered| answered.seq);
+    let open = stored.asked.seq..open_until;
     let row = decoded(tenant, stored)?;
     if row.question.approvers.people() == 1 {
         return Ok(row);
     }
-    let approvals = approvals(db, tenant, &row, asked).await?;
+    let approvals = approvals(db, tenant, &row, open).await?;
     Ok(RequestRow { approvals, ..row })
 }
 
-/// The approvals of a question that needs several, from the journal of its run.
+/// The approvals of a question that needs several, from the journal of its run. `open` is the stretch from the event that
+/// asks it to the one that answers it.
 async fn approvals(
     db: &SqlitePool,
     tenant: &TenantId,
     row: &RequestRow,
-    asked: i64,
+    open: Range<i64>,
 ) -> Result<Vec<PartialApproval>, StoreError> {
     let mut query = QueryBuilder::new(
         "SELECT q.seq, q.at, q.status, q.version, q.payload, q.checksum FROM run_events AS q WHERE ",
     );
-    of_run(&mut query, tenant, &row.run).push(" AND q.seq > ").push_bind(asked);
-    query.push(" AND q.payload ->> '$.kind' = 'human_approved' AND q.payload ->> '$.request' = ");
-    query.push_bind(row.question.request.as_str()).push(" ORDER BY q.seq");
+    of_run(&mut query, tenant, &row.run).push(" AND q.seq > ").push_bind(open.start);
+    query.push(" AND q.seq < ").push_bind(open.end);
+    // Payloads are searched as texts: reading them as JSON here would fail the whole list for one that is damaged.
+    query.push(" AND instr(q.payload, 'human_approved') > 0 ORDER BY q.seq");
     let found = query.build().fetch_all(db).await.and_then(|found| found.iter().map(rows::event).collect());
     let found: Vec<StoredEvent> = found.map_err(|error| {
         rows::failure(format_args!("approvals of {tenant}/{}", row.question.request), &error)
@@ -253,7 +258,9 @@ async fn approvals(
     let mut approvals = Vec::new();
     for event in found {
         let record = codec::decode(tenant, &row.run, &event)?;
-        if let Event::HumanApproved { by, .. } = record.event {
+        if let Event::HumanApproved { request, by, .. } = record.event
+            && request == row.question.request
+        {
             approvals.push(PartialApproval { by, at: record.at });
         }
     }
