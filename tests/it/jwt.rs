@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use agentloop_client::{Error, v1 as wire};
 use agentloop_tests::credentials::SecurityFiles;
 use agentloop_tests::host::{Gate, tools};
+use agentloop_tests::input::named;
 use agentloop_tests::issuer::{Issuer, now_seconds};
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
@@ -191,6 +192,23 @@ async fn a_stream_ends_when_its_token_expires() {
     assert!(ended.message().contains("expired"), "{ended}");
     let over = soon(short.server_info()).await.expect_err("it is over");
     assert_eq!(over.code(), Some(Code::Unauthenticated));
+}
+
+#[tokio::test]
+async fn a_call_that_waits_is_answered_after_its_token_expired() {
+    let (model, issuer) = (Model::start().await, Issuer::start().await);
+    let (server, _files) = with_file(&model, &issuer, "leeway = \"0s\"").await;
+    let short = issuer.token("ada", &["caller"], &json!({ "exp": now_seconds() + 3 }));
+    let (client, mut speech) = (server.as_caller(&short), model.speaks());
+    let running = tokio::spawn(async move { client.run(named("r1", "hi")).await });
+    soon(speech.asked()).await;
+    while !is_refused(&server, &short).await {
+        tokio::task::yield_now().await;
+    }
+    speech.say("done");
+    speech.end();
+    let done = soon(running).await.expect("it ends").expect("it is answered");
+    assert_eq!(done.status(), wire::RunStatus::Completed);
 }
 
 #[tokio::test]

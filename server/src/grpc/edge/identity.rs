@@ -33,6 +33,19 @@ const BEARER: &str = "Bearer ";
 /// The RPCs whose requests are streams: of tool hosts, and of contents that are stored.
 const REQUEST_STREAMS: [&str; 2] = ["/agentloop.v1.ToolHost/Connect", "/agentloop.v1.Blobs/PutBlob"];
 
+/// The RPCs whose answers are streams. A single answer is given also if the credential ended while the call waited.
+const ANSWER_STREAMS: [&str; 9] = [
+    "/agentloop.v1.AgentLoop/RunStream",
+    "/agentloop.v1.AgentLoop/Subscribe",
+    "/agentloop.v1.AgentLoop/WatchRuns",
+    "/agentloop.v1.Blobs/GetBlob",
+    "/agentloop.v1.Sessions/ExportSession",
+    "/agentloop.v1.Sessions/SubscribeSession",
+    "/agentloop.v1.ToolHost/Connect",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
 /// Counts a refusal by the name of its cause.
 type CountRejection = Box<dyn Fn(&'static str) + Send + Sync>;
 
@@ -115,7 +128,7 @@ impl Gate {
         Box::new(Refused { status, cause: rejection.name(), why: rejection.to_string(), principal: None })
     }
 
-    /// Does the work of a call, as long as the credential counts.
+    /// Does the work of a call. Its streams go on as long as the credential counts.
     async fn serve<S>(
         &self,
         identity: Identity,
@@ -125,12 +138,17 @@ impl Gate {
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>>,
     {
-        let request = match REQUEST_STREAMS.contains(&request.uri().path()) {
+        let path = request.uri().path();
+        let (sends_stream, gets_stream) = (REQUEST_STREAMS.contains(&path), ANSWER_STREAMS.contains(&path));
+        let request = match sends_stream {
             true => lapsing_request(request, self.lapse(identity.clone())),
             false => request,
         };
         let response = inner.call(request).await?;
-        Ok(lapsing_response(response, self.lapse(identity)))
+        Ok(match gets_stream {
+            true => lapsing_response(response, self.lapse(identity)),
+            false => response,
+        })
     }
 }
 
@@ -350,5 +368,27 @@ impl Caller {
     pub(in crate::grpc) fn roles(&self) -> Vec<String> {
         let roles = self.principal.as_ref().map(|principal| principal.roles.as_slice()).unwrap_or_default();
         roles.iter().map(|role| role.name().to_owned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_proto::FILE_DESCRIPTOR_SET;
+    use prost::Message as _;
+    use prost_types::FileDescriptorSet;
+
+    use super::*;
+
+    #[test]
+    fn the_rpcs_with_streams_are_those_of_the_contract() {
+        let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+        let services = set.file.iter().flat_map(|file| file.service.iter().map(move |one| (file, one)));
+        for (file, service) in services {
+            for rpc in &service.method {
+                let path = format!("/{}.{}/{}", file.package(), service.name(), rpc.name());
+                assert_eq!(REQUEST_STREAMS.contains(&path.as_str()), rpc.client_streaming(), "{path}");
+                assert_eq!(ANSWER_STREAMS.contains(&path.as_str()), rpc.server_streaming(), "{path}");
+            }
+        }
     }
 }
