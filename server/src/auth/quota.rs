@@ -94,9 +94,7 @@ impl Quotas {
         }
         Ok(())
     }
-}
 
-impl Quotas {
     fn drop_full(&self, buckets: &mut HashMap<(TenantId, Option<String>), Bucket>, now: Instant) {
         let QuotaLimits { requests_per_second, tenant_requests_per_second } = self.limits;
         buckets.retain(|(_, name), bucket| {
