@@ -15,6 +15,8 @@ use crate::store::Store;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Bytes at the end of a file within which its last line is looked for.
 const TAIL_BYTES: u64 = 64 * 1024;
+/// The beginning of each line.
+const LINE_BEGINS: &[u8] = b"{\"no\":";
 
 /// The place that JSON lines go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,74 +33,173 @@ struct Lines {
     last: u64,
 }
 
-/// Opens the place of the lines. A file that ends in the middle of a line is continued on a new one.
+/// Opens the place of the lines.
 async fn open(lines: &AuditLines, store: &dyn Store) -> io::Result<Lines> {
+    let in_table = store.last_audit().await.map_err(io::Error::other)?;
     match lines {
-        AuditLines::Stdout => {
-            let last = store.last_audit().await.map_err(io::Error::other)?;
-            Ok(Lines { out: Box::new(io::stdout()), last })
-        }
+        AuditLines::Stdout => Ok(Lines { out: Box::new(io::stdout()), last: in_table }),
         AuditLines::File(path) => {
             let path = path.clone();
             let opened = tokio::task::spawn_blocking(move || continued(&path)).await;
             let (file, last) = opened.map_err(io::Error::other)??;
-            Ok(Lines { out: Box::new(file), last })
+            if last > in_table {
+                tracing::warn!(
+                    last,
+                    in_table,
+                    "the file of the audit log is ahead of the table, so it is of another database; new rows follow it"
+                );
+            }
+            Ok(Lines { out: Box::new(file), last: last.min(in_table) })
         }
     }
 }
 
-/// Opens a file to append to, and reads the number of its last row.
+/// Opens a file to append to, and reads the number of its last row. A row that is there in part is cut off: it is written
+/// again.
 fn continued(path: &Path) -> io::Result<(File, u64)> {
     let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
     let mut tail = Vec::new();
     file.read_to_end(&mut tail)?;
-    if !tail.is_empty() && !tail.ends_with(b"\n") {
+    let number = |line: &[u8]| serde_json::from_slice::<AuditRow>(line).ok().map(|row| row.no);
+    let last = tail.rsplit(|byte| *byte == b'\n').find_map(number).unwrap_or_default();
+    let rest = tail.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    let is_torn = number(rest).is_none() && (rest.starts_with(LINE_BEGINS) || LINE_BEGINS.starts_with(rest));
+    let is_cut = is_torn && file.set_len(length - rest.len() as u64).is_ok();
+    if !rest.is_empty() && !is_cut {
         file.write_all(b"\n")?;
     }
-    let rows = tail.split(|byte| *byte == b'\n').rev();
-    let mut rows = rows.filter_map(|line| serde_json::from_slice::<AuditRow>(line).ok());
-    Ok((file, rows.next().map_or(0, |row| row.no)))
+    Ok((file, last))
 }
 
 /// Writes every row of the table as a line, until the server stops; then those that are left.
 pub(super) async fn follow(lines: AuditLines, store: Arc<dyn Store>, stop: CancellationToken) {
-    let mut open = match open(&lines, &*store).await {
-        Ok(open) => open,
-        Err(error) => {
-            tracing::error!(%error, ?lines, "the lines of the audit log cannot be written; the table has the rows");
-            return;
-        }
-    };
-    let mut failing = false;
+    let (mut opened, mut failing, mut stopping) = (None, false, false);
     loop {
-        let stopping = stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_none();
-        match write_new(&mut open, &*store).await {
+        match write_new(&lines, &mut opened, &*store).await {
             Ok(()) => failing = false,
             Err(error) if !failing => {
                 failing = true;
-                tracing::error!(%error, "the lines of the audit log cannot be written; it is tried again");
+                tracing::error!(
+                    %error,
+                    ?lines,
+                    "the lines of the audit log cannot be written; it is tried again, and the table has the rows"
+                );
             }
             Err(_) => {}
         }
         if stopping {
             return;
         }
+        stopping = stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_none();
     }
 }
 
-async fn write_new(open: &mut Lines, store: &dyn Store) -> io::Result<()> {
-    loop {
-        let rows = store.audit_after(open.last).await.map_err(io::Error::other)?;
-        let Some(newest) = rows.last().map(|row| row.no) else { return Ok(()) };
-        let mut text = Vec::new();
-        for row in &rows {
-            serde_json::to_writer(&mut text, row)?;
-            text.push(b'\n');
+/// Writes the rows that are not there yet. After a failure a file is opened again, since it may end within a line.
+async fn write_new(lines: &AuditLines, opened: &mut Option<Lines>, store: &dyn Store) -> io::Result<()> {
+    let mut current = match opened.take() {
+        Some(current) => current,
+        None => open(lines, store).await?,
+    };
+    let done = current.write_new(store).await;
+    if done.is_ok() || *lines == AuditLines::Stdout {
+        *opened = Some(current);
+    }
+    done
+}
+
+impl Lines {
+    async fn write_new(&mut self, store: &dyn Store) -> io::Result<()> {
+        loop {
+            let rows = store.audit_after(self.last).await.map_err(io::Error::other)?;
+            let Some(newest) = rows.last().map(|row| row.no) else { return Ok(()) };
+            let mut text = Vec::new();
+            for row in &rows {
+                serde_json::to_writer(&mut text, row)?;
+                text.push(b'\n');
+            }
+            self.out.write_all(&text)?;
+            self.out.flush()?;
+            self.last = newest;
         }
-        open.out.write_all(&text)?;
-        open.out.flush()?;
-        open.last = newest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::audit::AuditEntry;
+    use crate::store::sqlite::SqliteStore;
+
+    /// A disk without room.
+    struct Full;
+
+    impl io::Write for Full {
+        fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+            Err(io::Error::other("no room"))
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    async fn add(store: &SqliteStore, rows: usize) {
+        store.write_audit(vec![AuditEntry::default(); rows]).await.unwrap();
+    }
+
+    async fn with_rows(rows: usize) -> SqliteStore {
+        let store = SqliteStore::in_memory().await.unwrap();
+        add(&store, rows).await;
+        store
+    }
+
+    /// The numbers of the rows of a file. Each of its lines is a row.
+    fn numbers(path: &Path) -> Vec<u64> {
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str::<AuditRow>(line).unwrap().no).collect()
+    }
+
+    #[tokio::test]
+    async fn a_row_that_was_written_in_part_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
+        let mut opened = None;
+        write_new(&lines, &mut opened, &store).await.unwrap();
+        let whole = fs::read(&path).unwrap();
+        for (part, rows) in [("{", 3), ("{\"no\":3,\"at_ms\":", 4)] {
+            fs::write(&path, [whole.as_slice(), part.as_bytes()].concat()).unwrap();
+            add(&store, 1).await;
+            opened = Some(Lines { out: Box::new(Full), last: 2 });
+            write_new(&lines, &mut opened, &store).await.unwrap_err();
+            write_new(&lines, &mut opened, &store).await.unwrap();
+            assert_eq!(numbers(&path), (1..=rows).collect::<Vec<u64>>(), "after {part}");
+        }
+    }
+
+    #[test]
+    fn lines_that_are_no_rows_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes");
+        fs::write(&path, "notes of somebody").unwrap();
+        assert_eq!(continued(&path).unwrap().1, 0);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "notes of somebody\n");
+    }
+
+    #[tokio::test]
+    async fn a_file_of_another_database_gets_the_new_rows_of_this_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let lines = AuditLines::File(path.clone());
+        write_new(&lines, &mut None, &with_rows(4).await).await.unwrap();
+        let (mut opened, store) = (None, with_rows(1).await);
+        write_new(&lines, &mut opened, &store).await.unwrap();
+        add(&store, 1).await;
+        write_new(&lines, &mut opened, &store).await.unwrap();
+        assert_eq!(numbers(&path), [1, 2, 3, 4, 2]);
     }
 }
