@@ -70,8 +70,8 @@ impl AuditEntry {
     /// Puts the row behind the one with this number and hash.
     #[must_use]
     pub fn after(mut self, no: u64, prev_hash: &str) -> AuditRow {
-        let texts = [&mut self.who, &mut self.tenant, &mut self.from, &mut self.what, &mut self.why];
-        for text in texts {
+        let Self { who, tenant, from, what, session, run, request, tool, why, .. } = &mut self;
+        for text in [who, tenant, from, what, session, run, request, tool, why] {
             text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
         }
         let (no, prev_hash) = (no + 1, prev_hash.to_owned());
@@ -324,6 +324,15 @@ mod tests {
         assert_eq!(checked(&rehashed).expect_err("the next one does not follow").no, 3);
         let foreign = vec![AuditEntry::default().after(0, "other")];
         assert_eq!(checked(&foreign).expect_err("it has no beginning").no, 1);
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let long = || "x".repeat(TEXT_BYTES_MAX + 1);
+        let entry = AuditEntry { run: long(), request: long(), why: long(), ..Default::default() };
+        let row = entry.after(0, FIRST_HASH);
+        assert!(row.entry.texts().iter().all(|text| text.len() <= TEXT_BYTES_MAX));
+        assert_eq!(checked(&[row]).expect("it is whole").rows, 1);
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use agentloop_server::audit::{AuditRow, ChainCheck};
 use agentloop_server::store::sqlite::verify_audit_file;
 use agentloop_tests::credentials::SecurityFiles;
 use agentloop_tests::host::Host;
-use agentloop_tests::input::named;
+use agentloop_tests::input::{in_session, named};
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
@@ -56,6 +56,9 @@ async fn what_changes_something_and_what_is_refused_is_written_once() {
     let wrong = server.client_builder().token("agt_000000000000_x").build().expect("a client");
     soon(wrong.get_run("r1")).await.expect_err("nobody knows it");
     soon(ada.run(named("r1", "mail my secret friend"))).await.expect("it ends");
+    model.says("done");
+    soon(ada.run(in_session("new", "r2", "hi"))).await.expect("it ends");
+    soon(ada.put_blob(&b"a secret"[..], "text/plain")).await.expect("it is stored");
     host.leave().await;
     server.restart().await;
     // It has another address.
@@ -72,6 +75,8 @@ async fn what_changes_something_and_what_is_refused_is_written_once() {
             "olga SubmitApproval",
             " GetRun!",
             "ada Run",
+            "ada Run",
+            "ada PutBlob",
         ],
     );
     told.sort_unstable();
@@ -89,8 +94,10 @@ async fn what_changes_something_and_what_is_refused_is_written_once() {
     assert_eq!(of("", "GetRun").reason, "unknown token");
     let is_start =
         |row: &&wire::AuditRecord| row.principal == "ada" && row.run_id == "r1" && row.rpc.ends_with("/Run");
-    let run = all.iter().find(is_start).expect("its start is written with its run");
+    let run = all.iter().rev().find(is_start).expect("its start is written with its run");
     assert!(!run.session_id.is_empty(), "{run:?}");
+    let r2 = all.iter().find(|row| row.session_id == "new").expect("a new session is written with its run");
+    assert_eq!(r2.run_id, "r2");
     assert!(!format!("{all:?}").contains("secret"), "no prompt and no argument is there");
 
     let denied = wire::AuditFilter { denied: true, ..Default::default() };
@@ -99,13 +106,13 @@ async fn what_changes_something_and_what_is_refused_is_written_once() {
         wire::AuditFilter { run_id: "r1".to_owned(), rpc: "submit".to_owned(), ..Default::default() };
     assert_eq!(records(&olga, of_run).await.len(), 1);
     let checked = soon(olga.verify_audit()).await.expect("checked");
-    assert_eq!((checked.broken_no, checked.records), (0, 7));
+    assert_eq!((checked.broken_no, checked.records), (0, 9));
     let refused = soon(ada.verify_audit()).await.expect_err("only operators may");
     assert_eq!(refused.code(), Some(Code::PermissionDenied));
 
     server.stop().await;
     let offline = verify_audit_file(&server.database()).await.expect("it is read").expect("it is whole");
-    assert!(offline.rows >= 7);
+    assert!(offline.rows >= 9);
     let text = std::fs::read_to_string(lines).expect("the lines are there");
     let mut check = ChainCheck::default();
     for line in text.lines() {

@@ -87,7 +87,7 @@ const NO_CHANGES: [&str; 3] = [
 
 /// True if a call of the RPC of this path may change something, so that the audit log has it.
 pub(in crate::grpc) fn is_change(path: &str) -> bool {
-    [WRITE, DECIDE, HOST, OPERATE].contains(&Access::of(path)) && !NO_CHANGES.contains(&path)
+    [WRITE, DECIDE, GIVE, HOST, OPERATE].contains(&Access::of(path)) && !NO_CHANGES.contains(&path)
 }
 
 impl Access {
@@ -141,6 +141,17 @@ mod tests {
         let listed: BTreeSet<String> = TABLE.iter().map(|(rpc, _)| (*rpc).to_owned()).collect();
         assert_eq!(listed, served, "each RPC needs a row that says who may call it");
         assert_eq!(listed.len(), TABLE.len(), "an RPC is there twice");
+    }
+
+    #[test]
+    fn what_a_viewer_or_nobody_may_call_changes_nothing() {
+        let reads = |access: &Access| match access {
+            Access::Anyone | Access::EveryRole => true,
+            Access::Roles(roles) => roles.contains(&Role::Viewer),
+        };
+        for (path, access) in TABLE {
+            assert_eq!(is_change(path), !reads(access) && !NO_CHANGES.contains(path), "{path}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::audit;
 use crate::auth::Role;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
-use crate::engine::{Author, Engine, Resolution, RunView, STRATEGIES, StartRequest, Started};
+use crate::engine::{Author, Engine, OnBusy, Resolution, RunView, STRATEGIES, StartRequest, Started};
 use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
 use crate::grpc::convert::input::{Agents, RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
@@ -85,6 +85,10 @@ impl AgentLoopService {
             return Ok((started, guard));
         }
         let identity = RequestIdentity::of(&input);
+        // Messages that steer enter another run. The write that adds them names it.
+        if let Some(run) = identity.run.as_ref().filter(|_| identity.on_busy != OnBusy::Steer) {
+            audit::about("run_id", run.as_str());
+        }
         let given = GivenFields::of(&input);
         match self.request_to_start(caller, input, identity.clone()) {
             Ok(request) => {

@@ -25,6 +25,7 @@ use self::upload::Upload;
 use super::write::blobs::{BlobKey, BlobOp, BlobResult, readable, referred};
 use super::write::task::{WriteOp, WriteRequest, WriteResult};
 use super::{SqliteStore, closed, rows};
+use crate::audit;
 use crate::lifecycle::Tasks;
 use crate::store::codec::int;
 use crate::store::{BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError};
@@ -132,7 +133,9 @@ impl Blobs {
     async fn write(&self, op: BlobOp) -> Result<BlobResult, StoreError> {
         let writes = self.0.writes.upgrade().ok_or_else(closed)?;
         let (reply, answer) = oneshot::channel();
-        writes.send(WriteRequest { op: WriteOp::Blob(op), act: None, reply }).await.map_err(|_| closed())?;
+        let op = WriteOp::Blob(op);
+        let act = if op.is_act() { audit::unrecorded() } else { None };
+        writes.send(WriteRequest { op, act, reply }).await.map_err(|_| closed())?;
         match answer.await.map_err(|_| closed())?? {
             WriteResult::Blob(result) => Ok(result),
             other => unreachable!("answered with {other:?}"),

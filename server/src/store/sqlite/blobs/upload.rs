@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
 
 use super::{Blobs, blocking};
+use crate::audit;
 use crate::store::sqlite::write::blobs::{BlobKey, BlobOp, BlobResult};
 use crate::store::{BlobRow, BlobUpload, NewBlob, StoreError, StoredBlob};
 
@@ -115,7 +116,8 @@ impl BlobUpload for Upload {
         }
         // In a task of its own: a caller that goes away meanwhile leaves a whole blob.
         let blobs = self.place.blobs.clone();
-        let keeping = blobs.tasks().spawn_contained("keep blob", async move { keep(*self, digest).await });
+        let keeping = audit::within(audit::current(), async move { keep(*self, digest).await });
+        let keeping = blobs.tasks().spawn_contained("keep blob", keeping);
         let closed = || StoreError::Unavailable { what: "the store is closed".to_owned() };
         keeping.await.ok().flatten().ok_or_else(closed)?
     }

@@ -15,6 +15,8 @@ use crate::store::{Page, PageRequest, StoreError};
 
 /// Rows that one query reads.
 const STRETCH: u32 = 1_000;
+/// Rows after a number, oldest first.
+const AFTER: &str = "SELECT * FROM audit WHERE no > ?1 ORDER BY no LIMIT ?2";
 
 /// Number and hash of the last row.
 pub(in crate::store::sqlite) async fn last_row(
@@ -82,8 +84,7 @@ fn page_query(filter: &AuditFilter, before: Option<u64>, limit: u32) -> QueryBui
 
 /// Rows after a number, oldest first.
 pub(in crate::store::sqlite) async fn after(db: &SqlitePool, no: u64) -> Result<Vec<AuditRow>, StoreError> {
-    let query =
-        sqlx::query("SELECT * FROM audit WHERE no > ?1 ORDER BY no LIMIT ?2").bind(int(no)).bind(STRETCH);
+    let query = sqlx::query(AFTER).bind(int(no)).bind(STRETCH);
     let found = query.fetch_all(db).await.and_then(|found| found.iter().map(row).collect());
     found.map_err(|error| rows::failure("the audit log", &error))
 }
@@ -111,10 +112,7 @@ pub async fn verify_file(path: &Path) -> Result<Result<ChainVerdict, BrokenLink>
     let mut db = SqliteConnectOptions::new().filename(path).read_only(true).connect().await?;
     let (mut check, mut last) = (ChainCheck::default(), 0_u64);
     let verdict = loop {
-        let query = sqlx::query("SELECT * FROM audit WHERE no > ?1 ORDER BY no LIMIT ?2")
-            .bind(int(last))
-            .bind(STRETCH);
-        let found = query.fetch_all(&mut db).await?;
+        let found = sqlx::query(AFTER).bind(int(last)).bind(STRETCH).fetch_all(&mut db).await?;
         let rows = found.iter().map(row).collect::<Result<Vec<_>, _>>()?;
         let Some(newest) = rows.last() else { break Ok(check.verdict()) };
         last = newest.no;

@@ -323,8 +323,9 @@ impl WriteOp {
             | Self::DeleteSession { .. }
             | Self::DeleteRule { .. }
             | Self::SaveTools { .. }
-            | Self::ForgetTool { .. }
-            | Self::Blob(_) => true,
+            | Self::ForgetTool { .. } => true,
+            // The other writes of a blob follow this one, or are for no caller.
+            Self::Blob(op) => matches!(op, BlobOp::Announce { .. }),
             Self::Claim { .. }
             | Self::SetNotes(_)
             | Self::RetryJob { .. }
