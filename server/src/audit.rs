@@ -256,7 +256,7 @@ pub fn about(field: &str, id: &str) {
         match name {
             "run_id" => id.clone_into(&mut entry.run),
             "session_id" | "source_session_id" => id.clone_into(&mut entry.session),
-            "request_id" | "rule_id" => id.clone_into(&mut entry.request),
+            "request_id" | "rule_id" | "approve_request_id" => id.clone_into(&mut entry.request),
             "name" | "tool" => id.clone_into(&mut entry.tool),
             _ => {}
         }
@@ -341,12 +341,15 @@ mod tests {
         let act = Act::new(AuditEntry::default(), true);
         within(Some(act.clone()), async {
             about("input.run_id", "r1");
+            about("request_id", "step-1");
+            about("approve_request_id", "r1:1.0:0");
             about("prompt", "secret");
             denied("not the caller's own");
             assert!(unrecorded().is_some());
         })
         .await;
         assert_eq!((act.entry().run.as_str(), act.denied()), ("r1", Some("not the caller's own")));
+        assert_eq!(act.entry().request, "r1:1.0:0", "the question that a step approves");
         act.set_recorded();
         within(Some(act), async { assert!(unrecorded().is_none()) }).await;
     }
