@@ -23,7 +23,7 @@ struct People {
     server: TestServer,
     model: Model,
     _host: Host,
-    files: SecurityFiles,
+    _files: SecurityFiles,
     tokens: Vec<(&'static str, String)>,
 }
 
@@ -45,7 +45,7 @@ impl People {
         let server = TestServer::with(&model, &format!("{}{rules}", files.auth())).await;
         let host = &tokens.last().expect("there is one").1;
         let host = Host::presenting(&server, "host-1", Some(host), |tool| tool == "mail").await;
-        Self { server, model, _host: host, files, tokens }
+        Self { server, model, _host: host, _files: files, tokens }
     }
 
     fn client(&self, name: &str) -> Client {
@@ -73,7 +73,7 @@ impl People {
         soon(self.client(who).submit_approval(answer)).await
     }
 
-    /// The ids of the open questions that somebody may answer.
+    /// Number of open questions that somebody may answer.
     async fn inbox(&self, who: &str) -> usize {
         let filter = Some(wire::PendingFilter { mine: true, ..Default::default() });
         let request = wire::ListPendingRequest { filter, ..Default::default() };
@@ -234,7 +234,6 @@ async fn a_remembered_approval_needs_the_same_people() {
     let edits = Decision::ApproveWithEdits(wire::ApproveWithEdits { arguments_json: "{}".to_owned() });
     let refused = people.decides("ann", edits).await.expect_err("they approve one thing");
     assert_eq!(refused.code(), Some(Code::InvalidArgument));
-    assert!(people.files.path("tokens.toml").exists());
 }
 
 #[tokio::test]
