@@ -257,3 +257,29 @@ where
         Err(refused) => Ok(refused.into_http()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::store::sqlite::SqliteStore;
+
+    /// The end of a call that wrote nothing, where the log cannot be written.
+    async fn ends(path: &str, required: bool) -> Result<(), Code> {
+        let store = SqliteStore::in_memory().await.unwrap();
+        store.close().await;
+        let (scope, stop) = (AuditScope { required, reads: false }, CancellationToken::new());
+        let (log, _writing) = AuditLog::new(scope, Arc::new(store), Arc::new(SystemClock), stop);
+        let call = Call { path: path.to_owned(), from: String::new() };
+        let act = log.begins(&call, None);
+        log.ended(&call, &act, &HeaderMap::new()).await.map_err(|status| status.code())
+    }
+
+    #[tokio::test]
+    async fn a_change_that_cannot_be_recorded_is_refused_where_that_is_required() {
+        let (change, read) = ("/agentloop.v1.AgentLoop/Abort", "/agentloop.v1.AgentLoop/GetRun");
+        assert_eq!(ends(change, true).await, Err(Code::Unavailable));
+        assert_eq!(ends(change, false).await, Ok(()));
+        assert_eq!(ends(read, true).await, Ok(()), "it has no row");
+    }
+}
