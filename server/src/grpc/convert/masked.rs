@@ -12,19 +12,21 @@ pub fn request(masks: &Masks, request: &mut wire::HumanRequest) {
         request.arguments_json = shown;
         // It would name the values.
         request.suggested_rule = None;
-        let edits = request.answer.as_mut().and_then(edits_of);
-        if let Some((edits, shown)) = edits
-            .and_then(|edits| masks.mask(&request.tool, &edits.arguments_json).map(|shown| (edits, shown)))
-        {
-            edits.arguments_json = shown;
-        }
-        for rule in request
-            .answer
-            .iter_mut()
-            .flat_map(|answer| [&mut answer.remembered_rule, &mut answer.applied_rule])
-        {
-            rule.iter_mut().for_each(|one| self::rule(masks, one));
-        }
+    }
+    let Some(answer) = &mut request.answer else { return };
+    rules(masks, answer);
+    // Edits may have values that the call did not have.
+    if let Some(edits) = edits_of(answer)
+        && let Some(shown) = masks.mask(&request.tool, &edits.arguments_json)
+    {
+        edits.arguments_json = shown;
+    }
+}
+
+/// The rules of an answer.
+fn rules(masks: &Masks, answer: &mut wire::HumanAnswer) {
+    for rule in [&mut answer.remembered_rule, &mut answer.applied_rule] {
+        rule.iter_mut().for_each(|one| self::rule(masks, one));
     }
 }
 
@@ -61,9 +63,7 @@ pub fn event(masks: &Masks, event: &mut wire::RunEvent) {
         Some(Event::HumanResolved(resolved)) => {
             // The event does not name the tool, so the edits are masked as a whole.
             let Some(answer) = &mut resolved.answer else { return };
-            for rule in [&mut answer.remembered_rule, &mut answer.applied_rule] {
-                rule.iter_mut().for_each(|one| self::rule(masks, one));
-            }
+            rules(masks, answer);
             if let Some(edits) = edits_of(answer) {
                 edits.arguments_json = format!("\"{MASK}\"");
             }
@@ -117,5 +117,35 @@ pub fn rule(masks: &Masks, rule: &mut wire::PolicyRule) {
     let tool = rule.tool.clone();
     for pattern in rule.arguments.iter_mut().filter(|pattern| masks.covers(&tool, &pattern.pointer)) {
         MASK.clone_into(&mut pattern.pattern);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_are_masked_if_only_they_have_the_value() {
+        let masks = Masks::new([("pay".to_owned(), vec!["/password".to_owned()])].into());
+        let edits = wire::ApproveWithEdits { arguments_json: r#"{"password":"hidden"}"#.to_owned() };
+        let pattern = wire::ArgumentPattern { pointer: "/password".to_owned(), pattern: "hidden".to_owned() };
+        let rule =
+            wire::PolicyRule { tool: "pay".to_owned(), arguments: vec![pattern], ..Default::default() };
+        let decision = wire::decision::Decision::ApproveWithEdits(edits);
+        let answer = wire::HumanAnswer {
+            decision: Some(wire::Decision { decision: Some(decision) }),
+            applied_rule: Some(rule),
+            ..Default::default()
+        };
+        let mut shown = wire::HumanRequest {
+            tool: "pay".to_owned(),
+            arguments_json: "{}".to_owned(),
+            answer: Some(answer),
+            ..Default::default()
+        };
+        request(&masks, &mut shown);
+        let shown = format!("{shown:?}");
+        assert!(!shown.contains("hidden"), "{shown}");
+        assert_eq!(shown.matches(MASK).count(), 2, "{shown}");
     }
 }

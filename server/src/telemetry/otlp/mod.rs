@@ -51,7 +51,8 @@ struct Inner {
 }
 
 impl Otlp {
-    /// Builds the exporter. `redactor` takes secrets out of all spans, `masks` sensitive arguments. It connects when there is something to send. Call it inside a Tokio runtime.
+    /// Builds the exporter, which connects when there is something to send. `redactor` takes secrets out of all spans, `masks`
+    /// sensitive arguments. Call it inside a Tokio runtime.
     ///
     /// # Errors
     /// When the endpoint is not a valid address.

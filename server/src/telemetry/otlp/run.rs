@@ -280,7 +280,12 @@ impl RunSpans {
             true => format!("execute_tool {}", call.tool),
             false => "execute_tool".to_owned(),
         };
-        let arguments = self.otlp.masks().mask(&call.tool, &call.arguments).unwrap_or(call.arguments);
+        let captured = self.otlp.captures_content().then(|| {
+            let masks = self.otlp.masks();
+            let text = result.text_for_model();
+            let text = masks.mask_result(&result.name, &text).unwrap_or_else(|| text.into_owned());
+            (masks.mask(&call.tool, &call.arguments).unwrap_or(call.arguments), text)
+        });
         let span = self
             .span(RunSpan::Call(slot), name, began, at)
             .with("gen_ai.operation.name", "execute_tool")
@@ -290,10 +295,7 @@ impl RunSpans {
             .with("agentloop.tool.outcome", result.status.as_str())
             .with("agentloop.attempt", i64::from(attempt));
         let mut span = Span { error, ..span };
-        if self.otlp.captures_content() {
-            let text = result.text_for_model();
-            let text =
-                self.otlp.masks().mask_result(&result.name, &text).unwrap_or_else(|| text.into_owned());
+        if let Some((arguments, text)) = captured {
             span = span.with("gen_ai.tool.call.arguments", arguments).with("gen_ai.tool.call.result", text);
         }
         self.end(span);
