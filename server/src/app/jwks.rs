@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use agentloop_core::time::{Millis, Timestamp};
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -36,6 +38,8 @@ struct State {
     bytes: Vec<u8>,
     keys: Option<Arc<KeySet>>,
     tried: Option<Instant>,
+    /// The attempt that is under way. Its caller may have gone away: then the next one goes on with it.
+    fetching: Option<BoxFuture<'static, Result<Vec<u8>, String>>>,
     /// The problem that was reported last, so that each is reported once.
     reported: Option<String>,
 }
@@ -81,7 +85,9 @@ impl Jwks {
     pub(super) async fn read_again(&self, occasion: Occasion) {
         let mut state = self.state.lock().await;
         let passed = state.tried.map(|tried| tried.elapsed());
-        if passed.is_some_and(|passed| passed < self.pause(occasion, state.keys.is_some())) {
+        let is_early = passed.is_some_and(|passed| passed < self.pause(occasion, state.keys.is_some()));
+        // Callers who come and go must not keep the keys from being read.
+        if is_early && state.fetching.is_none() {
             return;
         }
         // Looking at a file costs nothing, so that does not put off what a token asks for.
@@ -111,7 +117,9 @@ impl Jwks {
         let (bytes, good_for) = match &self.options.jwks {
             JwksPlace::File(path) => (read_file(path)?, Millis(u64::MAX)),
             JwksPlace::Url(url) => {
-                let fetched = fetch(url).await;
+                let fetching = state.fetching.get_or_insert_with(|| fetch(url.clone()).boxed());
+                let fetched = fetching.await;
+                state.fetching = None;
                 let failed = |problem| SecurityError::FetchKeys(url.clone(), problem);
                 (fetched.map_err(failed)?, self.options.stale_max)
             }
@@ -149,7 +157,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, SecurityError> {
 }
 
 /// Fetches the keys. Redirects are not followed: the address is the configured one and no other.
-async fn fetch(url: &str) -> Result<Vec<u8>, String> {
+async fn fetch(url: String) -> Result<Vec<u8>, String> {
     // Fails if the process already has a crypto provider, which is then used.
     let _installed_before = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder()
@@ -177,4 +185,67 @@ async fn fetch(url: &str) -> Result<Vec<u8>, String> {
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::auth::HostGrant;
+    use crate::auth::jwt::{ClaimPath, JwtAlgorithm, JwtRules, RoleMap};
+    use crate::clock::SystemClock;
+
+    /// The key of RFC 8037, appendix A.
+    const KEYS: &str =
+        r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+
+    fn of_server(url: String) -> Jwks {
+        let rules = JwtRules {
+            issuer: "https://issuer.example".to_owned(),
+            audience: "agentloop".to_owned(),
+            algorithms: JwtAlgorithm::all(),
+            leeway: Millis(0),
+            name: ClaimPath::parse("sub").unwrap(),
+            tenant: None,
+            roles: None,
+            groups: None,
+            role_map: RoleMap::default(),
+            default_roles: Vec::new(),
+            host: HostGrant::default(),
+        };
+        let hour = Millis::secs(60 * 60);
+        let options = JwtOptions {
+            rules,
+            jwks: JwksPlace::Url(url),
+            refresh: hour,
+            refresh_min: hour,
+            stale_max: hour,
+        };
+        Jwks::load(&options, Arc::new(SystemClock)).unwrap()
+    }
+
+    /// Answers the one request of a connection with the keys.
+    async fn answer(mut connection: TcpStream) {
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            assert_ne!(connection.read_buf(&mut request).await.unwrap(), 0, "the request was given up");
+        }
+        let length = KEYS.len();
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+        connection.write_all(format!("{head}{KEYS}").as_bytes()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_attempt_whose_caller_went_away_goes_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let jwks = of_server(format!("http://{}/keys", listener.local_addr().unwrap()));
+        let (connection, _) = tokio::select! {
+            () = jwks.read_again(Occasion::UnknownKey) => panic!("nobody has answered"),
+            accepted = listener.accept() => accepted.unwrap(),
+        };
+        tokio::join!(jwks.read_again(Occasion::Tick), answer(connection));
+        assert!(jwks.state.lock().await.keys.is_some());
+    }
 }
