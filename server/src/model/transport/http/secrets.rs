@@ -43,6 +43,8 @@ impl SecretFilter {
             Delta::Text { text } => (Target::Text, text),
             Delta::Reasoning { text } => (Target::Reasoning, text),
             Delta::ToolCallArguments { index, fragment } => (Target::Arguments(index), fragment),
+            // A report of tokens ends no text, and some providers send one with every piece.
+            Delta::Usage(usage) => return show(Delta::Usage(usage)),
             other => {
                 self.finish().into_iter().for_each(&mut show);
                 return show(other);
@@ -68,6 +70,8 @@ impl SecretFilter {
 
 #[cfg(test)]
 mod tests {
+    use agentloop_core::message::Usage;
+
     use super::*;
 
     #[test]
@@ -101,5 +105,16 @@ mod tests {
             Delta::TextEnd { state: None },
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_report_of_tokens_between_two_pieces_hides_no_key() {
+        let mut filter = SecretFilter::new(vec![Secret::new("sk-0123456789")].into());
+        let text = |text: &str| Delta::Text { text: text.to_owned() };
+        let mut shown = Vec::new();
+        for delta in [text("key sk-0123"), Delta::Usage(Usage::default()), text("456789"), text(".")] {
+            filter.push(delta, |delta| shown.push(delta));
+        }
+        assert_eq!(shown, [text("key "), Delta::Usage(Usage::default()), text("[redacted]"), text(".")]);
     }
 }
