@@ -55,6 +55,9 @@ const BEARER_BYTES_MIN: (usize, usize) = (16, 8);
 const PEM: (&str, &str, &str) = ("-----BEGIN ", "PRIVATE KEY-----", "-----END ");
 /// Longest kind of key between the words of a PEM header, in bytes.
 const PEM_KIND_BYTES_MAX: usize = 32;
+/// Longest header of a web token that begins within a longer word, in bytes. Such a word has many places where a header may
+/// begin, and each is read from there.
+const INNER_HEADER_BYTES_MAX: usize = 1024;
 
 /// The secret that begins at this place of a text, if it looks like one. The range is what must not be shown.
 pub(super) fn secret_at(text: &str, at: usize) -> Option<Range<usize>> {
@@ -62,8 +65,10 @@ pub(super) fn secret_at(text: &str, at: usize) -> Option<Range<usize>> {
     match rest.as_bytes().first()? {
         b'-' => private_key(rest).map(|end| at..at + end),
         first if first.is_ascii_alphabetic() && is_word_start(text.as_bytes(), at) => {
-            let found =
-                prefixed(rest).or_else(|| aws_key_id(rest)).or_else(|| web_token(rest)).map(|end| 0..end);
+            let within = at.checked_sub(1).is_some_and(|before| is_key_byte(text.as_bytes()[before]));
+            let header_max = if within { INNER_HEADER_BYTES_MAX } else { rest.len() };
+            let found = prefixed(rest).or_else(|| aws_key_id(rest));
+            let found = found.or_else(|| web_token(rest, header_max)).map(|end| 0..end);
             let found = found.or_else(|| bearer(rest)).or_else(|| named_value(rest));
             found.map(|range| at + range.start..at + range.end)
         }
@@ -101,11 +106,11 @@ fn aws_key_id(text: &str) -> Option<usize> {
 }
 
 /// A JSON Web Token: a header that begins as every JSON object does, claims, and a signature.
-fn web_token(text: &str) -> Option<usize> {
+fn web_token(text: &str, header_max: usize) -> Option<usize> {
     if !text.starts_with("eyJ") {
         return None;
     }
-    let header = run_of(text, is_key_byte);
+    let header = run_of(&text[..text.floor_char_boundary(header_max)], is_key_byte);
     let rest = text[header..].strip_prefix('.')?;
     let claims = run_of(rest, is_key_byte);
     let rest = rest[claims..].strip_prefix('.')?;
@@ -139,7 +144,7 @@ fn named_value(text: &str) -> Option<Range<usize>> {
 
 fn private_key(text: &str) -> Option<usize> {
     let rest = text.strip_prefix(PEM.0)?;
-    let kind = rest.find(PEM.1).filter(|kind| *kind <= PEM_KIND_BYTES_MAX)?;
+    let kind = rest[..rest.floor_char_boundary(PEM_KIND_BYTES_MAX + PEM.1.len())].find(PEM.1)?;
     let body = PEM.0.len() + kind + PEM.1.len();
     let Some(end) = text[body..].find(PEM.2) else { return Some(text.len()) };
     let end = body + end + PEM.2.len();
