@@ -9,13 +9,15 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::{
     chat::styles::{BOLD, CODE, DIM},
-    terminal::text::wrap,
+    terminal::text::{sanitize, wrap},
 };
 
 /// Columns before the lines of code.
 const CODE_INDENT: &str = "  ";
 /// Between two columns of a table.
 const GAP: &str = " │ ";
+/// Most prefixes before a line, the innermost ones. A text may nest quotes by the thousand.
+const PREFIXES_MAX: usize = 8;
 /// Fewest columns of text beside nested prefixes.
 const TEXT_COLUMNS_MIN: usize = 8;
 
@@ -143,7 +145,7 @@ impl Page {
             Tag::Strong => self.push_style(BOLD),
             Tag::Strikethrough => self.push_style(Style::new().add_modifier(Modifier::CROSSED_OUT)),
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
-                self.links.push(dest_url.into_string());
+                self.links.push(sanitize(&dest_url));
                 self.push_style(Style::new().add_modifier(Modifier::UNDERLINED));
             }
             Tag::HtmlBlock => self.begin_block(),
@@ -230,9 +232,10 @@ impl Page {
         self.styles.push(self.style().patch(style));
     }
 
+    /// Adds text to the paragraph. The parser has decoded entities, so it may have unsafe characters.
     fn text(&mut self, text: &str) {
         let style = self.style();
-        self.pieces.push((text.to_owned(), style));
+        self.pieces.push((sanitize(text), style));
     }
 
     /// Ends what is open, and leaves a line free before the next block.
@@ -243,8 +246,12 @@ impl Page {
         }
     }
 
+    fn shown_prefixes(&self) -> &[Piece] {
+        &self.prefixes[self.prefixes.len().saturating_sub(PREFIXES_MAX)..]
+    }
+
     fn columns(&self) -> usize {
-        let before: usize = self.prefixes.iter().map(|(prefix, _)| prefix.width()).sum();
+        let before: usize = self.shown_prefixes().iter().map(|(prefix, _)| prefix.width()).sum();
         self.width.saturating_sub(before).max(TEXT_COLUMNS_MIN.min(self.width.max(1)))
     }
 
@@ -260,10 +267,11 @@ impl Page {
 
     /// Adds a line after its prefixes.
     fn push(&mut self, pieces: Vec<Piece>) {
-        let mut spans: Vec<Span<'static>> = Vec::with_capacity(self.prefixes.len() + pieces.len());
-        let last = self.prefixes.len().saturating_sub(1);
         let sign = self.sign.take();
-        for (at, (prefix, style)) in self.prefixes.iter().enumerate() {
+        let prefixes = self.shown_prefixes();
+        let mut spans: Vec<Span<'static>> = Vec::with_capacity(prefixes.len() + pieces.len());
+        let last = prefixes.len().saturating_sub(1);
+        for (at, (prefix, style)) in prefixes.iter().enumerate() {
             let shown = sign.as_ref().filter(|_| at == last).unwrap_or(prefix);
             spans.push(Span::styled(shown.clone(), *style));
         }
@@ -331,13 +339,19 @@ fn width_of(pieces: &[Piece]) -> usize {
 /// Wraps pieces of a paragraph, each of which keeps its style.
 fn wrapped(pieces: &[Piece], columns: usize) -> Vec<Vec<Piece>> {
     let text: String = pieces.iter().map(|(text, _)| text.as_str()).collect();
-    let mut from = 0;
+    let (mut from, mut rest, mut before) = (0, pieces, 0);
     let mut lines = Vec::new();
     for line in wrap(&text, columns) {
         // A line is a part of the text; only white space between two lines is left out.
         let start = text[from..].find(&line).map_or(from, |at| from + at);
         from = (start + line.len()).min(text.len());
-        lines.push(part_of(pieces, start, from));
+        // The pieces that end before this line are of no use for it and the next ones.
+        while let [(first, _), later @ ..] = rest
+            && before + first.len() <= start
+        {
+            (before, rest) = (before + first.len(), later);
+        }
+        lines.push(part_of(rest, start - before, from - before));
     }
     lines
 }
@@ -347,6 +361,9 @@ fn part_of(pieces: &[Piece], start: usize, end: usize) -> Vec<Piece> {
     let mut at = 0;
     let mut part = Vec::new();
     for (text, style) in pieces {
+        if at >= end {
+            break;
+        }
         let (from, to) = (start.clamp(at, at + text.len()), end.clamp(at, at + text.len()));
         if from < to {
             part.push((text[from - at..to - at].to_owned(), *style));
@@ -431,6 +448,20 @@ mod tests {
             shown("[docs](https://a.example) or <https://b.example>", 60),
             ["docs (https://a.example) or https://b.example"]
         );
+    }
+
+    #[test]
+    fn entities_bring_no_unsafe_characters() {
+        let shown = shown("&#27;[31mred &#x202E;evil [x](https://a.example/&#x202E;b)", 60).concat();
+        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown:?}");
+        assert!(shown.contains("red evil") && shown.contains("https://a.example/b"), "{shown:?}");
+    }
+
+    #[test]
+    fn a_text_that_nests_deeply_costs_little() {
+        let deep = format!("{}{}", "> ".repeat(2_000), "a\n".repeat(2_000));
+        let lines = lines(&deep, 40);
+        assert!(lines.iter().all(|line| line.spans.len() <= PREFIXES_MAX + 1), "{}", lines.len());
     }
 
     #[test]
