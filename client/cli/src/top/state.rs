@@ -8,12 +8,17 @@ use std::{
 use agentloop_client::v1::{Host, HumanRequest, HumanRequestKind, Run, Tool, Usage};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use crate::terminal::text::{escape_hidden, members, wrap};
+
 /// The time over which tokens and cost are added up.
 const MINUTE: Duration = Duration::from_secs(60);
 /// Runs whose usage is remembered, to see what they add. Beyond it, the meter begins again.
 const METERED_MAX: usize = 10_000;
-/// Longest arguments that a question is asked about here, in bytes, so that all of them are seen.
+/// Longest arguments that a question is asked about here, in bytes.
 const ARGUMENTS_SHOWN_MAX: usize = 1_024;
+/// Most lines of them, and the columns of a line: a screen of 80 columns and 24 lines shows them all.
+const ARGUMENT_LINES_MAX: usize = 18;
+const ARGUMENT_COLUMNS: usize = 78;
 
 /// The state of the screen.
 #[derive(Debug, Default)]
@@ -182,7 +187,7 @@ impl Top {
             None => self.note = "this run asks nothing".to_owned(),
             Some(question)
                 if question.kind() == HumanRequestKind::Approve
-                    && question.arguments_json.len() <= ARGUMENTS_SHOWN_MAX =>
+                    && is_seen_whole(&question.arguments_json) =>
             {
                 self.dialog = Some(Dialog::Question(Box::new(question)));
             }
@@ -245,6 +250,15 @@ impl Meter {
             ..Usage::default()
         })
     }
+}
+
+/// True if the window of a question has room for all of these arguments.
+fn is_seen_whole(arguments: &str) -> bool {
+    if arguments.len() > ARGUMENTS_SHOWN_MAX {
+        return false;
+    }
+    let shown = escape_hidden(&members(arguments));
+    shown.lines().map(|line| wrap(line, ARGUMENT_COLUMNS).len()).sum::<usize>() <= ARGUMENT_LINES_MAX
 }
 
 #[cfg(test)]
@@ -313,6 +327,19 @@ mod tests {
         press(&mut top, KeyCode::Down);
         press(&mut top, KeyCode::Char('a'));
         assert!(top.dialog.is_none() && top.note.contains("nothing"), "{}", top.note);
+    }
+
+    #[test]
+    fn arguments_that_the_window_has_no_room_for_are_answered_elsewhere() {
+        let many: Vec<String> = (0..40).map(|number| format!("\"a{number}\":1")).collect();
+        let long = format!("{{\"to\":\"{}\"}}", "x".repeat(ARGUMENTS_SHOWN_MAX));
+        for arguments in [format!("{{{}}}", many.join(",")), long] {
+            let mut top = top();
+            let question = HumanRequest { arguments_json: arguments, ..question("a") };
+            top.told(Told::Lists { hosts: vec![], tools: vec![], questions: vec![question] });
+            press(&mut top, KeyCode::Char('a'));
+            assert!(top.dialog.is_none() && top.note.contains("agentloop approve"), "{}", top.note);
+        }
     }
 
     #[test]
