@@ -49,7 +49,7 @@ impl From<Backend> for ProviderConfig {
 }
 
 impl ProviderConfig {
-    /// Its secrets.
+    /// The keys that it sends.
     pub(super) fn secrets(&self) -> Vec<Secret> {
         let http = match &self.backend {
             Backend::OpenAi(OpenAiConfig { http, .. })

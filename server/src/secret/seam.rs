@@ -43,6 +43,11 @@ impl SeamRedactor {
         std::mem::take(&mut self.held)
     }
 
+    /// True if something is held back.
+    pub(crate) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Bytes at the end that may be the beginning of a secret.
     fn unfinished(&self, text: &str) -> usize {
         let most = text.len().min(self.longest.saturating_sub(1));
@@ -56,13 +61,6 @@ impl SeamRedactor {
         };
         // A secret begins with a whole character, so the cut is between two.
         (1..=most).rev().find(|length| begins_secret(*length)).unwrap_or_default()
-    }
-}
-
-impl SeamRedactor {
-    /// True if something is held back.
-    pub(crate) fn holds(&self) -> bool {
-        !self.held.is_empty()
     }
 }
 

@@ -65,8 +65,8 @@ fn revoke(path: &Path, id: &str) -> Result<Exit, Failure> {
     }
     tokens::write(path, records)?;
     print::line(
-        "revoked: a running server refuses new calls within seconds, or at once with SIGHUP; streams and tool hosts that are \
-         connected stay until they end, or until the server restarts",
+        "revoked: within seconds, or at once with SIGHUP, a running server refuses new calls with it and ends the streams and \
+         tool hosts that are connected with it",
     )?;
     Ok(Exit::Completed)
 }

@@ -12,7 +12,7 @@ use std::{
 use agentloop_client::{
     Client, Error, WatchUpdate,
     v1::{
-        Approve, Decision, Deny, HumanRequest, ListPendingRequest, Run, RunFilter, RunStatus,
+        Approve, Decision, Deny, ErrorReason, HumanRequest, ListPendingRequest, Run, RunFilter, RunStatus,
         SubmitApprovalRequest, decision::Decision as Kind, watch_runs_response::Change,
     },
 };
@@ -189,8 +189,10 @@ async fn poll(client: Client, events: mpsc::Sender<Told>) {
         ticks.tick().await;
         let told = match lists(&client).await {
             Ok(told) => told,
-            // An absent server is seen by the watch.
-            Err(error) if error.is_unreachable() => continue,
+            // An absent server is seen by the watch, and a quota has room again.
+            Err(error) if error.is_unreachable() || error.reason() == Some(ErrorReason::QuotaExceeded) => {
+                continue;
+            }
             Err(error) => Told::Failed(in_one_line(&error)),
         };
         let is_over = matches!(told, Told::Failed(_));

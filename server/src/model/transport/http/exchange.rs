@@ -45,7 +45,6 @@ pub(crate) fn exchange<D: Decoder>(
         reader: AnswerReader::new(decoder),
         deltas: Vec::new(),
         filter: SecretFilter::new(Arc::clone(&secrets)),
-        redactor: Redactor::new(secrets.iter().cloned()),
         secrets,
         ready: VecDeque::new(),
     };
@@ -66,8 +65,6 @@ struct Exchange<D> {
     secrets: Arc<[Secret]>,
     /// Takes them out of the answer.
     filter: SecretFilter,
-    /// Takes them, and what looks like one, out of errors.
-    redactor: Redactor,
     /// Method and URL, for errors.
     request_line: String,
     /// HTTP status of the answer; `None` before it arrives.
@@ -120,9 +117,10 @@ impl<D: Decoder> Exchange<D> {
         if !is_cut {
             whole.push_str(&seam.finish());
         }
-        let mut message = short(&self.redactor.redact(&whole));
+        let redactor = Redactor::new(self.secrets.iter().cloned());
+        let mut message = short(&redactor.redact(&whole));
         message.truncate(message.floor_char_boundary(room));
-        error.message = self.redactor.redact(&(message + &about)).into_owned();
+        error.message = redactor.redact(&(message + &about)).into_owned();
         error
     }
 
