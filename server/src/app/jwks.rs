@@ -34,11 +34,11 @@ pub(super) struct Jwks {
 
 #[derive(Default)]
 struct State {
-    /// What was read last.
+    /// The bytes that were read last.
     bytes: Vec<u8>,
     keys: Option<Arc<KeySet>>,
     tried: Option<Instant>,
-    /// The attempt that is under way. Its caller may have gone away: then the next one goes on with it.
+    /// The attempt that is under way. Its caller may have gone away; then the next one goes on with it.
     fetching: Option<BoxFuture<'static, Result<Vec<u8>, String>>>,
     /// The problem that was reported last, so that each is reported once.
     reported: Option<String>,
@@ -75,7 +75,7 @@ impl Jwks {
         Ok(Self { options: options.clone(), check, clock, state: Mutex::new(state) })
     }
 
-    /// What checks tokens with these keys.
+    /// The check of tokens with these keys.
     pub(super) fn check(&self) -> Arc<JwtCheck> {
         self.check.clone()
     }
@@ -89,6 +89,10 @@ impl Jwks {
         // Callers who come and go must not keep the keys from being read.
         if is_early && state.fetching.is_none() {
             return;
+        }
+        if occasion != Occasion::UnknownKey {
+            // It may have stood still until its time was over.
+            state.fetching = None;
         }
         // Looking at a file costs nothing, so that does not put off what a token asks for.
         if occasion != Occasion::Tick || matches!(self.options.jwks, JwksPlace::Url(_)) {
@@ -237,15 +241,35 @@ mod tests {
         connection.write_all(format!("{head}{KEYS}").as_bytes()).await.unwrap();
     }
 
-    #[tokio::test]
-    async fn an_attempt_whose_caller_went_away_goes_on() {
+    /// An attempt whose caller has gone away before the answer.
+    async fn left_alone() -> (Jwks, TcpListener, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let jwks = of_server(format!("http://{}/keys", listener.local_addr().unwrap()));
         let (connection, _) = tokio::select! {
             () = jwks.read_again(Occasion::UnknownKey) => panic!("nobody has answered"),
             accepted = listener.accept() => accepted.unwrap(),
         };
-        tokio::join!(jwks.read_again(Occasion::Tick), answer(connection));
+        (jwks, listener, connection)
+    }
+
+    #[tokio::test]
+    async fn an_attempt_whose_caller_went_away_goes_on() {
+        let (jwks, _listener, connection) = left_alone().await;
+        tokio::join!(jwks.read_again(Occasion::UnknownKey), answer(connection));
+        assert!(jwks.state.lock().await.keys.is_some());
+    }
+
+    #[tokio::test]
+    async fn callers_who_go_away_do_not_put_off_the_next_look() {
+        let (jwks, listener, _connection) = left_alone().await;
+        let answered = async {
+            answer(listener.accept().await.unwrap().0).await;
+            std::future::pending::<()>().await
+        };
+        tokio::select! {
+            () = jwks.read_again(Occasion::Tick) => {}
+            () = answered => {}
+        }
         assert!(jwks.state.lock().await.keys.is_some());
     }
 }
