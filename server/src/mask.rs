@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// What is shown in place of a sensitive value.
+/// The text in place of a sensitive value.
 pub const MASK: &str = "[masked]";
 
 /// The words between the editor and the arguments, at the beginning of the result of a call whose arguments were changed.

@@ -1,5 +1,5 @@
-//! Which names an HTTP endpoint answers to, and to pages of which origins. A page in a browser on this machine can make a
-//! name of its own lead to loopback (DNS rebinding), and would read what is meant for this machine alone.
+//! The names that an HTTP endpoint answers to, and the origins whose pages it answers. A page in a browser on this machine
+//! can make a name of its own lead to loopback (DNS rebinding), and would read what is meant for this machine alone.
 
 use std::net::{IpAddr, Ipv6Addr};
 

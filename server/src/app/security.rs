@@ -353,7 +353,7 @@ pub(super) async fn keep_current(reloader: Arc<Reloader>, stop: CancellationToke
     }
 }
 
-/// Reads everything again.
+/// Reads everything again, because an operator asks for it.
 pub(super) async fn reload(reloader: Arc<Reloader>) {
     read_again(reloader, Occasion::Asked).await;
 }

@@ -25,7 +25,7 @@ fn bearer(token: &str) {
     assert!(all.authenticate(credentials, Timestamp(1_000)).is_err(), "it is nobody's");
 }
 
-/// What is read is written, and read again as the same.
+/// A file that was read is the same after it is written and read again.
 fn token_file(text: &str) {
     let Ok(records) = tokens::parse(text) else { return };
     let again = tokens::to_text(records.clone()).expect("what was read can be written");

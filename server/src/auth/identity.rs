@@ -9,14 +9,14 @@ use super::principal::Principal;
 /// A principal with the credential that proved it. The credential may end while a stream is open.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Who is calling.
+    /// The caller that the credential proves.
     pub principal: Arc<Principal>,
     /// The moment at which the credential ends; `None` if it ends only when it is taken back.
     pub expires: Option<Timestamp>,
     pub(super) proof: Proof,
 }
 
-/// What proved the principal.
+/// The credential that proved the principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Proof {
     /// A static token, which may be revoked.

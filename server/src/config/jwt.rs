@@ -16,7 +16,7 @@ const NAME_BYTES_MAX: usize = 1_024;
 /// `[auth.jwt]`: the tokens of an identity provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtOptions {
-    /// What a token must have, and what its claims mean.
+    /// The requirements on a token, and the meaning of its claims.
     pub rules: JwtRules,
     /// Where the keys are.
     pub jwks: JwksPlace,
@@ -31,7 +31,7 @@ pub struct JwtOptions {
 /// Where the keys of tokens are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JwksPlace {
-    /// A file.
+    /// A file, which is read again when it changes.
     File(PathBuf),
     /// A server, by its address.
     Url(String),
@@ -86,7 +86,7 @@ fn algorithms(section: &mut Section<'_, '_>) -> Vec<JwtAlgorithm> {
     names.iter().filter_map(|name| JwtAlgorithm::parse(name).ok()).collect()
 }
 
-/// What the claims of a token mean.
+/// The paths of claims, and the roles that their values mean.
 struct Claims {
     name: Option<ClaimPath>,
     tenant: Option<ClaimPath>,

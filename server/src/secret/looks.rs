@@ -1,4 +1,4 @@
-//! What looks like a secret: the forms in which vendors write their keys.
+//! Finds texts that look like a secret: the forms in which vendors write their keys.
 
 use std::ops::Range;
 

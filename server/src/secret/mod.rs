@@ -9,7 +9,7 @@ use std::fmt;
 pub use self::redactor::Redactor;
 pub(crate) use self::seam::SeamRedactor;
 
-/// What is written in place of a secret.
+/// The text in place of a secret.
 const REDACTED: &str = "[redacted]";
 
 /// Shorter keys are not redacted. They are placeholders for local servers (`none`, `EMPTY`), and ordinary words.

@@ -43,7 +43,7 @@ pub(crate) struct Bed {
     pub(crate) model: String,
     pub(crate) format: Format,
     pub(crate) hosts: Option<Process>,
-    /// What clients need, if the server is protected.
+    /// Credentials of clients, if the server is protected.
     protection: Option<Protection>,
     program: PathBuf,
     dir: TempDir,

@@ -14,7 +14,7 @@ pub(crate) const SECTIONS: &str = "[tls]\ncertificate = \"certs/server.pem\"\nke
 /// The name in the certificate.
 const NAME: &str = "localhost";
 
-/// What a client needs: the root of the server's certificate, and a token.
+/// Credentials of a client: the root of the server's certificate, and a token.
 #[derive(Debug, Clone)]
 pub(crate) struct Credentials {
     pub(crate) ca: PathBuf,

@@ -29,12 +29,12 @@ use super::{Rejection, tokens};
 /// Longest token that is looked at, in bytes.
 const TOKEN_BYTES_MAX: usize = 12 * 1024;
 
-/// What a token must have, and what its claims mean.
+/// The requirements on a token, and the meaning of its claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtRules {
-    /// Who makes the tokens: the claim `iss`.
+    /// The maker of the tokens: the claim `iss`.
     pub issuer: String,
-    /// For whom they are made: the claim `aud`, or one of its values.
+    /// The service that they are made for: the claim `aud`, or one of its values.
     pub audience: String,
     /// The algorithms that they may be signed with.
     pub algorithms: Vec<JwtAlgorithm>,
@@ -52,7 +52,7 @@ pub struct JwtRules {
     pub role_map: RoleMap,
     /// The roles of a token whose claim names none.
     pub default_roles: Vec<Role>,
-    /// What tool hosts with such a token may offer.
+    /// The grant of tool hosts with such a token.
     pub host: HostGrant,
 }
 

@@ -112,7 +112,7 @@ pub fn entry(masks: &Masks, entry: &mut wire::Entry) {
     entry.message.iter_mut().for_each(|one| message(masks, one));
 }
 
-/// A remembered rule.
+/// A remembered rule, whose patterns may be values.
 pub fn rule(masks: &Masks, rule: &mut wire::PolicyRule) {
     let tool = rule.tool.clone();
     for pattern in rule.arguments.iter_mut().filter(|pattern| masks.covers(&tool, &pattern.pointer)) {

@@ -14,7 +14,7 @@ const DEFAULT_AGENT: &str = "default";
 /// Bound on a name that is repeated.
 const NAME_CHARS: usize = 60;
 
-/// What a list chooses.
+/// The setting that a list changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chosen {
     Agent,

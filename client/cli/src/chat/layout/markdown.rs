@@ -51,7 +51,7 @@ struct Page {
     /// The pieces of the paragraph that is open.
     pieces: Vec<Piece>,
     styles: Vec<Style>,
-    /// What stands before each line, from the outside in.
+    /// The texts before each line, from the outside in.
     prefixes: Vec<Piece>,
     /// The sign of an item, which stands before its first line alone.
     sign: Option<String>,
