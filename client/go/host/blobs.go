@@ -47,20 +47,31 @@ func (h *Host) PutFile(ctx context.Context, name, mediaType string, contents io.
 func sendChunks(send func(*pb.PutBlobRequest) error, contents io.Reader) error {
 	buffer := make([]byte, blobChunkBytes)
 	for {
-		size, err := io.ReadFull(contents, buffer)
+		size, err := fill(buffer, contents)
 		if size > 0 {
 			chunk := &pb.PutBlobRequest{Part: &pb.PutBlobRequest_Chunk{Chunk: buffer[:size]}}
 			if send(chunk) != nil {
 				return nil
 			}
 		}
-		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		if err == io.EOF {
 			return nil
-		case err != nil:
+		}
+		if err != nil {
 			return err
 		}
 	}
+}
+
+// fill reads until the buffer is full. Unlike io.ReadFull, it tells the end of the contents, io.EOF, from contents that
+// broke off, such as a download with io.ErrUnexpectedEOF.
+func fill(buffer []byte, contents io.Reader) (size int, err error) {
+	for size < len(buffer) && err == nil {
+		var read int
+		read, err = contents.Read(buffer[size:])
+		size += read
+	}
+	return size, err
 }
 
 // CopyBlob writes the bytes of a blob. After an error, what was written is not the whole.

@@ -94,10 +94,11 @@ func TestAFileThatCannotBeReadIsNotStored(t *testing.T) {
 	h, memory := blobHost(t)
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
-	broken := errors.New("broken")
-	contents := io.MultiReader(bytes.NewReader([]byte("half")), iotest.ErrReader(broken))
-	if _, err := h.PutFile(ctx, "a", "", contents); !errors.Is(err, broken) {
-		t.Fatalf("the error is %v", err)
+	for _, broken := range []error{errors.New("broken"), io.ErrUnexpectedEOF} {
+		contents := io.MultiReader(bytes.NewReader([]byte("half")), iotest.ErrReader(broken))
+		if _, err := h.PutFile(ctx, "a", "", contents); !errors.Is(err, broken) {
+			t.Fatalf("the error is %v", err)
+		}
 	}
 	if len(memory.stored) != 0 {
 		t.Fatal("half of it was stored")
