@@ -112,7 +112,9 @@ async fn save(client: &Client, digest: &str, file: &Path) -> Result<BlobHeader, 
     let mut part = file.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
-    let mut out = fs::File::create(&part).await.map_err(|error| about(&part, &error))?;
+    // A file of this name that is there already is somebody's own.
+    let created = fs::OpenOptions::new().write(true).create_new(true).open(&part).await;
+    let mut out = created.map_err(|error| about(&part, &error))?;
     let copied = match client.copy_blob(digest, &mut out).await {
         Ok(header) => fs::rename(&part, file).await.map(|()| header).map_err(|error| about(file, &error)),
         Err(error) => Err(error.into()),

@@ -16,6 +16,9 @@ use crate::{
 /// Prints the rows, and their sum.
 pub(crate) async fn usage(global: &Global, args: UsageArgs) -> Result<Exit, Failure> {
     let by = args.by.clone();
+    if by.iter().filter(|by| matches!(by, UsageBy::Label(_))).count() > 1 {
+        return Err(Failure::Usage("--by takes one label; ask once for each label".to_owned()));
+    }
     let answer = global.client()?.get_usage(request(args)).await?;
     if global.json() {
         answer.rows.iter().try_for_each(|row| print::line(&json::line("UsageRow", row)))?;

@@ -40,7 +40,13 @@ async fn what_is_not_there_is_told_and_leaves_no_file() {
         ended(&server.url(), &["blob", "get", &absent, "-o", out.to_str().expect("UTF-8")]).await;
     assert_eq!(code, 1);
     assert!(stderr.contains("[blob_not_found]"), "{stderr}");
-    assert!(!out.exists() && !server.file("never.part").exists());
+    let part = server.file("never.part");
+    assert!(!out.exists() && !part.exists());
+    fs::write(&part, "my own").expect("written");
+    let (code, _, stderr) =
+        ended(&server.url(), &["blob", "get", &absent, "-o", out.to_str().expect("UTF-8")]).await;
+    assert_eq!((code, fs::read_to_string(&part).expect("a file")), (1, "my own".to_owned()), "{stderr}");
+    assert!(stderr.contains("never.part"), "{stderr}");
     let (code, _, stderr) = ended(&server.url(), &["blob", "get", "abc"]).await;
     assert_eq!(code, 2, "{stderr}");
     let (code, _, stderr) = ended(&server.url(), &["blob", "put", "/nothing/here"]).await;

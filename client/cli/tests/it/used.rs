@@ -16,9 +16,12 @@ async fn usage_is_shown_as_a_table_and_as_json() {
     let (code, out, _) = ended(&server.url(), &["usage", "--json", "--from", "2h", "--by", "model"]).await;
     let row: Value = serde_json::from_str(out.lines().next().expect("a row")).expect("JSON");
     assert_eq!((code, &row["runs"]), (0, &"1".into()), "{row}");
-    for wrong in
-        [&["usage", "--by", "host"][..], &["usage", "--bucket", "90s"], &["usage", "--from", "yesterday"]]
-    {
+    for wrong in [
+        &["usage", "--by", "host"][..],
+        &["usage", "--by", "label:team,label:user"],
+        &["usage", "--bucket", "90s"],
+        &["usage", "--from", "yesterday"],
+    ] {
         let (code, _, err) = ended(&server.url(), wrong).await;
         assert!(code != 0 && !err.is_empty(), "{wrong:?}");
     }
