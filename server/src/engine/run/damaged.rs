@@ -1,7 +1,7 @@
 //! Ends runs whose own journal is damaged. Nothing can be decided for such a run, and while it is live its session takes
 //! no other.
 
-use agentloop_core::id::{EntryNo, RunKey};
+use agentloop_core::id::{EntryNo, RunId, RunKey};
 use agentloop_core::run::event::{Event, Outcome, Record, Totals};
 use agentloop_core::run::human::{Answer, Decision};
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
@@ -29,8 +29,7 @@ impl Engine {
         if claimed.row.summary.status.is_terminal() {
             return Err(damage);
         }
-        // Only what is damaged at a second look is damaged for good.
-        if self.journal(&key).await.is_ok_and(|records| fold(&key.run, &records).is_ok()) {
+        if !is_damaged(&key.run, self.journal(&key).await)? {
             let what = format!("the journal of run {} could not be read", key.run);
             return Err(StoreError::Unavailable { what }.into());
         }
@@ -82,6 +81,18 @@ impl Engine {
     }
 }
 
+/// True if a second look at the journal finds damage too. Only that is damage for good.
+///
+/// # Errors
+/// The failure of a store that could not look: it says nothing about the journal.
+fn is_damaged(run: &RunId, journal: Result<Vec<Record>, EngineError>) -> Result<bool, EngineError> {
+    match journal {
+        Ok(records) => Ok(fold(run, &records).is_err()),
+        Err(EngineError::Store(error)) if error.is_damage() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 /// The last event of a run of which only the row is known.
 fn end_of(row: &RunRow, error: &RunError, now: Timestamp) -> Event {
     let totals = Totals {
@@ -95,4 +106,18 @@ fn end_of(row: &RunRow, error: &RunError, now: Timestamp) -> Event {
         final_entry: None,
     };
     Event::Finished { outcome: Outcome::Failed, error: Some(error.clone()), totals }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_cannot_look_finds_no_damage() {
+        let run = RunId::parse("r").unwrap();
+        let failed = |error: StoreError| is_damaged(&run, Err(error.into()));
+        let away = StoreError::Unavailable { what: "the disk".to_owned() };
+        assert!(matches!(failed(away), Err(EngineError::Store(StoreError::Unavailable { .. }))));
+        assert!(matches!(failed(StoreError::Corrupt { what: "an event".to_owned() }), Ok(true)));
+    }
 }
