@@ -143,14 +143,14 @@ fn push_parts(sql: &mut QueryBuilder<Sqlite>, tenant: &TenantId, query: &UsageQu
     let (from, before) = (int(query.from.0), int(query.before.0));
     sql.push(
         "SELECT updated_at AS at, agent, model, labels, created_by, status >= 9 AS ended,
-              iif(status = 10, error ->> '$.code', NULL) AS error",
+              iif(status = 10 AND json_valid(error), error ->> '$.code', NULL) AS error",
     );
     for (at, sum) in SUMS.iter().enumerate() {
         sql.push(format_args!(", usage ->> {at} AS {sum}"));
     }
     sql.push(
         " FROM chosen WHERE is_whole UNION ALL SELECT at, agent, model, labels, created_by, kind = 'end',
-              iif(kind = 'end' AND status = 10, error ->> '$.code', NULL), ",
+              iif(kind = 'end' AND status = 10 AND json_valid(error), error ->> '$.code', NULL), ",
     );
     sql.push(EVENT_SUMS).push(" FROM (SELECT c.*, e.at, e.payload, ").push(EVENT_KIND);
     sql.push(" AS kind FROM chosen AS c CROSS JOIN run_events AS e ON e.run_no = c.run_no WHERE NOT c.is_whole AND e.at >= ");

@@ -2,6 +2,7 @@
 
 use agentloop_core::id::{EntryNo, Seq};
 use agentloop_core::run::human::RememberScope;
+use agentloop_core::time::Millis;
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 
 use super::*;
@@ -68,6 +69,24 @@ async fn a_changed_spec_is_noticed() {
     for sql in [SPEC.to_owned(), format!("{WITHOUT_CHECKSUM}{SPEC}")] {
         let (store, _directory) = changed(&sql).await;
         assert!(is_damage(store.records(&tenant(), &run("r-a"), Seq(0), 1).await), "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_cannot_be_read_hides_no_usage() {
+    const ERROR: &str = "UPDATE runs SET status = 10, error = '{'";
+    // Of a run that spans several buckets, the journal says what it used.
+    for also in ["", ", updated_at = updated_at + 3600000"] {
+        let (store, _directory) = changed(&format!("{ERROR}{also} WHERE run_no = 1")).await;
+        let query = UsageQuery {
+            before: Timestamp(36_000_000),
+            bucket: Millis(3_600_000),
+            rows_max: 9,
+            ..UsageQuery::default()
+        };
+        let rows = store.usage(&tenant(), &query).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.runs).sum::<u64>(), 2, "{also}: {rows:?}");
+        assert!(rows.iter().all(|row| row.errors.is_empty()), "{rows:?}");
     }
 }
 
