@@ -67,12 +67,22 @@ async fn get(server: &TestServer, digest: &str, offset: u64) -> Result<(wire::Bl
     Ok((found.expect("a header"), all))
 }
 
+/// The folder of the server's blobs.
+fn folder_of(server: &TestServer) -> PathBuf {
+    let mut folder = server.database().into_os_string();
+    folder.push("-blobs");
+    folder.into()
+}
+
 /// The file of a blob.
 fn file_of(server: &TestServer, digest: &str) -> PathBuf {
     let digits = digest.strip_prefix("sha256:").expect("a digest");
-    let mut folder = server.database().into_os_string();
-    folder.push("-blobs");
-    PathBuf::from(folder).join(&digits[..2]).join(&digits[2..])
+    folder_of(server).join(&digits[..2]).join(&digits[2..])
+}
+
+/// Number of files that uploads are being written to.
+fn uploads(server: &TestServer) -> usize {
+    fs::read_dir(folder_of(server).join("tmp")).map_or(0, Iterator::count)
 }
 
 /// A result with a file that is a blob.
@@ -167,6 +177,7 @@ async fn an_upload_that_is_not_as_announced_is_refused_and_leaves_nothing() {
     let status = assert_refused(get(&server, &digest(b"abc"), 0).await, Code::NotFound, "BLOB_NOT_FOUND");
     assert_eq!(metadata(&status, "digest"), digest(b"abc"));
     assert!(!file_of(&server, &other).exists() && !file_of(&server, &digest(b"abc")).exists());
+    assert_eq!(uploads(&server), 0);
 }
 
 #[tokio::test]
@@ -287,6 +298,31 @@ async fn what_no_session_refers_to_is_deleted_after_an_hour_and_nothing_else() {
     server.restart().await;
     assert_eq!(sweep(&server).await, 0);
     get(&server, &used, 0).await.expect("a session refers to it");
+}
+
+#[tokio::test]
+async fn a_blob_whose_upload_takes_long_is_kept_from_its_end_on() {
+    let model = Model::start().await;
+    let (server, clock) = with_clock(&model, "").await;
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    let mut blobs = server.blobs();
+    let upload =
+        tokio::spawn(
+            async move { blobs.put_blob(tokio_stream::wrappers::ReceiverStream::new(receiver)).await },
+        );
+    sender.send(wire::PutBlobRequest { part: Some(header("", 0)) }).await.expect("sent");
+    soon(async {
+        while uploads(&server) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    clock.advance(Millis(2 * HOUR));
+    drop(sender);
+    let stored = soon(upload).await.expect("a task").expect("stored").into_inner();
+    assert_eq!(sweep(&server).await, 0);
+    let name = stored.header.expect("a header").digest;
+    get(&server, &name, 0).await.expect("the host has yet to name it");
 }
 
 #[tokio::test]

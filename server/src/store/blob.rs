@@ -23,8 +23,6 @@ pub struct NewBlob {
     pub size: Option<u64>,
     /// Type of the contents.
     pub media_type: String,
-    /// The time now.
-    pub now: Timestamp,
 }
 
 /// A blob as stored.
@@ -41,7 +39,7 @@ pub struct BlobRow {
 /// A blob that has been stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredBlob {
-    /// The blob.
+    /// Its digest, length and type.
     pub row: BlobRow,
     /// True if the same owner had stored it before.
     pub existed: bool,
@@ -50,18 +48,18 @@ pub struct StoredBlob {
 /// An upload. Dropped before its end, it leaves nothing.
 #[async_trait]
 pub trait BlobUpload: Send {
-    /// Adds bytes.
+    /// Adds these bytes behind those before.
     ///
     /// # Errors
     /// [`StoreError::BlobTooLarge`], [`StoreError::BlobsFull`], [`StoreError::BlobMismatch`] if there are more bytes than
     /// announced, [`StoreError::Unavailable`].
     async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Makes the blob durable.
+    /// Makes the blob durable. It counts as stored at `now`, however long the upload took.
     ///
     /// # Errors
     /// [`StoreError::BlobMismatch`], [`StoreError::Unavailable`].
-    async fn finish(self: Box<Self>) -> Result<StoredBlob, StoreError>;
+    async fn finish(self: Box<Self>, now: Timestamp) -> Result<StoredBlob, StoreError>;
 }
 
 /// The bytes of a blob, in pieces.

@@ -92,7 +92,7 @@ impl blobs_server::Blobs for BlobsService {
             return Err(Violations::single("header", "must be the first message"));
         };
         let store = self.engine.store();
-        let mut upload = store.begin_blob(self.new_blob(&caller, header)?).await?;
+        let mut upload = store.begin_blob(Self::new_blob(&caller, header)?).await?;
         while let Some(part) = self.part(&mut parts).await? {
             let Put::Chunk(chunk) = part else {
                 return Err(Violations::single("header", "must be the first message alone"));
@@ -103,7 +103,7 @@ impl blobs_server::Blobs for BlobsService {
             }
             upload.write(&chunk).await?;
         }
-        let stored = upload.finish().await?;
+        let stored = upload.finish(self.engine.now()).await?;
         let header = Some(header_of(&stored.row));
         Ok(Response::new(wire::PutBlobResponse { header, existed: stored.existed }))
     }
@@ -135,7 +135,7 @@ impl blobs_server::Blobs for BlobsService {
 }
 
 impl BlobsService {
-    fn new_blob(&self, caller: &Caller, header: wire::BlobHeader) -> Result<NewBlob, Status> {
+    fn new_blob(caller: &Caller, header: wire::BlobHeader) -> Result<NewBlob, Status> {
         let wire::BlobHeader { digest, size_bytes, media_type } = header;
         let mut bad = Violations::default();
         let given = Some(digest).filter(|digest| !digest.is_empty());
@@ -151,7 +151,6 @@ impl BlobsService {
             digest,
             size: Some(size_bytes).filter(|size| *size != 0),
             media_type,
-            now: self.engine.now(),
         })
     }
 }
@@ -191,9 +190,11 @@ async fn read(
         if sender.send_timeout(sent, idle_timeout).await.is_err() || is_last {
             return;
         }
-        next = match stopping.run_until_cancelled(reader.next()).await {
-            None => Some(Err(EngineError::ShuttingDown.into())),
-            Some(piece) => piece.map_err(Status::from).transpose(),
+        next = tokio::select! { biased;
+            () = stopping.cancelled() => Some(Err(EngineError::ShuttingDown.into())),
+            // Otherwise the bytes before an offset would be read for nobody.
+            () = sender.closed() => return,
+            piece = reader.next() => piece.map_err(Status::from).transpose(),
         }
         .map(|piece| piece.map(get_blob_response::Part::Chunk));
     }

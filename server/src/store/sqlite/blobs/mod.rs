@@ -79,7 +79,7 @@ struct Inner {
     last_upload: AtomicU64,
 }
 
-/// Bytes of blobs.
+/// Bytes that count against [`BlobBounds::total_bytes`].
 #[derive(Debug, Default)]
 struct Usage {
     /// Of stored ones. `None` until they have been counted.
@@ -207,7 +207,11 @@ impl Blobs {
         let (size, is_shared) = facts.map_err(|error| rows::failure("a blob that is not used", &error))?;
         if !is_shared {
             let (at, digest) = (self.clone(), key.digest.clone());
-            blocking("delete a blob", move || at.folder().delete(&digest)).await?;
+            if let Err(error) = blocking("delete a blob", move || at.folder().delete(&digest)).await {
+                // Its row stays, so the next sweep finds it again. Those after it are deleted all the same.
+                tracing::warn!(digest = %key.digest, %error, "cannot delete the file of an unused blob");
+                return Ok(false);
+            }
             self.usage().remove(size);
         }
         self.write(BlobOp::Forget { key }).await?;

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use agentloop_core::blob::BlobDigest;
+use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
 
@@ -67,11 +68,12 @@ impl Upload {
     pub(super) async fn begin(blobs: Blobs, new: NewBlob) -> Result<Self, StoreError> {
         blobs.check_size(new.size.unwrap_or_default())?;
         blobs.count().await?;
-        let no = blobs.next_upload();
-        let at = blobs.clone();
-        let (file, path) =
-            blocking("create a file for an upload", move || at.folder().new_upload(no)).await?;
-        let place = Place { blobs, path, bytes: 0 };
+        let create = move || -> io::Result<(File, Place)> {
+            let (file, path) = blobs.folder().new_upload(blobs.next_upload())?;
+            // Made here: a caller that goes away meanwhile leaves no file.
+            Ok((file, Place { blobs, path, bytes: 0 }))
+        };
+        let (file, place) = blocking("create a file for an upload", create).await?;
         let file = UploadFile { file, hash: Sha256::new(), buffer: Vec::new() };
         Ok(Self { new, file: Some(file), place })
     }
@@ -102,7 +104,7 @@ impl BlobUpload for Upload {
         Ok(())
     }
 
-    async fn finish(mut self: Box<Self>) -> Result<StoredBlob, StoreError> {
+    async fn finish(mut self: Box<Self>, now: Timestamp) -> Result<StoredBlob, StoreError> {
         let file = self.take_file()?;
         let size = self.place.bytes;
         if let Some(announced) = self.new.size.filter(|announced| size != *announced) {
@@ -116,7 +118,7 @@ impl BlobUpload for Upload {
         }
         // In a task of its own: a caller that goes away meanwhile leaves a whole blob.
         let blobs = self.place.blobs.clone();
-        let keeping = audit::within(audit::current(), async move { keep(*self, digest).await });
+        let keeping = audit::within(audit::current(), async move { keep(*self, digest, now).await });
         let keeping = blobs.tasks().spawn_contained("keep blob", keeping);
         let closed = || StoreError::Unavailable { what: "the store is closed".to_owned() };
         keeping.await.ok().flatten().ok_or_else(closed)?
@@ -124,13 +126,12 @@ impl BlobUpload for Upload {
 }
 
 /// Gives the uploaded bytes their name, between the two writes of their row.
-async fn keep(upload: Upload, digest: BlobDigest) -> Result<StoredBlob, StoreError> {
+async fn keep(upload: Upload, digest: BlobDigest, now: Timestamp) -> Result<StoredBlob, StoreError> {
     let Upload { new, place, .. } = upload;
     let (blobs, size) = (place.blobs.clone(), place.bytes);
     let key = BlobKey { tenant: new.tenant, digest, owner: new.owner.unwrap_or_default() };
     let _files = blobs.lock_files().await;
-    let announce =
-        BlobOp::Announce { key: key.clone(), size, media_type: new.media_type.clone(), now: new.now };
+    let announce = BlobOp::Announce { key: key.clone(), size, media_type: new.media_type.clone(), now };
     let BlobResult::Announced { existed, is_first } = blobs.write(announce).await? else {
         unreachable!("an announcement has its own answer")
     };

@@ -9,10 +9,9 @@ use sqlx::{Executor as _, Row as _};
 use super::*;
 use crate::store::{BlobRow, BlobStore as _, NewBlob};
 
-fn new_blob(owner: &str, now: u64) -> NewBlob {
+fn new_blob(owner: &str) -> NewBlob {
     let owner = Some(owner.to_owned()).filter(|owner| !owner.is_empty());
-    let (tenant, now) = (TenantId::local(), Timestamp(now));
-    NewBlob { tenant, owner, digest: None, size: None, media_type: String::new(), now }
+    NewBlob { tenant: TenantId::local(), owner, digest: None, size: None, media_type: String::new() }
 }
 
 fn digest(bytes: &[u8]) -> BlobDigest {
@@ -20,9 +19,9 @@ fn digest(bytes: &[u8]) -> BlobDigest {
 }
 
 async fn put(store: &SqliteStore, owner: &str, bytes: &[u8], now: u64) -> BlobRow {
-    let mut upload = store.begin_blob(new_blob(owner, now)).await.unwrap();
+    let mut upload = store.begin_blob(new_blob(owner)).await.unwrap();
     upload.write(bytes).await.unwrap();
-    upload.finish().await.unwrap().row
+    upload.finish(Timestamp(now)).await.unwrap().row
 }
 
 async fn found(store: &SqliteStore, bytes: &[u8]) -> bool {
@@ -89,6 +88,24 @@ async fn one_file_serves_all_who_stored_it_until_the_last_one_is_gone() {
 }
 
 #[tokio::test]
+async fn a_file_that_cannot_be_deleted_holds_up_no_other() {
+    let (store, directory) = fresh().await;
+    let mut contents = [&b"one"[..], b"two", b"three"];
+    contents.sort_by_key(|bytes| digest(bytes));
+    for bytes in contents {
+        put(&store, "", bytes, 1_000).await;
+    }
+    let first = file(&directory, contents[0]);
+    std::fs::remove_file(&first).unwrap();
+    std::fs::create_dir(&first).unwrap();
+    assert_eq!(store.sweep_blobs(Timestamp(2_000)).await.unwrap(), 2);
+    assert!(!file(&directory, contents[1]).exists() && !file(&directory, contents[2]).exists());
+    std::fs::remove_dir(&first).unwrap();
+    assert_eq!(store.sweep_blobs(Timestamp(2_000)).await.unwrap(), 1, "the next sweep finds it again");
+    assert_eq!(rows(&directory).await, 0);
+}
+
+#[tokio::test]
 async fn a_claim_keeps_a_blob_as_storing_it_does() {
     let (store, _directory) = fresh().await;
     let row = put(&store, "ann", b"claimed", 1_000).await;
@@ -109,9 +126,9 @@ async fn an_upload_that_is_dropped_gives_its_room_back() {
     let options = SqliteOptions { blobs, ..SqliteOptions::default() };
     let store = SqliteStore::in_memory_with(&options).await.unwrap();
     for _ in 0..3 {
-        let mut upload = store.begin_blob(new_blob("", 1)).await.unwrap();
+        let mut upload = store.begin_blob(new_blob("")).await.unwrap();
         upload.write(&[0; 90]).await.unwrap();
-        let full = store.begin_blob(new_blob("", 1)).await.unwrap().write(&[1; 11]).await;
+        let full = store.begin_blob(new_blob("")).await.unwrap().write(&[1; 11]).await;
         assert!(matches!(full, Err(StoreError::BlobsFull { max: 100 })), "{full:?}");
     }
     put(&store, "", &[0; 90], 1).await;
