@@ -25,7 +25,7 @@ pub(crate) struct HostConfig {
     pub(crate) status: HostStatus,
 }
 
-/// What a host says of itself.
+/// The function that gives a host's words about itself, if it has one.
 #[derive(Clone, Default)]
 pub(crate) struct HostStatus(pub(crate) Option<Arc<dyn Fn() -> String + Send + Sync>>);
 

@@ -28,7 +28,7 @@ pub enum BadBlob {
     Unknown {
         /// Name of the file.
         name: String,
-        /// The blob.
+        /// The digest that the file names.
         digest: BlobDigest,
     },
     /// The blob has another length than the file says.

@@ -123,7 +123,7 @@ pub struct RequestFilter {
 /// Somebody who answers questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answerer {
-    /// Who it is.
+    /// Their name and groups, and how far they are proved.
     pub person: Person,
     /// True if the roles allow decisions about calls.
     pub decides: bool,
@@ -134,11 +134,11 @@ pub struct Answerer {
 /// The questions that are not about a call which somebody may answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswersInput {
-    /// None of them.
+    /// They may answer no such question.
     None,
     /// Those of runs that they started.
     Own,
-    /// All of them.
+    /// Those of every run of the tenant.
     All,
 }
 

@@ -112,7 +112,7 @@ pub enum StoreError {
     /// A blob's bytes are not what was stored.
     #[error("the blob {digest} is damaged: {why}")]
     DamagedBlob {
-        /// The blob.
+        /// The digest that its bytes should have.
         digest: BlobDigest,
         /// The damage that was found, for people.
         why: String,

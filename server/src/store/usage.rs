@@ -99,9 +99,9 @@ fn added(event: &Event) -> Option<UsageRow> {
 /// What rows of usage are kept apart by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageGroups {
-    /// By agent.
+    /// True if each agent has rows of its own.
     pub agent: bool,
-    /// By model.
+    /// True if each model has rows of its own.
     pub model: bool,
     /// By the value of the label of this key.
     pub label: Option<String>,
@@ -114,11 +114,11 @@ pub struct UsageGroups {
 pub struct UsageRow {
     /// The group, and the start of its bucket.
     pub key: UsageKey,
-    /// Runs that ended.
+    /// Number of runs that ended in the bucket.
     pub runs: u64,
     /// Runs that failed, by the kind of their error.
     pub errors: Vec<(RunErrorCode, u64)>,
-    /// Tokens and cost.
+    /// Tokens and cost of the model calls that ended in the bucket.
     pub usage: Usage,
     /// Calls of models and tools.
     pub calls: CallCounts,
@@ -129,7 +129,7 @@ pub struct UsageRow {
 pub struct UsageKey {
     /// Start of the bucket.
     pub start: Timestamp,
-    /// The agent.
+    /// Name of the runs' agent.
     pub agent: String,
     /// The model, as `provider/model`.
     pub model: String,

@@ -41,12 +41,12 @@ pub(crate) struct UsageArgs {
     pub(crate) label: Vec<Label>,
 }
 
-/// What rows are kept apart by.
+/// A property of runs that rows are kept apart by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UsageBy {
-    /// The agent.
+    /// Name of the run's agent.
     Agent,
-    /// The model.
+    /// The run's model, as `provider/model`.
     Model,
     /// The caller that started the run.
     CreatedBy,

@@ -71,7 +71,7 @@ pub struct SqliteOptions {
     /// Opens a database that has less than it had when it was last written, such as one whose log was deleted. Otherwise
     /// that is [`OpenError::LessThanBefore`].
     pub accept_loss: bool,
-    /// Bounds on blobs.
+    /// Bounds on the bytes of one blob, and of all together.
     pub blobs: BlobBounds,
 }
 
