@@ -161,8 +161,13 @@ impl Blobs {
 
     /// Counts the bytes of stored blobs, once.
     async fn count(&self) -> Result<(), StoreError> {
+        let is_counted = || self.usage().stored.is_some();
+        // Uploads begin without a wait for those that end, once the bytes are counted.
+        if is_counted() {
+            return Ok(());
+        }
         let _files = self.lock_files().await;
-        if self.usage().stored.is_some() {
+        if is_counted() {
             return Ok(());
         }
         let sql = "SELECT coalesce(sum(size_bytes), 0) AS bytes
