@@ -32,7 +32,7 @@ struct Arguments {
     /// Go on after a seed that fails
     #[arg(long)]
     keep_going: bool,
-    /// Replicas over one database, instead of one server
+    /// Simulate replicas over one database instead of one server
     #[arg(long)]
     cluster: bool,
     /// Number of seeds that run at the same time, each on its own thread; one per processor by default

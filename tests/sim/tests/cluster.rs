@@ -7,7 +7,7 @@ use agentloop_sim::cluster::{ClusterOptions, ClusterPlant, simulate_cluster};
 
 #[track_caller]
 fn hold(seeds: Range<u64>) {
-    let (mut counts, mut takeovers) = (BTreeMap::<&str, u64>::new(), Vec::new());
+    let (mut counts, mut takeovers) = (BTreeMap::<&str, u64>::new(), 0);
     for seed in seeds.clone() {
         let outcome = simulate_cluster(seed, ClusterOptions::default());
         assert!(
@@ -17,11 +17,11 @@ fn hold(seeds: Range<u64>) {
             outcome.tail.join("\n")
         );
         outcome.counts.iter().for_each(|(what, times)| *counts.entry(what).or_default() += times);
-        takeovers.extend(outcome.takeovers);
+        takeovers += outcome.takeovers.len();
     }
     assert!(counts["events"] > 1_000 && counts["owners fenced"] > 10, "something happens: {counts:?}");
-    takeovers.sort_unstable();
-    println!("seeds {seeds:?}: {counts:?}, {} takeovers", takeovers.len());
+    assert!(takeovers > 10, "shards get new owners after failures: {takeovers}");
+    println!("seeds {seeds:?}: {counts:?}, {takeovers} takeovers");
 }
 
 #[test]

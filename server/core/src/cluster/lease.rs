@@ -5,7 +5,7 @@ use crate::time::{Millis, Timestamp};
 /// The times of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// Between two beats.
+    /// Time from the start of a beat to the start of the next.
     pub beat_every: Millis,
     /// For how long an owner trusts its lease, from the moment at which it sent the last beat that was answered.
     pub trusted: Millis,
@@ -14,7 +14,7 @@ pub struct LeaseTimes {
     /// A beat is sent only if the server's runtime has moved within this time. A server that beats and does nothing else
     /// would keep its shards from everybody.
     pub pulse_within: Millis,
-    /// A gap in one's own beats after which what was seen of others proves nothing.
+    /// A gap in one's own beats after which earlier counters of others prove nothing.
     pub gap: Millis,
     /// For how long nobody is suspected after such a gap. When a database comes back, all replicas do at once.
     pub quiet_after_gap: Millis,
@@ -48,9 +48,9 @@ impl LeaseTimes {
 #[derive(Debug, Clone)]
 pub struct OwnerLease {
     times: LeaseTimes,
-    /// When the last beat that was answered was sent.
+    /// Sending of the last beat that was answered.
     confirmed: Option<Timestamp>,
-    /// When the runtime last moved.
+    /// Last movement of the runtime.
     pulse: Timestamp,
     next_beat: Timestamp,
     is_beating: bool,

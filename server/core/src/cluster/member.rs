@@ -1,13 +1,14 @@
 //! One replica's part in the protocol: it beats, suspects, fences, claims and releases.
 //!
-//! # How to drive it
+//! # Driving it
 //!
 //! Tell it what happens ([`Member::handle`]) and perform the actions that it returns. Ask [`Member::poll_beat`] whenever
 //! [`Member::deadline`] has passed. Before anything leaves the process that is not the answer to a commit, ask
 //! [`Member::may_act`].
 //!
 //! Claims and releases go through the same queue as all other writes of the shard, so a release follows the last of
-//! them. The answer to a lost claim or release comes with the next beat, which says what is whose.
+//! them. A claim whose answer was lost is answered by the next beat, which lists this replica's shards. A release is repeated
+//! until it is answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ use crate::cluster::shard::{Beat, OwnerNo, ShardNo, Term};
 use crate::cluster::suspicion::{Suspect, Suspicion};
 use crate::time::Timestamp;
 
-/// What one beat reads, in the same transaction.
+/// The rows that one beat reads, in the same transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterView {
     /// Owners that are not fenced, this one included.
@@ -34,9 +35,9 @@ pub struct ClusterView {
 /// An owner, as another one sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnerSeen {
-    /// Its number.
+    /// The number of this start of a server.
     pub owner: OwnerNo,
-    /// Its counter.
+    /// Its counter, as the beat read it.
     pub beat: Beat,
     /// True if it gives its shards away and takes none.
     pub is_draining: bool,
@@ -51,14 +52,14 @@ pub enum MemberInput {
     Beaten {
         /// When it was sent.
         sent: Timestamp,
-        /// What it read.
+        /// The rows that it read.
         view: ClusterView,
     },
     /// A beat failed, or its answer was lost.
     BeatLost,
     /// A claim was answered.
     Claimed(Vec<(ShardNo, Term)>),
-    /// A claim failed, or its answer was lost. What it claimed comes with the next beat.
+    /// A claim failed, or its answer was lost. The next beat shows the shards that it got.
     ClaimLost,
     /// A release was carried out.
     Released(ShardNo),
@@ -78,7 +79,8 @@ pub enum MemberAction {
     FinishFence(OwnerNo),
     /// Claim free shards, as many as there are up to this number.
     Claim(u16),
-    /// Choose this many shards, those without a live run first, and give them to [`Member::release`].
+    /// Choose this many shards, those without a live run first, and give them to [`Member::release`]. Do that before the
+    /// next input: a view that still finds them here asks for as many again.
     Shed(u16),
     /// The shard is this replica's: read what is unfinished in it, and go on with it.
     Gain(ShardNo, Term),
@@ -86,7 +88,7 @@ pub enum MemberAction {
     Stop,
 }
 
-/// One replica.
+/// The state of one replica in the protocol.
 #[derive(Debug, Clone)]
 pub struct Member {
     me: OwnerNo,
@@ -95,10 +97,10 @@ pub struct Member {
     suspicion: Suspicion,
     held: BTreeMap<ShardNo, Term>,
     releasing: BTreeSet<ShardNo>,
-    /// When a release was last carried out. A view that was asked for before may still list the shard.
+    /// Time of the last answer to a release. A view that was asked for before may still list the shard.
     released_at: Option<Timestamp>,
     is_claiming: bool,
-    /// Since when each view has shown free shards.
+    /// Time of the first of the latest views without a break that showed free shards.
     free_since: Option<Timestamp>,
     is_draining: bool,
     is_over: bool,
@@ -251,7 +253,7 @@ impl Member {
         if self.is_draining || self.is_claiming || view.free == 0 || !self.lease.is_valid(now) {
             return None;
         }
-        // Somebody who counts for the shares does not claim its own.
+        // A replica that counts for the shares does not claim its own.
         let is_left = self.free_since.is_some_and(|since| now.since(since) >= self.times.unclaimed_for);
         let wanted = if is_left { view.free } else { share.saturating_sub(held).min(view.free) };
         (wanted > 0).then(|| {

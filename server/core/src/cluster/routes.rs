@@ -1,5 +1,5 @@
-//! The way of a call to the owner of its shard. A replica that accepts a call remembers who owned each shard. What it
-//! remembers may be old: then the one it asks says so, and it looks again.
+//! The way of a call to the owner of its shard. A replica that accepts a call remembers who owned each shard. Its
+//! memory may be old: then the replica that it asks says so, and it looks again.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::cluster::shard::{OwnerNo, ShardNo, Term};
 /// Times that one call is sent on. After that the caller is told to try again.
 pub const FORWARDS_MAX: u32 = 3;
 
-/// The owner of a shard, and since which claim.
+/// The owner of a shard, and the claim that made it so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// The owner.
+    /// The owner that made the claim.
     pub owner: OwnerNo,
     /// The term of its claim.
     pub term: Term,
@@ -69,7 +69,7 @@ impl Forward {
         Self { shard, tries: 0 }
     }
 
-    /// The next step.
+    /// Says where to send the call, and counts each sending.
     #[must_use]
     pub fn poll(&mut self, routes: &Routes) -> ForwardStep {
         if self.tries >= FORWARDS_MAX {

@@ -1,14 +1,14 @@
 //! An owner looks for room on a tool host at every replica that serves the tool. The first replica that has room is
-//! taken. Whatever else is granted, then or later, is given back: room that nobody uses is room that nobody gets.
+//! taken. Every other grant, then or later, is given back: nobody else gets room that is granted and not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::shard::OwnerNo;
 
-/// What to do with room that a replica has granted.
+/// The answer to a replica that has granted room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Granted {
-    /// Use it.
+    /// The call uses it.
     Take,
     /// Another replica was faster, or the call needs none any more. Tell the replica that it has its room back.
     GiveBack,

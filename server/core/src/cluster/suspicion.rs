@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 /// An owner that may be fenced, if its counter still stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suspect {
-    /// The owner.
+    /// The owner whose counter stands still.
     pub owner: OwnerNo,
     /// Its counter. The fence holds only if it has not moved since.
     pub beat: Beat,
@@ -26,18 +26,18 @@ pub struct Suspicion {
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     beat: Beat,
-    /// When the answer came that showed this counter first.
+    /// Arrival of the answer that showed this counter first.
     since: Timestamp,
 }
 
 impl Suspicion {
-    /// Suspects nobody yet.
+    /// Has seen no counters, so it suspects nobody.
     #[must_use]
     pub fn new(times: LeaseTimes) -> Self {
         Self { times, seen: BTreeMap::new(), quiet_until: Timestamp(0) }
     }
 
-    /// What was seen of others before a gap in one's own beats proves nothing: the database may have been away.
+    /// Forgets the counters of others after a gap in one's own beats: the database may have been away for everybody.
     pub fn handle_gap(&mut self, now: Timestamp) {
         self.seen.clear();
         self.quiet_until = now.after(self.times.quiet_after_gap);

@@ -164,8 +164,38 @@ fn a_replica_that_drains_gives_everything_away_and_takes_nothing() {
     let mut member = Member::new(ME, TIMES(), at(0));
     beaten(&mut member, 0, 1, view(&[(ME, 1)], &[(0, 1), (1, 1)], 0));
     assert_eq!(member.handle(MemberInput::Drain, at(2)), []);
-    let actions = beaten(&mut member, 500, 501, view(&[(ME, 2), (OTHER, 1)], &[(0, 1), (1, 1)], 6));
+    let both = [(ME, 2), (OTHER, 1)];
+    let actions = beaten(&mut member, 500, 501, view(&both, &[(0, 1), (1, 1)], 6));
     assert_eq!(actions, [MemberAction::Shed(2)]);
+    for shard in [ShardNo(0), ShardNo(1)] {
+        assert_eq!(member.release(shard), Some(Term(1)));
+        assert_eq!(member.handle(MemberInput::Released(shard), at(600)), []);
+    }
+    // Without the drain it would claim them: they stay free for longer than `unclaimed_for`.
+    for time in (1_000..5_000).step_by(500) {
+        assert_eq!(beaten(&mut member, time, time + 1, view(&[(ME, time)], &[], 8)), [], "{time}");
+    }
+}
+
+/// Its lease is over when the answer comes: another replica may have fenced it.
+#[test]
+fn a_view_that_was_long_under_way_claims_nothing() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    assert_eq!(beaten(&mut member, 0, 2_000, view(&[(ME, 1)], &[], 8)), []);
+    assert_eq!(beaten(&mut member, 2_001, 2_002, view(&[(ME, 2)], &[], 8)), [MemberAction::Claim(8)]);
+}
+
+/// A database that was away stops the beats of all. The first replica that is back must not fence the others.
+#[test]
+fn a_replica_fences_nobody_after_a_gap_in_its_own_beats() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    let both = || view(&[(ME, 1), (OTHER, 1)], &[], 0);
+    assert_eq!(beaten(&mut member, 0, 1, both()), []);
+    for time in (3_000..18_000).step_by(500) {
+        assert_eq!(beaten(&mut member, time, time + 1, both()), [], "{time}");
+    }
+    let suspect = Suspect { owner: OTHER, beat: Beat(1) };
+    assert_eq!(beaten(&mut member, 18_001, 18_002, both()), [MemberAction::Fence(suspect)]);
 }
 
 #[test]

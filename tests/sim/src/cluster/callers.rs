@@ -111,7 +111,7 @@ impl World {
         is_queued
     }
 
-    /// What was believed about a shard was old.
+    /// The route of a call was old: the next step looks again.
     fn moved(&mut self, life: Life, call: u64, asked: Route) {
         if self.plan.plant == Some(ClusterPlant::RouteNeverRefreshed) {
             return;

@@ -1,4 +1,4 @@
-//! What must hold, whatever breaks:
+//! Checks of what must hold, whatever breaks:
 //!
 //! - No write lands under another term than the shard's. The terms of a journal never fall, and a term has one owner.
 //! - An acknowledged event is in the journal, once, under the batch that was acknowledged.
@@ -16,14 +16,14 @@ use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 
 use super::database::{Append, BatchNo};
 use super::plan::ClusterPlant;
-use super::process::Frame;
+use super::process::{Frame, Node};
 use super::world::World;
 
 const FREE_MAX: u64 = 10_000;
 const WITHOUT_SERVICE_MAX: u64 = 25_000;
 const CALL_MAX: u64 = 40_000;
 
-/// What the checks remember of a shard.
+/// Facts that the checks remember of a shard.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Watched {
     free_since: Option<u64>,
@@ -183,8 +183,7 @@ impl World {
         let is_awake =
             process.life() == *life && process.is_up && !process.is_frozen && !process.runtime_stands;
         let now = self.local_time(life.place);
-        let can =
-            |node: &super::process::Node| node.ready.contains_key(&shard) && node.member.may_act(shard, now);
+        let can = |node: &Node| node.ready.contains_key(&shard) && node.member.may_act(shard, now);
         is_awake && process.node.as_deref().is_some_and(can)
     }
 

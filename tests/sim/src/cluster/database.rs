@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use agentloop_core::cluster::member::ClusterView;
+use agentloop_core::cluster::member::{ClusterView, OwnerSeen};
 use agentloop_core::cluster::shard::{Beat, OwnerNo, ShardNo, Term};
 use agentloop_core::cluster::suspicion::Suspect;
 
@@ -135,7 +135,7 @@ pub(super) struct Written {
     pub(super) batch: BatchNo,
 }
 
-/// The tables.
+/// The tables of the cluster, by their keys.
 #[derive(Debug, Default)]
 pub(super) struct Database {
     pub(super) owners: BTreeMap<OwnerNo, OwnerRow>,
@@ -172,7 +172,7 @@ impl Database {
     fn view(&self, me: OwnerNo) -> ClusterView {
         let seen = |(owner, row): (&OwnerNo, &BeatRow)| {
             let (owner, beat, is_draining) = (*owner, row.beat, row.is_draining);
-            agentloop_core::cluster::member::OwnerSeen { owner, beat, is_draining }
+            OwnerSeen { owner, beat, is_draining }
         };
         let lane_is_fenced = |owner: &OwnerNo| self.owners.get(owner).is_none_or(|row| row.is_fenced);
         let half_fenced = self.beats.iter().filter(|(owner, row)| row.is_fenced && !lane_is_fenced(owner));

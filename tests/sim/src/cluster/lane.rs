@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use agentloop_core::cluster::member::MemberInput;
-use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::cluster::shard::{ShardNo, Term};
 
 use super::database::{Append, BatchNo, ConnectionNo, Query, Reply, StatementNo, Write};
 use super::process::{Life, Message};
@@ -110,11 +110,7 @@ impl World {
         self.lane_goes_on(life);
     }
 
-    fn lane_done(
-        &mut self,
-        life: Life,
-        claimed: Option<Vec<(ShardNo, agentloop_core::cluster::shard::Term)>>,
-    ) {
+    fn lane_done(&mut self, life: Life, claimed: Option<Vec<(ShardNo, Term)>>) {
         let Some(node) = self.node(life.place) else { return };
         let owner = node.owner;
         let Some((batch, write)) = node.lane.in_flight.take() else { return };

@@ -26,7 +26,7 @@ pub(super) struct Life {
     pub(super) number: u64,
 }
 
-/// Bytes between processes.
+/// A message between processes, or from one to the outside.
 #[derive(Debug, Clone)]
 pub(super) enum Frame {
     /// A caller asks this replica for something in a shard.
@@ -63,7 +63,7 @@ pub(super) struct Process {
     pub(super) well_from: u64,
     /// The clock's rate, in a thousand, and what it shows at the beginning.
     pub(super) clock: (u64, u64),
-    /// What came while the process was frozen, or its runtime stood still.
+    /// Events that came while the process was frozen, or its runtime stood still.
     pub(super) frozen: Vec<Event>,
     pub(super) standing: Vec<Event>,
     pub(super) node: Option<Box<Node>>,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentloop_core::cluster::seeks::Granted;
 use agentloop_core::cluster::shard::OwnerNo;
+use agentloop_core::cluster::terms::TermsSeen;
 use agentloop_core::time::Timestamp;
 
 use super::plan::ClusterPlant;
@@ -22,7 +23,7 @@ pub(super) struct Room {
     /// With the time at which each was asked for.
     granted: BTreeMap<(OwnerNo, u64), Timestamp>,
     waiting: VecDeque<((OwnerNo, u64), Timestamp)>,
-    terms: agentloop_core::cluster::terms::TermsSeen,
+    terms: TermsSeen,
 }
 
 impl Room {
@@ -120,7 +121,7 @@ impl World {
         self.grant(life);
     }
 
-    /// The owners that a beat has found. What is granted to those that are fenced is free again.
+    /// The owners that a beat has found. The room of those that are fenced is free again.
     pub(super) fn note_peers(&mut self, life: Life, peers: BTreeSet<OwnerNo>, sent: Timestamp) {
         let Some(node) = self.node(life.place) else { return };
         let before = std::mem::replace(&mut node.peers, peers);

@@ -18,7 +18,7 @@ pub(super) enum Event {
     Starts(usize),
     /// The thread that beats looks if it has something to do.
     BeatThread(Life),
-    /// The runtime moves.
+    /// The runtime of a process does its work.
     Runtime(Life),
     /// A statement reaches the database.
     AtDatabase(Box<Statement>),
@@ -36,7 +36,7 @@ pub(super) enum Event {
     Received(Frame),
     /// A caller makes its next attempt.
     Calls(usize),
-    /// Something breaks.
+    /// The next fault of the plan begins.
     Fault,
     /// A frozen process, or a runtime that stood still, goes on.
     Thaws(Life),

@@ -1,8 +1,8 @@
-//! How the database carries out statements, with the lock on each lane.
+//! Statements in the database, and the lock on each lane that they wait for.
 
 use std::collections::BTreeMap;
 
-use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 
 use super::database::{
     Append, BatchNo, ConnectionNo, OwnerRow, Query, Reply, Statement, StatementNo, Write, Written,
@@ -82,10 +82,13 @@ impl World {
 
     /// The statement has the lock. It looks at the rows now, and may take a while to commit.
     fn takes_lane(&mut self, lane: OwnerNo, statement: Statement) {
-        let is_write = matches!(statement.query, Query::Write { .. });
+        let may_write = matches!(
+            &statement.query,
+            Query::Write { owner, connection, write, .. } if !self.is_refused(*owner, *connection, write)
+        );
         let sender = &self.processes[statement.from.place];
         let stands = sender.life() != statement.from || sender.is_frozen;
-        let open = match is_write && !self.is_refused(&statement) {
+        let open = match may_write {
             true if stands || statement.is_orphan && self.random.chance(300) => LEFT_OPEN,
             true if self.random.chance(self.plan.slow_commits) => self.random.between(1, 700),
             _ => 0,
@@ -169,7 +172,7 @@ impl World {
             self.count("owners fenced");
             self.trace(&format!("owner {owner} is fenced"));
         }
-        // Whoever fences may be gone between the two. Every beat frees what was left.
+        // The replica that fences may be gone between the two. Every beat frees the shards that were left.
         if self.random.chance(700) {
             self.database.free_shards(owner);
         }
@@ -187,24 +190,21 @@ impl World {
     }
 
     /// The fence: the first clause of every write.
-    fn is_refused(&self, statement: &Statement) -> bool {
-        let Query::Write { owner, connection, write, .. } = &statement.query else { return false };
+    fn is_refused(&self, owner: OwnerNo, connection: ConnectionNo, write: &Write) -> bool {
         let plant = self.plan.plant;
-        let row = &self.database.owners[owner];
+        let row = &self.database.owners[&owner];
         let unfenced = match write {
             Write::Commit(_) => plant == Some(ClusterPlant::FenceIgnored),
             Write::Claim(_) => plant == Some(ClusterPlant::ClaimNotFenced),
             Write::Release { .. } => false,
         };
         let other_connection =
-            row.connection != *connection && plant != Some(ClusterPlant::ConnectionNotChecked);
+            row.connection != connection && plant != Some(ClusterPlant::ConnectionNotChecked);
         !unfenced && (row.is_fenced || other_connection)
     }
 
     fn write(&mut self, owner: OwnerNo, connection: ConnectionNo, batch: BatchNo, write: &Write) -> Reply {
-        let (no, from) = (StatementNo(0), Life { place: 0, number: 0 });
-        let query = Query::Write { owner, connection, batch, write: write.clone() };
-        if self.is_refused(&Statement { no, from, query, is_orphan: false }) {
+        if self.is_refused(owner, connection, write) {
             return Reply::Fenced;
         }
         let reply = match write {
@@ -251,11 +251,7 @@ impl World {
         Reply::Written
     }
 
-    fn claim(
-        &mut self,
-        owner: OwnerNo,
-        at_most: u16,
-    ) -> Vec<(ShardNo, agentloop_core::cluster::shard::Term)> {
+    fn claim(&mut self, owner: OwnerNo, at_most: u16) -> Vec<(ShardNo, Term)> {
         if self.database.owners[&owner].is_fenced {
             self.problem(format!("owner {owner} is fenced and claims shards"));
         }

@@ -41,7 +41,7 @@ pub struct ClusterOutcome {
     pub lines: u64,
     /// The last of them.
     pub tail: Vec<String>,
-    /// How often each thing happened.
+    /// Number of times that each thing happened.
     pub counts: BTreeMap<&'static str, u64>,
     /// Milliseconds from the failure of a shard's owner to the next event of another owner, of each takeover during which
     /// some replica was well throughout.
