@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The hash before the first row.
 pub const FIRST_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-/// Longest text of a row, in bytes. What is longer is cut.
+/// Longest text of a row, in bytes. Longer texts are cut.
 const TEXT_BYTES_MAX: usize = 512;
 
 tokio::task_local! {
@@ -51,7 +51,7 @@ pub struct AuditEntry {
 pub struct AuditRow {
     /// Its number, dense from 1.
     pub no: u64,
-    /// What it says.
+    /// The act that it records.
     #[serde(flatten)]
     pub entry: AuditEntry,
     /// Hash of the row before it.
@@ -98,9 +98,9 @@ fn hash(no: u64, entry: &AuditEntry, prev_hash: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("row {no}: {problem}")]
 pub struct BrokenLink {
-    /// Its number.
+    /// Number of the first row that does not fit.
     pub no: u64,
-    /// What is wrong with it, for people.
+    /// The fault of that row, for people.
     pub problem: String,
 }
 
@@ -156,7 +156,7 @@ pub struct ChainVerdict {
     pub first: u64,
     /// Number of the last row.
     pub last: u64,
-    /// Hash of the last row. Whoever keeps it elsewhere notices that rows were cut off at the end.
+    /// Hash of the last row. A copy kept elsewhere shows whether rows were cut off at the end.
     pub hash: String,
 }
 
@@ -173,9 +173,9 @@ pub struct AuditFilter {
     pub run: String,
     /// The session; empty means any.
     pub session: String,
-    /// At this time or later.
+    /// Only rows of this time or later.
     pub from: Option<Timestamp>,
-    /// Before this time.
+    /// Only rows before this time.
     pub before: Option<Timestamp>,
     /// Only calls that were refused.
     pub denied: bool,

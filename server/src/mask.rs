@@ -38,7 +38,7 @@ impl Masks {
         self.of(tool).iter().any(|place| within(place, pointer) || within(pointer, place))
     }
 
-    /// The arguments as they are shown; `None` if nothing in them is sensitive. What is no JSON is masked as a whole.
+    /// The arguments as they are shown; `None` if nothing in them is sensitive. Arguments that are no JSON are masked as a whole.
     #[must_use]
     pub fn mask(&self, tool: &str, arguments: &str) -> Option<String> {
         let places = self.of(tool);

@@ -409,7 +409,7 @@ async fn tenants_and_callers_see_their_own() {
     let error = soon(bob.import_entries(conversation_with(file.clone()))).await.expect_err("refused");
     assert_eq!(error.code(), Some(Code::NotFound), "{error}");
     soon(ann.import_entries(conversation_with(file))).await.expect("imported");
-    // Who has the bytes may store them.
+    // Anyone who has the bytes may store them.
     let again = soon(bob.put_blob(&b"of ann"[..], "text/plain")).await.expect("stored");
     assert!(!again.existed, "what others have is not told");
     assert_eq!(read(&bob).await.expect("read"), b"of ann");

@@ -54,7 +54,7 @@ async fn people_see_a_mask_and_the_host_gets_the_value() {
         seen.push(line);
     }
     for shown in &seen {
-        // What a tool returns is its own, and this one repeats what it got.
+        // The result of a tool is not masked, and this tool repeats its arguments.
         let shown = shown.replace(&format!("sent to {SECRET}"), "");
         assert!(!shown.contains("secret.example"), "{shown}");
     }

@@ -1,4 +1,4 @@
-//! What a server says of itself: `GetServerInfo` and `ListAgents`.
+//! A server's facts about itself: `GetServerInfo` and `ListAgents`.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::model::Model;

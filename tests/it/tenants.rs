@@ -17,12 +17,12 @@ use wire::decision::Decision;
 /// The word that stands in everything of a tenant, and in nothing of the others.
 const WORDS: [&str; 2] = ["apple", "banana"];
 
-/// How a tenant's own things are out of reach of another by one RPC.
+/// The reason why one RPC keeps a tenant's own out of reach of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// What another tenant has is NOT_FOUND: `what_another_tenant_has_is_not_found` tries each.
+    /// An id of another tenant is NOT_FOUND: `what_another_tenant_has_is_not_found` tries each.
     NotFound,
-    /// What another tenant has does not exist, so there is nothing to do: the same test tries each.
+    /// An id of another tenant does not exist, so there is nothing to do: the same test tries each.
     Nothing,
     /// It works with the tenant's own: [`Tenant::live`] and [`Tenant::everything`] call each.
     Own,

@@ -120,7 +120,7 @@ impl Issuer {
         self.state.jwks()
     }
 
-    /// How often its keys were asked for.
+    /// Number of requests for its keys.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::SeqCst)

@@ -213,7 +213,7 @@ max_backoff = "5ms"
         self.channel.clone()
     }
 
-    /// Its engine.
+    /// The engine behind the server, for tests that go past the contract.
     ///
     /// # Panics
     /// When it was stopped.

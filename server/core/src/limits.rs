@@ -203,5 +203,5 @@ const _: () = assert!(
 /// Rows of usage that one answer may have.
 pub const USAGE_ROWS_MAX: usize = 10_000;
 
-/// Bytes of the text that a host says of itself. What is beyond is cut off.
+/// Bytes of a host's text about its state. The server cuts off the rest.
 pub const HOST_STATUS_BYTES_MAX: usize = 1_024;

@@ -9,9 +9,9 @@ pub struct TodoItem {
     pub id: String,
     /// The thing to be done.
     pub content: String,
-    /// How far the item is.
+    /// The progress of the item.
     pub status: TodoStatus,
-    /// How urgent the item is.
+    /// The urgency of the item.
     #[serde(default)]
     pub priority: TodoPriority,
 }

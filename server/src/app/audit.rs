@@ -27,7 +27,7 @@ pub(super) enum AuditLines {
     Stdout,
 }
 
-/// Where the lines go, with the number of the last row that is there.
+/// The file or stream of lines, and the number of the last row in it.
 struct Lines {
     out: Box<dyn io::Write + Send>,
     last: u64,

@@ -24,7 +24,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// The least time between two reads of a file that are asked for by tokens.
 const FILE_READ_MIN: Duration = Duration::from_secs(1);
 
-/// Where the keys come from, and where they go.
+/// The source of the keys, and the check that uses them.
 pub(super) struct Jwks {
     options: JwtOptions,
     check: Arc<JwtCheck>,
@@ -80,7 +80,7 @@ impl Jwks {
         self.check.clone()
     }
 
-    /// Reads the keys again, if it is time to. What cannot be read is reported, and the keys before stay in use: those of
+    /// Reads the keys again, if it is time to. A failure is reported, and the keys before stay in use: those of
     /// a file always, those of a server until `jwks_stale_max` has passed.
     pub(super) async fn read_again(&self, occasion: Occasion) {
         let mut state = self.state.lock().await;

@@ -189,7 +189,7 @@ impl TlsReload {
     }
 }
 
-/// What tells one version of a file from the next: writers replace the file.
+/// Properties that tell one version of a file from the next: writers replace the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileLook {
     /// Time of the last change, also of its mode.

@@ -21,7 +21,7 @@ pub struct Identity {
 pub(super) enum Proof {
     /// A static token, which may be revoked.
     Token {
-        /// Its public part.
+        /// The public part of the token, under which the file lists it.
         id: String,
         /// SHA-256 of the whole token.
         sha256: [u8; 32],

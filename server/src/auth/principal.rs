@@ -65,7 +65,7 @@ pub struct Principal {
     pub name: String,
     /// The tenant that it belongs to. It sees nothing of any other.
     pub tenant: TenantId,
-    /// What it may do, without repetitions, in the order of [`Role::ALL`]. Without any, it may call nothing.
+    /// Its roles, without repetitions, in the order of [`Role::ALL`]. Without any, it may call nothing.
     pub roles: Vec<Role>,
     /// Its groups, which rules about approvals name.
     pub groups: Vec<String>,

@@ -18,17 +18,17 @@ const NAME_BYTES_MAX: usize = 1_024;
 pub struct JwtOptions {
     /// The requirements on a token, and the meaning of its claims.
     pub rules: JwtRules,
-    /// Where the keys are.
+    /// The place of the keys.
     pub jwks: JwksPlace,
-    /// How often the keys of a server are read again.
+    /// Time between two reads of the keys of a server.
     pub refresh: Millis,
     /// The least time between two reads that unknown keys ask for.
     pub refresh_min: Millis,
-    /// How long the keys of a server are used that cannot be read again.
+    /// The longest time for which keys of a server stay in use while they cannot be read again.
     pub stale_max: Millis,
 }
 
-/// Where the keys of tokens are.
+/// The place of the keys of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JwksPlace {
     /// A file, which is read again when it changes.
@@ -46,7 +46,7 @@ impl fmt::Display for JwksPlace {
     }
 }
 
-/// Reads `[auth.jwt]`. Whatever is missing is a problem: a check that is left out would look like protection.
+/// Reads `[auth.jwt]`. A missing key is a problem: a check that is left out would look like protection.
 pub(super) fn jwt(section: &mut Section<'_, '_>) -> Option<JwtOptions> {
     let issuer = needed(section, "issuer", "the claim iss, such as \"https://login.example.com/\"");
     let audience = needed(section, "audience", "the claim aud, such as \"agentloop\"");

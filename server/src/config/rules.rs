@@ -37,7 +37,8 @@ fn rule(section: &mut Section<'_, '_>, asks: bool) -> Option<PolicyRule> {
     }
 }
 
-/// Who may answer the question that a rule asks. Without `[auth]` nobody could be told apart, and no such call would run.
+/// The people who may answer the question that a rule asks. Without `[auth]` nobody could be told apart, and no such
+/// call would run.
 fn approvers(section: &mut Section<'_, '_>, asks: bool) -> Approvers {
     let approvers = Approvers {
         any_of: section.get_list("approvers", |_| Ok(())).unwrap_or_default(),

@@ -72,7 +72,7 @@ impl RunObserver for TransitionLog {
     }
 }
 
-/// Where a run stands in its two loops, with the numbers of their rounds.
+/// The place of a run in its two loops, with the numbers of their rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct LoopPlace {
     pub(in crate::engine) phase: LoopPhase,

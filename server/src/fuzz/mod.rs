@@ -74,7 +74,7 @@ pub fn run_input(data: &[u8]) {
     grpc::fuzz::run_input(data);
 }
 
-/// What callers present: a bearer token, a file of tokens, claims, a set of keys or a certificate; the first byte says which.
+/// Credentials: a bearer token, a file of tokens, claims, a set of keys or a certificate. The first byte chooses.
 pub fn credentials(data: &[u8]) {
     auth::fuzz::credentials(data);
 }

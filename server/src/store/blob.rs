@@ -80,7 +80,7 @@ pub trait BlobStore: Send + Sync + 'static {
         0
     }
 
-    /// Begins an upload.
+    /// Begins an upload of the announced blob.
     ///
     /// # Errors
     /// [`StoreError::NoBlobs`], and those of [`BlobUpload::write`] for the announced size.

@@ -1,4 +1,4 @@
-//! What runs have used, added up in buckets of time.
+//! Usage of runs, added up in buckets of time.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use super::RunRow;
 use super::filter::has_labels;
 
-/// What is to be added up. Times and bucket are whole buckets.
+/// A question about usage. `from` and `before` are multiples of `bucket`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageQuery {
     /// The first time that counts: the start of a bucket.
@@ -20,7 +20,7 @@ pub struct UsageQuery {
     pub before: Timestamp,
     /// Length of a bucket: a whole number of minutes.
     pub bucket: Millis,
-    /// What rows are kept apart by.
+    /// The properties of runs that make a row of their own.
     pub by: UsageGroups,
     /// Agent of the runs. Empty means any.
     pub agent: String,
@@ -68,7 +68,7 @@ impl UsageQuery {
     }
 }
 
-/// What an event adds; `None` if it says nothing of usage.
+/// The usage that an event adds; `None` if it adds none.
 fn added(event: &Event) -> Option<UsageRow> {
     let mut row = UsageRow::default();
     match event {
@@ -96,20 +96,20 @@ fn added(event: &Event) -> Option<UsageRow> {
     Some(row)
 }
 
-/// What rows of usage are kept apart by.
+/// The properties of runs by which usage is grouped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageGroups {
     /// True if each agent has rows of its own.
     pub agent: bool,
     /// True if each model has rows of its own.
     pub model: bool,
-    /// By the value of the label of this key.
+    /// A row for each value of the label with this key.
     pub label: Option<String>,
-    /// By the caller that started the run.
+    /// A row for each caller that started runs.
     pub created_by: bool,
 }
 
-/// What one group has used in one bucket.
+/// Usage of one group in one bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageRow {
     /// The group, and the start of its bucket.
@@ -124,7 +124,7 @@ pub struct UsageRow {
     pub calls: CallCounts,
 }
 
-/// A group in a bucket. What rows are not kept apart by is empty.
+/// A group in a bucket. Properties that are not grouped by are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UsageKey {
     /// Start of the bucket.

@@ -309,7 +309,7 @@ impl<I: Intercept> SearchStore for Intercepted<I> {
     }
 }
 
-/// No blobs.
+/// Tests that intercept writes store no blobs.
 impl<I: Intercept> BlobStore for Intercepted<I> {}
 
 #[async_trait]

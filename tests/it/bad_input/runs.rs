@@ -200,7 +200,7 @@ const INPUTS: &[Case] = &[
     ),
     (
         |input| {
-            // What this server does not serve is not ignored.
+            // Fields that this server does not serve are refused, not ignored.
             input.start_at = Some(prost_types::Timestamp { seconds: 1, nanos: 0 });
             input.parent_run_id = Some("r0".to_owned());
         },

@@ -58,7 +58,7 @@ pub(crate) enum Event {
         candidate: Box<PolicyRule>,
         answer: Result<Box<CheckPolicyResponse>, String>,
     },
-    /// The configured agents.
+    /// The answer to `Command::ListAgents`, or why there is none.
     Agents(Result<Vec<Agent>, String>),
     /// The list of remembered rules.
     Rules(Result<Vec<RememberedRule>, String>),

@@ -120,7 +120,7 @@ async fn save(client: &Client, digest: &str, file: &Path) -> Result<BlobHeader, 
         Err(error) => Err(error.into()),
     };
     if copied.is_err() {
-        // What is there is not the whole.
+        // The file is incomplete.
         let _gone = fs::remove_file(&part).await;
     }
     copied

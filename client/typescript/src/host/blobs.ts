@@ -18,7 +18,7 @@ export async function putBlob(
   contents: Buffer | string,
   mediaType: string,
 ): Promise<FileContent> {
-  // What is missing is told before the upload begins.
+  // A missing file fails before the upload begins.
   if (typeof contents === "string") await stat(contents);
   let upload!: ClientWritableStream<PutBlobRequest>;
   const stored = new Promise<PutBlobResponse>((resolve, reject) => {

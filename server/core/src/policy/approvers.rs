@@ -1,4 +1,4 @@
-//! Who must approve a call that a rule asks about.
+//! The people who must approve a call that a rule asks about.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,8 @@ const GROUP: &str = "group:";
 /// Joins names in one entry: a person must be all of them.
 const AND: &str = " & ";
 
-/// Who may answer a question about a call, and how many must approve. The default lets everyone whose role allows it.
+/// The people who may answer a question about a call, and how many must approve. By default that is everyone
+/// whose role allows it, and one is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Approvers {
@@ -115,7 +116,7 @@ impl Approvers {
         Digest::of(&pieces)
     }
 
-    /// What satisfies both.
+    /// The approvers that satisfy both.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let any_of = match (self.any_of.is_empty(), other.any_of.is_empty()) {

@@ -42,7 +42,7 @@ pub struct PolicyRule {
     /// `None` covers any terms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<Digest>,
-    /// Who may answer the question that the rule asks. Of no rule that allows or denies.
+    /// The people who may answer the question that the rule asks. A rule that allows or denies has none.
     #[serde(default, skip_serializing_if = "Approvers::is_anyone")]
     pub approvers: Approvers,
     /// The digest of the approvers under which it was remembered, if not everyone could answer. It takes back no other

@@ -83,7 +83,7 @@ pub fn deciding_rule<'a>(
     Ruling::of(rules, call, widening).rule
 }
 
-/// Who must approve a call that the rules ask about. Without such a rule it is anyone.
+/// The people who must approve a call that the rules ask about. Without such a rule anyone may.
 #[must_use]
 pub fn required_approvers<'a>(
     rules: impl IntoIterator<Item = &'a PolicyRule>,

@@ -1,4 +1,4 @@
-//! What the built-in tools share. No host runs them, and no host may declare a tool with their names.
+//! Common parts of the built-in tools. No host runs them, and no host may declare a tool with their names.
 
 use crate::tool::{EffectClass, ToolDeclaration};
 

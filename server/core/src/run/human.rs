@@ -73,7 +73,7 @@ pub struct Question {
     /// The time at which the question expires, which denies; absent means never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// Who may answer, by the rules about the call.
+    /// The people who may answer, by the rules about the call.
     #[serde(default, skip_serializing_if = "Approvers::is_anyone")]
     pub approvers: Approvers,
 }

@@ -217,7 +217,7 @@ pub enum Input {
         request: String,
         /// An open question to approve: running its tool call is the step.
         approve: Option<RequestId>,
-        /// The caller.
+        /// The caller that asks for the step, and approves the question of `approve`.
         by: Person,
     },
     /// The time that [`crate::run::machine::Machine::deadline`] named has come.

@@ -170,7 +170,7 @@ fn an_abort_withdraws_the_question_and_says_that_it_may_have_taken_effect() {
     assert!(told.contains("may have taken effect"), "{told}");
 }
 
-/// What was done before the state may not be done again, whatever settles the call.
+/// The steps before the stored state must not be repeated, whatever settles the call.
 #[test]
 fn a_call_that_waits_to_go_on_may_have_taken_effect() {
     let answered = || {

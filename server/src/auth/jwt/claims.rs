@@ -15,7 +15,7 @@ const PATH_BYTES_MAX: usize = 256;
 /// Most steps of a path.
 const STEPS_MAX: usize = 8;
 
-/// Where a claim is found in a token: names with dots between them. A name may itself have dots, as in
+/// The path of a claim in a token: names with dots between them. A name may itself have dots, as in
 /// `https://example.com/roles`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimPath(String);

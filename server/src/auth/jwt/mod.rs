@@ -38,7 +38,7 @@ pub struct JwtRules {
     pub audience: String,
     /// The algorithms that they may be signed with.
     pub algorithms: Vec<JwtAlgorithm>,
-    /// How far the clocks of the issuer and this server may be apart.
+    /// The most that the clocks of the issuer and this server may differ.
     pub leeway: Millis,
     /// The claim with the principal's name.
     pub name: ClaimPath,
@@ -144,7 +144,7 @@ fn parts(token: &str) -> Result<(Header, &str, &str), Rejection> {
         return Err(Rejection::MalformedToken);
     }
     let header = jsonwebtoken::decode_header(token).map_err(|_| Rejection::MalformedToken)?;
-    // What must be understood is not understood here.
+    // `crit` names extensions that a reader must understand, and this one understands none.
     if header.crit.is_some() {
         return Err(Rejection::MalformedToken);
     }

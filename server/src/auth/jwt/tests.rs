@@ -140,7 +140,7 @@ fn no_algorithm_makes_a_public_key_a_secret() {
     let good = signer.token(&claims(&json!({})));
     let (header, rest) = good.split_once('.').unwrap();
     let (payload, _) = rest.split_once('.').unwrap();
-    // What a careless library would take for the secret: the public key, as text and as bytes.
+    // A careless library would take the public key for the secret, as text or as bytes.
     let jwk = signer.jwk().to_string();
     for secret in [jwk.as_bytes(), signer.pair.public_key().as_ref()] {
         for (name, algorithm) in [

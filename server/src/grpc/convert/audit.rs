@@ -32,7 +32,7 @@ pub fn filter(tenant: String, filter: wire::AuditFilter) -> Result<AuditFilter, 
     Ok(filter)
 }
 
-/// Converts a row.
+/// Converts a row of the audit log.
 #[must_use]
 pub fn record(row: AuditRow) -> wire::AuditRecord {
     let entry = row.entry;

@@ -1,4 +1,4 @@
-//! Conversion of `GetUsage`.
+//! Conversion of the request and the rows of `GetUsage`.
 
 use agentloop_core::limits::{SHORT_TEXT_BYTES_MAX, USAGE_ROWS_MAX};
 use agentloop_core::time::{Millis, Timestamp};
@@ -20,7 +20,7 @@ const BUCKET: Millis = Millis::secs(3_600);
 /// Stretch of time that a request which does not say from when is about.
 const DAY: Millis = Millis::secs(86_400);
 
-/// What a request asks for. `now` is the end of a stretch without an end.
+/// Converts a request. `now` is the end of a stretch without an end.
 ///
 /// # Errors
 /// INVALID_ARGUMENT with every invalid field.
@@ -87,7 +87,7 @@ fn groups(given: &[i32], label_key: String, bad: &mut Violations) -> UsageGroups
     by
 }
 
-/// Converts a row.
+/// Converts the usage of one group in one bucket.
 #[must_use]
 pub fn row(row: UsageRow) -> wire::UsageRow {
     let errors = row.errors.into_iter().map(|(code, runs)| (error_name(code), runs));

@@ -21,7 +21,7 @@ use crate::grpc::edge::incoming::Peer;
 use crate::grpc::status::retryable;
 use crate::store::Store;
 
-/// Rows that wait to be written. What does not fit is counted.
+/// Rows that wait to be written. Further ones are only counted.
 const QUEUED_MAX: usize = 4_096;
 /// Rows of one commit.
 const COMMIT_MAX: usize = 256;
@@ -61,14 +61,14 @@ struct Refusals {
     counted: BTreeMap<&'static str, u64>,
 }
 
-/// What a call is, before it is decided who may make it.
+/// A call before its caller is known.
 pub(in crate::grpc) struct Call {
     path: String,
     from: String,
 }
 
 impl Call {
-    /// What the request says of itself.
+    /// Takes the path and the address of the caller from a request.
     pub(in crate::grpc) fn of<B>(request: &http::Request<B>) -> Self {
         let peer = request.extensions().get::<Peer>().and_then(|peer| peer.address);
         Self {

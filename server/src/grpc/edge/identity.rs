@@ -332,7 +332,7 @@ impl Caller {
         }
     }
 
-    /// What it may answer.
+    /// The questions that it may answer.
     pub(in crate::grpc) fn answerer(&self) -> Answerer {
         let answers = if self.has_any(&[Role::Operator]) {
             AnswersInput::All

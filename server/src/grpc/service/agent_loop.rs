@@ -41,10 +41,10 @@ pub struct AgentLoopService {
     agents: Arc<Agents>,
 }
 
-/// What a subscriber of a run is shown.
+/// The events that a subscriber of a run is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
-    /// Durable events alone.
+    /// Durable events, and nothing of work in progress.
     Durable,
     /// Durable events and work in progress.
     All,

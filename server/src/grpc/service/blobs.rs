@@ -35,7 +35,7 @@ pub struct BlobsService {
     tasks: TaskTracker,
 }
 
-/// What a reader is sent. `None` is the proper end.
+/// A message to a reader. `None` is the proper end.
 type Sent = Option<Result<wire::GetBlobResponse, Status>>;
 
 impl BlobsService {

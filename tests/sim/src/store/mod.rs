@@ -304,7 +304,7 @@ impl SearchStore for MemoryStore {
     }
 }
 
-/// No blobs.
+/// The simulation stores no blobs.
 impl BlobStore for MemoryStore {}
 
 #[async_trait]

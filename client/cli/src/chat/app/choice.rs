@@ -117,7 +117,7 @@ impl App {
             ("", _) => {
                 let at = self.choices(chosen).iter().position(|row| row.current).unwrap_or_default();
                 self.overlay = Some(Overlay::Choice(ChoiceList { chosen, at }));
-                // What is configured may have changed with a restart.
+                // The server may have restarted with another configuration.
                 return vec![Command::ListAgents];
             }
             (name, Chosen::Agent) => self.take_agent(name),

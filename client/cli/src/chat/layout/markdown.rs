@@ -1,4 +1,4 @@
-//! Text in Markdown as lines: headings, lists, quotes, tables, code and diffs. What is not Markdown stays as it is.
+//! Text in Markdown as lines: headings, lists, quotes, tables, code and diffs. Other text stays as it is.
 
 use pulldown_cmark::{Alignment, CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use ratatui::{

@@ -236,7 +236,7 @@ pub(crate) fn question(style: Style, request: &HumanRequest, names: OptionNames)
     lines.join("\n")
 }
 
-/// Who may answer, and how many have approved; `None` where anyone may and one is enough.
+/// The people who may answer, and how many have approved. `None` where anyone may and one is enough.
 pub(crate) fn approvers(style: Style, request: &HumanRequest) -> Option<String> {
     let mut words = Vec::new();
     if !request.approvers.is_empty() {

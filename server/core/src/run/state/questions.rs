@@ -92,7 +92,7 @@ impl RunState {
         deciding_rule(self.rules(), call, self.spec.tool_policy.widening)
     }
 
-    /// Who must approve a call, by the rules that ask about it.
+    /// The people who must approve a call, by the rules that ask about it.
     #[must_use]
     pub fn approvers_of(&self, call: &PolicyCall) -> Approvers {
         required_approvers(self.rules(), call, self.spec.tool_policy.widening)

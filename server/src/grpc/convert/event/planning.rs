@@ -20,7 +20,7 @@ pub struct PlanningEvents {
     last: Option<Place>,
 }
 
-/// Where the run stood after its last durable event.
+/// The place of the run after its last durable event.
 #[derive(Debug)]
 struct Place {
     run: RunId,

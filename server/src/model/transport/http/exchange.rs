@@ -110,7 +110,7 @@ impl<D: Decoder> Exchange<D> {
             None => format!(" ({})", self.request_line),
         };
         let room = SHORT_TEXT_BYTES_MAX.saturating_sub(about.len());
-        // What reads errors cuts them at this length. The beginning of a secret before the cut is left out.
+        // Readers of errors cut them at this length. The beginning of a secret before the cut is left out.
         let is_cut = error.message.len() + char::MAX.len_utf8() > SHORT_TEXT_BYTES_MAX;
         let mut seam = SeamRedactor::new(Arc::clone(&self.secrets));
         let mut whole = seam.push(std::mem::take(&mut error.message));

@@ -62,7 +62,7 @@ impl SecretFilter {
         }
     }
 
-    /// What was held back: the text ends here.
+    /// The piece that was held back: the text ends here.
     pub(super) fn finish(&mut self) -> Option<Delta> {
         self.redactor.holds().then(|| self.target.delta(self.redactor.finish()))
     }

@@ -1,5 +1,5 @@
-//! The folder of blobs beside the database. A blob's file is named by its digest: `agentloop.db-blobs/ab/cdef…`. What is being
-//! uploaded is in `agentloop.db-blobs/tmp`.
+//! The folder of blobs beside the database. A blob's file is named by its digest: `agentloop.db-blobs/ab/cdef…`. Uploads under
+//! way are in `agentloop.db-blobs/tmp`.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -20,7 +20,7 @@ pub(in crate::store::sqlite) struct BlobFolder {
 }
 
 impl BlobFolder {
-    /// The folder of a database file. What an earlier process has not finished uploading is deleted.
+    /// The folder of a database file. Unfinished uploads of an earlier process are deleted.
     pub(in crate::store::sqlite) fn beside(database: &Path) -> Self {
         let mut name = database.as_os_str().to_owned();
         name.push("-blobs");

@@ -1,4 +1,4 @@
-//! Adds up what runs have used. Nothing is counted while runs go on: each row of `runs` has the sums of its run, and an index
+//! Adds up the usage of runs. Nothing is counted while runs go on: each row of `runs` has the sums of its run, and an index
 //! finds the runs that were at work in a time. A run whose events are all in one bucket counts by its row. Of one that spans
 //! several, the journal says what belongs to which. Runs of deleted sessions are in `usage_kept`, by the minute.
 
@@ -32,8 +32,8 @@ const SUMS: [&str; 11] = [
     "failed_tool_calls",
 ];
 
-/// What an event adds to each of [`SUMS`]. `kind` and `payload` are the event's, `usage` the column of its run. Calls of
-/// older servers do not say if there was a price: those without a cost count as calls without one.
+/// The amounts that an event adds to each of [`SUMS`]. `kind` and `payload` are the event's, `usage` the column of its run.
+/// Calls of older servers do not say if there was a price: those without a cost count as calls without one.
 const EVENT_SUMS: &str = "
     coalesce(payload ->> '$.usage.input_tokens', 0) AS input_tokens,
     coalesce(payload ->> '$.usage.output_tokens', 0) AS output_tokens,
@@ -50,7 +50,7 @@ const EVENT_SUMS: &str = "
     kind = 'result' AND coalesce(payload ->> '$.message.parts[0].status', '') NOT IN ('succeeded', 'answered')
         AS failed_tool_calls";
 
-/// The kind of an event `e`, if it counts. The kind comes first in each payload. What cannot be read is not counted.
+/// The kind of an event `e`, if it counts. The kind comes first in each payload. Damaged payloads are not counted.
 const EVENT_KIND: &str = "
     CASE
         WHEN e.payload GLOB '{\"kind\":\"assistant_message\"*' THEN iif(json_valid(e.payload), 'answer', NULL)
@@ -137,7 +137,7 @@ fn push_runs(sql: &mut QueryBuilder<Sqlite>, tenant: &TenantId, query: &UsageQue
     sql.push(")");
 }
 
-/// What the chosen runs and the deleted ones add. A cross join keeps SQLite from going through all events to find those of few
+/// Adds the chosen runs and the deleted ones. A cross join keeps SQLite from going through all events to find those of few
 /// runs.
 fn push_parts(sql: &mut QueryBuilder<Sqlite>, tenant: &TenantId, query: &UsageQuery) {
     let (from, before) = (int(query.from.0), int(query.before.0));

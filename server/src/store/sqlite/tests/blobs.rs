@@ -1,4 +1,4 @@
-//! What a crash leaves of blobs at each step, and who keeps a blob.
+//! The state of blobs after a crash at each step, and the sessions that keep a blob.
 
 use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::TenantId;

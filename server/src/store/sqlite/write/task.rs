@@ -336,7 +336,7 @@ impl WriteOp {
         }
     }
 
-    /// The rows of the audit log that go into its commit. What the call did not say it is about, the write does.
+    /// The rows of the audit log that go into its commit. The write fills in its session and run where the call did not.
     fn audited(&self, act: Option<&Arc<Act>>) -> Vec<AuditEntry> {
         if let Self::Audit(entries) = self {
             return entries.clone();
