@@ -68,7 +68,7 @@ impl Client {
         let parts = parts(header, contents, failed);
         let mut blobs = self.blobs();
         tokio::select! { biased;
-            // Dropping the call ends the upload, so that what was read so far is not taken for the whole.
+            // Dropping the call ends the upload, so that the bytes so far are not stored as a whole blob.
             Ok(error) = failure => Err(Error::File(error)),
             stored = blobs.put_blob(parts) => Ok(stored?.into_inner()),
         }
@@ -82,7 +82,7 @@ impl Client {
         BlobReader::open(self.clone(), digest.into()).await
     }
 
-    /// Writes a blob's bytes. Returns its digest, size and type. After an error, what was written is not the whole.
+    /// Writes a blob's bytes. Returns its digest, size and type. After an error, the written bytes are incomplete.
     ///
     /// # Errors
     /// Those of [`BlobReader::next`], and [`Error::File`] when the bytes cannot be written.

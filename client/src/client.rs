@@ -323,7 +323,7 @@ impl Client {
         Ok(self.unary(request, |c, r| async move { c.server().list_agents(r).await }).await?.agents)
     }
 
-    /// Adds up what runs have used, in buckets of time.
+    /// Adds up the usage of runs in buckets of time.
     pub async fn get_usage(&self, request: GetUsageRequest) -> Result<GetUsageResponse, Error> {
         self.unary(request, |c, r| async move { c.server().get_usage(r).await }).await
     }

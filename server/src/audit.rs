@@ -116,7 +116,7 @@ impl ChainCheck {
     /// Checks the next row.
     ///
     /// # Errors
-    /// [`BrokenLink`]: it, or what was before it, is not as it was written.
+    /// [`BrokenLink`]: the row was changed, or a row before it was changed, inserted or taken out.
     pub fn check(&mut self, row: &AuditRow) -> Result<(), BrokenLink> {
         let broken = |no: u64, problem: String| Err(BrokenLink { no, problem });
         match &self.last {

@@ -20,7 +20,7 @@ func (h *Host) PutFile(ctx context.Context, name, mediaType string, contents io.
 		return nil, err
 	}
 	defer channel.Close()
-	// Cancelled after an error: what was sent so far is not the whole.
+	// Cancelled after an error: the upload is incomplete.
 	ctx, cancel := context.WithCancel(h.options.authorized(ctx))
 	defer cancel()
 	upload, err := pb.NewBlobsClient(channel).PutBlob(ctx)

@@ -45,7 +45,7 @@ type Options struct {
 	Key          []byte        // the key of the certificate, in PEM
 	Token        string        // the bearer token
 	OnReady      func()        // called after each welcome
-	Status       func() string // what this host says of itself, for people; asked before each heartbeat
+	Status       func() string // the host's state, for people; called before each heartbeat
 }
 
 // Host has the tools of this process and its calls, which outlive a connection.

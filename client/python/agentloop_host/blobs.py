@@ -29,7 +29,7 @@ async def put(channel: grpc.aio.Channel, metadata, name: str, contents: Contents
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
         pass  # the answer says why
     except BaseException:
-        call.cancel()  # what was sent so far is not the whole
+        call.cancel()  # the upload is incomplete
         raise
     header = (await call).header
     return FileContent(

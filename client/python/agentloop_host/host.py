@@ -88,7 +88,7 @@ class Host:
         self.labels = dict(labels or {})
         self.credentials = credentials
         self.on_ready = on_ready
-        self.status = status  # what this host says of itself, for people; asked before each heartbeat
+        self.status = status  # tells the host's state to people; called before each heartbeat
         self._tools: dict[str, _Tool] = {}
         self._extensions = Extensions()
         self._runtimes = Runtimes()
@@ -175,7 +175,7 @@ class Host:
         self._runtimes.declare(open, close)
 
     async def put_file(self, name: str, contents: blobs.Contents, media_type: str = "") -> FileContent:
-        """Stores bytes, or the file at a path, as a blob: for what is too large for a result of 3 MiB.
+        """Stores bytes, or the file at a path, as a blob: for files that are too large for a result of 3 MiB.
 
         Returns the file for `Output.files`.
         """

@@ -137,8 +137,8 @@ impl ToolHostBuilder {
         self
     }
 
-    /// Sets what the host says of itself, such as `"3 browsers open"`. It is asked before each heartbeat, and must not block.
-    /// People see it in the list of hosts; what is beyond 1 KiB is cut off.
+    /// Sets a function that tells people the host's state, such as `"3 browsers open"`. It is called before each heartbeat, and
+    /// must not block. The list of hosts shows the first 1 KiB of it.
     pub fn status(mut self, status: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.config.status = HostStatus(Some(Arc::new(status)));
         self

@@ -176,7 +176,7 @@ impl TlsReload {
     }
 
     fn reload(&self) -> Result<bool, SecurityError> {
-        // Read under the lock: what another reload read earlier must not replace what this one finds.
+        // Read under the lock: an earlier reload must not replace the newer files of this one.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let files = read_tls(&self.options)?;
         if state.files == files {

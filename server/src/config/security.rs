@@ -143,7 +143,7 @@ fn principal(section: &mut Section<'_, '_>) -> Option<Principal> {
     Some(Principal { host: host?, ..described.ok()? })
 }
 
-/// Reads the keys that say what tool hosts may offer.
+/// Reads the keys that bound the offers of tool hosts.
 pub(super) fn host_grant(section: &mut Section<'_, '_>) -> Option<HostGrant> {
     let any = |_: &str| Ok(());
     let host_tools = section.get_list("host_tools", any);

@@ -36,7 +36,7 @@ struct Arguments {
     #[arg(long)]
     cluster: bool,
     /// Number of seeds that run at the same time, each on its own thread; one per processor by default
-    #[arg(long, conflicts_with = "seed")]
+    #[arg(long, conflicts_with_all = ["seed", "cluster"])]
     jobs: Option<NonZeroUsize>,
 }
 

@@ -8,7 +8,7 @@ use super::sessions::{Label, label};
 
 /// Show tokens, cost, calls and errors over time
 ///
-/// Adds up what runs have used: tokens, cost, calls and errors in buckets of time, of the last 24 hours by the hour if nothing
+/// Adds up the usage of runs: tokens, cost, calls and errors in buckets of time, of the last 24 hours by the hour if nothing
 /// else is asked for. A call counts in the bucket in which it ended. Sessions that were deleted count on.
 #[derive(Debug, Args)]
 #[command(after_help = "\

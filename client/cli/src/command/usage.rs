@@ -1,4 +1,4 @@
-//! `agentloop usage`: what runs have used, in buckets of time.
+//! `agentloop usage`: the usage of runs in buckets of time.
 
 use std::time::SystemTime;
 

@@ -25,7 +25,7 @@ export async function putBlob(
     upload = client.putBlob(metadata, (error, response) => (error ? reject(error) : resolve(response)));
   });
   const sending = send(upload, contents, mediaType).catch((error: unknown) => {
-    upload.cancel(); // what was sent so far is not the whole
+    upload.cancel(); // the upload is incomplete
     throw error;
   });
   const [{ header }] = await Promise.all([stored, sending]);

@@ -82,7 +82,7 @@ pub enum MemberAction {
     /// Choose this many shards, those without a live run first, and give them to [`Member::release`]. Do that before the
     /// next input: a view that still finds them here asks for as many again.
     Shed(u16),
-    /// The shard is this replica's: read what is unfinished in it, and go on with it.
+    /// The shard is this replica's: read its unfinished runs, and go on with them.
     Gain(ShardNo, Term),
     /// The replica owns nothing any more. Stop at once: no memory is mended, and nothing is written.
     Stop,

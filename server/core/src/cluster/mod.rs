@@ -1,4 +1,4 @@
-//! Several replicas of the server over one database: who owns which sessions, for how long, and when another takes over.
+//! Several replicas of the server over one database: the owners of sessions, their leases, and takeovers.
 //!
 //! A replica is one start of a server; the database gives it an owner number that is never used again. Sessions are
 //! divided into shards. Within the shards that it owns, a replica is what a single server is: the only one that writes.

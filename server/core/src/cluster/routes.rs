@@ -40,7 +40,7 @@ pub enum ForwardStep {
 }
 
 impl Routes {
-    /// Notes the owner of a shard. Older news than what is known is ignored.
+    /// Notes the owner of a shard. A route of an older term is ignored.
     pub fn note(&mut self, shard: ShardNo, route: Route) {
         let known = self.0.entry(shard).or_insert(route);
         if route.term > known.term {
@@ -48,7 +48,7 @@ impl Routes {
         }
     }
 
-    /// Forgets what was believed about a shard, unless it is newer than this term.
+    /// Forgets the route of a shard, unless it is newer than this term.
     pub fn forget(&mut self, shard: ShardNo, term: Term) {
         if self.0.get(&shard).is_some_and(|route| route.term <= term) {
             self.0.remove(&shard);

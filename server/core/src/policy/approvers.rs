@@ -15,8 +15,8 @@ const AND: &str = " & ";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Approvers {
-    /// Names of people, and groups as `group:NAME`. An answer counts from whoever is one of them; empty means anyone.
-    /// `a & b` is whoever is both.
+    /// Names of people, and groups as `group:NAME`. An answer counts from each of them; empty means anyone.
+    /// `a & b` is a person who is both.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub any_of: Vec<String>,
     /// True if the one who started the run may not answer.
@@ -50,9 +50,9 @@ pub enum BadApprovers {
     /// Fewer people are named than must approve.
     #[error("quorum: {quorum} people must approve, and approvers names {named}")]
     Unreachable {
-        /// People who must approve.
+        /// Number of people who must approve.
         quorum: u32,
-        /// People who are named.
+        /// Number of people who are named.
         named: usize,
     },
 }
@@ -70,7 +70,7 @@ impl Approvers {
         self.quorum.max(1)
     }
 
-    /// Checks what comes from outside.
+    /// Checks approvers of a configuration or a request.
     ///
     /// # Errors
     /// The first fault that is found; the message begins with the field.
@@ -132,7 +132,7 @@ impl Approvers {
     }
 }
 
-/// The entries that name whoever is in both lists.
+/// The entries that name the people in both lists.
 fn both(ours: &[String], theirs: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for one in ours {

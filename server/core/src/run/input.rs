@@ -169,7 +169,7 @@ pub enum Input {
         decision: Decision,
         /// Digest of the content that the person was shown; `None` skips the check.
         digest: Option<Digest>,
-        /// The person who answered.
+        /// The person who answered, and their groups.
         by: Person,
         /// Rule to remember the answer as, if requested.
         remember: Option<Box<Remember>>,

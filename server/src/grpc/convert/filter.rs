@@ -56,7 +56,7 @@ pub fn run_filter(filter: wire::RunFilter, bad: &mut Violations) -> RunFilter {
 /// A stretch of time in which nothing lies.
 const NEVER: TimeRange = TimeRange { from: None, before: Some(Timestamp(0)) };
 
-/// The caller whose rows are meant, for one who may only see its own.
+/// The caller whose rows a filter names. A caller that sees only its own may name no other.
 ///
 /// # Errors
 /// PERMISSION_DENIED if another caller is named. A list without that caller's rows would look like an answer.

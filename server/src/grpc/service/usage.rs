@@ -1,4 +1,4 @@
-//! `GetUsage`: what runs have used, as far as the caller may see them.
+//! `GetUsage`: the usage of the runs that the caller may see.
 
 use agentloop_core::limits::{PAGE_BYTES_MAX, USAGE_ROWS_MAX};
 use agentloop_proto::v1 as wire;

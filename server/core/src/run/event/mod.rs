@@ -362,7 +362,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_hex")]
         resume_state: Option<Vec<u8>>,
     },
-    /// One of several people who must approve a call has. The question stays open.
+    /// One person approved a call that several must approve. The question stays open.
     HumanApproved {
         /// Id of the question.
         request: RequestId,
