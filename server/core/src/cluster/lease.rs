@@ -99,7 +99,8 @@ impl OwnerLease {
         self.is_beating = false;
     }
 
-    /// The time at which [`Self::poll_beat`] may want a beat.
+    /// The time at which [`Self::poll_beat`] may want a beat. It stays in the past while a beat is under way or the runtime
+    /// stands still: then ask again after a while, not at once.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
         self.next_beat
