@@ -46,7 +46,8 @@ impl fmt::Display for JwksPlace {
     }
 }
 
-/// Reads `[auth.jwt]`. A missing key is a problem: a check that is left out would look like protection.
+/// Reads `[auth.jwt]`. A missing issuer, audience or `jwks` is a problem: a check that is left out
+/// would look like protection.
 pub(super) fn jwt(section: &mut Section<'_, '_>) -> Option<JwtOptions> {
     let issuer = needed(section, "issuer", "the claim iss, such as \"https://login.example.com/\"");
     let audience = needed(section, "audience", "the claim aud, such as \"agentloop\"");
