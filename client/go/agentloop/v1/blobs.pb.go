@@ -100,7 +100,7 @@ type PutBlobRequest_Header struct {
 }
 
 type PutBlobRequest_Chunk struct {
-	// The next bytes. At most 1 MiB.
+	// The next bytes, at most 1 MiB.
 	Chunk []byte `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
 }
 
@@ -108,7 +108,7 @@ func (*PutBlobRequest_Header) isPutBlobRequest_Part() {}
 
 func (*PutBlobRequest_Chunk) isPutBlobRequest_Part() {}
 
-// What a blob is.
+// The digest, length and type of a blob.
 type BlobHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `sha256:` and 64 lower-case hexadecimal digits. In an upload it may be empty; where it is given, the bytes must have
@@ -173,7 +173,7 @@ func (x *BlobHeader) GetMediaType() string {
 	return ""
 }
 
-// The stored blob.
+// The blob that the server stored, or had stored before.
 type PutBlobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its digest, size and type.
@@ -362,7 +362,7 @@ type GetBlobResponse_Header struct {
 }
 
 type GetBlobResponse_Chunk struct {
-	// The next bytes.
+	// The next bytes, in the order of the blob.
 	Chunk []byte `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
 }
 

@@ -866,7 +866,7 @@ type RunEvent_TodosUpdated struct {
 }
 
 type RunEvent_HumanApproved struct {
-	// Durable. One of several people who must approve a call has. The question stays open.
+	// Durable. One person approved a call that several must approve. The question stays open.
 	HumanApproved *HumanApproved `protobuf:"bytes,45,opt,name=human_approved,json=humanApproved,proto3,oneof"`
 }
 
@@ -1917,14 +1917,14 @@ func (x *HumanRequested) GetRequest() *HumanRequest {
 	return nil
 }
 
-// One of several people who must approve a call has. The question stays open.
+// One person approved a call that several must approve. The question stays open.
 type HumanApproved struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the question.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Id of the tool call that it is about.
 	CallId string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The approval itself.
+	// The person who approved, and the time.
 	Approval *PartialApproval `protobuf:"bytes,3,opt,name=approval,proto3" json:"approval,omitempty"`
 	// Approvals so far, with this one.
 	Approvals uint32 `protobuf:"varint,4,opt,name=approvals,proto3" json:"approvals,omitempty"`

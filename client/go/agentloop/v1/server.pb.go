@@ -23,15 +23,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What rows of usage are kept apart by.
+// A property of runs that rows of usage are kept apart by.
 type UsageGroup int32
 
 const (
 	// Not set; refused.
 	UsageGroup_USAGE_GROUP_UNSPECIFIED UsageGroup = 0
-	// The agent.
+	// Each agent has rows of its own.
 	UsageGroup_USAGE_GROUP_AGENT UsageGroup = 1
-	// The model.
+	// Each model has rows of its own.
 	UsageGroup_USAGE_GROUP_MODEL UsageGroup = 2
 	// The value of the label `label_key`.
 	UsageGroup_USAGE_GROUP_LABEL UsageGroup = 3
@@ -551,10 +551,10 @@ func (x *Agent) GetContextWindow() uint64 {
 	return 0
 }
 
-// Asks what was used.
+// Asks for the usage of runs in a time.
 type GetUsageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From this time on, rounded down to a bucket. Absent: 24 hours before `to`.
+	// From this time on, rounded down to a bucket. Absent: 24 hours before `to_time`.
 	FromTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from_time,json=fromTime,proto3" json:"from_time,omitempty"`
 	// Up to this time, rounded up to a bucket. Absent: now.
 	ToTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=to_time,json=toTime,proto3" json:"to_time,omitempty"`
@@ -661,12 +661,13 @@ func (x *GetUsageRequest) GetLabels() map[string]string {
 	return nil
 }
 
-// What was used.
+// The usage of each group in each bucket.
 type GetUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By time, then by group. Buckets in which nothing happened are left out.
 	Rows []*UsageRow `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
-	// Quotas of the caller and its tenant. Empty where there are none.
+	// Quotas of the caller and its tenant. Empty where there are none, and from a server that does not list them: this one does
+	// not yet.
 	Quotas        []*Quota `protobuf:"bytes,2,rep,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -727,7 +728,7 @@ type UsageRow struct {
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
 	// The label's value, where rows are kept apart by it; empty for runs without the label.
 	LabelValue string `protobuf:"bytes,4,opt,name=label_value,json=labelValue,proto3" json:"label_value,omitempty"`
-	// Runs that ended.
+	// Runs that ended in the bucket, whatever their outcome.
 	Runs uint64 `protobuf:"varint,5,opt,name=runs,proto3" json:"runs,omitempty"`
 	// Model calls that ended with an answer.
 	ModelCalls uint64 `protobuf:"varint,6,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
@@ -739,7 +740,7 @@ type UsageRow struct {
 	FailedModelAttempts uint64 `protobuf:"varint,9,opt,name=failed_model_attempts,json=failedModelAttempts,proto3" json:"failed_model_attempts,omitempty"`
 	// Tool calls that ended in an error.
 	FailedToolCalls uint64 `protobuf:"varint,10,opt,name=failed_tool_calls,json=failedToolCalls,proto3" json:"failed_tool_calls,omitempty"`
-	// Tokens and cost.
+	// Tokens and cost of the model calls, summed.
 	Usage *Usage `protobuf:"bytes,11,opt,name=usage,proto3" json:"usage,omitempty"`
 	// Model calls whose model has no configured price: `usage.cost_micros` lacks theirs.
 	ModelCallsWithoutPrice uint64 `protobuf:"varint,12,opt,name=model_calls_without_price,json=modelCallsWithoutPrice,proto3" json:"model_calls_without_price,omitempty"`
@@ -873,13 +874,13 @@ func (x *UsageRow) GetCreatedBy() string {
 // A bound on what a caller or its tenant may use.
 type Quota struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name in the configuration, such as `live_runs`.
+	// Its name in the configuration, such as `requests_per_second`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Who it is for: `tenant`, or the caller's name.
+	// `tenant`, or the name of the caller that it bounds.
 	Holder string `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
-	// The bound.
+	// The bound on `used`.
 	Limit uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// What is used of it now.
+	// The part of `limit` that is used now.
 	Used uint64 `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
 	// Length of the window that it counts in; absent where it does not count over time.
 	Window        *durationpb.Duration `protobuf:"bytes,5,opt,name=window,proto3" json:"window,omitempty"`
@@ -1027,9 +1028,9 @@ type AuditFilter struct {
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Only calls about this session; empty means all.
 	SessionId string `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// At this time or later.
+	// Only records of this time or later.
 	FromTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=from_time,json=fromTime,proto3" json:"from_time,omitempty"`
-	// Before this time.
+	// Only records before this time.
 	ToTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=to_time,json=toTime,proto3" json:"to_time,omitempty"`
 	// Only calls that were refused.
 	Denied        bool `protobuf:"varint,7,opt,name=denied,proto3" json:"denied,omitempty"`
@@ -1376,7 +1377,7 @@ type VerifyAuditResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the first record at which the chain is broken; 0 if it is whole.
 	BrokenNo uint64 `protobuf:"varint,1,opt,name=broken_no,json=brokenNo,proto3" json:"broken_no,omitempty"`
-	// What is wrong with it, for people; empty if the chain is whole.
+	// The fault of that record, for people; empty if the chain is whole.
 	Problem string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Records that were checked, if the chain is whole.
 	Records uint64 `protobuf:"varint,3,opt,name=records,proto3" json:"records,omitempty"`
@@ -1384,7 +1385,7 @@ type VerifyAuditResponse struct {
 	FirstNo uint64 `protobuf:"varint,4,opt,name=first_no,json=firstNo,proto3" json:"first_no,omitempty"`
 	// Number of the last of them.
 	LastNo uint64 `protobuf:"varint,5,opt,name=last_no,json=lastNo,proto3" json:"last_no,omitempty"`
-	// Hash of the last of them. Whoever keeps it elsewhere notices that records were cut off at the end.
+	// Hash of the last of them. A copy kept elsewhere shows whether records were cut off at the end.
 	LastHash      string `protobuf:"bytes,6,opt,name=last_hash,json=lastHash,proto3" json:"last_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -45,8 +45,8 @@ type ServerClient interface {
 	//
 	// INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
 	GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error)
-	// Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
-	// of nobody who is known. The log is written where the configuration says so.
+	// Lists the records of the caller's tenant, newest first. Operators of the tenant `local` also see calls without a known
+	// caller. The log is written where the configuration says so.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListAuditRecords(ctx context.Context, in *ListAuditRecordsRequest, opts ...grpc.CallOption) (*ListAuditRecordsResponse, error)
@@ -133,8 +133,8 @@ type ServerServer interface {
 	//
 	// INVALID_ARGUMENT (also for too many rows), UNAVAILABLE.
 	GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error)
-	// Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
-	// of nobody who is known. The log is written where the configuration says so.
+	// Lists the records of the caller's tenant, newest first. Operators of the tenant `local` also see calls without a known
+	// caller. The log is written where the configuration says so.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListAuditRecords(context.Context, *ListAuditRecordsRequest) (*ListAuditRecordsResponse, error)

@@ -2925,7 +2925,7 @@ type Heartbeat struct {
 	// Calls that it works on, at most 10000. A call that is named is accepted by that. A call that was accepted and that
 	// two heartbeats in a row do not name is lost.
 	Calls []*CallRef `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
-	// What the host says of itself, for people; `Tools.ListHosts` shows it. What is beyond 1 KiB is cut off.
+	// The host's own words about its state, for people. `Tools.ListHosts` shows the first 1 KiB.
 	StatusText    string `protobuf:"bytes,2,opt,name=status_text,json=statusText,proto3" json:"status_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -490,7 +490,7 @@ type Host struct {
 	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
 	// Its extensions, such as `hook audit`, by kind and name.
 	Extensions []string `protobuf:"bytes,9,rep,name=extensions,proto3" json:"extensions,omitempty"`
-	// What the host says of itself, for people.
+	// The host's own words about its state, for people: `Heartbeat.status_text`.
 	StatusText string `protobuf:"bytes,10,opt,name=status_text,json=statusText,proto3" json:"status_text,omitempty"`
 	// Process behind `host_id`; empty if it gives no name.
 	InstanceId    string `protobuf:"bytes,11,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`

@@ -2249,8 +2249,8 @@ type PolicyRule struct {
 	Tool string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
 	// Patterns for the arguments, which must all match. Empty means any arguments.
 	Arguments []*ArgumentPattern `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty"`
-	// Who may answer the question that this rule asks: names of people, and groups as `group:NAME`. `a & b` is whoever is
-	// both. Empty means everyone whose role allows it. At most 16, and only with ASK. Rules that say who may answer need
+	// The people who may answer the question that this rule asks: names, and groups as `group:NAME`. `a & b` is a person who
+	// is both. Empty means everyone whose role allows it. At most 16, and only with ASK. Rules that say who may answer need
 	// authentication, and are refused without it.
 	Approvers []string `protobuf:"bytes,5,rep,name=approvers,proto3" json:"approvers,omitempty"`
 	// True if the one who started the run may not answer. Only with ASK.
@@ -3892,7 +3892,7 @@ type HumanRequest struct {
 	MetadataJson string `protobuf:"bytes,20,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call.
 	TermsDigest string `protobuf:"bytes,21,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
-	// Who may answer, by the rules about the call: names of people, and groups as `group:NAME`. `a & b` is whoever is both.
+	// The people who may answer, by the rules about the call: names, and groups as `group:NAME`. `a & b` is both at once.
 	// Empty: everyone whose role allows it.
 	Approvers []string `protobuf:"bytes,23,rep,name=approvers,proto3" json:"approvers,omitempty"`
 	// Different people who must approve; 0 and 1 mean one.

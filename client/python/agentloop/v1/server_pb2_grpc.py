@@ -96,8 +96,8 @@ class ServerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListAuditRecords(self, request, context):
-        """Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
-        of nobody who is known. The log is written where the configuration says so.
+        """Lists the records of the caller's tenant, newest first. Operators of the tenant `local` also see calls without a known
+        caller. The log is written where the configuration says so.
 
         INVALID_ARGUMENT, UNAVAILABLE.
         """

@@ -33,12 +33,12 @@ export interface PutBlobRequest {
     /** The first message, and only the first. */
     { $case: "header"; value: BlobHeader }
     | //
-    /** The next bytes. At most 1 MiB. */
+    /** The next bytes, at most 1 MiB. */
     { $case: "chunk"; value: Buffer }
     | undefined;
 }
 
-/** What a blob is. */
+/** The digest, length and type of a blob. */
 export interface BlobHeader {
   /**
    * `sha256:` and 64 lower-case hexadecimal digits. In an upload it may be empty; where it is given, the bytes must have
@@ -51,7 +51,7 @@ export interface BlobHeader {
   mediaType: string;
 }
 
-/** The stored blob. */
+/** The blob that the server stored, or had stored before. */
 export interface PutBlobResponse {
   /** Its digest, size and type. */
   header?:
@@ -77,7 +77,7 @@ export interface GetBlobResponse {
     /** The first message, and only the first. */
     { $case: "header"; value: BlobHeader }
     | //
-    /** The next bytes. */
+    /** The next bytes, in the order of the blob. */
     { $case: "chunk"; value: Buffer }
     | undefined;
 }

@@ -202,7 +202,7 @@ export interface RunEvent {
     /** Durable. The model changed the session's to-do list. */
     { $case: "todosUpdated"; value: TodosUpdated }
     | //
-    /** Durable. One of several people who must approve a call has. The question stays open. */
+    /** Durable. One person approved a call that several must approve. The question stays open. */
     { $case: "humanApproved"; value: HumanApproved }
     | //
     /** Transient. A piece of the model's answer. */
@@ -407,13 +407,13 @@ export interface HumanRequested {
   request?: HumanRequest | undefined;
 }
 
-/** One of several people who must approve a call has. The question stays open. */
+/** One person approved a call that several must approve. The question stays open. */
 export interface HumanApproved {
   /** Id of the question. */
   requestId: string;
   /** Id of the tool call that it is about. */
   callId: string;
-  /** The approval itself. */
+  /** The person who approved, and the time. */
   approval?:
     | PartialApproval
     | undefined;

@@ -26,13 +26,13 @@ export const protobufPackage = "agentloop.v1";
 
 export const protobufFileName = "agentloop/v1/server.proto";
 
-/** What rows of usage are kept apart by. */
+/** A property of runs that rows of usage are kept apart by. */
 export enum UsageGroup {
   /** UNSPECIFIED - Not set; refused. */
   UNSPECIFIED = 0,
-  /** AGENT - The agent. */
+  /** AGENT - Each agent has rows of its own. */
   AGENT = 1,
-  /** MODEL - The model. */
+  /** MODEL - Each model has rows of its own. */
   MODEL = 2,
   /** LABEL - The value of the label `label_key`. */
   LABEL = 3,
@@ -132,9 +132,9 @@ export interface Agent {
   contextWindow: bigint;
 }
 
-/** Asks what was used. */
+/** Asks for the usage of runs in a time. */
 export interface GetUsageRequest {
-  /** From this time on, rounded down to a bucket. Absent: 24 hours before `to`. */
+  /** From this time on, rounded down to a bucket. Absent: 24 hours before `to_time`. */
   fromTime?:
     | Date
     | undefined;
@@ -166,11 +166,14 @@ export interface GetUsageRequest_LabelsEntry {
   value: string;
 }
 
-/** What was used. */
+/** The usage of each group in each bucket. */
 export interface GetUsageResponse {
   /** By time, then by group. Buckets in which nothing happened are left out. */
   rows: UsageRow[];
-  /** Quotas of the caller and its tenant. Empty where there are none. */
+  /**
+   * Quotas of the caller and its tenant. Empty where there are none, and from a server that does not list them: this one does
+   * not yet.
+   */
   quotas: Quota[];
 }
 
@@ -186,7 +189,7 @@ export interface UsageRow {
   model: string;
   /** The label's value, where rows are kept apart by it; empty for runs without the label. */
   labelValue: string;
-  /** Runs that ended. */
+  /** Runs that ended in the bucket, whatever their outcome. */
   runs: bigint;
   /** Model calls that ended with an answer. */
   modelCalls: bigint;
@@ -198,7 +201,7 @@ export interface UsageRow {
   failedModelAttempts: bigint;
   /** Tool calls that ended in an error. */
   failedToolCalls: bigint;
-  /** Tokens and cost. */
+  /** Tokens and cost of the model calls, summed. */
   usage?:
     | Usage
     | undefined;
@@ -215,13 +218,13 @@ export interface UsageRow_RunErrorsEntry {
 
 /** A bound on what a caller or its tenant may use. */
 export interface Quota {
-  /** Its name in the configuration, such as `live_runs`. */
+  /** Its name in the configuration, such as `requests_per_second`. */
   name: string;
-  /** Who it is for: `tenant`, or the caller's name. */
+  /** `tenant`, or the name of the caller that it bounds. */
   holder: string;
-  /** The bound. */
+  /** The bound on `used`. */
   limit: bigint;
-  /** What is used of it now. */
+  /** The part of `limit` that is used now. */
   used: bigint;
   /** Length of the window that it counts in; absent where it does not count over time. */
   window?: Duration | undefined;
@@ -249,11 +252,11 @@ export interface AuditFilter {
   runId: string;
   /** Only calls about this session; empty means all. */
   sessionId: string;
-  /** At this time or later. */
+  /** Only records of this time or later. */
   fromTime?:
     | Date
     | undefined;
-  /** Before this time. */
+  /** Only records before this time. */
   toTime?:
     | Date
     | undefined;
@@ -311,7 +314,7 @@ export interface VerifyAuditRequest {
 export interface VerifyAuditResponse {
   /** Number of the first record at which the chain is broken; 0 if it is whole. */
   brokenNo: bigint;
-  /** What is wrong with it, for people; empty if the chain is whole. */
+  /** The fault of that record, for people; empty if the chain is whole. */
   problem: string;
   /** Records that were checked, if the chain is whole. */
   records: bigint;
@@ -319,7 +322,7 @@ export interface VerifyAuditResponse {
   firstNo: bigint;
   /** Number of the last of them. */
   lastNo: bigint;
-  /** Hash of the last of them. Whoever keeps it elsewhere notices that records were cut off at the end. */
+  /** Hash of the last of them. A copy kept elsewhere shows whether records were cut off at the end. */
   lastHash: string;
 }
 
@@ -2439,8 +2442,8 @@ export const ServerService = {
     responseDeserialize: (value: Buffer): GetUsageResponse => GetUsageResponse.decode(value),
   },
   /**
-   * Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
-   * of nobody who is known. The log is written where the configuration says so.
+   * Lists the records of the caller's tenant, newest first. Operators of the tenant `local` also see calls without a known
+   * caller. The log is written where the configuration says so.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -2491,8 +2494,8 @@ export interface ServerServer extends UntypedServiceImplementation {
    */
   getUsage: handleUnaryCall<GetUsageRequest, GetUsageResponse>;
   /**
-   * Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
-   * of nobody who is known. The log is written where the configuration says so.
+   * Lists the records of the caller's tenant, newest first. Operators of the tenant `local` also see calls without a known
+   * caller. The log is written where the configuration says so.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -2567,8 +2570,8 @@ export interface ServerClient extends Client {
     callback: (error: ServiceError | null, response: GetUsageResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Lists what is in the audit log about the caller's tenant, newest first. Operators of the tenant `local` also see calls
-   * of nobody who is known. The log is written where the configuration says so.
+   * Lists the records of the caller's tenant, newest first. Operators of the tenant `local` also see calls without a known
+   * caller. The log is written where the configuration says so.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */

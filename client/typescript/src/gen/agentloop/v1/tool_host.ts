@@ -632,7 +632,7 @@ export interface Heartbeat {
    * two heartbeats in a row do not name is lost.
    */
   calls: CallRef[];
-  /** What the host says of itself, for people; `Tools.ListHosts` shows it. What is beyond 1 KiB is cut off. */
+  /** The host's own words about its state, for people. `Tools.ListHosts` shows the first 1 KiB. */
   statusText: string;
 }
 

@@ -136,7 +136,7 @@ export interface Host {
     | undefined;
   /** Its extensions, such as `hook audit`, by kind and name. */
   extensions: string[];
-  /** What the host says of itself, for people. */
+  /** The host's own words about its state, for people: `Heartbeat.status_text`. */
   statusText: string;
   /** Process behind `host_id`; empty if it gives no name. */
   instanceId: string;

@@ -543,8 +543,8 @@ export interface PolicyRule {
   /** Patterns for the arguments, which must all match. Empty means any arguments. */
   arguments: ArgumentPattern[];
   /**
-   * Who may answer the question that this rule asks: names of people, and groups as `group:NAME`. `a & b` is whoever is
-   * both. Empty means everyone whose role allows it. At most 16, and only with ASK. Rules that say who may answer need
+   * The people who may answer the question that this rule asks: names, and groups as `group:NAME`. `a & b` is a person who
+   * is both. Empty means everyone whose role allows it. At most 16, and only with ASK. Rules that say who may answer need
    * authentication, and are refused without it.
    */
   approvers: string[];
@@ -920,7 +920,7 @@ export interface HumanRequest {
   /** Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call. */
   termsDigest: string;
   /**
-   * Who may answer, by the rules about the call: names of people, and groups as `group:NAME`. `a & b` is whoever is both.
+   * The people who may answer, by the rules about the call: names, and groups as `group:NAME`. `a & b` is both at once.
    * Empty: everyone whose role allows it.
    */
   approvers: string[];
