@@ -1,6 +1,9 @@
 //! Damage in the database: it is named where it is, and the rest stays readable.
 
+use std::sync::Arc;
+
 use agentloop_client::v1 as wire;
+use agentloop_server::app::ServerBuilder;
 use agentloop_tests::errors::{assert_refused, metadata};
 use agentloop_tests::host::Host;
 use agentloop_tests::input::in_session;
@@ -14,6 +17,7 @@ use wire::RunStatus;
 use wire::decision::Decision;
 
 use crate::clock::{HOUR, SetClock, server_by};
+use crate::metrics::METRICS;
 
 async fn session(server: &TestServer, session: &str) -> wire::Session {
     let request = wire::GetSessionRequest { session_id: session.to_owned() };
@@ -186,6 +190,8 @@ async fn has_failed_and_freed_its_session(server: &TestServer, model: &Model, ru
     assert_eq!(row.status(), RunStatus::Failed);
     let error = row.last_error.expect("it says why");
     assert_eq!(error.message, "stored data of the run is damaged");
+    let failed = "runs_finished_total{outcome=\"failed\",reason=\"internal\"}";
+    assert_eq!(server.scrape().await.get(failed), 1.0);
     assert_refused(server.try_run(tell_bob(run)).await, Code::DataLoss, "JOURNAL_CORRUPT");
     model.says("It costs 1000.");
     let next = server.run(in_session("s", &format!("after-{run}"), "What does it cost?")).await;
@@ -195,7 +201,7 @@ async fn has_failed_and_freed_its_session(server: &TestServer, model: &Model, ru
 #[tokio::test]
 async fn a_run_whose_own_journal_is_damaged_fails_when_it_is_answered() {
     let model = Model::start().await;
-    let mut server = TestServer::start(&model).await;
+    let mut server = TestServer::with(&model, METRICS).await;
     let _host = Host::start(&server).await;
     let question = waits(&server, &model, "r-1").await.pending[0].request_id.clone();
     change_the_question(&mut server, "r-1").await;
@@ -210,7 +216,7 @@ async fn a_run_whose_own_journal_is_damaged_fails_when_it_is_answered() {
 #[tokio::test]
 async fn a_run_whose_own_journal_is_damaged_is_aborted_and_its_session_deleted() {
     let model = Model::start().await;
-    let mut server = TestServer::start(&model).await;
+    let mut server = TestServer::with(&model, METRICS).await;
     let _host = Host::start(&server).await;
     waits(&server, &model, "r-1").await;
     change_the_question(&mut server, "r-1").await;
@@ -226,7 +232,9 @@ async fn a_run_whose_own_journal_is_damaged_is_aborted_and_its_session_deleted()
 async fn a_run_whose_own_journal_is_damaged_fails_when_its_time_comes() {
     let model = Model::start().await;
     let clock = SetClock::default();
-    let mut server = server_by(&clock, &model).await;
+    let by_it = clock.clone();
+    let with_clock = move |builder: ServerBuilder| builder.clock(Arc::new(by_it.clone()));
+    let mut server = TestServer::built(&model, METRICS, with_clock).await;
     let _host = Host::start(&server).await;
     let last = waits(&server, &model, "r-1").await.last_seq;
     clock.set_ahead(HOUR);

@@ -12,7 +12,7 @@ use tonic::Code;
 use wire::RunStatus;
 use wire::decision::Decision;
 
-const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"";
+pub(crate) const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"";
 const OVERFLOW: &str =
     "This model's maximum context length is 8192 tokens. However, your messages resulted in more.";
 

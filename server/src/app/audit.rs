@@ -57,7 +57,11 @@ async fn open(lines: &AuditLines, store: &dyn Store) -> io::Result<Lines> {
 /// Opens a file to append to, and reads the number of its last row. A row that is there in part is cut off: it is written
 /// again.
 fn continued(path: &Path) -> io::Result<(File, u64)> {
-    let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
     let mut tail = Vec::new();
@@ -73,8 +77,8 @@ fn continued(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, last))
 }
 
-/// Writes every row of the table as a line, until the server stops; then those that are left.
-pub(super) async fn follow(lines: AuditLines, store: Arc<dyn Store>, stop: CancellationToken) {
+/// Writes every row of the table as a line, until the log has ended; then those that are left.
+pub(super) async fn follow(lines: AuditLines, store: Arc<dyn Store>, log_ended: CancellationToken) {
     let (mut opened, mut failing, mut stopping) = (None, false, false);
     loop {
         match write_new(&lines, &mut opened, &*store).await {
@@ -92,7 +96,7 @@ pub(super) async fn follow(lines: AuditLines, store: Arc<dyn Store>, stop: Cance
         if stopping {
             return;
         }
-        stopping = stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_none();
+        stopping = log_ended.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_none();
     }
 }
 
@@ -170,6 +174,11 @@ mod tests {
         let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
         let mut opened = None;
         write_new(&lines, &mut opened, &store).await.unwrap();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
         let whole = fs::read(&path).unwrap();
         for (part, rows) in [("{", 3), ("{\"no\":3,\"at_ms\":", 4)] {
             fs::write(&path, [whole.as_slice(), part.as_bytes()].concat()).unwrap();

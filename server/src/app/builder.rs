@@ -268,7 +268,8 @@ impl ServerBuilder {
                 counted.iter().for_each(|metrics| metrics.rejected(cause));
             })
         });
-        let audit = start_audit(self_audit, &store, &clock_of_audit, &tasks);
+        let calls_ended = CancellationToken::new();
+        let audit = start_audit(self_audit, &store, &clock_of_audit, &tasks, calls_ended.clone());
         if let (Some(reloader), Some(audit)) = (&security.reloader, &audit) {
             reloader.report_to(audit.clone());
         }
@@ -286,7 +287,12 @@ impl ServerBuilder {
             gate,
             audit,
         };
-        tasks.spawn("grpc", serve::serve(listener, services, server, tasks.clone()));
+        let serving = serve::serve(listener, services, server, tasks.clone());
+        let calls_ended = calls_ended.drop_guard();
+        tasks.spawn("grpc", async move {
+            serving.await;
+            drop(calls_ended);
+        });
         tracing::info!(%address, "listening");
         let reloader = security.reloader;
         Ok(Server { address, metrics_address, engine, tasks, store: own_store, otlp, grace, reloader })
@@ -358,21 +364,27 @@ impl ServerBuilder {
     }
 }
 
-/// Starts the audit log and the lines that follow it, if the configuration wants it.
+/// Starts the audit log and the lines that follow it, if the configuration wants it. The log ends after the last call, and
+/// the lines end after the log.
 fn start_audit(
     options: Option<AuditOptions>,
     store: &Arc<dyn Store>,
     clock: &Arc<dyn Clock>,
     tasks: &Tasks,
+    calls_ended: CancellationToken,
 ) -> Option<AuditLog> {
     let AuditOptions { required, reads, path, stdout } = options?;
-    let stop = tasks.soft().clone();
     let scope = AuditScope { required, reads };
-    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), stop.clone());
-    drop(tasks.spawn("audit log", writing));
+    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), calls_ended);
+    let log_ended = CancellationToken::new();
+    let ends = log_ended.clone().drop_guard();
+    drop(tasks.spawn("audit log", async move {
+        writing.await;
+        drop(ends);
+    }));
     let lines = path.map(AuditLines::File).or_else(|| stdout.then_some(AuditLines::Stdout));
     if let Some(lines) = lines {
-        drop(tasks.spawn("audit lines", follow(lines, store.clone(), stop)));
+        drop(tasks.spawn("audit lines", follow(lines, store.clone(), log_ended)));
     }
     Some(log)
 }

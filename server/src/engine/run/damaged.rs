@@ -1,7 +1,7 @@
 //! Ends runs whose own journal is damaged. Nothing can be decided for such a run, and while it is live its session takes
 //! no other.
 
-use agentloop_core::id::{EntryNo, RunId, RunKey};
+use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId};
 use agentloop_core::run::event::{Event, Outcome, Record, Totals};
 use agentloop_core::run::human::{Answer, Decision};
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
@@ -72,12 +72,26 @@ impl Engine {
             enter: None,
             jobs: Vec::new(),
         };
+        let records = append.records.clone();
         self.store().append(append).await?;
         self.deps().feeds.publish_last(key, &row.session, &last);
+        self.observe_end(key, &row.session, &records);
         (row.last_seq, row.updated_at, row.queue_no) = (last.seq, now, None);
         self.tell_watchers_of_claimed(&key.tenant, &row);
         self.advance_queue_later(&key.tenant, &row.session);
         Ok(())
+    }
+
+    /// Tells observers of the last events of a run. Those of one run do not know what came before: it is damaged.
+    fn observe_end(&self, key: &RunKey, session: &SessionId, records: &[Record]) {
+        let RunKey { tenant, run } = key;
+        for observer in &self.deps().observers {
+            let mut of_run = observer.follow(tenant, run, session, &[]);
+            for record in records {
+                observer.event(tenant, run, session, record);
+                of_run.iter_mut().for_each(|of_run| of_run.event(record));
+            }
+        }
     }
 }
 

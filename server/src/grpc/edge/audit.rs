@@ -96,13 +96,13 @@ impl AuditLog {
         scope: AuditScope,
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
-        stop: CancellationToken,
+        calls_ended: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(QUEUED_MAX);
         let refusals =
             Mutex::new(Refusals { room: REFUSALS_BURST, at: Instant::now(), counted: BTreeMap::new() });
         let log = Self(Arc::new(Inner { scope, store, clock, queue, refusals }));
-        let writing = write_queue(log.clone(), waiting, stop);
+        let writing = write_queue(log.clone(), waiting, calls_ended);
         (log, writing)
     }
 
@@ -216,8 +216,8 @@ impl AuditLog {
     }
 }
 
-/// Writes what waits, many rows in one commit, until the server stops; then what is left.
-async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, stop: CancellationToken) {
+/// Writes what waits, many rows in one commit, until the last call has ended; then what is left.
+async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, calls_ended: CancellationToken) {
     let mut summaries = tokio::time::interval(SUMMARY_EVERY);
     let mut rows = Vec::new();
     let mut stopping = false;
@@ -226,7 +226,7 @@ async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, sto
             biased;
             _ = waiting.recv_many(&mut rows, COMMIT_MAX) => {}
             _ = summaries.tick() => rows.extend(log.summary()),
-            () = stop.cancelled(), if !stopping => {
+            () = calls_ended.cancelled(), if !stopping => {
                 stopping = true;
                 rows.extend(log.summary());
             }
