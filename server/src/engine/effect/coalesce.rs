@@ -2,18 +2,14 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
-use std::time::Duration;
 
 use agentloop_core::delta::Delta;
 use futures_util::{Stream, StreamExt as _};
-use tokio::time::Instant;
 
 use crate::model::ModelError;
 
 /// A piece of this size is shown at once, however fast the model writes.
 const JOINED_BYTES: usize = 4 * 1024;
-/// Pieces that are this far apart do not come together.
-const APART: Duration = Duration::from_millis(1);
 
 /// A model's answer in the pieces that are shown. It never waits for more text to join.
 pub(in crate::engine) struct DeltaCoalescer<S> {
@@ -23,25 +19,24 @@ pub(in crate::engine) struct DeltaCoalescer<S> {
     /// True if the stream was pending when it was last polled, and will wake this task.
     asked: bool,
     over: bool,
-    /// When the last piece came that was waited for.
-    last: Option<Instant>,
 }
 
 impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> DeltaCoalescer<S> {
     pub(in crate::engine) fn new(stream: S) -> Self {
-        Self { stream, ahead: None, asked: false, over: false, last: None }
+        Self { stream, ahead: None, asked: false, over: false }
     }
 
     /// The next piece. Must always be called by the same task.
     pub(in crate::engine) async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
-        let (mut held, mut hurried) = match self.ahead.take() {
-            Some(next) => (next, true),
+        let mut held = match self.ahead.take() {
+            Some(next) => next,
             None => self.wait().await?,
         };
+        let mut yielded = false;
         while held.as_ref().is_ok_and(has_room) {
             match self.at_hand().await {
                 Poll::Ready(Some(next)) => {
-                    hurried = true;
+                    yielded = false;
                     match join(held, next) {
                         (joined, None) => held = joined,
                         (before, ahead) => {
@@ -54,9 +49,9 @@ impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> DeltaCoalescer<S> {
                     self.over = true;
                     break;
                 }
-                // A connection hands over one piece at a time. Where they come fast, it gets to hand over the next.
-                Poll::Pending if hurried => {
-                    hurried = false;
+                // A connection hands over one piece at a time, so it gets to hand over the next.
+                Poll::Pending if !yielded => {
+                    yielded = true;
                     tokio::task::yield_now().await;
                 }
                 Poll::Pending => break,
@@ -65,8 +60,8 @@ impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> DeltaCoalescer<S> {
         Some(held)
     }
 
-    /// Waits for the next piece. True if it came soon after the last piece that was waited for, or is the first one.
-    async fn wait(&mut self) -> Option<(Result<Delta, ModelError>, bool)> {
+    /// Waits for the next piece.
+    async fn wait(&mut self) -> Option<Result<Delta, ModelError>> {
         if self.over {
             return None;
         }
@@ -76,11 +71,7 @@ impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> DeltaCoalescer<S> {
             true => Poll::Pending,
             false => stream.poll_next_unpin(cx),
         });
-        let next = next.await?;
-        let now = Instant::now();
-        let hurried = self.last.is_none_or(|last| now - last < APART);
-        self.last = Some(now);
-        Some((next, hurried))
+        next.await
     }
 
     /// Polls the stream once.
@@ -130,6 +121,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
     use std::task::{Context, Wake, Waker};
+    use std::time::Duration;
 
     use futures_util::stream;
     use tokio::sync::mpsc;
@@ -219,8 +211,8 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn pieces_that_come_slowly_are_shown_at_the_first_poll() {
+    #[tokio::test]
+    async fn pieces_that_come_slowly_are_shown_as_they_come() {
         let (sender, stream) = fed();
         let shown = Arc::new(Mutex::new(Vec::new()));
         let show = Arc::clone(&shown);
@@ -234,19 +226,15 @@ mod tests {
         let waker = Waker::from(Arc::clone(&woken));
         let mut poll = || reader.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(poll().is_pending());
-        sender.try_send(Ok(text("0"))).unwrap();
-        while shown.lock().unwrap().is_empty() {
-            assert!(poll().is_pending());
-            tokio::task::yield_now().await;
-        }
         for round in 1..=3 {
-            tokio::time::advance(Duration::from_millis(3)).await;
             woken.0.store(false, Ordering::SeqCst);
             sender.try_send(Ok(text(&round.to_string()))).unwrap();
             assert!(woken.0.load(Ordering::SeqCst), "it is told of the next piece");
             assert!(poll().is_pending());
-            let shown = shown.lock().unwrap();
-            assert_eq!(shown.last(), Some(&text(&round.to_string())), "without another round");
+            assert_eq!(shown.lock().unwrap().len(), round - 1, "the connection may hand over more");
+            tokio::task::yield_now().await;
+            assert!(poll().is_pending());
+            assert_eq!(shown.lock().unwrap().last(), Some(&text(&round.to_string())));
         }
         drop(sender);
         assert!(poll().is_ready());
