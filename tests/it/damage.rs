@@ -5,16 +5,21 @@ use std::sync::Arc;
 use agentloop_client::v1 as wire;
 use agentloop_server::app::ServerBuilder;
 use agentloop_tests::errors::{assert_refused, metadata};
+use agentloop_tests::events::results;
 use agentloop_tests::host::Host;
 use agentloop_tests::input::in_session;
 use agentloop_tests::model::Model;
+use agentloop_tests::raw_host::{RawHost, declared, hello, result_of};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::json;
 use sqlx::{ConnectOptions as _, Connection as _};
 use tonic::Code;
-use wire::RunStatus;
+use wire::complete_call_request::Outcome;
+use wire::connect_request::Frame;
+use wire::connect_response::Frame as ServerFrame;
 use wire::decision::Decision;
+use wire::{CallDisposition, EffectClass, ResultVerdict, RunStatus};
 
 use crate::clock::{HOUR, SetClock, server_by};
 use crate::metrics::METRICS;
@@ -241,5 +246,88 @@ async fn a_run_whose_own_journal_is_damaged_fails_when_its_time_comes() {
     change_the_question(&mut server, "r-1").await;
     let events = server.subscribe("r-1", last).await.rest().await;
     assert_eq!(events.last().expect("the end").status(), RunStatus::Failed);
+    has_failed_and_freed_its_session(&server, &model, "r-1").await;
+}
+
+/// A server that gives hosts up at once, with metrics.
+const NO_GRACE: &str = "[hosts]\ngrace_period = \"0s\"\n[metrics]\nlisten = \"127.0.0.1:0\"\n";
+
+fn payments() -> Vec<wire::ToolDeclaration> {
+    vec![declared("pay", EffectClass::Unsafe)]
+}
+
+/// Lets a run of session `s` wait with a call in doubt, whose host has gone away with it.
+async fn in_doubt(server: &TestServer, model: &Model, run: &str) -> wire::CallRequest {
+    let mut host = RawHost::welcomed(server, "h1", payments()).await;
+    model.asks("pay", json!({}));
+    let mut events = server.stream(tell_bob(run)).await;
+    let call = host.take_call().await;
+    events.wait_for_name("tool_call_accepted").await;
+    drop(host);
+    events.wait_for_name("human_requested").await;
+    call
+}
+
+/// Comes back with the result of the call.
+async fn comes_back(server: &TestServer, call: &wire::CallRequest) -> (RawHost, CallDisposition) {
+    let mut host = RawHost::open(server).await;
+    let in_hand = wire::CallInHand {
+        call_id: call.call_id.clone(),
+        attempt: call.attempt,
+        lease_token: call.lease_token.clone(),
+        finished: true,
+    };
+    host.send(Frame::Hello(wire::Hello { calls_in_hand: vec![in_hand], ..hello("h1", payments()) }));
+    let ServerFrame::Welcome(welcome) = host.wait_for(|_| true).await else { panic!("welcome comes first") };
+    (host, welcome.calls[0].disposition())
+}
+
+/// Otherwise its host would be sent away and bring the result again, for ever.
+#[tokio::test]
+async fn a_result_is_recorded_though_the_session_of_its_run_is_damaged() {
+    let model = Model::start().await;
+    let mut server = TestServer::with(&model, NO_GRACE).await;
+    model.says("It costs 1000.");
+    server.run(in_session("s", "r-1", "What does it cost?")).await;
+    let call = in_doubt(&server, &model, "r-2").await;
+    change_a_digit(&mut server, "r-1").await;
+
+    let (mut host, disposition) = comes_back(&server, &call).await;
+    assert_eq!(disposition, CallDisposition::Continue);
+    host.send(Frame::CallResult(result_of(&call, "paid")));
+    let ServerFrame::ResultAck(ack) = host.wait_for(|_| true).await else { panic!("it is told at once") };
+    assert_eq!(ack.verdict(), ResultVerdict::Recorded);
+    let events = server.subscribe("r-2", 0).await.rest().await;
+    assert_eq!(results(&events)[0].output, "paid");
+    let run = server.get_run("r-2").await;
+    assert_eq!(run.status(), RunStatus::Failed);
+    let error = run.last_error.expect("it says why");
+    assert!(error.message.contains("entry 2 of session s is damaged"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_host_is_told_to_stop_the_call_of_a_run_whose_own_journal_is_damaged() {
+    let model = Model::start().await;
+    let mut server = TestServer::with(&model, NO_GRACE).await;
+    let call = in_doubt(&server, &model, "r-1").await;
+    change_the_question(&mut server, "r-1").await;
+
+    let (_host, disposition) = comes_back(&server, &call).await;
+    assert_eq!(disposition, CallDisposition::Stop);
+    has_failed_and_freed_its_session(&server, &model, "r-1").await;
+}
+
+#[tokio::test]
+async fn a_result_of_a_run_whose_own_journal_is_damaged_is_stale() {
+    let model = Model::start().await;
+    let mut server = TestServer::with(&model, NO_GRACE).await;
+    let call = in_doubt(&server, &model, "r-1").await;
+    change_the_question(&mut server, "r-1").await;
+
+    for _ in 0..2 {
+        let request = wire::CompleteCallRequest { outcome: Some(Outcome::Result(result_of(&call, "paid"))) };
+        let response = soon(server.tool_host().complete_call(request)).await.expect("it is known");
+        assert_eq!(response.into_inner().verdict(), ResultVerdict::Stale);
+    }
     has_failed_and_freed_its_session(&server, &model, "r-1").await;
 }

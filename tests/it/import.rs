@@ -233,6 +233,36 @@ async fn an_export_has_every_entry() {
     assert_refused(none, Code::NotFound, "SESSION_NOT_FOUND");
 }
 
+/// The export goes on as it is read. By then, the id may be that of somebody else's session.
+#[tokio::test]
+async fn an_export_has_nothing_of_a_later_session_of_its_id() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let fill = async |words: &str| {
+        for at in 0..8 {
+            let long = words.repeat(2_500_000 / words.len());
+            let run = format!("{words}-{at}");
+            let request = import("s1", &run, vec![says(Role::User, &long)]);
+            imported(&server, request).await.expect("imported");
+        }
+    };
+    fill("mine").await;
+    let request = wire::ExportSessionRequest { session_id: "s1".to_owned() };
+    let mut stream = soon(server.sessions().export_session(request)).await.expect("exported").into_inner();
+    soon(stream.message()).await.expect("a line").expect("the session");
+    let delete = wire::DeleteSessionRequest { session_id: "s1".to_owned() };
+    soon(server.sessions().delete_session(delete)).await.expect("deleted");
+    fill("theirs").await;
+    let ended = loop {
+        match soon(stream.message()).await {
+            Ok(Some(part)) => assert!(!part.json_line.contains("theirs"), "it is of another session"),
+            Ok(None) => panic!("the export is not whole"),
+            Err(status) => break status,
+        }
+    };
+    assert_refused::<()>(Err(ended), Code::NotFound, "SESSION_NOT_FOUND");
+}
+
 #[tokio::test]
 async fn entries_tell_what_they_cost() {
     let model = Model::start().await;

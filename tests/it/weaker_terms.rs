@@ -85,6 +85,20 @@ async fn nobody_takes_the_name_of_a_host_that_restarts() {
 }
 
 #[tokio::test]
+async fn terms_outlive_the_time_for_which_a_tool_is_kept() {
+    let model = Model::start().await;
+    let mut server = TestServer::with(&model, "[hosts]\ntool_retention = \"0s\"\n").await;
+    let (real, _) = join(&server, "real", strong()).await;
+    real.close().await.expect("it leaves");
+    for _ in 0..2 {
+        let (other, verdict) = join(&server, "other", weak()).await;
+        assert_eq!(verdict.refusal(), CapabilityRefusal::Weaker, "{verdict:?}");
+        other.close().await.expect("it leaves");
+        server.restart().await;
+    }
+}
+
+#[tokio::test]
 async fn a_weaker_declaration_is_accepted_by_an_operator() {
     let model = Model::start().await;
     let mut server = TestServer::start(&model).await;

@@ -97,6 +97,8 @@ pub const RESUME_STATE_BYTES_MAX: usize = 64 * 1024;
 pub const RESUME_STATES_PER_ATTEMPT_MAX: u32 = 256;
 /// Number of questions that one attempt of a call may ask.
 pub const INPUTS_PER_CALL_MAX: usize = 16;
+/// Size of the answers to the questions of one call, of all its attempts together: the next attempt gets them in one frame.
+pub const INPUT_ANSWERS_PER_CALL_BYTES_MAX: usize = 1024 * 1024;
 /// Number of question frames of one attempt of a call on one connection, repeated ones included.
 pub const INPUT_FRAMES_PER_CALL_MAX: u32 = 64;
 /// Number of items of a to-do list.
@@ -184,6 +186,14 @@ const _: () = assert!(
 const _: () = assert!(
     TOOL_RESULT_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX && TOOL_ARGUMENTS_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
     "a call and its result each fit into one frame"
+);
+const _: () = assert!(
+    INPUT_ANSWERS_PER_CALL_BYTES_MAX
+        + TOOL_ARGUMENTS_BYTES_MAX
+        + CHECKPOINT_BYTES_MAX
+        + RESUME_STATE_BYTES_MAX
+        < GRPC_MESSAGE_BYTES_MAX,
+    "a call fits with the answers that it got into one frame"
 );
 const _: () = assert!(
     ANSWER_IN_PLACE_BYTES_MAX + TOOL_ARGUMENTS_BYTES_MAX + POLICY_RULE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX

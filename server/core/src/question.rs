@@ -169,6 +169,23 @@ pub struct InputReply {
     pub answer: InputAnswer,
 }
 
+/// Room for the small fields of a reply beside its texts.
+const REPLY_OVERHEAD_BYTES: usize = 1_024;
+
+impl InputReply {
+    /// Upper bound of its size on the wire, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        Self::size_of(&self.input, &self.answer)
+    }
+
+    /// The size of a reply with these parts.
+    #[must_use]
+    pub fn size_of(input: &str, answer: &InputAnswer) -> usize {
+        REPLY_OVERHEAD_BYTES + input.len() + answer.size()
+    }
+}
+
 impl InputAnswer {
     /// Approximate size on the wire, in bytes.
     #[must_use]

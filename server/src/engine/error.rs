@@ -80,6 +80,11 @@ impl EngineError {
     pub(in crate::engine) fn is_transient(&self) -> bool {
         matches!(self, Self::Store(StoreError::Unavailable { .. } | StoreError::SessionMoved))
     }
+
+    /// True if stored data is damaged: a repetition finds the same.
+    pub(in crate::engine) fn is_damage(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_damage())
+    }
 }
 
 /// Tells people that an entry of a session is damaged, and how to go on.

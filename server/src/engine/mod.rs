@@ -312,12 +312,9 @@ impl Engine {
                     None => continue,
                 }
             }
-            match input() {
-                // A run ends whatever became of its session.
-                Input::Abort { .. } => self.ensure_live(key).await?,
-                // Nothing is begun for a run that cannot go on afterwards.
-                _ => self.ensure_live_from(key, HistoryNeed::Now).await?,
-            }
+            let need =
+                if is_taken_in_damaged_session(&input()) { HistoryNeed::Later } else { HistoryNeed::Now };
+            self.ensure_live_from(key, need).await?;
         }
         Err(EngineError::Store(StoreError::Unavailable {
             what: "the run's task ends again and again; see the log".to_owned(),
@@ -400,6 +397,19 @@ impl Engine {
     fn wake_signal(&self) -> &WakeSignal {
         &self.0.wake_signal
     }
+}
+
+/// True for what a run takes whatever became of its session: its end, and the words of hosts, which would otherwise repeat
+/// them for ever. Nothing else is begun for a run that cannot go on afterwards.
+fn is_taken_in_damaged_session(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::Abort { .. }
+            | Input::CallFinished { .. }
+            | Input::CallStopped { .. }
+            | Input::CallResumable { .. }
+            | Input::InputNeeded { .. }
+    )
 }
 
 /// Attempts to hand one input to a run whose task keeps ending. A run that waits parks after each input, so many inputs at

@@ -208,7 +208,8 @@ fn answer_field(bad: &BadAnswer) -> String {
         BadAnswer::TextWanted
         | BadAnswer::SelectionWanted
         | BadAnswer::FormWanted
-        | BadAnswer::VisitWanted => "input",
+        | BadAnswer::VisitWanted
+        | BadAnswer::NoRoom { .. } => "input",
         BadAnswer::EmptyText => "text",
         BadAnswer::Field { field, .. } if !field.is_empty() => return format!("form_json.{field}"),
         BadAnswer::Field { .. } | BadAnswer::UnreadableForm(_) => "form_json",

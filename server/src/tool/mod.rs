@@ -177,7 +177,7 @@ pub enum Verdict {
     Recorded,
     /// The same result was recorded earlier.
     Duplicate,
-    /// The call was settled without it, or another host has the call by now.
+    /// The call was settled without it, another host has the call by now, or the journal of its run is damaged.
     Stale,
     /// There is no such call, or the lease was never given out.
     Unknown,

@@ -12,7 +12,7 @@ use super::{Siege, honest_model, scaled};
 use crate::support::memory::{MIB, Memory};
 use crate::support::model::{Call, Model};
 use crate::support::server::{Server, Setting, input};
-use crate::support::{eventually, soon};
+use crate::support::{eventually, soon, top};
 
 /// About as long as a message may be.
 const PROMPT_BYTES: usize = 2_900_000;
@@ -123,6 +123,69 @@ async fn prompts_beyond_the_bound_are_refused_early() {
         assert_eq!(result.status(), RunStatus::Completed, "{:?}", result.last_error);
     }
     siege.end("long prompts", GROWTH_MAX).await;
+}
+
+/// The setting of the allocator in the container, with which long blocks go back to the system as soon as they are freed.
+const ALLOCATOR: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
+
+/// Many long prompts are held at a time. When their runs and sessions are gone, so is the memory.
+#[tokio::test]
+async fn what_is_freed_goes_back_to_the_system() {
+    // Each reserves twice its prompt.
+    const RUNS: usize = 20;
+    const KEPT_MAX: usize = 48 * MIB;
+    const GROWTH_MAX: usize = 320 * MIB;
+    let dockerfile = std::fs::read_to_string(top().join("Dockerfile")).expect("it is there");
+    assert!(
+        dockerfile.contains(&format!("{}={}", ALLOCATOR.0, ALLOCATOR.1)),
+        "the container has the setting"
+    );
+    let mut model = Model::start().await;
+    let setting = Setting {
+        server: "max_live_bytes = 134217728",
+        tls: super::is_encrypted(),
+        environment: &[ALLOCATOR],
+        ..model.setting()
+    };
+    let (hold, held) = oneshot::channel();
+    let (release, released) = oneshot::channel::<()>();
+    let holds = tokio::spawn(async move {
+        model.call().await.say("fine").await;
+        let mut calls = Vec::new();
+        while calls.len() < RUNS {
+            calls.push(model.call().await);
+        }
+        hold.send(()).expect("the test waits for it");
+        released.await.expect("the test says it");
+        for call in calls {
+            call.say("fine").await;
+        }
+        model.answers_by(|call: Call| call.say("fine"));
+    });
+    let siege = Siege::begin(&setting).await;
+    let runs: Vec<_> = (0..RUNS)
+        .map(|at| {
+            let client = siege.server.client();
+            tokio::spawn(async move {
+                client.run(input(&format!("run-{at}"), &format!("long-{at}"), &long(at))).await
+            })
+        })
+        .collect();
+    soon("every run to ask the model", held).await.expect("they do");
+    let kept = siege.memory.kept();
+    assert!(kept >= RUNS * PROMPT_BYTES, "all prompts are in memory: {} MiB", kept / MIB);
+    release.send(()).expect("the model waits for it");
+    for run in runs {
+        let result = soon("a long run", run).await.expect("it is no panic").expect("there was room for it");
+        assert_eq!(result.status(), RunStatus::Completed, "{:?}", result.last_error);
+    }
+    holds.await.expect("the model answers");
+    let client = siege.server.client();
+    for at in 0..RUNS {
+        assert!(client.delete_session(format!("long-{at}")).await.expect("deleted"));
+    }
+    eventually("the memory to go back", || async { (siege.memory.kept() <= KEPT_MAX).then_some(()) }).await;
+    siege.end("prompts that are gone", GROWTH_MAX).await;
 }
 
 /// A server with less memory than before takes over more runs than it has room for: they wait for each other.

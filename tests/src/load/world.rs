@@ -191,5 +191,6 @@ pub fn setting(model: &Model) -> Setting {
         log_level: "error",
         bounded: false,
         tls: false,
+        environment: &[],
     }
 }

@@ -44,6 +44,8 @@ pub struct Setting {
     pub bounded: bool,
     /// True encrypts its port, with a certificate of an authority of its own.
     pub tls: bool,
+    /// Variables of its environment.
+    pub environment: &'static [(&'static str, &'static str)],
 }
 
 impl Default for Setting {
@@ -64,6 +66,7 @@ impl Default for Setting {
             log_level: "info",
             bounded: false,
             tls: false,
+            environment: &[],
         }
     }
 }
@@ -73,6 +76,7 @@ pub struct Server {
     dir: TempDir,
     port: u16,
     bounded: bool,
+    environment: &'static [(&'static str, &'static str)],
     authority: Option<Authority>,
     process: Option<Process>,
 }
@@ -88,7 +92,8 @@ impl Server {
             config.push_str("[tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\n");
         }
         std::fs::write(dir.path().join("agentloop.toml"), config).expect("written");
-        let mut server = Server { dir, port, bounded: setting.bounded, authority, process: None };
+        let Setting { bounded, environment, .. } = *setting;
+        let mut server = Server { dir, port, bounded, environment, authority, process: None };
         server.renew_certificate();
         server.start_again().await;
         server
@@ -130,6 +135,7 @@ impl Server {
             command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(built("agentloop"));
         }
         command.args(["serve", "--config"]).arg(self.dir.path().join("agentloop.toml")).args(arguments);
+        command.envs(self.environment.iter().copied());
         Process::start("server", command)
     }
 

@@ -680,7 +680,8 @@ type SubmitInputRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the question. Required.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The answer. Exactly one is required, and it must fit the kind.
+	// The answer. Exactly one is required, and it must fit the kind. The answers to all questions of one tool call have at
+	// most 1 MiB together.
 	//
 	// Types that are valid to be assigned to Input:
 	//

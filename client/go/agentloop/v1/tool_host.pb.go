@@ -3430,7 +3430,8 @@ func (x *CallFailed) GetEffect() AttemptEffect {
 }
 
 // The call asks a human. Its deadline does not run while it waits. The answer comes as `input_response`. After a
-// reconnect, ask again with the same `input_id`.
+// reconnect, ask again with the same `input_id`. One attempt asks at most 16 questions, and the answers to all questions
+// of a call have at most 1 MiB together; a question beyond that is refused.
 type NeedInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the call.

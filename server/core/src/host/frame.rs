@@ -427,8 +427,7 @@ impl CallRequest {
         let checkpoint = self.checkpoint.as_ref().map_or(0, Vec::len);
         let caller = self.caller.name.as_ref().map_or(0, String::len) + self.caller.tenant.as_str().len();
         let resume_state = self.resume_state.as_ref().map_or(0, Vec::len);
-        let reply = |reply: &InputReply| FRAME_OVERHEAD_BYTES + reply.input.len() + reply.answer.size();
-        let answers: usize = self.answers.iter().map(reply).sum();
+        let answers: usize = self.answers.iter().map(InputReply::size).sum();
         let bytes = self.arguments.len() + self.idempotency_key.len() + checkpoint + resume_state + answers;
         FRAME_OVERHEAD_BYTES + caller + bytes
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::form::Form;
 use crate::id::{CallSlot, RequestId, RunId};
-use crate::limits::POLICY_RULES_MAX;
+use crate::limits::{INPUT_ANSWERS_PER_CALL_BYTES_MAX, POLICY_RULES_MAX};
 use crate::policy::{Approvers, BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening};
 use crate::question::InputAnswer;
 pub use crate::question::{BadQuestion, QuestionContent, SelectOption};
@@ -285,6 +285,15 @@ pub enum BadAnswer {
         "the call needs {0} approvals, of the arguments as they are: approve, or deny and say what to change"
     )]
     NoEdits(u32),
+    /// The call has answers to many questions, and this one has no room beside them.
+    #[error(
+        "the answers to the questions of this call would have {bytes} bytes and may have \
+         {INPUT_ANSWERS_PER_CALL_BYTES_MAX}: give a shorter answer, or decline"
+    )]
+    NoRoom {
+        /// Bytes of all answers, with this one.
+        bytes: usize,
+    },
     /// The form itself cannot be read, because an earlier version took it.
     #[error("the form cannot be read by this server: {0}; decline it")]
     UnreadableForm(String),

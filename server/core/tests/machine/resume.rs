@@ -1,11 +1,11 @@
 //! A call leaves a state that its next attempt goes on from: with a question, or by itself.
 
-use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
+use agentloop_core::limits::{ANSWER_BYTES_MAX, INPUT_ANSWERS_PER_CALL_BYTES_MAX, TOOL_ATTEMPTS_MAX};
 use agentloop_core::message::ToolStatus;
 use agentloop_core::question::{InputAnswer, InputReply};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
-use agentloop_core::run::human::{Decision, QuestionKind};
+use agentloop_core::run::human::{BadAnswer, Decision, QuestionKind};
 use agentloop_core::run::machine::Transition;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::CallState;
@@ -130,6 +130,54 @@ fn a_tool_may_ask_again_and_again_as_long_as_a_person_answers() {
     }
     assert_eq!(script.call(A).tries(), 1);
     script.finishes(A, "done");
+}
+
+/// What people answer is kept for the next attempts, and each of them gets it in one frame.
+#[test]
+fn the_answers_that_a_call_keeps_are_bounded() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    let long = "x".repeat(ANSWER_BYTES_MAX);
+    let mut attempt = 1;
+    loop {
+        script.does(leaves(A, attempt, &format!("q{attempt}"), b"on"));
+        let decision = script.decision(A, text(&long));
+        if script.state().answered_bytes(script.call(A)) + long.len() > INPUT_ANSWERS_PER_CALL_BYTES_MAX {
+            let refused = script.clone().refuses(decision);
+            assert!(matches!(refused, Refusal::BadAnswer(BadAnswer::NoRoom { .. })), "{refused:?}");
+            break;
+        }
+        script.does(decision);
+        script.grants(A);
+        attempt += 1;
+    }
+    assert_eq!(attempt, 4, "three long answers have room");
+    let declined = script.clone().decides(A, Decision::Declined { message: "no".to_owned() });
+    assert_eq!(kinds(&declined.records), "human_resolved", "to decline is always possible");
+    script.decides(A, text("short"));
+    let offer = offer(&script.grants(A));
+    assert_eq!(offer.answers.len(), 4);
+    let bytes: usize = offer.answers.iter().map(InputReply::size).sum();
+    assert!(bytes <= INPUT_ANSWERS_PER_CALL_BYTES_MAX, "{bytes}");
+}
+
+#[test]
+fn a_call_whose_answers_have_no_room_asks_no_more() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    for attempt in 1.. {
+        let step = script.does(leaves(A, attempt, &format!("q{attempt}"), b"on"));
+        if script.question(A).is_none() {
+            let refused = step.effects.iter().any(|effect| {
+                matches!(effect, Effect::AnswerInput { answer: InputAnswer::Refused(why), .. } if why.contains("1048576"))
+            });
+            assert!(refused, "{:?}", step.effects);
+            assert!(attempt > 2 * TOOL_ATTEMPTS_MAX, "short answers have room for long: {attempt}");
+            break;
+        }
+        script.decides(A, text("yes"));
+        script.grants(A);
+    }
+    script.finishes(A, "done with what it has");
+    assert_eq!(script.result(A).0, ToolStatus::Succeeded);
 }
 
 #[test]

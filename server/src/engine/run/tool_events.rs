@@ -88,6 +88,10 @@ impl CallSink for Engine {
             Ok(()) => Ok(Verdict::Recorded),
             Err(EngineError::RunNotFound) => Ok(Verdict::Unknown),
             Err(EngineError::Refused(refusal)) => Ok(verdict(&refusal)),
+            Err(error) if error.is_damage() => {
+                tracing::warn!(call.id = %call, %error, "a result is not recorded: the journal of its run is damaged");
+                Ok(Verdict::Stale)
+            }
             Err(error) => {
                 tracing::warn!(call.id = %call, %error, "cannot record a result now; its host will send it again");
                 Err(SinkUnavailable)
@@ -105,6 +109,7 @@ impl CallSink for Engine {
         match self.state_of(&key).await {
             Ok(state) => Ok(state.uses_runtime(runtime, host)),
             Err(EngineError::RunNotFound) => Ok(false),
+            Err(error) if error.is_damage() => Ok(!self.is_damaged_for_good(&key).await),
             Err(error) => {
                 tracing::warn!(runtime.id = %runtime, %error, "cannot read the run of a runtime; its host has to connect again");
                 Err(SinkUnavailable)
@@ -122,6 +127,10 @@ impl CallSink for Engine {
         match self.state_of(&key).await {
             Ok(state) => Ok(calls.iter().map(|claim| disposition(&state, claim)).collect()),
             Err(EngineError::RunNotFound) => Ok(vec![Disposition::Stop; calls.len()]),
+            Err(error) if error.is_damage() && self.is_damaged_for_good(&key).await => {
+                tracing::warn!(run.id = %run, %error, "a host is told to stop the calls of a run whose journal is damaged");
+                Ok(vec![Disposition::Stop; calls.len()])
+            }
             Err(error) => {
                 tracing::warn!(run.id = %run, %error, "cannot read the run of a host's calls; the host has to connect again");
                 Err(SinkUnavailable)
@@ -180,6 +189,11 @@ impl Engine {
     #[must_use]
     pub fn sink(&self) -> Arc<dyn CallSink> {
         Arc::new(WeakSink(Arc::downgrade(&self.0)))
+    }
+
+    /// True if a run's own journal is damaged. The run has ended then: its hosts must not ask for it again and again.
+    async fn is_damaged_for_good(&self, key: &RunKey) -> bool {
+        self.ensure_live(key).await.is_err_and(|error| error.is_damage())
     }
 
     /// A call asks a person, or leaves a state to go on from. The run is made live for it: a host that reconnects may say

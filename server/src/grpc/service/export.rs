@@ -4,6 +4,7 @@
 use std::pin::Pin;
 
 use agentloop_core::id::{EntryNo, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 use agentloop_proto::v1 as wire;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use tonic::Status;
@@ -29,6 +30,8 @@ struct Export {
     engine: Engine,
     tenant: TenantId,
     session: SessionId,
+    created_at: Timestamp,
+    created_by: Option<String>,
     next: Next,
 }
 
@@ -43,7 +46,14 @@ enum Next {
 /// The lines of a session.
 pub(super) fn export(engine: Engine, tenant: TenantId, row: &SessionRow) -> ExportStream {
     let first = keyed("session", "Session", &session::session(row));
-    let export = Export { engine, tenant, session: row.session.clone(), next: Next::Runs(None) };
+    let export = Export {
+        engine,
+        tenant,
+        session: row.session.clone(),
+        created_at: row.created_at,
+        created_by: row.created_by.clone(),
+        next: Next::Runs(None),
+    };
     let pages = stream::try_unfold(export, |mut export| async move {
         let lines = export.page().await?;
         Ok::<_, Status>(lines.map(|lines| (lines, export)))
@@ -67,6 +77,7 @@ impl Export {
         let filter = RunFilter { session: Some(self.session.clone()), ..RunFilter::default() };
         let page = PageRequest { size: PAGE_ROWS, after };
         let page = self.engine.store().runs(&self.tenant, filter, page).await?;
+        self.check_session().await?;
         self.next = page.next.map_or(Next::Entries(EntryNo(0)), |token| Next::Runs(Some(token)));
         Ok(page.rows.iter().map(|row| keyed("run", "Run", &run::row(row))).collect())
     }
@@ -76,18 +87,22 @@ impl Export {
         let store = self.engine.store();
         let ListedEntries { rows, more } =
             store.listed_entries(&self.tenant, &self.session, after, max).await?;
-        match rows.last() {
-            Some(last) if more => self.next = Next::Entries(last.entry()),
-            // Of a session that was deleted meanwhile, there is no whole export.
-            _ if store.session(&self.tenant, &self.session).await?.is_none() => {
-                return Err(EngineError::SessionNotFound.into());
-            }
-            _ => {}
+        self.check_session().await?;
+        if let Some(last) = rows.last().filter(|_| more) {
+            self.next = Next::Entries(last.entry());
         }
         Ok(rows
             .iter()
             .map(|row| keyed("entry", "Entry", &session::listed(row, self.engine.masks())))
             .collect())
+    }
+
+    /// Checks after each page that it is of the session that the caller has a right to. Of a session that was deleted
+    /// meanwhile there is no whole export, and another one may have its id.
+    async fn check_session(&self) -> Result<(), Status> {
+        let row = self.engine.store().session(&self.tenant, &self.session).await?;
+        let same = |row: &SessionRow| row.created_at == self.created_at && row.created_by == self.created_by;
+        row.filter(same).map(drop).ok_or_else(|| EngineError::SessionNotFound.into())
     }
 }
 

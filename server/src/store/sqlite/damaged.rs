@@ -1,10 +1,11 @@
-//! The sessions in which a damaged entry was read since the store was opened. Only these are searched for further ones: a
-//! search reads all that a session has.
+//! Damage that was read since the store was opened: sessions with a damaged entry, and damaged questions. Only these
+//! sessions are searched for further damaged entries, because a search reads all that a session has. A damaged question is
+//! logged once, not at each list.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agentloop_core::id::{EntryNo, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, RequestId, SessionId, TenantId};
 use sqlx::SqlitePool;
 
 use super::read;
@@ -12,6 +13,8 @@ use crate::store::{ListedEntry, StoreError, StretchMax};
 
 /// The most sessions that are remembered. With so many, the whole file is damaged.
 const SESSIONS_MAX: usize = 1_024;
+/// The most damaged questions that are remembered. With so many, the log has said enough.
+const QUESTIONS_MAX: usize = 1_024;
 /// One read of a search.
 const PAGE: StretchMax = StretchMax { records: 500, bytes: 1024 * 1024 };
 
@@ -42,6 +45,18 @@ impl DamagedSessions {
     }
 }
 
+/// Damaged questions, as far as one was read.
+#[derive(Debug, Default)]
+pub(super) struct DamagedQuestions(Mutex<BTreeSet<(TenantId, RequestId)>>);
+
+impl DamagedQuestions {
+    /// True the first time that this question is noted, and for a bounded number of questions.
+    pub(super) fn note(&self, tenant: &TenantId, request: &RequestId) -> bool {
+        let mut questions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        questions.len() < QUESTIONS_MAX && questions.insert((tenant.clone(), request.clone()))
+    }
+}
+
 /// The first damaged entries of a session, at most `limit`.
 pub(super) async fn find(
     db: &SqlitePool,
@@ -61,4 +76,23 @@ pub(super) async fn find(
     }
     found.truncate(limit);
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_question_is_told_once() {
+        let (questions, tenant) = (DamagedQuestions::default(), TenantId::local());
+        let request = |number: usize| RequestId::parse(format!("r{number}:1.0:0")).unwrap();
+        assert!(questions.note(&tenant, &request(0)));
+        assert!(!questions.note(&tenant, &request(0)), "at the next list nobody is told again");
+        assert!(
+            questions.note(&TenantId::parse("other").unwrap(), &request(0)),
+            "another tenant's is another"
+        );
+        let told = (1..2 * QUESTIONS_MAX).filter(|number| questions.note(&tenant, &request(*number))).count();
+        assert_eq!(told + 2, QUESTIONS_MAX);
+    }
 }

@@ -38,7 +38,7 @@ pub use self::open::OpenError;
 pub use self::read::audit::verify_file as verify_audit_file;
 
 use self::blobs::{BlobFolder, Blobs};
-use self::damaged::DamagedSessions;
+use self::damaged::{DamagedQuestions, DamagedSessions};
 use self::features_used::FeaturesUsed;
 use self::index::Index;
 use self::last_state::LastStateKeeper;
@@ -102,6 +102,7 @@ pub struct SqliteStore {
     counters: Arc<WriteCounters>,
     used: FeaturesUsed,
     damaged: DamagedSessions,
+    damaged_questions: DamagedQuestions,
     blobs: Blobs,
     /// Absent if search is off.
     index: Option<Index>,
@@ -176,6 +177,7 @@ impl SqliteStore {
             counters,
             used: opened.used,
             damaged: DamagedSessions::default(),
+            damaged_questions: DamagedQuestions::default(),
             blobs,
             index,
             closing,
@@ -609,7 +611,7 @@ impl RequestStore for SqliteStore {
         filter: RequestFilter,
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
-        read::pending(&self.readers, tenant, &filter, &page).await
+        read::pending(&self.readers, &self.damaged_questions, tenant, &filter, &page).await
     }
 
     async fn open_questions(&self, tenant: &TenantId, run: &RunId) -> Result<Vec<RequestId>, StoreError> {

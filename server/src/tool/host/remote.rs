@@ -33,6 +33,8 @@ use crate::tool::{
 
 /// Ids of hosts whose principals are remembered. At the bound, those of hosts that are gone are forgotten.
 const PRINCIPALS_MAX: usize = 65_536;
+/// The shortest time between two refreshes of the catalogue, however short tools are kept.
+const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
 /// How often a shutdown looks if hosts have answered their offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
@@ -183,7 +185,7 @@ impl RemoteTools {
     }
 
     async fn refresh_catalogue(&self) {
-        let period = self.options.tool_retention.duration() / 2;
+        let period = (self.options.tool_retention.duration() / 2).max(REFRESH_PERIOD_MIN);
         loop {
             tokio::time::sleep(period).await;
             self.lock().catalogue.refresh();

@@ -46,8 +46,10 @@ pub(crate) struct Host {
 /// A stream that is open.
 struct Link {
     frames: mpsc::UnboundedSender<Result<Inbound, FrameError>>,
-    /// Calls that came on it.
+    /// Calls that came on it, lost ones included: a stream between two real processes loses none.
     taken: u64,
+    /// The credit that the host has given in all.
+    granted: u64,
     /// Nothing gets through in either direction.
     dead: bool,
 }
@@ -123,9 +125,9 @@ impl Host {
         let (frames, receiver) = mpsc::unbounded_channel();
         drop(server.tasks.spawn("host", connection.run(UnboundedReceiverStream::new(receiver))));
         self.world.trace.line(&self.name, &format!("connects to {}", server.number));
-        let hello = HostFrame::Hello(Box::new(self.hello()));
-        self.link = Some(Link { frames, taken: 0, dead: false });
-        self.send_surely(hello);
+        let hello = self.hello();
+        self.link = Some(Link { frames, taken: 0, granted: hello.initial_credit, dead: false });
+        self.send_surely(HostFrame::Hello(Box::new(hello)));
         let stopped = server.tasks.hard().clone();
         let served = stopped.run_until_cancelled(self.serve(sending)).await;
         if served.is_none() {
@@ -266,10 +268,13 @@ impl Host {
         }
     }
 
+    /// Gives credit for the calls that there is room for, if it has not yet.
     fn credit(&mut self) {
         let free = ROOM.saturating_sub(self.running());
-        if let Some(link) = &self.link {
-            let total = link.taken + free;
+        let Some(link) = &mut self.link else { return };
+        let total = link.taken + free;
+        if total > link.granted {
+            link.granted = total;
             self.send_surely(HostFrame::Credit { total });
         }
     }
@@ -330,10 +335,14 @@ impl Host {
         if matches!(frame, ServerFrame::Ping { .. }) {
             return true;
         }
+        if matches!(frame, ServerFrame::CallRequest(_)) {
+            self.link.iter_mut().for_each(|link| link.taken += 1);
+        }
         let fails = self.link_fails();
         if self.random.chance(fails / 2) {
             self.world.fault("frames lost");
             self.world.trace.line(&self.name, "a frame of the server is lost");
+            self.credit();
             return true;
         }
         match frame {
@@ -368,6 +377,7 @@ impl Host {
             | ServerFrame::ResumeStateAck { .. }
             | ServerFrame::Ping { .. } => {}
         }
+        self.credit();
         true
     }
 
@@ -389,7 +399,6 @@ impl Host {
 
     /// Takes a call, or rejects it; true if it was taken.
     fn takes(&mut self, request: &CallRequest) -> bool {
-        self.link.iter_mut().for_each(|link| link.taken += 1);
         let call = request.call.clone();
         if let Some(outcome) = self.memory.remove(&call) {
             self.held.insert(call.clone(), Held::finished(request, outcome));
@@ -407,7 +416,6 @@ impl Host {
                 self.random.pick(&[RejectReason::Busy, RejectReason::Busy, RejectReason::BadArguments]);
             self.world.fault("calls turned down");
             self.send_surely(HostFrame::Rejected { call, reason, message: "not now".to_owned() });
-            self.credit();
             return false;
         }
         let random = Random::new(self.random.next());
@@ -427,7 +435,6 @@ impl Host {
         }
         let outcome = if stops { CancelOutcome::Stopped } else { CancelOutcome::RunsOn };
         self.send(HostFrame::CancelAck { call, outcome });
-        self.credit();
     }
 
     fn acknowledged(&mut self, call: &CallRef, verdict: ResultVerdict) {

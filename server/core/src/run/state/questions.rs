@@ -66,13 +66,26 @@ impl RunState {
     /// The answers to questions of the call's earlier attempts, in the order of the questions.
     #[must_use]
     pub fn answers_of_earlier_attempts(&self, call: &RoundCall) -> Vec<InputReply> {
-        let earlier = call.inputs.iter().filter(|asked| asked.attempt < call.attempt);
-        let asked = earlier.filter_map(|asked| self.question(&asked.request));
-        let reply = |asked: &AskedQuestion| {
-            let answer = asked.answer.as_ref()?.decision.input_answer()?;
-            Some(InputReply { input: asked.question.input()?.to_owned(), answer })
-        };
-        asked.filter_map(reply).collect()
+        self.replies(call, |attempt| attempt < call.attempt).collect()
+    }
+
+    /// Bytes of the answers to the call's questions, of all attempts.
+    #[must_use]
+    pub fn answered_bytes(&self, call: &RoundCall) -> usize {
+        self.replies(call, |_| true).map(|reply| reply.size()).sum()
+    }
+
+    fn replies<'a>(
+        &'a self,
+        call: &'a RoundCall,
+        of_attempt: impl Fn(u32) -> bool + 'a,
+    ) -> impl Iterator<Item = InputReply> + 'a {
+        let inputs = call.inputs.iter().filter(move |asked| of_attempt(asked.attempt));
+        inputs.filter_map(|asked| {
+            let AskedQuestion { question, answer, .. } = self.question(&asked.request)?;
+            let answer = answer.as_ref()?.decision.input_answer()?;
+            Some(InputReply { input: question.input()?.to_owned(), answer })
+        })
     }
 
     /// The rules that were remembered during the run, in order.

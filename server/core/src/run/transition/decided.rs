@@ -1,8 +1,9 @@
 //! Input of a person who answers a question.
 
 use crate::id::RequestId;
-use crate::limits::POLICY_RULES_MAX;
+use crate::limits::{INPUT_ANSWERS_PER_CALL_BYTES_MAX, POLICY_RULES_MAX};
 use crate::policy::{PolicyAction, PolicyCall, PolicyRule};
+use crate::question::InputReply;
 use crate::run::event::Event;
 use crate::run::human::{
     Answer, BadAnswer, CannotRemember, Decision, Person, Question, QuestionKind, Remember, check_person,
@@ -57,6 +58,7 @@ pub(super) fn decided(
         return Err(Refusal::AlreadyResolved(Box::new(expired)));
     }
     let question = asked.question.clone();
+    check_room(builder, &question, &decision).map_err(Refusal::BadAnswer)?;
     if let Decision::ApproveWithEdits { arguments } = &decision {
         check_edits(builder, &question, arguments, &submission.by)?;
     }
@@ -74,6 +76,24 @@ pub(super) fn decided(
         if remembered.rule.action == PolicyAction::Deny {
             policy::refuse_waiting(builder);
         }
+    }
+    Ok(())
+}
+
+/// Refuses an answer to a call's question for which there is no room beside the call's other answers. To decline is always
+/// possible.
+fn check_room(
+    builder: &TransitionBuilder<'_>,
+    question: &Question,
+    decision: &Decision,
+) -> Result<(), BadAnswer> {
+    let call = question.slot.and_then(|slot| builder.state().call(slot));
+    let (Some(input), Some(call), Some(answer)) = (question.input(), call, decision.input_answer()) else {
+        return Ok(());
+    };
+    let bytes = builder.state().answered_bytes(call) + InputReply::size_of(input, &answer);
+    if bytes > INPUT_ANSWERS_PER_CALL_BYTES_MAX && !matches!(decision, Decision::Declined { .. }) {
+        return Err(BadAnswer::NoRoom { bytes });
     }
     Ok(())
 }

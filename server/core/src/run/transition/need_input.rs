@@ -1,8 +1,8 @@
 //! Input of a running call that puts a question to people, by its host.
 
 use crate::id::CallSlot;
-use crate::limits::INPUTS_PER_CALL_MAX;
-use crate::question::{InputAnswer, QuestionContent};
+use crate::limits::{INPUT_ANSWERS_PER_CALL_BYTES_MAX, INPUTS_PER_CALL_MAX};
+use crate::question::{InputAnswer, InputReply, QuestionContent};
 use crate::run::event::Event;
 use crate::run::human::Question;
 use crate::run::refusal::Refusal;
@@ -47,6 +47,14 @@ pub(super) fn needed(
         builder.answer(slot, attempt, input, InputAnswer::Refused(refused));
         return Ok(());
     }
+    if !has_room_for_answer(builder, slot, &input) {
+        let refused = format!(
+            "the answers to the call's questions have {INPUT_ANSWERS_PER_CALL_BYTES_MAX} bytes, which is the most: \
+             end the call with what it has"
+        );
+        builder.answer(slot, attempt, input, InputAnswer::Refused(refused));
+        return Ok(());
+    }
     let number = u32::try_from(asked + 1).expect("they are few");
     let request = builder.state().call_id(slot).input(attempt, number);
     let timeout = timeout.or(builder.state().spec().approval_timeout);
@@ -54,6 +62,13 @@ pub(super) fn needed(
     let question = Question { slot: Some(slot), tool, ..question };
     builder.emit(Event::HumanRequested { question, resume_state });
     Ok(())
+}
+
+/// True if there is room for a short answer to one more question of the call.
+fn has_room_for_answer(builder: &TransitionBuilder<'_>, slot: CallSlot, input: &str) -> bool {
+    let Some(call) = builder.state().call(slot) else { return false };
+    let least = InputReply::size_of(input, &InputAnswer::Visited(true));
+    builder.state().answered_bytes(call) + least <= INPUT_ANSWERS_PER_CALL_BYTES_MAX
 }
 
 /// Looks up a question. The answer to an earlier attempt counts if that attempt asked the same.

@@ -12,6 +12,7 @@ use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 use super::{after, all, filter, one, rows};
 use crate::store::codec::{self, StoredEvent};
 use crate::store::page::{self, Cursor};
+use crate::store::sqlite::damaged::DamagedQuestions;
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
 /// Bytes of events after which a page of questions takes no further one. Half of the limit leaves room for a large last one.
@@ -85,6 +86,7 @@ pub(in crate::store::sqlite) async fn open_questions(
 /// damaged are left out: they are their runs' alone.
 pub(in crate::store::sqlite) async fn pending(
     db: &SqlitePool,
+    damaged: &DamagedQuestions,
     tenant: &TenantId,
     filter: &RequestFilter,
     page: &PageRequest,
@@ -100,6 +102,7 @@ pub(in crate::store::sqlite) async fn pending(
         let mut rows = Vec::new();
         for stored in stored {
             let (run, created_by) = (stored.run.clone(), stored.created_by.clone());
+            let id = RequestId::parse(stored.cursor.id.as_str()).ok();
             match question(db, tenant, stored).await {
                 Ok(row) => {
                     let shown = filter.matches_content(&row.question)
@@ -107,7 +110,12 @@ pub(in crate::store::sqlite) async fn pending(
                     rows.extend(shown.then_some(row));
                 }
                 Err(error) if error.is_damage() => {
-                    tracing::error!(run.id = %run, %error, "a damaged question is left out of the list");
+                    if id.is_some_and(|id| damaged.note(tenant, &id)) {
+                        tracing::error!(
+                            run.id = %run, %error,
+                            "a damaged question is left out of lists; abort its run, or answer it by its id, to end the run"
+                        );
+                    }
                 }
                 Err(error) => return Err(error),
             }

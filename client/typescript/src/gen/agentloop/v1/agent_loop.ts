@@ -152,7 +152,10 @@ export interface SubmitApprovalResponse {
 export interface SubmitInputRequest {
   /** Id of the question. Required. */
   requestId: string;
-  /** The answer. Exactly one is required, and it must fit the kind. */
+  /**
+   * The answer. Exactly one is required, and it must fit the kind. The answers to all questions of one tool call have at
+   * most 1 MiB together.
+   */
   input?:
     | //
     /** Text that answers a PROMPT. Empty only if the question has `allow_empty`. */

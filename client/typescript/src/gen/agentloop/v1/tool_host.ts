@@ -744,7 +744,8 @@ export interface CallFailed {
 
 /**
  * The call asks a human. Its deadline does not run while it waits. The answer comes as `input_response`. After a
- * reconnect, ask again with the same `input_id`.
+ * reconnect, ask again with the same `input_id`. One attempt asks at most 16 questions, and the answers to all questions
+ * of a call have at most 1 MiB together; a question beyond that is refused.
  */
 export interface NeedInput {
   /** Id of the call. */
