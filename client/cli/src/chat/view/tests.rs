@@ -392,7 +392,10 @@ fn the_status_does_not_repeat_an_open_question() {
 fn windows_lie_over_everything() {
     let mut app = chat();
     press(&mut app, KeyCode::F(1));
-    sees(&mut app, &[" keys ", "while a run is under way: tell it ", "abort the run; twice: leave"]);
+    let whole =
+        ["while a run is under way: tell it ", "with a queue it asks ", "with an empty text, or none "];
+    sees(&mut app, &[" keys "]);
+    sees(&mut app, &whole);
     press(&mut app, KeyCode::Esc);
     ctrl(&mut app, 'o');
     sees(&mut app, &["sessions", "a new session", "asking the server …"]);
