@@ -192,9 +192,13 @@ const ALLOW_INSECURE_REMOTE: &str = "AGENTLOOP_ALLOW_INSECURE_REMOTE";
 /// True if nobody on the way reads along: the URL is `https://`, or of this machine.
 fn keeps_secret(url: &str) -> bool {
     let Ok(uri) = url.parse::<tonic::transport::Uri>() else { return false };
+    uri.scheme_str() == Some("https") || is_here(&uri)
+}
+
+/// True for a server of this machine.
+fn is_here(uri: &tonic::transport::Uri) -> bool {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-    let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    uri.scheme_str() == Some("https") || is_loopback || host == "localhost"
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 impl Global {
@@ -243,6 +247,14 @@ impl Global {
     /// The server's URL. An address without a scheme gets `http://`.
     fn endpoint(&self) -> String {
         if self.server.contains("://") { self.server.clone() } else { format!("http://{}", self.server) }
+    }
+
+    /// What to say after the error of a server that cannot be reached: where it was looked for, and the next thing to do.
+    pub(crate) fn where_asked(&self) -> String {
+        let url = self.endpoint();
+        let is_here = url.parse::<tonic::transport::Uri>().is_ok_and(|uri| is_here(&uri));
+        let next = if is_here { ": `agentloop serve` starts a server, --server names another" } else { "" };
+        format!("; asked at {url}{next}")
     }
 
     /// The option that another command needs to reach the same server, with a space before it. Empty if it needs none,
