@@ -1,8 +1,6 @@
 //! The windows over the lists, and the effect of each key in them.
 
-use agentloop_client::v1::{
-    HumanRequest, HumanRequestKind, Run, decision::Decision, submit_input_request::Input,
-};
+use agentloop_client::v1::{HumanRequest, HumanRequestKind, Run, decision::Decision};
 use crossterm::event::KeyCode;
 
 use super::state::Action;
@@ -179,7 +177,7 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_client::v1::{SelectOption, Selection};
+    use agentloop_client::v1::{SelectOption, Selection, submit_input_request::Input};
 
     use super::*;
 
