@@ -18,15 +18,15 @@ use wire::{RunErrorCode, RunStatus, ToolStatus};
 
 use super::{answer, offered, read, said};
 
-/// Every transition that a run may make, and an event that makes it.
-const TRANSITIONS: [(RunStatus, RunStatus, &str); 16] = [
+/// Every transition that a run may make, and what makes it. What a person denies, or an abort ends, settles its call first: the
+/// run is at its tools then, for one event.
+const TRANSITIONS: [(RunStatus, RunStatus, &str); 14] = [
     (Preparing, ModelRunning, "the context is built"),
     (ModelRunning, Completed, "no tool is called"),
     (ModelRunning, ToolRunning, "tools are called"),
     (ToolRunning, ModelRunning, "all calls have results"),
     (ToolRunning, AwaitingHuman, "a call needs approval"),
-    (AwaitingHuman, ToolRunning, "the call is approved"),
-    (AwaitingHuman, ModelRunning, "the call is denied"),
+    (AwaitingHuman, ToolRunning, "the call is approved, denied or aborted"),
     (ModelRunning, BackingOff, "the model fails for a while"),
     (BackingOff, ModelRunning, "the wait is over"),
     (ModelRunning, Compacting, "the context is too long"),
@@ -35,7 +35,6 @@ const TRANSITIONS: [(RunStatus, RunStatus, &str); 16] = [
     (ToolRunning, Failed, "a limit is reached"),
     (ModelRunning, Aborted, "a caller aborts the run"),
     (ToolRunning, Aborted, "a caller aborts the run"),
-    (AwaitingHuman, Aborted, "a caller aborts the run"),
 ];
 
 const OVERFLOW: &str = "This model's maximum context length is 8192 tokens.";

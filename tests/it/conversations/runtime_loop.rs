@@ -47,9 +47,9 @@ async fn prepare(extending: &mut RawHost) {
     }
 }
 
-/// The end of a run, as its hook is told it. A source that remembers is handed the run before or after it.
-async fn followed(extending: &mut RawHost, remembers: bool) -> wire::RunResult {
-    let (mut result, mut remembered) = (None, !remembers);
+/// The end of the run of this prompt, as its hook is told it. The source that remembers is handed the run before or after it.
+async fn followed(extending: &mut RawHost, prompt: &str) -> wire::RunResult {
+    let (mut result, mut remembered) = (None, false);
     while result.is_none() || !remembered {
         let asked = extending.asked().await;
         match asked.request.clone() {
@@ -59,7 +59,7 @@ async fn followed(extending: &mut RawHost, remembers: bool) -> wire::RunResult {
                 extending.answers(&asked, Response::Hook(wire::HookVerdict::default()));
             }
             Some(Request::Remember(run)) => {
-                assert_eq!(run.messages.first().map(text).as_deref(), Some("Where shall I go?"));
+                assert_eq!(run.messages.first().map(text).as_deref(), Some(prompt));
                 remembered = true;
                 extending.answers(&asked, Response::Remembered(wire::Remembered {}));
             }
@@ -140,7 +140,7 @@ async fn a_run_goes_through_its_thirteen_steps() {
     // The answer was there before the summary; hook and memory are told of the end.
     assert_eq!(server.get_run("r1").await.status(), RunStatus::Completed);
     assert_eq!(session_of_ada(&server).await.0.summary, "");
-    assert_eq!(followed(&mut extending, true).await.status(), RunStatus::Completed);
+    assert_eq!(followed(&mut extending, "Where shall I go?").await.status(), RunStatus::Completed);
     summary.say("Ada looks for a town by the sea.");
     summary.end();
     let summed_up = soon(async {
@@ -188,12 +188,12 @@ async fn however_it_ends_it_is_saved_and_followed_up() {
     let run = server.get_run("gone").await;
     let code = run.last_error.as_ref().map(wire::RunError::code);
     assert_eq!((run.status(), code), (RunStatus::Aborted, Some(RunErrorCode::AbortedByDisconnect)));
-    assert_eq!(followed(&mut extending, false).await.status(), RunStatus::Aborted);
+    assert_eq!(followed(&mut extending, "Where shall I go?").await.status(), RunStatus::Aborted);
 
     // The model fails.
     model.fails(401);
     let running = server.run(prepared("s1", "failed", "Hello?"));
     let (failed, ()) = tokio::join!(Box::pin(running), prepare(&mut extending));
     assert_eq!(failed.status(), RunStatus::Failed);
-    assert_eq!(followed(&mut extending, false).await.status(), RunStatus::Failed);
+    assert_eq!(followed(&mut extending, "Hello?").await.status(), RunStatus::Failed);
 }

@@ -121,9 +121,9 @@ async fn a_prompt_is_told_as_it_goes_on_and_read_back_afterwards() {
         "part delta",
         "message updated: TOOL_CALLS",
         "part updated: weather pending, \"Weather in Beijing\"",
+        "part updated: REJECTED",
         "part updated: running",
         "part updated: SUCCEEDED",
-        "part updated: REJECTED",
         "message created: assistant",
         "message updated: TOOL_CALLS",
         "todos updated",
@@ -163,9 +163,12 @@ async fn a_prompt_is_told_as_it_goes_on_and_read_back_afterwards() {
         Some(wire::part::Content::ToolResult(result)) => result.clone(),
         other => panic!("{other:?}"),
     };
-    assert_eq!((result(2).call_id, result(2).status()), (call.call_id.clone(), ToolStatus::Succeeded));
-    assert_eq!((result(3).call_id.as_str(), result(3).status()), ("r1/1.1", ToolStatus::Rejected));
-    assert!(entries[2].duration.is_some(), "a tool part has its time");
+    let mut results = [2, 3].map(|at| (result(at).call_id, result(at).status()));
+    results.sort_by(|a, b| a.0.cmp(&b.0));
+    let wanted = [(call.call_id.as_str(), ToolStatus::Succeeded), ("r1/1.1", ToolStatus::Rejected)];
+    assert_eq!(results.each_ref().map(|(id, status)| (id.as_str(), *status)), wanted);
+    let ran = [2, 3].into_iter().find(|at| result(*at).status() == ToolStatus::Succeeded).expect("one ran");
+    assert!(entries[ran].duration.is_some(), "a tool part has its time");
     assert_eq!(entries[6].finish_reason(), FinishReason::Stop);
 
     // The next prompt turns the rows into the messages of the model.
@@ -174,7 +177,8 @@ async fn a_prompt_is_told_as_it_goes_on_and_read_back_afterwards() {
     let shown = read(&model.last_request());
     let roles: Vec<&str> = shown.iter().map(|(role, _)| role.as_str()).collect();
     assert_eq!(roles, ["user", "assistant", "tool", "tool", "assistant", "tool", "assistant", "user"]);
-    assert_eq!(shown[1..3], said(&[("assistant", "Let me look."), ("tool", "sunny")]));
+    let said = said(&[("assistant", "Let me look."), ("tool", "sunny")]);
+    assert!(shown[1] == said[0] && shown[2..4].contains(&said[1]), "{shown:?}");
 }
 
 #[tokio::test]

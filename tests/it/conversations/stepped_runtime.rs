@@ -195,7 +195,7 @@ async fn people_are_prompted_and_choose_before_the_model_is_called() {
     let wanted = [
         "Plan my trip.",
         "Question: Which town?\nAnswer: Beijing",
-        "Question: Which days?\nAnswer: today, Sunday",
+        "Question: Which days?\nAnswers:\n- today\n- Sunday",
     ];
     assert_eq!(shown, wanted);
     let done = step(&server, "4", "").await;

@@ -39,11 +39,15 @@ fn places(events: &[wire::RunEvent]) -> Vec<String> {
     places
 }
 
-async fn world(tools: &[(&str, &str, Value)]) -> (Model, TestServer, Host) {
+async fn world(tools: &[(&str, &str, Value)]) -> (Model, TestServer, Option<Host>) {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
-    let tools = tools.iter().map(|(name, field, output)| answering(tool(name, field), output)).collect();
-    let host = Host::serving(&server, "host-1", tools).await;
+    let tools: Vec<_> =
+        tools.iter().map(|(name, field, output)| answering(tool(name, field), output)).collect();
+    let host = match tools.is_empty() {
+        true => None,
+        false => Some(Host::serving(&server, "host-1", tools).await),
+    };
     (model, server, host)
 }
 
