@@ -48,7 +48,7 @@ class Authorized(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterce
 
 def open_channel(server: str) -> grpc.Channel:
     """A channel with the credentials of the environment: AGENTLOOP_CA_FILE, _CERT_FILE, _KEY_FILE and AGENTLOOP_TOKEN."""
-    found = credentials_of_environment()
+    found = credentials_of_environment(server)
     if server.startswith("https://"):
         encryption = grpc.ssl_channel_credentials(found.get("ca"), found.get("key"), found.get("certificate"))
         channel = grpc.secure_channel(server.removeprefix("https://"), encryption, options=CHANNEL_OPTIONS)

@@ -145,7 +145,7 @@ async def main() -> int:
         options.server,
         options.host_id,
         on_ready=lambda: print("ready", flush=True),
-        **credentials_of_environment(),
+        **credentials_of_environment(options.server),
     )
     declare_planner(host)
     declare_hook(host, journal)

@@ -116,7 +116,7 @@ def main() -> None:
             options.server,
             options.host_id,
             on_ready=lambda: print("ready", host.host_id, flush=True),
-            **credentials_of_environment(),
+            **credentials_of_environment(options.server),
         )
         declare_tools(host, journal_to(options.journal))
         return await host.run()

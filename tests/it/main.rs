@@ -13,6 +13,7 @@ mod busy_session;
 mod clock;
 mod container;
 mod context;
+mod conversations;
 mod damage;
 mod documents;
 mod extensions;

@@ -138,16 +138,22 @@ impl Host {
         wanted: impl Fn(&str) -> bool,
     ) -> Self {
         let gate = Gate::default();
-        let builder = ToolHost::builder(server.url()).host_id(id).backoff(Backoff {
-            initial: Duration::from_millis(1),
-            max: Duration::from_millis(20),
-            ..Backoff::default()
-        });
-        let builder = token.iter().fold(builder, |builder, token| builder.token(*token));
+        let builder = token.iter().fold(builder(server, id), |builder, token| builder.token(*token));
         let tools = tools(&gate).into_iter().filter(|tool| wanted(tool.name()));
         let builder = tools.fold(builder, ToolHostBuilder::tool);
         let (task, stop, refused) = launch(builder).await;
         Self { gate, refused, task, stop }
+    }
+
+    /// With these tools of a test's own, which no gate holds; returns when the server has taken them in.
+    ///
+    /// # Panics
+    /// When the server refuses one.
+    pub async fn serving(server: &TestServer, id: &str, tools: Vec<Tool>) -> Self {
+        let builder = tools.into_iter().fold(builder(server, id), ToolHostBuilder::tool);
+        let (task, stop, refused) = launch(builder).await;
+        assert_eq!(refused, [], "every tool is taken");
+        Self { gate: Gate::default(), refused, task, stop }
     }
 
     /// Takes no more calls, hands over its results and leaves.
@@ -164,6 +170,14 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+fn builder(server: &TestServer, id: &str) -> ToolHostBuilder {
+    ToolHost::builder(server.url()).host_id(id).backoff(Backoff {
+        initial: Duration::from_millis(1),
+        max: Duration::from_millis(20),
+        ..Backoff::default()
+    })
 }
 
 async fn launch(builder: ToolHostBuilder) -> (JoinHandle<()>, CancellationToken, Vec<RefusedCapability>) {

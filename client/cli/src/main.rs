@@ -13,6 +13,8 @@ mod top;
 
 use std::process::ExitCode;
 
+use agentloop_client::Error;
+
 use crate::{
     args::{Cli, Command},
     exit::{Exit, Failure},
@@ -24,9 +26,16 @@ async fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return terminal::usage_error::report(&error),
     };
+    // These ask at an address of their own.
+    let is_elsewhere = matches!(cli.command, Command::Demo(_) | Command::Health(_));
+    let where_asked = if is_elsewhere { String::new() } else { cli.global.where_asked() };
     match dispatch(cli).await {
         Ok(code) => code,
         Err(failure) if failure.is_closed_output() => Exit::Completed.into(),
+        Err(failure @ Failure::Client(Error::Unreachable(_))) => {
+            eprintln!("agentloop: {failure}{where_asked}");
+            failure.exit().into()
+        }
         Err(failure) => {
             eprintln!("agentloop: {failure}");
             failure.exit().into()

@@ -60,14 +60,15 @@ type Host struct {
 
 	instance string // random name of this process
 
-	mu         sync.Mutex
-	tools      []*tool
-	calls      map[callKey]*trackedCall
-	forgotten  int // calls begun here that `hello` names no more without an acknowledgement
-	running    int // running tools, including those of dropped calls
-	connection *connection
-	bound      frameBound
-	draining   bool
+	mu          sync.Mutex
+	tools       []*tool
+	calls       map[callKey]*trackedCall
+	connections uint64 // streams so far
+	forgotten   int    // calls begun here that `hello` names no more without an acknowledgement
+	running     int    // running tools, including those of dropped calls
+	connection  *connection
+	bound       frameBound
+	draining    bool
 }
 
 // New makes a host without tools and extensions.

@@ -35,6 +35,7 @@ func (h *Host) detach(c *connection) {
 }
 
 func (h *Host) hello() *pb.Hello {
+	h.connections++
 	hello := &pb.Hello{
 		ProtocolVersion: 1,
 		HostId:          h.options.HostID,
@@ -43,7 +44,8 @@ func (h *Host) hello() *pb.Hello {
 		OpenRuntimes:    h.runtimes.ids(),
 		Labels:          h.options.Labels,
 		// Without a call and under the same name, this process proves that it did not begin the call.
-		InstanceId: fmt.Sprintf("%s.%d", h.instance, h.forgotten),
+		InstanceId:   fmt.Sprintf("%s.%d", h.instance, h.forgotten),
+		ConnectionNo: h.connections,
 	}
 	for _, tool := range h.tools {
 		hello.Capabilities = append(hello.Capabilities,

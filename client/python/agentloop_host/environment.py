@@ -1,13 +1,35 @@
 """Credentials from the environment, as the command `agentloop` reads them."""
 
+import ipaddress
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 
-def credentials_of_environment() -> dict:
-    """Keyword arguments of `Host`: AGENTLOOP_CA_FILE, _CERT_FILE, _KEY_FILE and AGENTLOOP_TOKEN, as far as they are set."""
+def credentials_of_environment(server: str) -> dict:
+    """Keyword arguments of `Host`: AGENTLOOP_CA_FILE, _CERT_FILE, _KEY_FILE and AGENTLOOP_TOKEN, as far as they are set.
+
+    Exits where the token would travel unencrypted to another machine, unless AGENTLOOP_ALLOW_INSECURE_REMOTE is `true`.
+    """
     files = {"ca": "AGENTLOOP_CA_FILE", "certificate": "AGENTLOOP_CERT_FILE", "key": "AGENTLOOP_KEY_FILE"}
     found = {name: Path(path).read_bytes() for name, variable in files.items() if (path := os.environ.get(variable))}
     if token := os.environ.get("AGENTLOOP_TOKEN"):
+        allowed = os.environ.get("AGENTLOOP_ALLOW_INSECURE_REMOTE") == "true"
+        if not allowed and not keeps_secret(server):
+            raise SystemExit(
+                f"the token would travel unencrypted to {server}: use https://, or set "
+                "AGENTLOOP_ALLOW_INSECURE_REMOTE=true if the network between is trusted"
+            )
         found["token"] = token
     return found
+
+
+def keeps_secret(server: str) -> bool:
+    """True if nobody on the way reads along: the address is https://, or of this machine."""
+    if server.startswith("https://"):
+        return True
+    host = urlsplit(server if "://" in server else f"http://{server}").hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -94,6 +94,7 @@ class Host:
         self._runtimes = Runtimes()
         self._calls: dict[tuple[str, int], TrackedCall] = {}
         self._instance = ""  # random name of this process, chosen by `run`, so that a fork gets one of its own
+        self._connections = 0  # streams so far
         self._forgotten = 0  # calls begun here that `hello` names no more without an acknowledgement
         self._running = 0  # running tools, including those of dropped calls
         self._background: set[asyncio.Task] = set()
@@ -247,6 +248,7 @@ class Host:
     # Frames to and from the server, in the order of a call's life.
 
     def hello(self) -> pb.Hello:
+        self._connections += 1
         return pb.Hello(
             protocol_version=1,
             host_id=self.host_id,
@@ -264,6 +266,7 @@ class Host:
             labels=self.labels,
             # Without a call and under the same name, this process proves that it did not begin the call.
             instance_id=f"{self._instance}.{self._forgotten}" if self._instance else "",
+            connection_no=self._connections,
         )
 
     def on_welcome(self, welcome: pb.Welcome) -> None:

@@ -12,6 +12,7 @@ import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs, promisify } from "node:util";
+import { tokenFor } from "./example_credentials.js";
 import {
   AgentLoopClient,
   RunStreamRequest,
@@ -35,7 +36,7 @@ const CHANNEL_OPTIONS = { "grpc.keepalive_time_ms": 20_000, "grpc.max_reconnect_
 
 /** A client with the credentials of the environment: AGENTLOOP_CA_FILE, _CERT_FILE, _KEY_FILE and AGENTLOOP_TOKEN. */
 function connect(server: string): AgentLoopClient {
-  const token = process.env["AGENTLOOP_TOKEN"];
+  const token = tokenFor(server);
   const authorized: Interceptor = (options, nextCall) =>
     new InterceptingCall(nextCall(options), {
       start(metadata, listener, next) {

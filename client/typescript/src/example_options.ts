@@ -2,6 +2,7 @@
 
 import { closeSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
 import { parseArgs } from "node:util";
+import { tokenFor } from "./example_credentials.js";
 import { Host } from "./host/index.js";
 
 export type Journal = (line: string) => void;
@@ -26,7 +27,7 @@ export async function serve(declare: (host: Host, journal: Journal) => void): Pr
     ca: fileOf("AGENTLOOP_CA_FILE"),
     certificate: fileOf("AGENTLOOP_CERT_FILE"),
     key: fileOf("AGENTLOOP_KEY_FILE"),
-    token: process.env["AGENTLOOP_TOKEN"],
+    token: tokenFor(options.server!),
     hostId: options["host-id"],
     onReady: () => console.log("ready", host.hostId),
   });

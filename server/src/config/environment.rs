@@ -9,8 +9,17 @@ use std::sync::Arc;
 pub(super) const PREFIX: &str = "AGENTLOOP_";
 
 /// Variables with the prefix that the commands read. They are not keys of the configuration.
-const COMMAND_VARIABLES: [&str; 5] =
-    ["AGENTLOOP_CONFIG", "AGENTLOOP_HOST_ID", "AGENTLOOP_JOURNAL", "AGENTLOOP_SERVER", "AGENTLOOP_TOKEN"];
+const COMMAND_VARIABLES: [&str; 9] = [
+    "AGENTLOOP_ALLOW_INSECURE_REMOTE",
+    "AGENTLOOP_CA_FILE",
+    "AGENTLOOP_CERT_FILE",
+    "AGENTLOOP_CONFIG",
+    "AGENTLOOP_HOST_ID",
+    "AGENTLOOP_JOURNAL",
+    "AGENTLOOP_KEY_FILE",
+    "AGENTLOOP_SERVER",
+    "AGENTLOOP_TOKEN",
+];
 
 /// A copy of the environment. Holds secrets, so it shows no values.
 #[derive(Clone, Default)]
@@ -94,6 +103,10 @@ mod tests {
         let names = [
             "AGENTLOOP_SERVER",
             "AGENTLOOP_CONFIG",
+            "AGENTLOOP_CA_FILE",
+            "AGENTLOOP_CERT_FILE",
+            "AGENTLOOP_KEY_FILE",
+            "AGENTLOOP_ALLOW_INSECURE_REMOTE",
             "AGENTLOOP_SERVICE_HOST",
             "AGENTLOOP_SERVICE_PORT_GRPC",
             "AGENTLOOP_PORT",

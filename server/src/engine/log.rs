@@ -3,7 +3,9 @@
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Outcome, Record};
-use agentloop_core::run::view::{LoopPhase, ProcessState, loop_position};
+use agentloop_core::run::plan::Instruction;
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::run::view::{LoopPhase, PlanningGaps, ProcessState, loop_position};
 
 use crate::engine::ports::{Observer, RunObserver};
 
@@ -106,6 +108,9 @@ struct Transitions {
     iterations_max: u32,
     retries_max: u32,
     first_counted: u32,
+    /// Model calls that were begun.
+    calls: u32,
+    gaps: PlanningGaps,
     last: Option<LoopPlace>,
 }
 
@@ -126,12 +131,13 @@ impl Transitions {
         });
         let mut place = LoopPlace { phase, process, ..last };
         let mut passed = Vec::new();
+        let is_gap = self.gaps.precedes(&record.event, record.status);
         match record.event {
             Event::ModelCallStarted { model_call, attempt, first_counted, .. } => {
-                self.first_counted = first_counted;
+                (self.first_counted, self.calls) = (first_counted, model_call);
                 place.iteration = model_call;
                 place.retry = attempt.saturating_sub(first_counted);
-                if attempt == 1 {
+                if is_gap {
                     passed.push(LoopPlace {
                         phase: LoopPhase::Planning,
                         process: ProcessState::Idle,
@@ -141,6 +147,9 @@ impl Transitions {
             }
             Event::ModelCallFailed { attempt, retry_at: Some(_), .. } => {
                 place.retry = (attempt + 1).saturating_sub(self.first_counted);
+            }
+            _ if phase == LoopPhase::Planning && plans_model_call(record) => {
+                (place.iteration, place.retry) = (self.calls + 1, 0);
             }
             _ => {}
         }
@@ -152,6 +161,15 @@ impl Transitions {
     fn set_bounds(&mut self, spec: &RunSpec) {
         self.iterations_max = spec.limits.max_iterations;
         self.retries_max = spec.retry.max_retries;
+    }
+}
+
+/// True if an event of the phase PLANNING is about the next model call. A planner may plan something else, and a stepped run
+/// rests in this phase.
+fn plans_model_call(record: &Record) -> bool {
+    match &record.event {
+        Event::Planned { instruction, .. } => matches!(instruction, Instruction::CallModel),
+        _ => record.status != RunStatus::Paused,
     }
 }
 
@@ -185,7 +203,8 @@ mod tests {
 
     use agentloop_core::error::ModelErrorKind;
     use agentloop_core::id::{EntryNo, Seq};
-    use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
+    use agentloop_core::message::{Message, Role};
+    use agentloop_core::run::status::{RunError, RunErrorCode};
     use agentloop_core::time::Timestamp;
 
     use super::*;
@@ -207,6 +226,11 @@ mod tests {
         Event::ModelCallStarted { model_call, attempt, first_counted: 1, last_entry: EntryNo(1) }
     }
 
+    fn prompted() -> Event {
+        let message = Message { role: Role::User, parts: Vec::new() };
+        Event::InputAdded { entry: EntryNo(1), message: Arc::new(message) }
+    }
+
     fn failed() -> Event {
         let error = RunError::new(RunErrorCode::Model(ModelErrorKind::Timeout), "too late");
         Event::ModelCallFailed { model_call: 1, attempt: 1, error, retry_at: Some(Timestamp(1)) }
@@ -218,6 +242,7 @@ mod tests {
         let mut told = Vec::new();
         for (event, status) in [
             (started(), RunStatus::Preparing),
+            (prompted(), RunStatus::Preparing),
             (call(1, 1), RunStatus::ModelRunning),
             (failed(), RunStatus::BackingOff),
             (call(1, 2), RunStatus::ModelRunning),

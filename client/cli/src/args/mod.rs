@@ -185,13 +185,29 @@ pub(crate) fn read(path: &Path) -> Result<String, Error> {
 pub(crate) const ENDLESS_BACKOFF: Backoff =
     Backoff { max_retries: u32::MAX, initial: Duration::from_millis(100), max: Duration::from_secs(2) };
 
+/// Environment variable that lets a token travel unencrypted to another machine, as `server.allow_insecure_remote` lets a
+/// server listen for it.
+const ALLOW_INSECURE_REMOTE: &str = "AGENTLOOP_ALLOW_INSECURE_REMOTE";
+
+/// True if nobody on the way reads along: the URL is `https://`, or of this machine.
+fn keeps_secret(url: &str) -> bool {
+    let Ok(uri) = url.parse::<tonic::transport::Uri>() else { return false };
+    uri.scheme_str() == Some("https") || is_here(&uri)
+}
+
+/// True for a server of this machine.
+fn is_here(uri: &tonic::transport::Uri) -> bool {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 impl Global {
     /// A client with few retries: a person waits, so an absent server must be reported within two seconds.
     pub(crate) fn client(&self) -> Result<Client, Error> {
         let backoff =
             Backoff { max_retries: 3, initial: Duration::from_millis(200), max: Duration::from_secs(1) };
         let mut builder = Client::builder(self.endpoint()).backoff(backoff);
-        if let Some(token) = &self.token {
+        if let Some(token) = self.token_to_present()? {
             builder = builder.token(token);
         }
         if let Some(ca) = &self.tls_ca {
@@ -201,6 +217,23 @@ impl Global {
             builder = builder.tls_identity(certificate, key);
         }
         builder.build()
+    }
+
+    /// The token, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Endpoint`] where it would travel unencrypted to another machine, unless the environment allows that.
+    pub(crate) fn token_to_present(&self) -> Result<Option<&str>, Error> {
+        let Some(token) = &self.token else { return Ok(None) };
+        let is_allowed = std::env::var(ALLOW_INSECURE_REMOTE).is_ok_and(|value| value == "true");
+        if is_allowed || keeps_secret(&self.endpoint()) {
+            return Ok(Some(token));
+        }
+        Err(Error::Endpoint(format!(
+            "the token would travel unencrypted to {}: use https://, or set {ALLOW_INSECURE_REMOTE}=true if the network \
+             between is trusted",
+            self.server
+        )))
     }
 
     /// The certificate and the key to present, in PEM.
@@ -214,6 +247,14 @@ impl Global {
     /// The server's URL. An address without a scheme gets `http://`.
     fn endpoint(&self) -> String {
         if self.server.contains("://") { self.server.clone() } else { format!("http://{}", self.server) }
+    }
+
+    /// What to say after the error of a server that cannot be reached: where it was looked for, and the next thing to do.
+    pub(crate) fn where_asked(&self) -> String {
+        let url = self.endpoint();
+        let is_here = url.parse::<tonic::transport::Uri>().is_ok_and(|uri| is_here(&uri));
+        let next = if is_here { ": `agentloop serve` starts a server, --server names another" } else { "" };
+        format!("; asked at {url}{next}")
     }
 
     /// The option that another command needs to reach the same server, with a space before it. Empty if it needs none,
@@ -552,6 +593,16 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+
+    #[test]
+    fn a_token_goes_unencrypted_to_no_other_machine() {
+        for good in ["https://10.0.0.1:443", "http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"] {
+            assert!(keeps_secret(good), "{good}");
+        }
+        for bad in ["http://10.0.0.1:1", "http://server:1", "http://localhost.example.org:1", "no url"] {
+            assert!(!keeps_secret(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -28,7 +28,7 @@ pub(crate) struct UsageArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) to: Option<SystemTime>,
     /// Length of a bucket in whole minutes, such as 15m or 1d. Default: 1h
-    #[arg(long, value_name = "LENGTH", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "LENGTH", value_parser = bucket)]
     pub(crate) bucket: Option<Duration>,
     /// Only runs of this agent
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
@@ -76,6 +76,15 @@ fn by(text: &str) -> Result<UsageBy, String> {
     }
 }
 
+/// Parses the length of a bucket, which the contract must be able to carry.
+fn bucket(text: &str) -> Result<Duration, String> {
+    let length = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match prost_types::Duration::try_from(length) {
+        Ok(_) => Ok(length),
+        Err(_) => Err("is too long".to_owned()),
+    }
+}
+
 /// Parses a point in time, or how long ago it was.
 fn time(text: &str) -> Result<SystemTime, String> {
     const WRONG: &str =
@@ -103,5 +112,7 @@ mod tests {
         assert_eq!(time("1970-01-01T00:01:00Z"), Ok(at(60)));
         assert!(time("1h").is_ok_and(|hour| hour < SystemTime::now()));
         assert!(time("yesterday").is_err());
+        assert_eq!(bucket("15m"), Ok(Duration::from_secs(900)));
+        assert!(bucket("400000000000y").is_err() && bucket("soon").is_err());
     }
 }

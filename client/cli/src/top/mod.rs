@@ -1,5 +1,7 @@
 //! `agentloop top`: the open runs, hosts and questions of a server on one screen that refreshes itself.
 
+mod dialog;
+mod meter;
 mod state;
 mod view;
 
@@ -12,20 +14,25 @@ use std::{
 use agentloop_client::{
     Client, Error, WatchUpdate,
     v1::{
-        Approve, Decision, Deny, ErrorReason, HumanRequest, ListPendingRequest, Run, RunFilter, RunStatus,
-        SubmitApprovalRequest, decision::Decision as Kind, watch_runs_response::Change,
+        Decision, ErrorReason, HumanRequest, ListPendingRequest, Run, RunFilter, RunStatus,
+        SubmitApprovalRequest, SubmitInputRequest, decision::Decision as Kind, submit_input_request::Input,
+        watch_runs_response::Change,
     },
 };
 use crossterm::event::{Event as TerminalEvent, EventStream};
 use futures_util::StreamExt as _;
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
-use self::state::{Action, Told, Top};
+use self::{
+    dialog::Size,
+    state::{Action, Told, Top},
+};
 use crate::{
     args::{ENDLESS_BACKOFF, Global},
     chat::screen::Screen,
     command::run::user,
     exit::{Exit, Failure, in_one_line},
+    terminal::render::status::answered,
 };
 
 /// Statuses of runs that have not ended.
@@ -49,6 +56,8 @@ const QUESTIONS: u32 = 200;
 /// Questions that are looked at, the oldest ones.
 const QUESTIONS_MAX: usize = 2_000;
 const EVENTS_MAX: usize = 1024;
+/// Runs that have left the list whose last row is not read yet. Of more, the meter counts what it has seen.
+const LAST_ROWS_MAX: usize = 256;
 /// Events that are handled before the screen is drawn again.
 const BATCH: usize = 256;
 
@@ -64,7 +73,9 @@ pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
     let mut tasks = JoinSet::new();
     let since = SystemTime::now().checked_sub(METERED).unwrap_or(SystemTime::UNIX_EPOCH);
-    tasks.spawn(watch_open(client.clone(), since, sender.clone()));
+    let (ended, last_rows) = mpsc::channel(LAST_ROWS_MAX);
+    tasks.spawn(watch_open(client.clone(), since, ended, sender.clone()));
+    tasks.spawn(read_last_rows(client.clone(), last_rows, sender.clone()));
     tasks.spawn(meter(client.clone(), since, sender.clone()));
     tasks.spawn(poll(client.clone(), sender.clone()));
 
@@ -76,7 +87,11 @@ pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
     let start = Instant::now();
     loop {
         let now = SystemTime::now();
-        screen.terminal.draw(|frame| view::draw(&top, now, frame.area(), frame.buffer_mut()))?;
+        screen.terminal.draw(|frame| {
+            let area = frame.area();
+            top.size = Size { columns: area.width, rows: area.height };
+            view::draw(&top, now, area, frame.buffer_mut());
+        })?;
         tokio::select! {
             key = keys.next() => match key {
                 Some(Ok(TerminalEvent::Key(key))) => match top.key(key) {
@@ -84,6 +99,7 @@ pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
                     Action::Quit => return Ok(Exit::Completed),
                     action => drop(tasks.spawn(perform(client.clone(), action, sender.clone()))),
                 },
+                Some(Ok(TerminalEvent::Paste(text))) => top.paste(&text),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
                 // The terminal is gone.
@@ -110,7 +126,13 @@ fn open_runs() -> RunFilter {
 }
 
 /// Tells the changes of the list of open runs. Those that the meter's own list is too young for are metered here, too.
-async fn watch_open(client: Client, since: SystemTime, events: mpsc::Sender<Told>) {
+/// The last rows of these are read by [`read_last_rows`]: the list must not wait for an answer.
+async fn watch_open(
+    client: Client,
+    since: SystemTime,
+    ended: mpsc::Sender<String>,
+    events: mpsc::Sender<Told>,
+) {
     let watch = match client.watch_runs(open_runs()).await {
         Ok(watch) => watch,
         Err(error) => return drop(events.send(Told::Failed(in_one_line(&error))).await),
@@ -132,14 +154,11 @@ async fn watch_open(client: Client, since: SystemTime, events: mpsc::Sender<Told
                 }
                 Change::Run(run) => vec![Told::Run(Box::new(run))],
                 Change::Removed(removed) => {
-                    let mut told = Vec::new();
-                    if old.remove(&removed.run_id)
-                        && let Ok(last) = client.get_run(removed.run_id.clone()).await
-                    {
-                        told.push(Told::Used(Box::new(last)));
+                    if old.remove(&removed.run_id) {
+                        // Without room, the meter keeps the row before.
+                        let _ = ended.try_send(removed.run_id.clone());
                     }
-                    told.push(Told::Removed(removed.run_id));
-                    told
+                    vec![Told::Removed(removed.run_id)]
                 }
                 Change::Synced(_) => continue,
             },
@@ -151,6 +170,17 @@ async fn watch_open(client: Client, since: SystemTime, events: mpsc::Sender<Told
             if events.send(told).await.is_err() {
                 return;
             }
+        }
+    }
+}
+
+/// Tells the last rows of runs that have left the list, for the meter.
+async fn read_last_rows(client: Client, mut ended: mpsc::Receiver<String>, events: mpsc::Sender<Told>) {
+    while let Some(run_id) = ended.recv().await {
+        if let Ok(last) = client.get_run(run_id).await
+            && events.send(Told::Used(Box::new(last))).await.is_err()
+        {
+            return;
         }
     }
 }
@@ -230,18 +260,23 @@ async fn perform(client: Client, action: Action, events: mpsc::Sender<Told>) {
             let note = format!("aborted {run_id}");
             client.abort_run(run_id, "agentloop top").await.map(|_| Told::Note(note))
         }
-        Action::Decide { request, approve } => decide(&client, *request, approve).await,
+        Action::Decide { request, decision } => decide(&client, *request, decision).await,
+        Action::Submit { request, input } => submit(&client, *request, input).await,
     };
     let told = done.unwrap_or_else(|error| Told::Note(in_one_line(&error)));
     // The send fails only if the program has ended.
     let _ = events.send(told).await;
 }
 
-async fn decide(client: &Client, request: HumanRequest, approve: bool) -> Result<Told, Error> {
-    let kind = if approve { Kind::Approve(Approve {}) } else { Kind::Deny(Deny::default()) };
+async fn decide(client: &Client, request: HumanRequest, decision: Kind) -> Result<Told, Error> {
+    let note = match &decision {
+        Kind::Approve(_) => "approved",
+        Kind::Deny(_) => "denied",
+        _ => "answered",
+    };
     let answer = SubmitApprovalRequest {
         request_id: request.request_id,
-        decision: Some(Decision { decision: Some(kind) }),
+        decision: Some(Decision { decision: Some(decision) }),
         // The arguments that were on the screen.
         digest: request.digest,
         decided_by: user(),
@@ -250,8 +285,15 @@ async fn decide(client: &Client, request: HumanRequest, approve: bool) -> Result
     let settled = client.submit_approval(answer).await?;
     let note = match settled.answer {
         None if settled.quorum > 1 => format!("approved; the call needs {} approvals", settled.quorum),
-        _ if approve => "approved".to_owned(),
-        _ => "denied".to_owned(),
+        _ => note.to_owned(),
     };
     Ok(Told::Note(note))
+}
+
+async fn submit(client: &Client, request: HumanRequest, input: Input) -> Result<Told, Error> {
+    let answer =
+        SubmitInputRequest { request_id: request.request_id, input: Some(input), answered_by: user() };
+    let settled = client.submit_input(answer).await?;
+    let words = settled.answer.as_ref().map(|answer| answered(answer, &settled.options));
+    Ok(Told::Note(words.unwrap_or_else(|| "answered".to_owned())))
 }

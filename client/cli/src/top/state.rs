@@ -1,24 +1,16 @@
 //! The state of the screen: what the server told, and the effect of each key. No I/O; the time comes with the events.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-use agentloop_client::v1::{Host, HumanRequest, HumanRequestKind, Run, Tool, Usage};
+use agentloop_client::v1::{
+    Host, HumanRequest, Run, RunStatus, Tool, Usage, decision::Decision, submit_input_request::Input,
+};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::terminal::text::{escape_hidden, members, wrap};
-
-/// The time over which tokens and cost are added up.
-const MINUTE: Duration = Duration::from_secs(60);
-/// Runs whose usage is remembered, to see what they add. Beyond it, the meter begins again.
-const METERED_MAX: usize = 10_000;
-/// Longest arguments that a question is asked about here, in bytes.
-const ARGUMENTS_SHOWN_MAX: usize = 1_024;
-/// Most lines of them, and the columns of a line: a screen of 80 columns and 24 lines shows them all.
-const ARGUMENT_LINES_MAX: usize = 18;
-const ARGUMENT_COLUMNS: usize = 78;
+use super::{
+    dialog::{Dialog, Size},
+    meter::Meter,
+};
 
 /// The state of the screen.
 #[derive(Debug, Default)]
@@ -33,6 +25,8 @@ pub(super) struct Top {
     /// Id of the selected run.
     pub(super) selected: Option<String>,
     pub(super) dialog: Option<Dialog>,
+    /// The size of the screen, on which questions must have room to be answered.
+    pub(super) size: Size,
     /// False while the server is away.
     pub(super) connected: bool,
     /// A note about the last command; removed at the next key.
@@ -43,15 +37,19 @@ pub(super) struct Top {
     pub(super) now: Duration,
 }
 
-/// A window over the lists.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Dialog {
-    /// Everything about one run.
-    Run(Box<Run>),
-    /// Is the run to be aborted?
-    Abort(String),
-    /// Is the call to run? Only a key that says so answers.
-    Question(Box<HumanRequest>),
+/// The use of one model now.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ModelUse {
+    /// Its name, as `provider/model`.
+    pub(super) name: String,
+    /// Runs whose model call is under way.
+    pub(super) calls: usize,
+    /// Runs that wait before they call it again.
+    pub(super) retrying: usize,
+    /// Why the last of these failed.
+    pub(super) trouble: String,
+    /// Tokens and cost of the last minute.
+    pub(super) minute: Usage,
 }
 
 /// Something to do. Its result comes back as a [`Told`].
@@ -62,10 +60,15 @@ pub(super) enum Action {
     /// Read the run with this id, to show its details.
     Show(String),
     Abort(String),
-    /// Approve or deny a call.
+    /// Decide on a call.
     Decide {
         request: Box<HumanRequest>,
-        approve: bool,
+        decision: Decision,
+    },
+    /// Answer a question that is not about a call.
+    Submit {
+        request: Box<HumanRequest>,
+        input: Input,
     },
 }
 
@@ -108,7 +111,7 @@ impl Top {
             Told::Used(run) => self.meter.add(&run, self.now),
             Told::Known(run) => self.meter.know(&run),
             Told::Failed(why) => self.failed = Some(why),
-            Told::Metered => (self.meter.counts, self.meter.is_complete) = (true, true),
+            Told::Metered => self.meter.begin(),
             Told::Connected(connected) => self.connected = connected,
             Told::Lists { hosts, tools, questions } => {
                 (self.hosts, self.tools, self.questions) = (hosts, tools, questions);
@@ -131,7 +134,7 @@ impl Top {
         let mut runs: Vec<&Run> = self.runs.values().collect();
         runs.sort_by_key(|run| {
             let created = run.created_at.as_ref().map_or((0, 0), |at| (at.seconds, at.nanos));
-            (self.question_of(&run.run_id).is_none(), std::cmp::Reverse(created))
+            (self.question_of(&run.run_id).is_none(), Reverse(created))
         });
         runs
     }
@@ -147,7 +150,9 @@ impl Top {
             return Action::Quit;
         }
         if let Some(dialog) = self.dialog.take() {
-            return Self::dialog_key(dialog, key.code);
+            let (stays, action) = dialog.key(key.code, self.size);
+            self.dialog = stays;
+            return action;
         }
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => Action::Quit,
@@ -163,14 +168,41 @@ impl Top {
         }
     }
 
-    /// Any key closes a window; only the one that it names does more.
-    fn dialog_key(dialog: Dialog, key: KeyCode) -> Action {
-        match (dialog, key) {
-            (Dialog::Abort(run_id), KeyCode::Char('y')) => Action::Abort(run_id),
-            (Dialog::Question(request), KeyCode::Char('y')) => Action::Decide { request, approve: true },
-            (Dialog::Question(request), KeyCode::Char('n')) => Action::Decide { request, approve: false },
-            _ => Action::None,
+    /// Pasted text enters the line of an answer, and nothing else.
+    pub(super) fn paste(&mut self, text: &str) {
+        if let Some(dialog) = &mut self.dialog {
+            dialog.paste(text);
         }
+    }
+
+    /// The models that runs use, or used in the last minute; the busiest first.
+    pub(super) fn models(&self) -> Vec<ModelUse> {
+        let mut models: BTreeMap<&str, ModelUse> = BTreeMap::new();
+        for run in self.runs.values() {
+            let status = run.status();
+            if !matches!(status, RunStatus::ModelRunning | RunStatus::BackingOff) {
+                continue;
+            }
+            let used = models.entry(&run.model).or_default();
+            if status == RunStatus::ModelRunning {
+                used.calls += 1;
+            } else {
+                used.retrying += 1;
+                let error = run.waiting_on.as_ref().and_then(|waiting| waiting.last_error.as_ref());
+                used.trouble = error
+                    .or(run.last_error.as_ref())
+                    .map_or(String::new(), |error| crate::terminal::format::error_code(error.code()));
+            }
+        }
+        for (model, minute) in self.meter.minute_by_model() {
+            models.entry(model).or_default().minute = minute;
+        }
+        let mut models: Vec<ModelUse> =
+            models.into_iter().map(|(name, used)| ModelUse { name: name.to_owned(), ..used }).collect();
+        models.sort_by_key(|used| {
+            Reverse((used.calls + used.retrying, used.minute.input_tokens + used.minute.output_tokens))
+        });
+        models
     }
 
     fn select(&mut self, by: isize) -> Action {
@@ -185,84 +217,24 @@ impl Top {
         let question = self.selected.as_deref().and_then(|run_id| self.question_of(run_id)).cloned();
         match question {
             None => self.note = "this run asks nothing".to_owned(),
-            Some(question)
-                if question.kind() == HumanRequestKind::Approve
-                    && is_seen_whole(&question.arguments_json) =>
-            {
-                self.dialog = Some(Dialog::Question(Box::new(question)));
+            Some(question) => {
+                self.dialog = Dialog::for_question(&question, self.size);
+                if self.dialog.is_none() {
+                    self.note = format!(
+                        "no room for all of it: agentloop approve {} answers it",
+                        question.request_id
+                    );
+                }
             }
-            Some(question) => self.note = format!("agentloop approve {} answers it", question.request_id),
         }
         Action::None
     }
 }
 
-/// Tokens and cost of the last minute.
-#[derive(Debug, Default)]
-pub(super) struct Meter {
-    /// True once the usage of earlier runs is known.
-    counts: bool,
-    /// True if `known` has every run that was metered. A run that it does not have is new then.
-    is_complete: bool,
-    known: BTreeMap<String, Usage>,
-    added: VecDeque<(Duration, Usage)>,
-}
-
-impl Meter {
-    fn add(&mut self, run: &Run, now: Duration) {
-        if self.known.len() >= METERED_MAX {
-            self.known.clear();
-            self.is_complete = false;
-        }
-        let usage = run.usage.unwrap_or_default();
-        let before = self.known.insert(run.run_id.clone(), usage);
-        // A run that was not there when the meter began has used all of it since, unless it was forgotten.
-        let counts = self.counts && (before.is_some() || self.is_complete);
-        let before = before.unwrap_or_default();
-        if counts {
-            let more = Usage {
-                input_tokens: usage.input_tokens.saturating_sub(before.input_tokens),
-                output_tokens: usage.output_tokens.saturating_sub(before.output_tokens),
-                cost_micros: usage.cost_micros.saturating_sub(before.cost_micros),
-                ..Usage::default()
-            };
-            self.added.push_back((now, more));
-        }
-    }
-
-    /// Notes what a run has used before, which does not count.
-    fn know(&mut self, run: &Run) {
-        self.known.entry(run.run_id.clone()).or_insert_with(|| run.usage.unwrap_or_default());
-    }
-
-    fn forget(&mut self, now: Duration) {
-        while self.added.front().is_some_and(|(at, _)| now.saturating_sub(*at) > MINUTE) {
-            self.added.pop_front();
-        }
-    }
-
-    /// Tokens and cost of the last minute.
-    pub(super) fn minute(&self) -> Usage {
-        self.added.iter().fold(Usage::default(), |sum, (_, more)| Usage {
-            input_tokens: sum.input_tokens.saturating_add(more.input_tokens),
-            output_tokens: sum.output_tokens.saturating_add(more.output_tokens),
-            cost_micros: sum.cost_micros.saturating_add(more.cost_micros),
-            ..Usage::default()
-        })
-    }
-}
-
-/// True if the window of a question has room for all of these arguments.
-fn is_seen_whole(arguments: &str) -> bool {
-    if arguments.len() > ARGUMENTS_SHOWN_MAX {
-        return false;
-    }
-    let shown = escape_hidden(&members(arguments));
-    shown.lines().map(|line| wrap(line, ARGUMENT_COLUMNS).len()).sum::<usize>() <= ARGUMENT_LINES_MAX
-}
-
 #[cfg(test)]
 mod tests {
+    use agentloop_client::v1::HumanRequestKind;
+
     use super::*;
 
     fn run(run_id: &str, seconds: i64) -> Told {
@@ -280,7 +252,7 @@ mod tests {
     }
 
     fn top() -> Top {
-        let mut top = Top::default();
+        let mut top = Top { size: Size { columns: 80, rows: 24 }, ..Top::default() };
         for (run_id, seconds) in [("a", 1), ("b", 2), ("c", 3)] {
             top.told(run(run_id, seconds));
         }
@@ -315,14 +287,15 @@ mod tests {
         assert_eq!(press(&mut top, KeyCode::Char('y')), Action::Abort("c".into()));
         assert_eq!(press(&mut top, KeyCode::Char('x')), Action::None);
         assert_eq!(press(&mut top, KeyCode::Enter), Action::None);
-        assert_eq!(top.dialog, None);
+        assert!(top.dialog.is_none());
     }
 
     #[test]
     fn a_question_is_shown_before_a_key_answers_it() {
         let mut top = top();
         press(&mut top, KeyCode::Char('a'));
-        let decided = Action::Decide { request: Box::new(question("a")), approve: true };
+        let decision = Decision::Approve(Default::default());
+        let decided = Action::Decide { request: Box::new(question("a")), decision };
         assert_eq!(press(&mut top, KeyCode::Char('y')), decided);
         press(&mut top, KeyCode::Down);
         press(&mut top, KeyCode::Char('a'));
@@ -330,47 +303,31 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_the_window_has_no_room_for_are_answered_elsewhere() {
-        let many: Vec<String> = (0..40).map(|number| format!("\"a{number}\":1")).collect();
-        let long = format!("{{\"to\":\"{}\"}}", "x".repeat(ARGUMENTS_SHOWN_MAX));
-        for arguments in [format!("{{{}}}", many.join(",")), long] {
-            let mut top = top();
-            let question = HumanRequest { arguments_json: arguments, ..question("a") };
-            top.told(Told::Lists { hosts: vec![], tools: vec![], questions: vec![question] });
-            press(&mut top, KeyCode::Char('a'));
-            assert!(top.dialog.is_none() && top.note.contains("agentloop approve"), "{}", top.note);
-        }
+    fn what_the_screen_has_no_room_for_is_answered_elsewhere() {
+        let mut top = top();
+        top.size = Size { columns: 80, rows: 4 };
+        press(&mut top, KeyCode::Char('a'));
+        assert!(top.dialog.is_none() && top.note.contains("agentloop approve"), "{}", top.note);
     }
 
     #[test]
-    fn a_run_that_is_older_than_the_meter_counts_with_what_it_adds() {
-        let row = |tokens| {
+    fn models_show_their_calls_retries_and_tokens() {
+        let row = |run_id: &str, model: &str, status: RunStatus, tokens| {
             let usage = Some(Usage { input_tokens: tokens, ..Usage::default() });
-            Box::new(Run { run_id: "old".into(), usage, ..Run::default() })
+            let (run_id, model) = (run_id.into(), model.into());
+            Box::new(Run { run_id, model, status: status.into(), usage, ..Run::default() })
         };
         let mut top = Top::default();
         top.told(Told::Metered);
-        top.told(Told::Known(row(5_000)));
-        assert_eq!(top.meter.minute().input_tokens, 0);
-        top.told(Told::Used(row(5_010)));
-        top.told(Told::Known(row(5_010)));
-        assert_eq!(top.meter.minute().input_tokens, 10);
-    }
-
-    #[test]
-    fn the_meter_adds_up_one_minute() {
-        let used = |run_id: &str, tokens| {
-            let usage = Some(Usage { input_tokens: tokens, ..Usage::default() });
-            Told::Used(Box::new(Run { run_id: run_id.into(), usage, ..Run::default() }))
-        };
-        let mut top = Top::default();
-        top.told(used("old", 1_000));
-        top.told(Told::Metered);
-        top.told(used("old", 1_100));
-        top.tick(Duration::from_secs(30));
-        top.told(used("new", 7));
-        assert_eq!(top.meter.minute().input_tokens, 107);
-        top.tick(Duration::from_secs(61));
-        assert_eq!(top.meter.minute().input_tokens, 7);
+        top.told(Told::Run(row("a", "p/one", RunStatus::ModelRunning, 0)));
+        top.told(Told::Run(row("b", "p/one", RunStatus::BackingOff, 0)));
+        top.told(Told::Run(row("c", "p/one", RunStatus::AwaitingHuman, 0)));
+        top.told(Told::Used(row("d", "p/two", RunStatus::Completed, 9)));
+        let models = top.models();
+        let shown: Vec<_> = models
+            .iter()
+            .map(|used| (used.name.as_str(), used.calls, used.retrying, used.minute.input_tokens))
+            .collect();
+        assert_eq!(shown, [("p/one", 1, 1, 0), ("p/two", 0, 0, 9)]);
     }
 }

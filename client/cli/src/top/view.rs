@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use agentloop_client::v1::{HostHealth, HumanRequestKind, Run, RunStatus};
+use agentloop_client::v1::{HostHealth, HumanRequestKind, Run, RunStatus, Tool};
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Flex, Layout, Rect},
@@ -10,37 +10,51 @@ use ratatui::{
     widgets::{Block, BorderType, Clear, Paragraph, Widget},
 };
 
-use super::state::{Dialog, Top};
+use super::{
+    dialog::{COLUMNS_MAX, Dialog, Size},
+    state::{ModelUse, Top},
+};
 use crate::{
     chat::styles::{BAD, BOLD, DIM, GOOD, PICKED, WARN},
     terminal::{
         format,
-        text::{escape_hidden, members, sanitize, wrap},
+        text::{sanitize, wrap},
     },
 };
 
-/// Widest window over the lists.
-const DIALOG_COLUMNS: u16 = 90;
 /// Lines of hosts at most.
 const HOSTS_MAX: usize = 6;
+/// Lines of models at most.
+const MODELS_MAX: usize = 4;
+/// Lines of runs, with their heading, that come before all other lists on a small screen.
+const RUN_LINES_MIN: u16 = 4;
 /// Characters of a prompt.
 const PREVIEW_CHARS: usize = 60;
 
 pub(super) fn draw(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
-    let hosts = hosts(top);
-    let hosts_height = u16::try_from(hosts.len() + 1).unwrap_or(u16::MAX);
-    let [head, runs, below, keys] = Layout::vertical([
+    // The head and the keys have a line each. On a small screen, lists give way that runs need the room of.
+    let mut room = area.height.saturating_sub(2 + RUN_LINES_MIN);
+    let mut fitting = |lines: Vec<Line<'static>>| {
+        let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(room);
+        // A heading alone tells nothing.
+        let height = if height < 2 { 0 } else { height };
+        room -= height;
+        (lines, height)
+    };
+    let (hosts, hosts_height) = fitting(hosts(top));
+    let (models, models_height) = fitting(models(&top.models()));
+    let [head, runs, between, below, keys] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Min(3),
+        Constraint::Min(0),
+        Constraint::Length(models_height),
         Constraint::Length(hosts_height),
         Constraint::Length(1),
     ])
     .areas(area);
     Paragraph::new(summary(top)).render(head, buf);
     draw_runs(top, now, runs, buf);
-    let mut lines = vec![Line::styled("HOST              HEALTH        CALLS   FREE  TOOLS", BOLD)];
-    lines.extend(hosts);
-    Paragraph::new(lines).render(below, buf);
+    Paragraph::new(models).render(between, buf);
+    Paragraph::new(hosts).render(below, buf);
     let keys_text = match (&top.failed, top.note.as_str()) {
         (Some(why), "") => Line::styled(format!("this does not change any more: {}", sanitize(why)), BAD),
         (None, "") => Line::styled("↑↓ select  Enter look  a answer  x abort  q leave", DIM),
@@ -118,20 +132,16 @@ fn row(top: &Top, run: &Run, now: SystemTime) -> String {
 }
 
 fn hosts(top: &Top) -> Vec<Line<'static>> {
-    let mut lines: Vec<Line<'static>> = top
-        .hosts
-        .iter()
-        .take(HOSTS_MAX)
-        .map(|host| {
-            let health = format::enum_name(host.health().as_str_name(), "HOST_HEALTH_");
-            let (id, calls, free) = (sanitize(&host.host_id), host.calls_in_flight, host.free_credit);
-            let tools = sanitize(&host.tools.join(" "));
-            let status = format::first_line(&sanitize(&host.status_text), PREVIEW_CHARS);
-            let text = format!("{id:<16}  {health:<12}  {calls:>5}  {free:>5}  {tools}  {status}");
-            let text = text.trim_end().to_owned();
-            Line::styled(text, if host.health() == HostHealth::Connected { GOOD } else { BAD })
-        })
-        .collect();
+    let mut lines = vec![Line::styled("HOST              HEALTH        CALLS   FREE  TOOLS", BOLD)];
+    lines.extend(top.hosts.iter().take(HOSTS_MAX).map(|host| {
+        let health = format::enum_name(host.health().as_str_name(), "HOST_HEALTH_");
+        let (id, calls, free) = (sanitize(&host.host_id), host.calls_in_flight, host.free_credit);
+        let tools: Vec<String> = host.tools.iter().map(|name| tool(top, name)).collect();
+        let status = format::first_line(&sanitize(&host.status_text), PREVIEW_CHARS);
+        let text = format!("{id:<16}  {health:<12}  {calls:>5}  {free:>5}  {}  {status}", tools.join(" "));
+        let text = text.trim_end().to_owned();
+        Line::styled(text, if host.health() == HostHealth::Connected { GOOD } else { BAD })
+    }));
     match top.hosts.len() {
         0 => lines.push(Line::styled("no tool host is connected", DIM)),
         more if more > HOSTS_MAX => {
@@ -142,25 +152,60 @@ fn hosts(top: &Top) -> Vec<Line<'static>> {
     lines
 }
 
+/// A tool, with the calls that wait for a host with room.
+fn tool(top: &Top, name: &str) -> String {
+    let is_it = |tool: &&Tool| tool.declaration.as_ref().is_some_and(|declared| declared.name == name);
+    match top.tools.iter().find(is_it).map_or(0, |tool| tool.calls_queued) {
+        0 => sanitize(name),
+        waiting => format!("{} ({waiting} wait)", sanitize(name)),
+    }
+}
+
+/// The models in use, with a heading. Without any there is nothing.
+fn models(used: &[ModelUse]) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    if !used.is_empty() {
+        let heading = "MODEL                           CALLS  RETRYING  IN/MIN  OUT/MIN  COST/MIN";
+        lines.push(Line::styled(heading, BOLD));
+    }
+    lines.extend(used.iter().take(MODELS_MAX).map(|used| {
+        let (name, calls, retrying, minute) = (sanitize(&used.name), used.calls, used.retrying, used.minute);
+        let cost = match minute.cost_micros {
+            0 => "-".to_owned(),
+            micros => format!("{:.4}", micros as f64 / 1e6),
+        };
+        let (tokens_in, tokens_out) = (minute.input_tokens, minute.output_tokens);
+        let text = format!(
+            "{name:<30}  {calls:>5}  {retrying:>8}  {tokens_in:>6}  {tokens_out:>7}  {cost:>8}  {}",
+            used.trouble
+        );
+        let style = if retrying > 0 { WARN } else { ratatui::style::Style::new() };
+        Line::styled(text.trim_end().to_owned(), style)
+    }));
+    if used.len() > MODELS_MAX {
+        lines.push(Line::styled(format!("… and {} more", used.len() - MODELS_MAX), DIM));
+    }
+    lines
+}
+
 fn draw_dialog(dialog: &Dialog, area: Rect, buf: &mut Buffer) {
+    let size = Size { columns: area.width, rows: area.height };
     let (title, lines) = match dialog {
         Dialog::Abort(run_id) => {
             (" abort? ", vec![format!("Abort run {run_id}?"), "y aborts it, any other key does not".into()])
         }
-        Dialog::Question(request) => {
-            let mut lines = vec![format!("May {} run with these arguments?", escape_hidden(&request.tool))];
-            lines.extend(escape_hidden(&members(&request.arguments_json)).lines().map(str::to_owned));
-            lines.push("y runs it, n does not, any other key leaves it open".into());
+        Dialog::Question(_) | Dialog::Answer(_) => {
+            let lines = dialog.lines_of_question(size).unwrap_or_else(|| {
+                vec!["no room for all of it: make the screen larger".into(), "any key leaves it open".into()]
+            });
             (" question ", lines)
         }
         Dialog::Run(run) => (" run: any key closes ", about(run)),
     };
-    // Wrapped before the height is known: what is below the window would be approved unseen.
-    let width = usize::from(area.width.min(DIALOG_COLUMNS)).saturating_sub(2);
-    let lines: Vec<String> = lines.iter().flat_map(|line| wrap(line, width)).collect();
+    let lines: Vec<String> = lines.iter().flat_map(|line| wrap(line, size.inner_columns().max(1))).collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
     let [row] = Layout::vertical([Constraint::Max(height)]).flex(Flex::Center).areas(area);
-    let [inside] = Layout::horizontal([Constraint::Max(DIALOG_COLUMNS)]).flex(Flex::Center).areas(row);
+    let [inside] = Layout::horizontal([Constraint::Max(COLUMNS_MAX)]).flex(Flex::Center).areas(row);
     Clear.render(inside, buf);
     let block = Block::bordered().border_type(BorderType::Rounded).border_style(WARN).title(title);
     let lines: Vec<Line<'_>> = lines.into_iter().map(Line::raw).collect();
@@ -187,4 +232,79 @@ fn about(run: &Run) -> Vec<String> {
     }));
     lines.extend(run.last_error.as_ref().map(|error| format!("error    {}", sanitize(&error.message))));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_client::v1::{Host, HumanRequest, ToolDeclaration};
+
+    use super::{super::state::Told, *};
+
+    /// The screen of this size, without the spaces at the ends of its lines.
+    fn screen(top: &Top, columns: u16, rows: u16) -> Vec<String> {
+        let area = Rect::new(0, 0, columns, rows);
+        let mut buf = Buffer::empty(area);
+        draw(top, SystemTime::UNIX_EPOCH, area, &mut buf);
+        let line = |row: u16| (0..columns).map(|column| buf[(column, row)].symbol()).collect::<String>();
+        (0..rows).map(|row| line(row).trim_end().to_owned()).collect()
+    }
+
+    fn busy() -> Top {
+        let mut top = Top { connected: true, ..Top::default() };
+        for number in 0..3 {
+            let run = Run {
+                run_id: format!("run-{number}"),
+                model: "local/m".into(),
+                status: RunStatus::ModelRunning.into(),
+                preview: "How is Rome?".into(),
+                ..Run::default()
+            };
+            top.told(Told::Run(Box::new(run)));
+        }
+        let declaration = Some(ToolDeclaration { name: "mail".into(), ..ToolDeclaration::default() });
+        let tools = vec![Tool { declaration, calls_queued: 2, ..Tool::default() }];
+        let health = HostHealth::Connected.into();
+        let host = Host { host_id: "h".into(), tools: vec!["mail".into()], health, ..Host::default() };
+        top.told(Told::Lists { hosts: vec![host], tools, questions: vec![] });
+        top
+    }
+
+    #[test]
+    fn all_lists_are_on_a_screen_of_the_usual_size() {
+        let lines = screen(&busy(), 80, 24);
+        assert!(lines[0].contains("open runs: 3, live: 3"), "{lines:#?}");
+        assert!(lines[2].starts_with("run-") && lines[4].starts_with("run-"), "{lines:#?}");
+        assert!(
+            lines.iter().any(|line| line.starts_with("local/m") && line.contains("    3 ")),
+            "{lines:#?}"
+        );
+        assert!(lines.iter().any(|line| line.ends_with("mail (2 wait)")), "{lines:#?}");
+        assert!(lines[23].starts_with("↑↓ select"), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_small_screen_keeps_the_runs_and_the_keys() {
+        for (columns, rows) in [(40, 8), (40, 6), (20, 4), (10, 2), (1, 1), (0, 0)] {
+            let lines = screen(&busy(), columns, rows);
+            if rows >= 4 {
+                assert!(lines[2].starts_with("run-"), "{columns}x{rows}: {lines:#?}");
+                assert!(lines.last().is_some_and(|line| line.starts_with("↑↓ select")), "{lines:#?}");
+            }
+        }
+        assert!(!screen(&busy(), 40, 6).iter().any(|line| line.starts_with("HOST")));
+    }
+
+    #[test]
+    fn a_question_without_room_says_so() {
+        let mut top = busy();
+        let request = HumanRequest {
+            tool: "mail".into(),
+            kind: HumanRequestKind::Approve.into(),
+            ..Default::default()
+        };
+        let size = Size { columns: 80, rows: 24 };
+        top.dialog = Dialog::for_question(&request, size);
+        assert!(screen(&top, 80, 24).iter().any(|line| line.contains("May mail run")));
+        assert!(screen(&top, 80, 4).iter().any(|line| line.contains("no room for all of it")));
+    }
 }

@@ -16,7 +16,10 @@ async fn a_window_changes_its_size() {
     chat.resize(5, 20);
     chat.types("send a mail\r");
     chat.sees("may this run?").await;
-    chat.types("y");
+    chat.types("y\r");
+    // What is not on the screen is not approved: page by page, it is.
+    chat.sees("not all of it").await;
+    chat.types(&"\x1b[6~".repeat(40));
     chat.sees("y  yes, run it").await;
     chat.types("\r");
     chat.sees("ready").await;

@@ -108,6 +108,8 @@ async fn a_server_that_is_not_there_is_exit_code_5() {
         let (code, _, stderr) = ended(&url, args).await;
         assert_eq!(code, 5, "{args:?}: {stderr}");
         assert!(stderr.contains("cannot reach the server"), "{stderr}");
+        let next = format!("asked at {url}: `agentloop serve` starts a server");
+        assert!(stderr.lines().count() == 1 && stderr.contains(&next), "{stderr}");
     }
 }
 

@@ -31,6 +31,16 @@ async fn a_run_is_seen_looked_into_and_its_question_answered() {
     let (code, _, stderr) = ended(&server.url(), &["run", "which town"]).await;
     assert_eq!(code, 4, "{stderr}");
     top.sees("Which town?").await;
+    top.types("a");
+    top.sees("Enter answers, Esc leaves it open").await;
+    top.types("Ulm");
+    top.sees("Ulm▏").await;
+    top.types("\r");
+    top.sees("no run is open").await;
+
+    let (code, _, stderr) = ended(&server.url(), &["run", "which town"]).await;
+    assert_eq!(code, 4, "{stderr}");
+    top.sees("Which town?").await;
     top.types("x");
     top.sees("abort?").await;
     top.types("y");

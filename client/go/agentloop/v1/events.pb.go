@@ -829,9 +829,9 @@ type RunEvent_ToolCallCheckpoint struct {
 }
 
 type RunEvent_InstructionPlanned struct {
-	// Durable if a planner or a step decided the next instruction. Transient before the model calls of the built-in loop that
-	// follow on results of tools or a compaction: it shows the phase PLANNING, which the first model call has from the
-	// messages before it.
+	// Durable if a planner or a step decided the next instruction. Transient before the model calls of the built-in loop
+	// that follow on results of tools or a compaction: it shows the phase PLANNING, which the first model call has from
+	// the messages before it.
 	InstructionPlanned *InstructionPlanned `protobuf:"bytes,38,opt,name=instruction_planned,json=instructionPlanned,proto3,oneof"`
 }
 

@@ -1167,8 +1167,9 @@ type Hello struct {
 	// another name when it gives up a call that it began (after `cancel` or `lease_lost`), as that call is then missing
 	// too. An empty name never proves anything.
 	InstanceId string `protobuf:"bytes,10,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// Number of this connection of the process, rising from 1; 0 where it does not count. The connection with the greatest
-	// number counts.
+	// Number of this connection of the process, rising from 1; 0 where it does not count. Of connections with the same
+	// `host_id` and `instance_id`, the one with the greatest number counts: a hello with a smaller one came late, and is
+	// refused with FAILED_PRECONDITION.
 	ConnectionNo  uint64 `protobuf:"varint,11,opt,name=connection_no,json=connectionNo,proto3" json:"connection_no,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -21,10 +21,15 @@ export async function putBlob(
   // A missing file fails before the upload begins.
   if (typeof contents === "string") await stat(contents);
   let upload!: ClientWritableStream<PutBlobRequest>;
+  const answered = new AbortController();
   const stored = new Promise<PutBlobResponse>((resolve, reject) => {
-    upload = client.putBlob(metadata, (error, response) => (error ? reject(error) : resolve(response)));
+    upload = client.putBlob(metadata, (error, response) => {
+      answered.abort();
+      if (error) reject(error);
+      else resolve(response);
+    });
   });
-  const sending = send(upload, contents, mediaType).catch((error: unknown) => {
+  const sending = send(upload, contents, mediaType, answered.signal).catch((error: unknown) => {
     upload.cancel(); // the upload is incomplete
     throw error;
   });
@@ -33,21 +38,35 @@ export async function putBlob(
   return { name, mediaType, sizeBytes, source: { $case: "blobDigest", value: header?.digest ?? "" } };
 }
 
-async function send(upload: ClientWritableStream<PutBlobRequest>, contents: Buffer | string, mediaType: string) {
-  let ended = false;
-  upload.once("error", () => (ended = true));
+/** Sends the contents, until the server has answered: after a refusal it reads no more, and nothing drains. */
+async function send(
+  upload: ClientWritableStream<PutBlobRequest>,
+  contents: Buffer | string,
+  mediaType: string,
+  answered: AbortSignal,
+) {
+  upload.on("error", () => undefined); // the answer says why
   upload.write({ part: { $case: "header", value: { digest: "", sizeBytes: 0n, mediaType } } });
   for await (const value of chunks(contents)) {
-    if (ended) return; // the answer says why
-    if (!upload.write({ part: { $case: "chunk", value } })) {
-      await new Promise<void>((resolve) => {
-        upload.once("drain", resolve);
-        upload.once("error", () => resolve());
-        upload.once("close", resolve);
-      });
-    }
+    if (answered.aborted) return;
+    if (!upload.write({ part: { $case: "chunk", value } })) await drained(upload, answered);
+    if (answered.aborted) return;
   }
   upload.end();
+}
+
+/** Waits until more may be written, or the server has answered. */
+async function drained(upload: ClientWritableStream<PutBlobRequest>, answered: AbortSignal): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const done = () => {
+      upload.off("drain", done);
+      answered.removeEventListener("abort", done);
+      resolve();
+    };
+    upload.once("drain", done);
+    answered.addEventListener("abort", done);
+    if (answered.aborted) done();
+  });
 }
 
 async function* chunks(contents: Buffer | string): AsyncGenerator<Buffer> {

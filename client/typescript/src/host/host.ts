@@ -94,6 +94,7 @@ export class Host {
   readonly #instance = randomUUID();
   /** Calls begun here that `hello` names no more without an acknowledgement. */
   #forgotten = 0;
+  #connections = 0n;
   readonly #options: HostOptions;
   readonly #concurrency: number;
   readonly #tools = new Tools();
@@ -291,7 +292,7 @@ export class Host {
       labels: this.#options.labels ?? {},
       // Without a call and under the same name, this process proves that it did not begin the call.
       instanceId: `${this.#instance}.${this.#forgotten}`,
-      connectionNo: 0n,
+      connectionNo: ++this.#connections,
     };
   }
 

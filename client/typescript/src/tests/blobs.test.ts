@@ -1,6 +1,6 @@
 // Blobs, against a server that keeps them in memory.
 
-import { Server, ServerCredentials } from "@grpc/grpc-js";
+import { Server, ServerCredentials, status } from "@grpc/grpc-js";
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -10,6 +10,8 @@ import { after, before, test } from "node:test";
 import { type BlobsServer, BlobsService, type PutBlobRequest } from "../gen/agentloop/v1/blobs.js";
 import { Host } from "../host/index.js";
 
+/** A media type that the server has no room for. */
+const REFUSED = "application/refused";
 const stored = new Map<string, Buffer>();
 const types: string[] = [];
 const server = new Server();
@@ -19,6 +21,11 @@ const service: BlobsServer = {
   putBlob(call, callback) {
     const chunks: Buffer[] = [];
     call.on("data", ({ part }: PutBlobRequest) => {
+      if (part?.$case === "header" && part.value.mediaType === REFUSED) {
+        call.pause(); // it reads no more
+        callback({ code: status.RESOURCE_EXHAUSTED, details: "no room" });
+        return;
+      }
       if (part?.$case === "header") types.push(part.value.mediaType);
       if (part?.$case === "chunk") chunks.push(part.value);
     });
@@ -87,6 +94,11 @@ test("a file that is not there is not stored", async () => {
   const before = stored.size;
   await assert.rejects(host.putFile("a.bin", "/nothing/here"), { code: "ENOENT" });
   assert.equal(stored.size, before);
+});
+
+test("a refusal ends an upload that is under way", async () => {
+  const contents = Buffer.alloc(16 << 20); // more than any buffer on the way holds
+  await assert.rejects(host.putFile("a.bin", contents, REFUSED), { code: status.RESOURCE_EXHAUSTED });
 });
 
 test("other bytes are told", async () => {

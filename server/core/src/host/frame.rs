@@ -137,6 +137,8 @@ pub struct Hello {
     pub host: HostId,
     /// The process behind the id. `None` if it gives no name.
     pub instance: Option<InstanceId>,
+    /// Number of this connection of the process, rising from 1; 0 if it does not count them.
+    pub connection_no: u64,
     /// Language and library, for people.
     pub sdk: String,
     /// Labels that the host gave itself, for people.

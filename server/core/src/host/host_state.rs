@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::connection::Connection;
-use crate::id::CallId;
+use crate::host::io::HostJoin;
+use crate::id::{CallId, InstanceId};
 use crate::limits::CALLS_PER_HOST_MAX;
 use crate::time::Timestamp;
 
@@ -20,6 +21,8 @@ pub(super) struct Rank {
 pub(super) struct HostState {
     /// The current stream. `None` while the host is disconnected.
     pub(super) connection: Option<Connection>,
+    /// The process of its last stream, and the number that the process gave to that stream.
+    pub(super) newest: Option<(InstanceId, u64)>,
     pub(super) sdk: String,
     pub(super) labels: BTreeMap<String, String>,
     /// The host's last words about itself.
@@ -37,6 +40,7 @@ impl HostState {
     pub(super) fn disconnected(now: Timestamp) -> Self {
         Self {
             connection: None,
+            newest: None,
             sdk: String::new(),
             labels: BTreeMap::new(),
             status: String::new(),
@@ -45,6 +49,13 @@ impl HostState {
             calls: BTreeSet::new(),
             ignored_frames: 0,
         }
+    }
+
+    /// True if the same process has connected with a greater number. A hello that comes late says what was true before: it
+    /// would make calls seem lost, or not begun, that the process has.
+    pub(super) fn has_newer(&self, join: &HostJoin) -> bool {
+        let newest = self.newest.as_ref().filter(|(instance, _)| Some(instance) == join.instance.as_ref());
+        join.connection_no > 0 && newest.is_some_and(|(_, number)| *number > join.connection_no)
     }
 
     /// Calls that take up room: assigned, granted, or cancelled and not yet stopped.

@@ -42,6 +42,8 @@ pub struct HostJoin {
     pub host: HostId,
     /// The process behind the id. `None` if it gave no name, which proves nothing of calls that it does not have.
     pub instance: Option<InstanceId>,
+    /// Number of this connection of the process, rising from 1; 0 if it does not count them.
+    pub connection_no: u64,
     /// The library that the host uses, as it names itself.
     pub sdk: String,
     /// Labels that the host gave itself.

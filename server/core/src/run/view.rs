@@ -100,6 +100,22 @@ fn position_of_status(status: RunStatus) -> (LoopPhase, ProcessState) {
     }
 }
 
+/// Finds the model calls of one run that no event of the phase PLANNING precedes. They follow on results of tools or on a
+/// compaction: the decision of the built-in loop follows from these, so the journal has nothing in between.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlanningGaps {
+    last: Option<LoopPhase>,
+}
+
+impl PlanningGaps {
+    /// Takes the next event, which leaves the run in `status`. Returns true if the run plans right before it, unrecorded.
+    pub fn precedes(&mut self, event: &Event, status: RunStatus) -> bool {
+        let (phase, _) = loop_position(event, status);
+        let before = self.last.replace(phase);
+        matches!(event, Event::ModelCallStarted { attempt: 1, .. }) && before != Some(LoopPhase::Planning)
+    }
+}
+
 /// The thing that a run waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingOn {

@@ -43,6 +43,7 @@ fn the_environment_wins_over_the_file() {
             ("AGENTLOOP_RUNS_PARK_AFTER", "7s"),
             ("AGENTLOOP_SERVER_MAX_LIVE_RUNS", ""),
             ("AGENTLOOP_SERVER", "http://somewhere"),
+            ("AGENTLOOP_CA_FILE", "roots.pem"),
             ("AGENTLOOP_SERVICE_HOST", "10.0.0.1"),
         ],
     );

@@ -124,6 +124,7 @@ fn hello(frame: v1::Hello) -> Parsed<Hello> {
         protocol_version: frame.protocol_version,
         host,
         instance,
+        connection_no: frame.connection_no,
         sdk: frame.sdk,
         labels: frame.labels.into_iter().collect(),
         capabilities: capabilities("hello.capabilities", frame.capabilities)?,

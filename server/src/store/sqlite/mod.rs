@@ -98,6 +98,8 @@ pub struct StoreStats {
 pub struct SqliteStore {
     writes: mpsc::Sender<WriteRequest>,
     readers: SqlitePool,
+    /// Held while usage is added up, which may take long: it never has more than one of the readers.
+    adding_up: tokio::sync::Mutex<()>,
     epoch: Epoch,
     counters: Arc<WriteCounters>,
     used: FeaturesUsed,
@@ -173,6 +175,7 @@ impl SqliteStore {
         Self {
             writes,
             readers: opened.readers,
+            adding_up: tokio::sync::Mutex::new(()),
             epoch: opened.epoch,
             counters,
             used: opened.used,
@@ -333,6 +336,7 @@ impl JournalStore for SqliteStore {
     }
 
     async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        let _turn = self.adding_up.lock().await;
         read::usage(&self.readers, tenant, query).await
     }
 

@@ -249,6 +249,7 @@ impl Connection {
             connection: self.id,
             host: hello.host,
             instance: hello.instance,
+            connection_no: hello.connection_no,
             sdk: hello.sdk,
             labels: hello.labels,
             tools,

@@ -345,6 +345,7 @@ pub(crate) fn hello(name: &str, tools: &[&str]) -> Box<Hello> {
         protocol_version: 1,
         host: HostId::parse(name).unwrap(),
         instance: None,
+        connection_no: 0,
         sdk: "test/1".to_owned(),
         labels: BTreeMap::new(),
         capabilities: tools.iter().map(|name| capability(name)).collect(),

@@ -41,6 +41,8 @@ pub(crate) struct Host {
     process: Option<u64>,
     /// Calls that the process began and names no more.
     forgotten: u64,
+    /// Streams so far.
+    connections: u64,
 }
 
 /// A stream that is open.
@@ -61,7 +63,19 @@ impl Host {
         let random = world.random(&name);
         let (held, memory) = (BTreeMap::new(), BTreeMap::new());
         let process = (!number.is_multiple_of(3)).then_some(1);
-        Self { world, name, random, held, memory, told, tell, link: None, process, forgotten: 0 }
+        Self {
+            world,
+            name,
+            random,
+            held,
+            memory,
+            told,
+            tell,
+            link: None,
+            process,
+            forgotten: 0,
+            connections: 0,
+        }
     }
 
     /// Lives until it is dropped.
@@ -125,6 +139,7 @@ impl Host {
         let (frames, receiver) = mpsc::unbounded_channel();
         drop(server.tasks.spawn("host", connection.run(UnboundedReceiverStream::new(receiver))));
         self.world.trace.line(&self.name, &format!("connects to {}", server.number));
+        self.connections += 1;
         let hello = self.hello();
         self.link = Some(Link { frames, taken: 0, granted: hello.initial_credit, dead: false });
         self.send_surely(HostFrame::Hello(Box::new(hello)));
@@ -198,6 +213,7 @@ impl Host {
             instance: self.process.map(|process| {
                 InstanceId::parse(format!("{process}.{}", self.forgotten)).expect("a good name")
             }),
+            connection_no: self.connections,
             sdk: "sim/1".to_owned(),
             labels: BTreeMap::new(),
             capabilities: tools()

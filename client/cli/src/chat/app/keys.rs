@@ -11,7 +11,7 @@ pub(crate) const HELP: [(&str, &str); 20] = [
     ("ctrl-S", "send; while a run is under way: tell it"),
     ("Alt-Enter, ctrl-J", "begin a new line"),
     ("Up, Down", "earlier and later prompts"),
-    ("PageUp, PageDown", "scroll"),
+    ("PageUp, PageDown", "scroll; also a question longer than its card"),
     ("ctrl-Home, ctrl-End", "first and last message"),
     ("Tab", "turn to the question that waits"),
     ("Esc", "put the question aside, close a window"),
@@ -98,6 +98,8 @@ impl App {
         let ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::F(1) => self.overlay = Some(Overlay::Help),
+            KeyCode::PageUp if self.scroll_question(-1) => {}
+            KeyCode::PageDown if self.scroll_question(1) => {}
             KeyCode::PageUp => self.scroll_pages(-1),
             KeyCode::PageDown => self.scroll_pages(1),
             KeyCode::Up if key.modifiers.contains(KeyModifiers::SHIFT) => self.scroll_lines(-1),
@@ -115,6 +117,7 @@ impl App {
     }
 
     fn focused_key(&mut self, key: KeyEvent) -> Vec<Command> {
+        self.note_question();
         if self.focus == Focus::Card
             && let Some(card) = self.cards.front_mut()
         {

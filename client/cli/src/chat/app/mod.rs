@@ -27,7 +27,7 @@ pub(crate) use self::{
     session::SessionPicker,
 };
 use super::{
-    card::Card,
+    card::{Card, QuestionView},
     editor::Editor,
     event::{Command, Event},
     transcript::{Tone, Transcript},
@@ -213,7 +213,12 @@ impl App {
             Event::Key(key) => self.key(key),
             Event::Paste(text) => self.paste(&text),
             Event::Resize(width, height) => {
-                self.size = Size::new(width, height);
+                let size = Size::new(width, height);
+                if size != self.size {
+                    self.size = size;
+                    // Lines are broken anew, so nothing is known of what was seen.
+                    self.cards.iter_mut().for_each(|card| card.view = QuestionView::default());
+                }
                 Vec::new()
             }
             Event::Tick(now) => self.tick(now),

@@ -3,7 +3,9 @@
 use ratatui::layout::{Position, Rect};
 
 use super::{App, Focus};
-use crate::chat::layout::{BlockHeight, LayoutInput, block_heights, blocks::BlockOptions};
+use crate::chat::layout::{
+    BlockHeight, LayoutInput, block_heights, blocks::BlockOptions, question::lines_and_rows,
+};
 
 /// The position of the conversation on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,35 @@ impl App {
 
     fn transcript_area(&self) -> Rect {
         self.layout().areas(Rect::from((Position::ORIGIN, self.size))).transcript
+    }
+
+    /// The lines of the question that has the keys, and the rows that show them. `None` without one on the screen.
+    fn question_size(&self) -> Option<(usize, usize)> {
+        let card = self.cards.front().filter(|_| self.focus == Focus::Card)?;
+        let area = self.layout().areas(Rect::from((Position::ORIGIN, self.size))).card;
+        (area.height > 0).then(|| lines_and_rows(card, area))
+    }
+
+    /// Notes what is on the screen of the question that has the keys.
+    pub(super) fn note_question(&mut self) {
+        if let Some((lines, rows)) = self.question_size()
+            && let Some(card) = self.cards.front_mut()
+        {
+            card.view.shown(lines, rows);
+        }
+    }
+
+    /// Scrolls the question that has the keys by pages. False if it needs no scrolling.
+    pub(super) fn scroll_question(&mut self, pages: isize) -> bool {
+        let Some((lines, rows)) = self.question_size().filter(|(lines, rows)| lines > rows) else {
+            return false;
+        };
+        let Some(card) = self.cards.front_mut() else { return false };
+        card.view.shown(lines, rows);
+        card.view.first = card.view.first.saturating_add_signed(pages * rows.cast_signed());
+        card.view.shown(lines, rows);
+        card.error = None;
+        true
     }
 
     pub(super) fn scroll_to_end(&mut self) {

@@ -28,6 +28,30 @@ pub(crate) struct Card {
     pub(crate) error: Option<String>,
     /// True while an answer is being sent. It cannot be changed then.
     pub(crate) sent: bool,
+    /// How much of the question was on the screen.
+    pub(crate) view: QuestionView,
+}
+
+/// How much of a question was on the screen. A call is approved when all of it was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct QuestionView {
+    /// The first line that is shown.
+    pub(crate) first: usize,
+    /// Lines from the beginning on that were shown.
+    seen: usize,
+    /// True if there are lines that were not.
+    is_cut: bool,
+}
+
+impl QuestionView {
+    /// Notes what is shown of so many lines on so many rows.
+    pub(crate) fn shown(&mut self, lines: usize, rows: usize) {
+        self.first = self.first.min(lines.saturating_sub(rows));
+        if self.first <= self.seen {
+            self.seen = self.seen.max(self.first + rows);
+        }
+        self.is_cut = self.seen < lines;
+    }
 }
 
 /// The stage of an answer.
@@ -104,7 +128,7 @@ impl Card {
             HumanRequestKind::Url => Stage::Visiting { picked: None },
             _ => Stage::Choosing { picked: None, typed: 0 },
         };
-        Card { request, stage, error: None, sent: false }
+        Card { request, stage, error: None, sent: false, view: QuestionView::default() }
     }
 
     /// The choices of a question about a tool call.
@@ -235,6 +259,10 @@ impl Card {
 
     /// Confirms a choice: sends it, or opens the field that it needs.
     fn take(&mut self, choice: Choice, by: &str) -> CardOutcome {
+        if self.view.is_cut && matches!(choice, Choice::Approve | Choice::Always) {
+            self.error = Some("not all of it was on the screen: PageDown shows more".to_owned());
+            return CardOutcome::None;
+        }
         let editor = match choice {
             Choice::Approve => return self.decided(Kind::Approve(Approve {}), by),
             Choice::Always | Choice::Never => {

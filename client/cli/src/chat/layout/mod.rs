@@ -15,6 +15,8 @@ use super::{card::Card, editor::Editor, transcript::Transcript};
 
 /// A lower screen does not show everything at once.
 const ROWS_FOR_ALL: u16 = 12;
+/// Rows that a card leaves to the conversation, the editor and the status.
+const ROWS_BESIDE_CARD: usize = 6;
 const EDITOR_ROWS_MAX: usize = 8;
 /// Bound on the rows of a text field in a card.
 const CARD_EDITOR_ROWS_MAX: usize = 6;
@@ -48,7 +50,7 @@ impl LayoutInput<'_> {
         let editor_rows = self.editor.rows(screen.width).clamp(1, EDITOR_ROWS_MAX);
         let card_rows = self.card.map_or(0, |card| question::rows(card, screen.width));
         // A part of the conversation stays visible, however long the arguments are.
-        let card_rows = card_rows.min(usize::from(screen.height) * 2 / 3);
+        let card_rows = card_rows.min(usize::from(screen.height).saturating_sub(ROWS_BESIDE_CARD));
         let is_small = screen.height < ROWS_FOR_ALL;
         // With no room for both, the part with the keys is shown.
         let (card_rows, editor_rows) = match (is_small, self.card_has_keys) {

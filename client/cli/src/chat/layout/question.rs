@@ -1,6 +1,6 @@
 //! The lines of a question, and the rows of its card.
 
-use ratatui::{style::Style, text::Line};
+use ratatui::{layout::Rect, style::Style, text::Line};
 
 use super::{CARD_EDITOR_ROWS_MAX, rule_draft};
 use crate::{
@@ -18,6 +18,8 @@ use crate::{
 const BORDER: u16 = 2;
 /// Bound on the arguments that are shown, so that wrapping stays fast.
 const ARGUMENTS_BYTES_MAX: usize = 64 * 1024;
+/// A lower card has a title and no border.
+const ROWS_FOR_BORDERS: u16 = 8;
 /// Rows of the hint below the answer.
 pub(crate) const HINT_ROWS: usize = 1;
 
@@ -28,6 +30,19 @@ const VISIT_ROWS: usize = 2;
 pub(crate) fn rows(card: &Card, width: u16) -> usize {
     let inner = width.saturating_sub(BORDER);
     about(card, inner).len() + answer_rows(card, inner) + usize::from(BORDER)
+}
+
+/// True if a card of this height has a border around it. A lower one has a title.
+pub(crate) fn has_border(area: Rect) -> bool {
+    area.height >= ROWS_FOR_BORDERS
+}
+
+/// The lines of the question of a card in this area, and the rows that show them.
+pub(crate) fn lines_and_rows(card: &Card, area: Rect) -> (usize, usize) {
+    let (columns, rows) = if has_border(area) { (BORDER, BORDER) } else { (0, 1) };
+    let (width, height) = (area.width.saturating_sub(columns), area.height.saturating_sub(rows));
+    let room = usize::from(height).saturating_sub(answer_rows(card, width)).max(1);
+    (about(card, width).len(), room)
 }
 
 /// The lines of the question. Nothing is hidden, because a person decides about it.

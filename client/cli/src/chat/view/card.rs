@@ -13,7 +13,7 @@ use crate::{
         card::{Card, Choice, Stage},
         editor::Editor,
         layout::{
-            question::{HINT_ROWS, about, answer_rows},
+            question::{HINT_ROWS, about, answer_rows, has_border, lines_and_rows},
             rule_draft,
         },
         styles::{BAD, DIM, PICKED, WARN},
@@ -23,9 +23,6 @@ use crate::{
         text::{sanitize, wrap},
     },
 };
-
-/// A lower card has a title and no border.
-const ROWS_FOR_BORDERS: u16 = 8;
 
 /// The state around a card that its drawing depends on.
 #[derive(Debug, Clone, Copy)]
@@ -38,13 +35,12 @@ pub(super) struct CardFrame {
 
 pub(super) fn draw(card: &Card, frame: CardFrame, area: Rect, buf: &mut Buffer) {
     let CardFrame { count, has_keys } = frame;
-    // With little room, the card has no border.
-    let borders = if area.height < ROWS_FOR_BORDERS { Borders::TOP } else { Borders::ALL };
+    let borders = if has_border(area) { Borders::ALL } else { Borders::TOP };
     let block = Block::new()
         .borders(borders)
         .border_type(BorderType::Rounded)
         .border_style(if has_keys { WARN } else { DIM })
-        .title(title(card, count, has_keys));
+        .title(title(card, count, has_keys, lines_and_rows(card, area)));
     let inner = block.inner(area);
     block.render(area, buf);
     let answer = u16::try_from(answer_rows(card, inner.width)).unwrap_or(u16::MAX);
@@ -54,26 +50,28 @@ pub(super) fn draw(card: &Card, frame: CardFrame, area: Rect, buf: &mut Buffer) 
     draw_answer(card, has_keys, answer, buf);
 }
 
-fn title(card: &Card, count: usize, has_keys: bool) -> String {
+fn title(card: &Card, count: usize, has_keys: bool, (lines, rows): (usize, usize)) -> String {
     let what = match card.request.kind() {
         HumanRequestKind::Approve => "may this run?",
         HumanRequestKind::InDoubt => "did this take effect?",
         _ => "a question",
     };
     let more = if count > 1 { format!(" (1 of {count})") } else { String::new() };
-    let how = if has_keys { "" } else { " · Tab: answer" };
+    let how = if !has_keys {
+        " · Tab: answer"
+    } else if card.view.first + rows < lines {
+        " · PageDown: more"
+    } else if card.view.first > 0 {
+        " · PageUp: back"
+    } else {
+        ""
+    };
     format!(" {what}{more}{how} ")
 }
 
 fn draw_about(card: &Card, area: Rect, buf: &mut Buffer) {
     let mut lines = about(card, area.width);
-    let height = usize::from(area.height);
-    if lines.len() > height {
-        lines.truncate(height);
-        if let Some(last) = lines.last_mut() {
-            *last = Line::styled("… more than fits: enlarge the terminal to see it whole", WARN);
-        }
-    }
+    lines.drain(..card.view.first.min(lines.len()));
     Paragraph::new(lines).render(area, buf);
 }
 

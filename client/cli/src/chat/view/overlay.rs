@@ -34,7 +34,7 @@ pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
                     Line::from(vec![Span::styled(format!("{key:<22}"), BOLD), Span::raw(*what)])
                 })
                 .collect();
-            window(" keys ", lines, 64, area, buf);
+            window(" keys ", lines, 74, area, buf);
         }
         Overlay::Sessions(picker) => {
             let now = app.options.started + app.now;

@@ -247,7 +247,36 @@ fn invisible_characters_in_arguments_are_shown() {
 fn the_choices_are_visible_with_very_long_arguments() {
     let mut app = running();
     asks(&mut app, approval(&format!("{{\"body\":\"{}\"}}", "word ".repeat(10_000))));
-    sees(&mut app, &["… more than fits", "y  yes, run it", "s  stop the run", "> What is 1 + 2?"]);
+    sees(&mut app, &["PageDown: more", "y  yes, run it", "s  stop the run", "> What is 1 + 2?"]);
+}
+
+#[test]
+fn arguments_are_approved_when_all_of_them_were_on_the_screen() {
+    let mut app = running();
+    let members: Vec<String> = (1..=30).map(|number| format!("\"part{number}\":{number}")).collect();
+    asks(&mut app, approval(&format!("{{{}}}", members.join(","))));
+    sees(&mut app, &["PageDown: more", "\"part1\": 1"]);
+    press(&mut app, KeyCode::Char('y'));
+    assert!(press(&mut app, KeyCode::Enter).is_empty());
+    sees(&mut app, &["not all of it was on the screen: PageDown shows more"]);
+    press(&mut app, KeyCode::PageDown);
+    assert!(press(&mut app, KeyCode::Enter).is_empty(), "there is more");
+    for _ in 0..10 {
+        press(&mut app, KeyCode::PageDown);
+    }
+    sees(&mut app, &["PageUp: back", "\"part30\": 30", "y  yes, run it"]);
+    assert!(!press(&mut app, KeyCode::Enter).is_empty());
+}
+
+#[test]
+fn a_usual_question_is_whole_on_a_usual_screen() {
+    let mut app = running();
+    let arguments = r#"{"to":"team@example.com","subject":"Weather in Beijing","body":"clear"}"#;
+    asks(&mut app, HumanRequest { question: "May send_email run?".into(), ..approval(arguments) });
+    sees(&mut app, &["May send_email run?", "\"body\": \"clear\"", "s  stop the run", "> What is 1 + 2?"]);
+    press(&mut app, KeyCode::Enter);
+    press(&mut app, KeyCode::Char('y'));
+    assert!(!press(&mut app, KeyCode::Enter).is_empty());
 }
 
 #[test]
@@ -392,7 +421,10 @@ fn the_status_does_not_repeat_an_open_question() {
 fn windows_lie_over_everything() {
     let mut app = chat();
     press(&mut app, KeyCode::F(1));
-    sees(&mut app, &[" keys ", "while a run is under way: tell it ", "abort the run; twice: leave"]);
+    let whole =
+        ["while a run is under way: tell it ", "with a queue it asks ", "with an empty text, or none "];
+    sees(&mut app, &[" keys "]);
+    sees(&mut app, &whole);
     press(&mut app, KeyCode::Esc);
     ctrl(&mut app, 'o');
     sees(&mut app, &["sessions", "a new session", "asking the server …"]);

@@ -9,9 +9,10 @@ use std::{
 };
 
 use agentloop_client::{
-    Client,
+    Client, Error,
     v1::{Host, HostHealth},
 };
+use tonic::Code;
 
 use super::report::Check;
 use crate::{
@@ -55,9 +56,31 @@ pub(super) async fn server(client: &Client, address: &str, own: Option<SocketAdd
             }
         },
         Err(error) => {
-            let advice = "check that the address is that of agentloop, and the token";
-            (Check::failed("server", format!("{address}: {}", in_one_line(&error)), advice), false)
+            let detail = format!("{address}: {}", in_one_line(&error));
+            (Check::failed("server", detail, advice(&error)), false)
         }
+    }
+}
+
+/// The next thing to do about a call of the server that failed.
+fn advice(error: &Error) -> &'static str {
+    match error.code() {
+        Some(Code::Unauthenticated) => {
+            "give a token that the server knows (--token, AGENTLOOP_TOKEN) or a certificate (--tls-cert, --tls-key)"
+        }
+        Some(Code::PermissionDenied) => {
+            "give the token or certificate of a caller that may read tools and hosts: see server/docs/guide/security.md"
+        }
+        Some(Code::Unimplemented) => "check that the address is that of agentloop, and of this version",
+        Some(Code::ResourceExhausted) => "wait a while: the server refuses more for now",
+        Some(Code::DeadlineExceeded | Code::Unavailable) => "see the log of the server: it is busy, or stops",
+        Some(Code::Internal | Code::DataLoss) => "see the log of the server, which has the details",
+        Some(_) => "check that the address is that of agentloop: a proxy may answer in its place",
+        None => match error {
+            Error::Unreachable(_) => "see the log of the server: it was there, and does not answer any more",
+            Error::Endpoint(_) => "check the address of --server",
+            _ => "check that the address is that of agentloop, and of this version",
+        },
     }
 }
 
@@ -230,10 +253,7 @@ fn clock_at(now: SystemTime, last_write: Option<SystemTime>) -> Check {
 pub(super) async fn hosts(client: &Client) -> Vec<Check> {
     let (tools, hosts) = match tokio::try_join!(client.list_tools(), client.list_hosts()) {
         Ok(listed) => listed,
-        Err(error) => {
-            let advice = "give a token or certificate that may read tools and hosts";
-            return vec![Check::failed("hosts", in_one_line(&error), advice)];
-        }
+        Err(error) => return vec![Check::failed("hosts", in_one_line(&error), advice(&error))],
     };
     let mut checks = Vec::new();
     if hosts.is_empty() {
@@ -290,6 +310,21 @@ mod tests {
         assert!(text(&clock_at(now, None)).contains(r#""ok""#));
         let past = text(&clock_at(SystemTime::UNIX_EPOCH, None));
         assert!(past.contains("which is past"), "{past}");
+    }
+
+    #[test]
+    fn only_an_error_of_credentials_asks_for_a_token() {
+        let advised = |code| advice(&Error::from(tonic::Status::new(code, "no")));
+        assert!(
+            advised(Code::Unauthenticated).contains("token")
+                && advised(Code::PermissionDenied).contains("token")
+        );
+        for code in
+            [Code::Unimplemented, Code::Unavailable, Code::Internal, Code::ResourceExhausted, Code::Unknown]
+        {
+            assert!(!advised(code).contains("token"), "{code:?}: {}", advised(code));
+        }
+        assert!(!advice(&Error::Unreachable("refused".into())).contains("token"));
     }
 
     #[test]

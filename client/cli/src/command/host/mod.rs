@@ -30,7 +30,7 @@ fn build(global: &Global, outbox: PathBuf, host_id: Option<String>) -> Result<To
     if let Some(host_id) = host_id {
         builder = builder.host_id(host_id);
     }
-    if let Some(token) = &global.token {
+    if let Some(token) = global.token_to_present()? {
         builder = builder.token(token);
     }
     if let Some(ca) = &global.tls_ca {

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -17,7 +19,11 @@ import (
 // AGENTLOOP_CA_FILE, _CERT_FILE, _KEY_FILE and AGENTLOOP_TOKEN.
 func Credentials(server string) (string, []grpc.DialOption, error) {
 	var options []grpc.DialOption
-	if value := os.Getenv("AGENTLOOP_TOKEN"); value != "" {
+	value, err := tokenFor(server)
+	if err != nil {
+		return "", nil, err
+	}
+	if value != "" {
 		options = append(options, grpc.WithPerRPCCredentials(token(value)))
 	}
 	address, encrypted := strings.CutPrefix(server, "https://")
@@ -40,6 +46,30 @@ func Credentials(server string) (string, []grpc.DialOption, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return address, append(options, grpc.WithTransportCredentials(credentials.NewTLS(config))), nil
+}
+
+// tokenFor is AGENTLOOP_TOKEN, if it is set. It fails where the token would travel unencrypted to another machine, unless
+// AGENTLOOP_ALLOW_INSECURE_REMOTE is "true".
+func tokenFor(server string) (string, error) {
+	value := os.Getenv("AGENTLOOP_TOKEN")
+	if value != "" && os.Getenv("AGENTLOOP_ALLOW_INSECURE_REMOTE") != "true" && !keepsSecret(server) {
+		return "", fmt.Errorf("the token would travel unencrypted to %s: use https://, or set "+
+			"AGENTLOOP_ALLOW_INSECURE_REMOTE=true if the network between is trusted", server)
+	}
+	return value, nil
+}
+
+// keepsSecret is true if nobody on the way reads along: the address is https://, or of this machine.
+func keepsSecret(server string) bool {
+	if strings.HasPrefix(server, "https://") {
+		return true
+	}
+	host := strings.TrimPrefix(server, "http://")
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	address := net.ParseIP(host)
+	return host == "localhost" || address != nil && address.IsLoopback()
 }
 
 // token is a bearer token, which is presented with each call.

@@ -25,6 +25,11 @@ func Serve(declare func(*host.Host, *Journal)) {
 	journalPath := flag.String("journal", os.Getenv("AGENTLOOP_JOURNAL"), "file that gets a line for each effect")
 	flag.Parse()
 
+	token, err := tokenFor(*server)
+	if err != nil {
+		slog.Error(err.Error())
+		os.Exit(1)
+	}
 	var h *host.Host
 	h = host.New(host.Options{
 		Server:      *server,
@@ -32,7 +37,7 @@ func Serve(declare func(*host.Host, *Journal)) {
 		CA:          fileOf("AGENTLOOP_CA_FILE"),
 		Certificate: fileOf("AGENTLOOP_CERT_FILE"),
 		Key:         fileOf("AGENTLOOP_KEY_FILE"),
-		Token:       os.Getenv("AGENTLOOP_TOKEN"),
+		Token:       token,
 		OnReady:     func() { fmt.Println("ready", h.ID()) },
 	})
 	declare(h, &Journal{path: *journalPath})

@@ -11,6 +11,12 @@ use crate::id::{CallId, HostId};
 
 impl Pool {
     pub(super) fn join(&mut self, join: HostJoin) {
+        if self.hosts.get(&join.host).is_some_and(|host| host.has_newer(&join)) {
+            let message = "a newer connection of this process took this one's place".to_owned();
+            self.send(join.connection, ServerFrame::ProtocolError { message, call: None });
+            self.close(join.connection, CloseReason::Replaced);
+            return;
+        }
         if let Some(before) = self.hosts.get(&join.host).and_then(|host| host.connection.as_ref()) {
             self.replace(before.id);
         }
@@ -36,6 +42,7 @@ impl Pool {
         host.connected_at = self.now;
         host.last_heard = self.now;
         host.connection = Some(Connection::new(join));
+        host.newest = join.instance.clone().map(|instance| (instance, join.connection_no));
         self.connections.insert(join.connection, join.host.clone());
         self.timers.set(Timer::Lease(join.host.clone()), self.now.after(self.options.lease_timeout));
     }

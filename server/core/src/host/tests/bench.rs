@@ -77,6 +77,7 @@ pub(super) fn joining(connection: u64, name: &str, credit: u64, tools: &[&str]) 
         connection: ConnectionId(connection),
         host: host(name),
         instance: None,
+        connection_no: 0,
         sdk: "test".into(),
         labels: BTreeMap::new(),
         tools: tools.iter().map(|text| tool(text)).collect(),

@@ -207,6 +207,7 @@ fn a_second_hello_is_a_violation() {
         protocol_version: 1,
         host: super::bench::host("h"),
         instance: None,
+        connection_no: 0,
         sdk: String::new(),
         labels: std::collections::BTreeMap::new(),
         capabilities: Vec::new(),

@@ -286,6 +286,31 @@ fn only_the_same_process_proves_that_it_did_not_begin_a_call() {
 }
 
 #[test]
+fn a_late_hello_of_an_earlier_connection_changes_nothing() {
+    let mut bench = Bench::new();
+    let join = |connection, name: &str, connection_no, claims| {
+        let instance = Some(InstanceId::parse(name).expect("a good name"));
+        let joining = joining(connection, "h", 8, &["t"]);
+        Input::Join(Box::new(HostJoin { instance, connection_no, claims, ..joining }))
+    };
+    bench.input(join(1, "p", 2, Vec::new()));
+    bench.seek(CALL, "t");
+    bench.offer(CALL, "h", "t");
+    bench.accept(1, CALL);
+    let refused =
+        |connection| [format!("c{connection} <- protocol error"), format!("c{connection} closed Replaced")];
+    assert_eq!(bench.input(join(2, "p", 1, Vec::new())), refused(2), "the newer one is connected");
+    bench.disconnect(1);
+    assert_eq!(bench.input(join(3, "p", 1, Vec::new())), refused(3), "the call waits for the newest");
+    let continued = vec![claim(&format!("{CALL}#1"), false, Disposition::Continue)];
+    let lines = bench.input(join(4, "p", 3, continued));
+    assert!(lines.iter().any(|line| line.contains("Continue")), "{lines:?}");
+    // Another process counts from 1 again.
+    let lines = bench.input(join(5, "q", 1, Vec::new()));
+    assert!(lines.iter().any(|line| line == "c4 closed Replaced"), "{lines:?}");
+}
+
+#[test]
 fn the_name_in_the_journal_counts_after_a_restart() {
     let reclaimed = |claimed: bool| {
         let mut bench = Bench::new();

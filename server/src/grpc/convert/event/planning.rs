@@ -1,12 +1,11 @@
-//! Shows the phase PLANNING before every model call. The first one has it from the messages before it, and a directed run from
-//! its instruction. The others follow on a phase that observes or compacts, and the journal has nothing in between: the
-//! decision of the built-in loop follows from it.
+//! Shows the phase PLANNING before every model call. Where the journal has no event of it ([`PlanningGaps`]), a transient event
+//! stands in its place.
 
 use agentloop_core::id::RunId;
 use agentloop_core::run::event::Event;
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::RunStatus;
-use agentloop_core::run::view::{LoopPhase, ProcessState, loop_position};
+use agentloop_core::run::view::{LoopPhase, PlanningGaps, ProcessState};
 use agentloop_proto::v1 as wire;
 
 use super::{EventConverter, loop_phase, process_state, run};
@@ -14,17 +13,18 @@ use crate::engine::feed::FeedItem;
 use crate::grpc::convert::run::run_status;
 use crate::grpc::convert::timestamp;
 
-/// Follows the events of one subscriber, and gives what is shown before a model call.
+/// Follows the events of one subscriber, and gives the event that is shown before a model call.
 #[derive(Debug, Default)]
 pub struct PlanningEvents {
-    last: Option<Place>,
+    followed: Option<FollowedRun>,
 }
 
-/// The place of the run after its last durable event.
+/// The run that the last durable event was of.
 #[derive(Debug)]
-struct Place {
+struct FollowedRun {
     run: RunId,
-    phase: LoopPhase,
+    gaps: PlanningGaps,
+    /// Status after its last durable event.
     status: RunStatus,
 }
 
@@ -32,14 +32,15 @@ impl PlanningEvents {
     /// The transient event that precedes this item, if the item begins a model call that no PLANNING precedes.
     pub fn before(&mut self, converter: &EventConverter, item: &FeedItem) -> Option<wire::RunEvent> {
         let FeedItem::Durable(record) = item else { return None };
-        let (phase, _) = loop_position(&record.event, record.status);
-        let now = Place { run: converter.run.clone(), phase, status: record.status };
-        let before = self.last.replace(now).filter(|before| before.run == converter.run);
-        let Event::ModelCallStarted { model_call, attempt: 1, .. } = record.event else { return None };
-        if before.as_ref().is_some_and(|before| before.phase == LoopPhase::Planning) {
+        let before = self.followed.take().filter(|followed| followed.run == converter.run);
+        let mut gaps = before.as_ref().map(|followed| followed.gaps).unwrap_or_default();
+        let is_gap = gaps.precedes(&record.event, record.status);
+        let status = before.map_or(record.status, |followed| followed.status);
+        self.followed = Some(FollowedRun { run: converter.run.clone(), gaps, status: record.status });
+        let Event::ModelCallStarted { model_call, .. } = record.event else { return None };
+        if !is_gap {
             return None;
         }
-        let status = before.map_or(record.status, |before| before.status);
         Some(wire::RunEvent {
             seq: 0,
             run_id: converter.run.to_string(),

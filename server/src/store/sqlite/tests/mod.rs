@@ -10,6 +10,7 @@ mod pages;
 mod plans;
 mod search;
 mod specs;
+mod usage;
 
 use std::sync::Arc;
 

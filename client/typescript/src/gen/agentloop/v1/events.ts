@@ -178,9 +178,9 @@ export interface RunEvent {
     { $case: "toolCallCheckpoint"; value: ToolCallCheckpoint }
     | //
     /**
-     * Durable if a planner or a step decided the next instruction. Transient before the model calls of the built-in loop that
-     * follow on results of tools or a compaction: it shows the phase PLANNING, which the first model call has from the
-     * messages before it.
+     * Durable if a planner or a step decided the next instruction. Transient before the model calls of the built-in loop
+     * that follow on results of tools or a compaction: it shows the phase PLANNING, which the first model call has from
+     * the messages before it.
      */
     { $case: "instructionPlanned"; value: InstructionPlanned }
     | //

@@ -309,8 +309,9 @@ export interface Hello {
    */
   instanceId: string;
   /**
-   * Number of this connection of the process, rising from 1; 0 where it does not count. The connection with the greatest
-   * number counts.
+   * Number of this connection of the process, rising from 1; 0 where it does not count. Of connections with the same
+   * `host_id` and `instance_id`, the one with the greatest number counts: a hello with a smaller one came late, and is
+   * refused with FAILED_PRECONDITION.
    */
   connectionNo: bigint;
 }
