@@ -16,7 +16,7 @@ pub const FIRST_HASH: &str = "00000000000000000000000000000000000000000000000000
 const TEXT_BYTES_MAX: usize = 512;
 
 tokio::task_local! {
-    static ACT: Arc<Act>;
+    static ACT: Option<Arc<Act>>;
 }
 
 /// A row before it has its place in the chain. It never has prompts, arguments or secrets.
@@ -231,15 +231,20 @@ impl Act {
 /// Does work for an act. Without one it is the work alone.
 pub async fn within<T>(act: Option<Arc<Act>>, work: impl Future<Output = T>) -> T {
     match act {
-        Some(act) => ACT.scope(act, work).await,
+        Some(act) => ACT.scope(Some(act), work).await,
         None => work.await,
     }
+}
+
+/// Does work that belongs to no act, whoever asks for it.
+pub async fn apart<T>(work: impl Future<Output = T>) -> T {
+    ACT.scope(None, work).await
 }
 
 /// The act that this task works for.
 #[must_use]
 pub fn current() -> Option<Arc<Act>> {
-    ACT.try_with(Arc::clone).ok()
+    ACT.try_with(Option::clone).ok().flatten()
 }
 
 /// The act that the next write of this task takes along, if it has not been recorded.
@@ -250,7 +255,8 @@ pub fn unrecorded() -> Option<Arc<Act>> {
 
 /// Notes what the call of this task is about, by the name of the field that says so.
 pub fn about(field: &str, id: &str) {
-    let noted = |act: &Arc<Act>| {
+    let noted = |act: &Option<Arc<Act>>| {
+        let Some(act) = act else { return };
         let mut entry = act.entry.lock().unwrap_or_else(PoisonError::into_inner);
         let name = field.rsplit('.').next().unwrap_or(field);
         match name {
@@ -267,7 +273,8 @@ pub fn about(field: &str, id: &str) {
 
 /// Notes why the call of this task is refused, where the caller is told something else.
 pub fn denied(why: &'static str) {
-    let noted = |act: &Arc<Act>| {
+    let noted = |act: &Option<Arc<Act>>| {
+        let Some(act) = act else { return };
         *act.denied.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     };
     // Without an act, nobody asks.

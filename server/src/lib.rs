@@ -7,6 +7,7 @@ pub mod audit;
 pub mod auth;
 pub mod clock;
 pub mod config;
+pub mod fair;
 pub mod ids;
 pub mod lifecycle;
 pub mod mask;

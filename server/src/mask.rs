@@ -1,10 +1,14 @@
 //! Sensitive arguments of tools: what people and logs see in their place. Hosts get the true values.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// The text in place of a sensitive value.
 pub const MASK: &str = "[masked]";
@@ -45,17 +49,12 @@ impl Masks {
         if places.is_empty() {
             return None;
         }
-        let Ok(mut value) = serde_json::from_str::<Value>(arguments) else {
-            return Some(Value::from(MASK).to_string());
+        let mask = Value::from(MASK).to_string();
+        let Ok(arguments) = serde_json::from_str::<&RawValue>(arguments).map(RawValue::get) else {
+            return Some(mask);
         };
-        let mut found = false;
-        for place in places {
-            if let Some(sensitive) = value.pointer_mut(place) {
-                *sensitive = Value::from(MASK);
-                found = true;
-            }
-        }
-        found.then(|| value.to_string())
+        let Some(spans) = spans(arguments, places) else { return Some(mask) };
+        (!spans.is_empty()).then(|| replaced(arguments, spans.into_iter().map(|span| (span, mask.as_str()))))
     }
 
     /// The result of a tool as it is shown; `None` if nothing in it is sensitive. It begins with the arguments if somebody
@@ -84,27 +83,113 @@ impl Masks {
     #[must_use]
     pub fn restore(&self, tool: &str, edited: String, original: &str) -> String {
         let places = self.of(tool);
-        let (false, Ok(mut value), Ok(original)) = (
+        let (false, Ok(shown), Ok(known)) = (
             places.is_empty(),
-            serde_json::from_str::<Value>(&edited),
-            serde_json::from_str::<Value>(original),
+            serde_json::from_str::<&RawValue>(&edited).map(RawValue::get),
+            serde_json::from_str::<&RawValue>(original).map(RawValue::get),
         ) else {
             return edited;
         };
-        let mut found = false;
+        let mask = Value::from(MASK);
+        let mut kept = BTreeMap::new();
         for place in places {
-            if let (Some(shown), Some(known)) = (value.pointer_mut(place), original.pointer(place))
-                && *shown == MASK
-            {
-                shown.clone_from(known);
-                found = true;
+            // Of a name that is there twice, the last one counts.
+            let of = |text| spans(text, std::slice::from_ref(place)).unwrap_or_default();
+            let Some(known) = of(known).pop().map(|span| &known[span]) else { continue };
+            for span in of(shown) {
+                if serde_json::from_str::<Value>(&shown[span.clone()]).is_ok_and(|value| value == mask) {
+                    kept.insert(span.start, (span, known));
+                }
             }
         }
-        if found { value.to_string() } else { edited }
+        if kept.is_empty() { edited } else { replaced(shown, kept.into_values()) }
     }
 
     fn of(&self, tool: &str) -> &[String] {
         self.0.get(tool).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// The places in a JSON text of the values at these pointers, in order; of values within others, the outer ones. A name that
+/// is there several times has several values. Everything around them stays as it is, so numbers of any size do. `None` if
+/// a part of the text cannot be read.
+fn spans(text: &str, pointers: &[String]) -> Option<Vec<Range<usize>>> {
+    let mut found = Vec::new();
+    for pointer in pointers {
+        let tokens: Vec<String> =
+            pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
+        push_spans(text, 0, &tokens, &mut found)?;
+    }
+    found.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
+    let mut end = 0;
+    found.retain(|span| {
+        let is_outer = span.start >= end;
+        end = if is_outer { span.end } else { end };
+        is_outer
+    });
+    Some(found)
+}
+
+/// Adds the spans of the values at this path of the value that begins at `at`.
+fn push_spans(value: &str, at: usize, path: &[String], found: &mut Vec<Range<usize>>) -> Option<()> {
+    let Some((first, rest)) = path.split_first() else {
+        found.push(at..at + value.len());
+        return Some(());
+    };
+    let within: Vec<&str> = if value.starts_with('{') {
+        let Members(members) = serde_json::from_str(value).ok()?;
+        members.into_iter().filter(|(name, _)| name == first).map(|(_, member)| member.get()).collect()
+    } else if value.starts_with('[') {
+        let items: Vec<&RawValue> = serde_json::from_str(value).ok()?;
+        let index = first.parse::<usize>().ok().filter(|index| index.to_string() == *first);
+        index.and_then(|index| items.get(index)).map(|item| item.get()).into_iter().collect()
+    } else {
+        return Some(());
+    };
+    for member in within {
+        // It is a part of the same text.
+        let offset = member.as_ptr().addr() - value.as_ptr().addr();
+        push_spans(member, at + offset, rest, found)?;
+    }
+    Some(())
+}
+
+/// The text with other texts at these places, which are in order.
+fn replaced<'t>(text: &str, by: impl Iterator<Item = (Range<usize>, &'t str)>) -> String {
+    let (mut whole, mut end) = (String::with_capacity(text.len()), 0);
+    for (span, with) in by {
+        whole.push_str(&text[end..span.start]);
+        whole.push_str(with);
+        end = span.end;
+    }
+    whole.push_str(&text[end..]);
+    whole
+}
+
+/// The members of a JSON object, also those that have one name.
+struct Members<'t>(Vec<(String, &'t RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Visit;
+
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        from.deserialize_map(Visit)
     }
 }
 
@@ -122,7 +207,7 @@ mod tests {
         let mask = |tool: &str, arguments: &str| masks().mask(tool, arguments);
         assert_eq!(
             mask("pay", r#"{"to":"bob","password":"x","card":{"number":[1,2],"month":3}}"#).as_deref(),
-            Some(r#"{"card":{"month":3,"number":"[masked]"},"password":"[masked]","to":"bob"}"#)
+            Some(r#"{"to":"bob","password":"[masked]","card":{"number":"[masked]","month":3}}"#)
         );
         assert_eq!(mask("pay", r#"{"to":"bob","card":7}"#), None);
         assert_eq!(mask("mail", r#"{"password":"x"}"#), None);
@@ -136,7 +221,7 @@ mod tests {
         let restore = |edited: &str| masks().restore("pay", edited.to_owned(), original);
         assert_eq!(
             restore(r#"{"to":"ada","password":"[masked]","card":{"number":"[masked]"}}"#),
-            r#"{"card":{"number":5},"password":"x","to":"ada"}"#
+            r#"{"to":"ada","password":"x","card":{"number":5}}"#
         );
         for as_it_is in [r#"{"to":"[masked]","password":"y"}"#, "{", r#"{"a":1}"#] {
             assert_eq!(restore(as_it_is), as_it_is);
@@ -148,11 +233,35 @@ mod tests {
     }
 
     #[test]
+    fn everything_else_stays_as_it_is() {
+        let (amount, far) = ("123456789012345678901234567890", "1.000000000000000000001");
+        let text = format!("{{\"amount\": {amount}, \"far\":{far},\n \"password\":\"x\", \"a\":{{}}}}");
+        let shown = text.replace("\"x\"", "\"[masked]\"");
+        assert_eq!(masks().mask("pay", &text), Some(shown.clone()));
+        assert_eq!(masks().restore("pay", shown, &text), text);
+        let twice = r#"{"password":"x","password":"y"}"#;
+        assert_eq!(
+            masks().mask("pay", twice).as_deref(),
+            Some(r#"{"password":"[masked]","password":"[masked]"}"#)
+        );
+        let places = ["/a~1b/1", "/", "/list", "/list/0"].map(str::to_owned).to_vec();
+        let odd = Masks::new([("odd".to_owned(), places)].into());
+        let text = r#" {"a/b":["p","q"],"":7,"list":["r"],"01":1} "#;
+        let clean = r#"{"a/b":["p","[masked]"],"":"[masked]","list":"[masked]","01":1}"#;
+        assert_eq!(odd.mask("odd", text).as_deref(), Some(clean));
+        // A name that is no text may hide what is behind it.
+        let hidden = r#"{"\ud800":1,"password":"x"}"#;
+        assert_eq!(masks().mask("pay", hidden).as_deref(), Some("\"[masked]\""));
+        let all = Masks::new([("all".to_owned(), vec![String::new()])].into());
+        assert_eq!(all.mask("all", r#"{"a":1}"#).as_deref(), Some("\"[masked]\""));
+    }
+
+    #[test]
     fn changed_arguments_in_a_result_are_masked() {
         let mask = |output: &str| masks().mask_result("pay", output);
         assert_eq!(
             mask("[a human changed the arguments to {\"password\":\"x\",\"n\":[1]}]\npaid]\n").as_deref(),
-            Some("[a human changed the arguments to {\"n\":[1],\"password\":\"[masked]\"}]\npaid]\n")
+            Some("[a human changed the arguments to {\"password\":\"[masked]\",\"n\":[1]}]\npaid]\n")
         );
         let cut =
             mask("[a hook changed the arguments to {\"password\":\"x [cut: the first 9 of 99 bytes]]\npaid");

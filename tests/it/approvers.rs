@@ -220,6 +220,28 @@ async fn a_request_may_ask_for_more_people_and_not_for_fewer() {
 }
 
 #[tokio::test]
+async fn a_check_of_the_policy_names_those_who_must_approve() {
+    let people = People::with(TWO_OF_SRE).await;
+    let request = wire::PolicyRule {
+        action: PolicyAction::Ask.into(),
+        tool: "mail".to_owned(),
+        approvers: vec!["group:ops".to_owned()],
+        ..Default::default()
+    };
+    let policy =
+        wire::ToolPolicy { rules: Some(wire::PolicyRules { rules: vec![request] }), ..Default::default() };
+    let check = wire::CheckPolicyRequest {
+        tool: "mail".to_owned(),
+        arguments_json: r#"{"to":"bob"}"#.to_owned(),
+        tool_policy: Some(policy),
+        ..Default::default()
+    };
+    let rule = soon(people.client("ann").check_policy(check)).await.expect("checked").rule.expect("a rule");
+    assert_eq!((rule.approvers.as_slice(), rule.quorum), (&["group:ops & group:sre".to_owned()][..], 2));
+    assert!(rule.forbid_requester, "{rule:?}");
+}
+
+#[tokio::test]
 async fn a_remembered_approval_needs_the_same_people() {
     let people = People::with(TWO_OF_SRE).await;
     people.asked().await;

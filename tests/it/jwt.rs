@@ -195,6 +195,25 @@ async fn a_stream_ends_when_its_token_expires() {
 }
 
 #[tokio::test]
+async fn a_stream_ends_when_the_key_of_its_token_is_taken_back() {
+    let (model, issuer) = (Model::start().await, Issuer::start().await);
+    let (server, files) = with_file(&model, &issuer, "").await;
+    let watch = async |token: &str| {
+        let mut client = server.as_caller(token).agent_loop();
+        soon(client.watch_runs(wire::WatchRunsRequest::default())).await.expect("watched").into_inner()
+    };
+    let of_old = watch(&issuer.token("ada", &["viewer"], &json!({}))).await;
+    issuer.rotate();
+    files.write("jwks.json", &issuer.jwks());
+    server.reload().await;
+    let ended = end_of(of_old).await;
+    assert_eq!(ended.code(), Code::Unauthenticated, "{ended}");
+    let mut of_new = watch(&issuer.token("ada", &["viewer"], &json!({}))).await;
+    server.reload().await;
+    assert!(soon(of_new.message()).await.expect("it goes on").is_some());
+}
+
+#[tokio::test]
 async fn a_call_that_waits_is_answered_after_its_token_expired() {
     let (model, issuer) = (Model::start().await, Issuer::start().await);
     let (server, _files) = with_file(&model, &issuer, "leeway = \"0s\"").await;

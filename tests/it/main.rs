@@ -33,6 +33,7 @@ mod own_tools;
 mod planner;
 mod policy;
 mod provider_gone;
+mod quotas;
 mod recall;
 mod recordings;
 mod remember;

@@ -19,6 +19,7 @@ const LAYERS: [&[&str]; 7] = [
         "auth",
         "clock",
         "config",
+        "fair",
         "ids",
         "lifecycle",
         "mask",

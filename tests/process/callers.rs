@@ -1,12 +1,13 @@
 //! Callers as processes, whose server is killed while they wait.
 
+use agentloop_tests::credentials::SecurityFiles;
 use serde_json::json;
 use tokio::process::Command;
 
 use crate::support::child::Process;
 use crate::support::host::{Host, example_of};
 use crate::support::model::Model;
-use crate::support::server::{Server, agentloop};
+use crate::support::server::{Server, Setting, agentloop};
 
 #[tokio::test]
 async fn in_python() {
@@ -46,6 +47,47 @@ async fn an_example(language: &str) {
         assert!(said.lines().any(|line| line == "status: completed"), "{said}");
         assert!(said.lines().any(|line| line == "answer: It is sent."), "{said}");
     }
+}
+
+#[tokio::test]
+async fn over_tls_with_a_token() {
+    let (mut model, files) = (Model::start().await, SecurityFiles::new());
+    let token = files.token("ada", "red", &["caller"]);
+    let setting = Setting { tls: true, more: files.auth(), ..model.setting() };
+    let server = Server::start(&setting).await;
+    files.write("ca.pem", &server.root().expect("it has one"));
+    let address = server.address();
+    let (_, port) = address.rsplit_once(':').expect("a port");
+    let presenting = |mut command: Command, token: &str| {
+        command.env("AGENTLOOP_SERVER", format!("https://localhost:{port}"));
+        command.env("AGENTLOOP_CA_FILE", files.path("ca.pem")).env("AGENTLOOP_TOKEN", token);
+        Process::start("caller", command)
+    };
+    let examples = ["python", "typescript", "go"].map(|language| {
+        let mut command = Command::new(example_of(language)?.join("run-caller"));
+        command.arg("Say it");
+        Some(command)
+    });
+    let mut command = agentloop();
+    command.args(["run", "Say it"]);
+    let wrong = format!("{}x", &token[..token.len() - 1]);
+    for command in examples.into_iter().flatten().chain([command]) {
+        let again = repeated(&command);
+        let process = presenting(command, &token);
+        model.call().await.say("It is said.").await;
+        let (code, said) = process.ended().await;
+        assert!(code == 0 && said.contains("It is said."), "{said}");
+        let (code, said) = presenting(again, &wrong).ended().await;
+        assert!(code != 0 && !said.contains(&wrong), "{said}");
+    }
+    assert!(!model.was_called(), "nobody else was let in");
+}
+
+/// The same command once more.
+fn repeated(command: &Command) -> Command {
+    let mut again = Command::new(command.as_std().get_program());
+    again.args(command.as_std().get_args());
+    again
 }
 
 /// A caller that approves what it is asked, and what it said by its end.

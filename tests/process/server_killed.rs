@@ -1,10 +1,16 @@
 //! The server killed in the middle of something, and started again on the same database.
 
+use agentloop_client::host::{ToolHost, ToolHostBuilder};
 use agentloop_client::v1::decision::Decision;
 use agentloop_client::v1::run_event::Event;
-use agentloop_client::v1::{AnswerInPlace, Approve, Deny, HumanRequestKind, ToolStatus};
+use agentloop_client::v1::{
+    self as wire, AnswerInPlace, Approve, Deny, HumanRequestKind, RunStatus, ToolStatus,
+};
+use agentloop_tests::credentials::SecurityFiles;
+use agentloop_tests::host::{Gate, tools};
 use serde_json::{Value, json};
 
+use crate::support::eventually;
 use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
 use crate::support::model::Model;
@@ -33,6 +39,50 @@ async fn in_a_model_call() {
     assert_eq!(run.count(|event| matches!(event, Event::AssistantMessage(_))), 1);
     assert_eq!(run.entries().await.len(), 2);
     assert!(!model.was_called());
+}
+
+#[tokio::test]
+async fn between_two_approvals_of_one_question() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let token = |name: &str, roles: &[&str]| files.token_in(name, "local", roles, &["sre"]);
+    let (ada, tools_of) = (token("ada", &["operator"]), token("tools", &["host"]));
+    let approvers = ["ann", "bob"].map(|name| token(name, &["approver"]));
+    let rule = "[[policy.rules]]\naction = 'ask'\ntool = 'mail'\napprovers = ['group:sre']\nquorum = 2\n";
+    let more = format!("{}{rule}", files.auth());
+    let mut server = Server::start(&Setting { more, ..model.setting() }).await;
+    let gate = Gate::default();
+    let mail = tools(&gate).into_iter().filter(|tool| tool.name() == "mail");
+    let host = ToolHost::builder(server.url()).host_id("h-1").token(&tools_of);
+    let host = mail.fold(host, ToolHostBuilder::tool).build().expect("a host");
+    let serving = tokio::spawn(async move { host.run_until(std::future::pending()).await });
+    let ada = server.client_of(Some(&ada));
+    eventually("the tool", || async { ada.list_tools().await.ok()?.first().map(drop) }).await;
+
+    model.answers("mail", json!({ "to": "bob" }), "Sent.");
+    let waits = ada.run(input("r-1", "s-1", "Mail bob")).await.expect("it asks");
+    let approve = async |server: &Server, token: &str| {
+        let answer = wire::SubmitApprovalRequest {
+            request_id: waits.pending[0].request_id.clone(),
+            decision: Some(wire::Decision { decision: Some(Decision::Approve(Approve {})) }),
+            ..Default::default()
+        };
+        server.client_of(Some(token)).submit_approval(answer).await.expect("it counts")
+    };
+    assert!(approve(&server, &approvers[0]).await.answer.is_none(), "one is not enough");
+
+    server.kill().await;
+    server.start_again().await;
+
+    let asked = ada.get_run("r-1").await.expect("it is read").pending;
+    let by: Vec<&str> = asked[0].partial_approvals.iter().map(|one| one.decided_by.as_str()).collect();
+    assert_eq!(by, ["ann"], "the first one is kept");
+    assert!(approve(&server, &approvers[0]).await.answer.is_none(), "the same person counts once");
+    assert!(gate.calls().is_empty(), "nothing has run");
+    assert!(approve(&server, &approvers[1]).await.answer.is_some(), "two are enough");
+    let done = ada.run(input("r-1", "s-1", "Mail bob")).await.expect("it ends");
+    assert_eq!(done.status(), RunStatus::Completed);
+    assert_eq!(gate.count("mail"), 1);
+    serving.abort();
 }
 
 #[tokio::test]

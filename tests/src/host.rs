@@ -240,9 +240,12 @@ fn plain(gate: &Gate) -> Vec<Tool> {
         handled(tool("weather", "city").read_only(), "weather", gate, |given, _, _| async move {
             Ok(format!("sunny in {}", given["city"].as_str().unwrap_or_default()))
         }),
-        handled(tool("mail", "to").requires_approval(), "mail", gate, |given, _, _| async move {
-            Ok(format!("sent to {}", given["to"].as_str().unwrap_or_default()))
-        }),
+        handled(
+            tool("mail", "to").title("Mail to {to}").requires_approval(),
+            "mail",
+            gate,
+            |given, _, _| async move { Ok(format!("sent to {}", given["to"].as_str().unwrap_or_default())) },
+        ),
         handled(tool("fail", "why"), "fail", gate, |given, _, _| async move {
             Err(ToolError::failed(given["why"].as_str().unwrap_or_default()))
         }),

@@ -8,6 +8,8 @@ pub const ID_BYTES_MAX: usize = 128;
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
 /// Size of a tool's description.
 pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
+/// Number of withdrawn tools that a run's first event names. A rule that denies every tool withdraws all of them.
+pub const WITHDRAWN_TOOLS_MAX: usize = 64;
 /// Size of the template for the titles of a tool's calls.
 pub const TOOL_TITLE_BYTES_MAX: usize = 256;
 /// Length of a tool call's title, in characters.

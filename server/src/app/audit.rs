@@ -1,9 +1,9 @@
 //! The audit log as JSON lines: a file, or the standard output, that follows the table.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -27,21 +27,51 @@ pub(super) enum AuditLines {
     Stdout,
 }
 
+/// The end that lines are written to. Writing may block, so it is done on a thread for that.
+type Out = Arc<Mutex<Box<dyn io::Write + Send>>>;
+
 /// The file or stream of lines, and the number of the last row in it.
 struct Lines {
-    out: Box<dyn io::Write + Send>,
+    out: Out,
     last: u64,
+    /// The file that it is; another file of its name is written to from then on.
+    file: Option<FileId>,
 }
 
-/// Opens the place of the lines.
-async fn open(lines: &AuditLines, store: &dyn Store) -> io::Result<Lines> {
+/// The device and the number of a file.
+type FileId = (u64, u64);
+
+#[cfg(unix)]
+fn file_id(found: &Metadata) -> Option<FileId> {
+    use std::os::unix::fs::MetadataExt as _;
+    Some((found.dev(), found.ino()))
+}
+
+/// Elsewhere a file cannot be renamed while it is open.
+#[cfg(not(unix))]
+fn file_id(_found: &Metadata) -> Option<FileId> {
+    None
+}
+
+fn out(to: impl io::Write + Send + 'static) -> Out {
+    Arc::new(Mutex::new(Box::new(to)))
+}
+
+/// Does something that may block its thread.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+/// Opens the place of the lines. Rows up to `written` are in a file that had its name before.
+async fn open(lines: &AuditLines, written: u64, store: &dyn Store) -> io::Result<Lines> {
     let in_table = store.last_audit().await.map_err(io::Error::other)?;
     match lines {
-        AuditLines::Stdout => Ok(Lines { out: Box::new(io::stdout()), last: in_table }),
+        AuditLines::Stdout => Ok(Lines { out: out(io::stdout()), last: in_table, file: None }),
         AuditLines::File(path) => {
             let path = path.clone();
-            let opened = tokio::task::spawn_blocking(move || continued(&path)).await;
-            let (file, last) = opened.map_err(io::Error::other)??;
+            let (file, last) = blocking(move || continued(&path)).await?;
+            let id = file_id(&file.metadata()?);
+            let last = last.max(written);
             if last > in_table {
                 tracing::warn!(
                     last,
@@ -49,7 +79,7 @@ async fn open(lines: &AuditLines, store: &dyn Store) -> io::Result<Lines> {
                     "the file of the audit log is ahead of the table, so it is of another database; new rows follow it"
                 );
             }
-            Ok(Lines { out: Box::new(file), last: last.min(in_table) })
+            Ok(Lines { out: out(file), last: last.min(in_table), file: id })
         }
     }
 }
@@ -103,8 +133,10 @@ pub(super) async fn follow(lines: AuditLines, store: Arc<dyn Store>, log_ended: 
 /// Writes the rows that are not there yet. After a failure a file is opened again, since it may end within a line.
 async fn write_new(lines: &AuditLines, opened: &mut Option<Lines>, store: &dyn Store) -> io::Result<()> {
     let mut current = match opened.take() {
-        Some(current) => current,
-        None => open(lines, store).await?,
+        Some(current) if current.has_its_name(lines).await => current,
+        // It was rotated: what is there is in the other file.
+        Some(rotated) => open(lines, rotated.last, store).await?,
+        None => open(lines, 0, store).await?,
     };
     let done = current.write_new(store).await;
     if done.is_ok() || *lines == AuditLines::Stdout {
@@ -114,6 +146,14 @@ async fn write_new(lines: &AuditLines, opened: &mut Option<Lines>, store: &dyn S
 }
 
 impl Lines {
+    /// False if its file was renamed or deleted.
+    async fn has_its_name(&self, lines: &AuditLines) -> bool {
+        let (Some(id), AuditLines::File(path)) = (self.file, lines) else { return true };
+        let path = path.clone();
+        let found = blocking(move || fs::metadata(path)).await;
+        found.is_ok_and(|found| file_id(&found) == Some(id))
+    }
+
     async fn write_new(&mut self, store: &dyn Store) -> io::Result<()> {
         loop {
             let rows = store.audit_after(self.last).await.map_err(io::Error::other)?;
@@ -123,8 +163,13 @@ impl Lines {
                 serde_json::to_writer(&mut text, row)?;
                 text.push(b'\n');
             }
-            self.out.write_all(&text)?;
-            self.out.flush()?;
+            let out = self.out.clone();
+            blocking(move || {
+                let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+                out.write_all(&text)?;
+                out.flush()
+            })
+            .await?;
             self.last = newest;
         }
     }
@@ -132,8 +177,6 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use crate::audit::AuditEntry;
     use crate::store::sqlite::SqliteStore;
@@ -183,11 +226,25 @@ mod tests {
         for (part, rows) in [("{", 3), ("{\"no\":3,\"at_ms\":", 4)] {
             fs::write(&path, [whole.as_slice(), part.as_bytes()].concat()).unwrap();
             add(&store, 1).await;
-            opened = Some(Lines { out: Box::new(Full), last: 2 });
+            opened = Some(Lines { out: out(Full), last: 2, file: None });
             write_new(&lines, &mut opened, &store).await.unwrap_err();
             write_new(&lines, &mut opened, &store).await.unwrap();
             assert_eq!(numbers(&path), (1..=rows).collect::<Vec<u64>>(), "after {part}");
         }
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_file_that_was_rotated_is_followed_by_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, rotated) = (folder.path().join("audit.jsonl"), folder.path().join("audit.1.jsonl"));
+        let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
+        let mut opened = None;
+        write_new(&lines, &mut opened, &store).await.unwrap();
+        fs::rename(&path, &rotated).unwrap();
+        add(&store, 3).await;
+        write_new(&lines, &mut opened, &store).await.unwrap();
+        assert_eq!((numbers(&rotated), numbers(&path)), (vec![1, 2], vec![3, 4, 5]));
     }
 
     #[test]

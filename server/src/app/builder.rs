@@ -181,7 +181,7 @@ impl ServerBuilder {
     /// # Errors
     /// [`StartError`]. Nothing is left running.
     pub async fn start(mut self) -> Result<Server, StartError> {
-        let quotas = self.config.quotas;
+        let quotas = Quotas::new(self.config.quotas);
         let blobs_idle = self.config.blobs.idle_timeout.duration();
         let redactor = Redactor::new(self.config.secrets());
         let hosts_of_metrics = HostCheck::new(&self.config.metrics);
@@ -226,7 +226,7 @@ impl ServerBuilder {
         if let Some(own) = &own_store {
             tasks.depend_on("store", own.failed().clone());
         }
-        let engine = self.start_engine(store.clone(), models.clone(), hosts.clone());
+        let engine = self.start_engine(store.clone(), models.clone(), hosts.clone(), quotas.clone());
         let soft = tasks.soft().clone();
         let soft_of_metrics = soft.clone();
         let driving = hosts.clone().drive(engine.sink());
@@ -264,7 +264,7 @@ impl ServerBuilder {
         let gate = security.authenticator.map(|authenticator| {
             let counted = counted.clone();
             let keys = security.jwks.map(|jwks| jwks as Arc<dyn KeySource>);
-            Gate::new(authenticator, keys, clock, Quotas::new(quotas), move |cause| {
+            Gate::new(authenticator, keys, clock, quotas, move |cause| {
                 counted.iter().for_each(|metrics| metrics.rejected(cause));
             })
         });
@@ -335,11 +335,13 @@ impl ServerBuilder {
         store: Arc<dyn Store>,
         models: Arc<dyn Models>,
         hosts: Arc<RemoteTools>,
+        quotas: Option<Quotas>,
     ) -> Engine {
         self.engine.extensions = Arc::new(extension_chain(self.extensions, store.clone(), &hosts));
         let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
         self.engine.options = EngineOptions {
             masks: Masks::new(self.config.sensitive_arguments.clone()),
+            quotas,
             max_live_runs: server.max_live_runs,
             live_bytes_max: match server.max_live_bytes {
                 0 => default_live_bytes(),

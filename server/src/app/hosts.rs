@@ -9,6 +9,7 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::mask::Masks;
 use crate::store::{Store, StoreError, ToolRow};
 use crate::tool::{HostOptions, OwnTools, RememberedTool, RemoteTools};
 
@@ -35,6 +36,7 @@ pub(super) fn host_options(config: &Config) -> HostOptions {
         max_frame_bytes: config.server.max_message_bytes,
         terms: config.tools.clone(),
         reserved: config.auth.as_ref().map(|auth| auth.reserved_tools.clone()).unwrap_or_default(),
+        masks: Masks::new(config.sensitive_arguments.clone()),
         ..default
     }
 }

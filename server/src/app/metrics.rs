@@ -71,6 +71,7 @@ pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
             slow_subscribers: engine.slow_subscribers(),
             certificate_not_after: reloader.as_ref().and_then(|reloader| reloader.certificate_not_after()),
             retired_sessions: engine.retired_sessions(),
+            quotas: engine.quota_readings(),
             store: written.map(|written| StoreReadings {
                 appends: written.appends,
                 commits: written.commits,

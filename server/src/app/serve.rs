@@ -118,6 +118,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         tasks.soft().clone(),
         tasks.tracker().clone(),
     );
+    let quotas = services.engine.quotas().cloned();
     let stop = tasks.soft().clone();
     let offers_wait = super::offers_wait(options.shutdown_grace.duration());
     let stopped = async move {
@@ -155,7 +156,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .add_service(blobs.max_decoding_message_size(max))
         .add_service(server)
         .add_service(SessionsServer::new(sessions).max_decoding_message_size(max))
-        .add_service(ToolHostService::server(services.tools.clone(), tasks.tracker().clone()))
+        .add_service(ToolHostService::server(services.tools.clone(), tasks.tracker().clone(), quotas))
         .add_service(ToolsService::server(services.tools, services.engine, services.agents))
         .serve_with_incoming_shutdown(incoming, stopped)
         .await;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agentloop_core::time::Timestamp;
 
+use super::jwt::KeyPrint;
 use super::principal::Principal;
 
 /// A principal with the credential that proved it. The credential may end while a stream is open.
@@ -26,8 +27,8 @@ pub(super) enum Proof {
         /// SHA-256 of the whole token.
         sha256: [u8; 32],
     },
-    /// A JSON Web Token.
-    Jwt,
+    /// A JSON Web Token, which was signed with this key.
+    Jwt(KeyPrint),
     /// The certificate of the connection.
     Certificate,
 }

@@ -25,7 +25,7 @@ pub use self::identity::Identity;
 use self::identity::Proof;
 use self::jwt::JwtCheck;
 pub use self::principal::{BadPrincipal, Principal, Role};
-pub use self::quota::{QuotaExceeded, QuotaLimits, Quotas};
+pub use self::quota::{Held, Holder, Quota, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope};
 use self::tokens::TokenTable;
 
 /// Whether clients of the gRPC port present certificates.
@@ -126,15 +126,17 @@ pub struct Authenticator {
     tokens: RwLock<Arc<TokenTable>>,
     certificates: Vec<CertificateRule>,
     jwt: Option<Arc<JwtCheck>>,
-    /// Changes when tokens were replaced, so that open streams look again.
-    replaced: watch::Sender<()>,
+    /// Changes when tokens or keys were replaced, so that open streams look again.
+    replaced: Arc<watch::Sender<()>>,
 }
 
 impl Authenticator {
     /// `certificates` are tried in this order.
     #[must_use]
     pub fn new(tokens: TokenTable, certificates: Vec<CertificateRule>, jwt: Option<Arc<JwtCheck>>) -> Self {
-        Self { tokens: RwLock::new(Arc::new(tokens)), certificates, jwt, replaced: watch::Sender::new(()) }
+        let replaced = jwt.as_ref().map(|jwt| jwt.replaced.clone());
+        let replaced = replaced.unwrap_or_else(|| Arc::new(watch::Sender::new(())));
+        Self { tokens: RwLock::new(Arc::new(tokens)), certificates, jwt, replaced }
     }
 
     /// Replaces the tokens. Streams whose token is not among them any more end.
@@ -157,7 +159,7 @@ impl Authenticator {
             if let Some(jwt) = self.jwt.as_ref().filter(|_| jwt::looks_like_one(bearer)) {
                 let described = jwt.check(bearer, now)?;
                 let (principal, expires) = (Arc::new(described.principal), Some(described.expires));
-                return Ok(Identity { principal, expires, proof: Proof::Jwt });
+                return Ok(Identity { principal, expires, proof: Proof::Jwt(described.key) });
             }
             return self.tokens().identity(bearer, now);
         }
@@ -172,7 +174,8 @@ impl Authenticator {
     pub fn is_current(&self, identity: &Identity, now: Timestamp) -> bool {
         let is_known = match &identity.proof {
             Proof::Token { id, sha256 } => self.tokens().proves(id, sha256, &identity.principal),
-            Proof::Jwt | Proof::Certificate => true,
+            Proof::Jwt(key) => self.jwt.as_ref().is_some_and(|jwt| jwt.has_key(key)),
+            Proof::Certificate => true,
         };
         is_known && identity.expires.is_none_or(|expires| now < expires)
     }

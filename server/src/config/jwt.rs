@@ -57,6 +57,10 @@ pub(super) fn jwt(section: &mut Section<'_, '_>) -> Option<JwtOptions> {
     let refresh_min = section.get_within("jwks_refresh_min", Millis::secs(10), Millis::secs(1)..=minutes(60));
     let stale_max =
         section.get_within("jwks_stale_max", minutes(24 * 60), minutes(1)..=minutes(30 * 24 * 60));
+    if stale_max < refresh {
+        let message = "expected at least jwks_refresh, or the keys would end before they are read again";
+        section.problem(&["jwks_stale_max"], message.to_owned());
+    }
     let claims = claims(section);
     let host = host_grant(section);
     let algorithms = algorithms(section);

@@ -7,10 +7,14 @@ use agentloop_core::time::Millis;
 
 use super::jwt::{self, JwtOptions};
 use super::section::Section;
-use crate::auth::{CertificateRule, ClientAuth, HostGrant, Principal, QuotaLimits, SubjectPattern};
+use crate::auth::{
+    CertificateRule, ClientAuth, HostGrant, Principal, Quota, QuotaLimits, Scope, SubjectPattern,
+};
 
 /// Most subjects that one list may have.
 const SUBJECTS_MAX: usize = 1_024;
+/// Longest window of quotas.
+const WINDOW_MAX: Millis = Millis::secs(366 * 24 * 60 * 60);
 /// Most `[[auth.certificates]]`.
 const CERTIFICATES_MAX: usize = 1_024;
 
@@ -156,13 +160,21 @@ pub(super) fn host_grant(section: &mut Section<'_, '_>) -> Option<HostGrant> {
 
 /// Reads `[quotas]`. They count what principals do, so they mean nothing where nobody is asked who they are.
 pub(super) fn quotas(section: &mut Section<'_, '_>, asks: bool) -> QuotaLimits {
-    let limits = QuotaLimits {
-        requests_per_second: section.get_some_within("requests_per_second", 1..=1_000_000),
-        tenant_requests_per_second: section.get_some_within("tenant_requests_per_second", 1..=1_000_000),
-    };
-    if limits != QuotaLimits::default() && !asks {
-        let message = "expected [auth]: without it nobody is asked who they are, so nobody can be counted";
-        section.problem(&["requests_per_second", "tenant_requests_per_second"], message.to_owned());
+    let mut limits = QuotaLimits::default();
+    for quota in Quota::ALL {
+        for scope in Scope::ALL {
+            let bound = section.get_some_within(quota.name(scope), 1..=quota.most());
+            if bound.is_some() && !asks {
+                let message =
+                    "expected [auth]: without it nobody is asked who they are, so nobody can be counted";
+                section.problem(&[quota.name(scope)], message.to_owned());
+            }
+            limits.set(quota, scope, bound);
+        }
+    }
+    limits.window = section.get_within("window", QuotaLimits::WINDOW, Millis::secs(60)..=WINDOW_MAX);
+    if limits.window.0 % Millis::secs(60).0 != 0 {
+        section.problem(&["window"], "expected a whole number of minutes".to_owned());
     }
     limits
 }

@@ -8,6 +8,7 @@ use agentloop_core::id::TenantId;
 use agentloop_core::run::view::WaitingOn;
 use agentloop_core::time::Millis;
 
+use crate::auth::Quotas;
 use crate::clock::Clock;
 use crate::engine::after::job_queue::JobQueue;
 use crate::engine::blobs::UNUSED_KEPT_LEAST;
@@ -15,6 +16,7 @@ use crate::engine::feed::Feeds;
 use crate::engine::history::HistoryCache;
 use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Observer};
+use crate::engine::quota::EngineQuotas;
 use crate::engine::run::callers::Callers;
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::session::retention::Retention;
@@ -55,6 +57,8 @@ pub struct EngineOptions {
     pub offers_wait: Duration,
     /// The arguments of tools that people do not see.
     pub masks: Masks,
+    /// Bounds on what callers and tenants use. `None`: there are none.
+    pub quotas: Option<Quotas>,
 }
 
 impl Default for EngineOptions {
@@ -71,6 +75,7 @@ impl Default for EngineOptions {
             unused_blobs_kept: UNUSED_KEPT_LEAST,
             offers_wait: Duration::ZERO,
             masks: Masks::default(),
+            quotas: None,
         }
     }
 }
@@ -91,6 +96,7 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) feeds: Feeds,
     pub(in crate::engine) histories: HistoryCache,
     pub(in crate::engine) memory_waits: MemoryWaits,
+    pub(in crate::engine) quotas: EngineQuotas,
     pub(in crate::engine) journal_gate: JournalGate,
     pub(in crate::engine) jobs: JobQueue,
     pub(in crate::engine) callers: Callers,

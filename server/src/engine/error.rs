@@ -3,6 +3,7 @@
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId};
 use agentloop_core::run::refusal::Refusal;
 
+use crate::auth::QuotaExceeded;
 use crate::store::StoreError;
 
 /// The reason why a call of the engine failed. A run that fails is not an error: the call that started it succeeds.
@@ -41,6 +42,9 @@ pub enum EngineError {
     /// Live runs hold as much memory as they may.
     #[error("live runs hold as much memory as they may; try again when one of them has ended")]
     MemoryExhausted,
+    /// A quota of the caller or its tenant is used up.
+    #[error(transparent)]
+    QuotaExceeded(#[from] QuotaExceeded),
     /// A request that would need more memory than all live runs may have.
     #[error("the request needs about {bytes} bytes of memory, and all live runs may have {max}")]
     RequestTooLarge {

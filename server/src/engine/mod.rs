@@ -13,6 +13,7 @@ mod memory;
 mod parts;
 mod ports;
 mod query;
+mod quota;
 mod run;
 mod session;
 mod watch;

@@ -15,6 +15,7 @@ use crate::engine::feed::Feeds;
 use crate::engine::history::{HistoryCache, HistoryMemory};
 use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Executors, JobExecutor, Observer};
+use crate::engine::quota::EngineQuotas;
 use crate::engine::run::callers::Callers;
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::run::table::LiveRuns;
@@ -107,6 +108,7 @@ impl EngineParts {
                 retired_sessions: AtomicU64::default(),
                 compactors: self.compactors,
                 tasks: self.tasks,
+                quotas: EngineQuotas::new(self.options.quotas.clone()),
                 options: self.options,
                 feeds: Feeds::default(),
                 histories: HistoryCache::new(HistoryMemory::new(&ledger)),

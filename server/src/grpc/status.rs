@@ -11,6 +11,7 @@ use agentloop_proto::v1::ErrorReason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
 
+use crate::auth::QuotaExceeded;
 use crate::engine::error::{EngineError, damaged_entry};
 use crate::store::StoreError;
 
@@ -50,11 +51,10 @@ pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) ->
 
 /// RESOURCE_EXHAUSTED: a quota is used up. Names it, and says when there is room again.
 #[must_use]
-pub fn quota_exceeded(quota: &str, retry_after: Duration) -> Status {
-    let mut details = details(ErrorReason::QuotaExceeded, [("quota", quota.to_owned())]);
-    details.set_retry_info(Some(retry_after));
-    let message = format!("the quota {quota} is used up; try again later");
-    Status::with_error_details(Code::ResourceExhausted, message, details)
+pub fn quota_exceeded(exceeded: &QuotaExceeded) -> Status {
+    let mut details = details(ErrorReason::QuotaExceeded, [("quota", exceeded.quota.to_owned())]);
+    details.set_retry_info(Some(exceeded.retry_after));
+    Status::with_error_details(Code::ResourceExhausted, exceeded.to_string(), details)
 }
 
 fn agent_not_found(name: &str, configured: String) -> Status {
@@ -137,6 +137,7 @@ impl From<EngineError> for Status {
             }
             EngineError::QueueFull => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
             EngineError::TooManyRuns => retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, message),
+            EngineError::QuotaExceeded(exceeded) => quota_exceeded(&exceeded),
             EngineError::MemoryExhausted => {
                 retryable(Code::ResourceExhausted, ErrorReason::MemoryExhausted, message)
             }

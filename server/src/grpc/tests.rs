@@ -55,7 +55,7 @@ impl Harness {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = Server::builder()
-            .add_service(ToolHostService::server(tools.clone(), TaskTracker::new()))
+            .add_service(ToolHostService::server(tools.clone(), TaskTracker::new(), None))
             .add_service(ToolsService::server(
                 tools.clone(),
                 idle_engine(tools.clone()).await,

@@ -1,12 +1,14 @@
 //! The account of the memory that live runs hold. Each holder charges it, and what is charged is released by drop.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agentloop_core::id::TenantId;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
+
+use crate::fair::FairQueue;
 
 /// The account of the memory that live runs hold. Clones are one account.
 ///
@@ -14,8 +16,8 @@ use tokio::sync::{Notify, oneshot};
 /// before something is made. So the sum passes the bound only by what is made without asking: it is small, or the next
 /// reservation of its holder waits for it.
 ///
-/// A holder that waits for a reservation holds nothing but standing charges. So the oldest reservation is always granted
-/// in the end: at the latest when nothing but standing charges is left.
+/// A holder that waits for a reservation holds nothing but standing charges. So the reservation that is next is always
+/// granted in the end: at the latest when nothing but standing charges is left. None that comes later takes its place.
 #[derive(Clone)]
 pub struct MemoryLedger(Arc<Account>);
 
@@ -24,8 +26,8 @@ struct Account {
     used: AtomicUsize,
     /// Bytes of standing charges, which are part of `used`.
     standing: AtomicUsize,
-    /// Reservations that wait, the oldest first.
-    waiting: Mutex<VecDeque<Waiting>>,
+    /// Reservations that wait. Tenants are served in turn.
+    waiting: Mutex<FairQueue<TenantId, Waiting>>,
     /// The length of `waiting`, which is read without its lock.
     waiting_len: AtomicUsize,
     /// Notified when a reservation begins to wait: holders that can do without their memory give it back.
@@ -114,9 +116,10 @@ impl MemoryLedger {
         if self.is_wanted() { None } else { self.take(bytes) }
     }
 
-    /// Charges these bytes as soon as there is room. Reservations are granted in the order in which they were made.
-    /// More than the bound is granted when nothing else is held: whoever asks for it must refuse it first.
-    pub async fn reserve(&self, bytes: usize) -> Charge {
+    /// Charges these bytes as soon as there is room. Reservations of a tenant are granted in the order in which they were
+    /// made, those of several tenants in turn. More than the bound is granted when nothing else is held: whoever asks for
+    /// it must refuse it first.
+    pub async fn reserve(&self, tenant: &TenantId, bytes: usize) -> Charge {
         let granted = {
             let mut waiting = self.waiting();
             if waiting.is_empty()
@@ -125,7 +128,7 @@ impl MemoryLedger {
                 return charge;
             }
             let (sender, granted) = oneshot::channel();
-            waiting.push_back(Waiting { bytes, granted: sender });
+            waiting.push(tenant.clone(), Waiting { bytes, granted: sender });
             self.0.waiting_len.store(waiting.len(), Ordering::Relaxed);
             granted
         };
@@ -146,18 +149,18 @@ impl MemoryLedger {
         Some(Charge { ledger: self.clone(), bytes, is_standing: false })
     }
 
-    /// Grants the oldest reservations that fit.
+    /// Grants the next reservations, as long as they fit.
     fn grant(&self) {
         // A charge that nobody takes is released after the lock.
         let mut refused = Vec::new();
         let mut waiting = self.waiting();
-        while let Some(first) = waiting.front() {
+        while let Some(first) = waiting.first() {
             if first.granted.is_closed() {
-                waiting.pop_front();
+                waiting.pop();
                 continue;
             }
             let Some(charge) = self.take(first.bytes) else { break };
-            if let Some(first) = waiting.pop_front()
+            if let Some(first) = waiting.pop()
                 && let Err(charge) = first.granted.send(charge)
             {
                 refused.push(charge);
@@ -169,7 +172,7 @@ impl MemoryLedger {
         drop(refused);
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, FairQueue<TenantId, Waiting>> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -240,6 +243,25 @@ mod tests {
 
     use super::*;
 
+    #[tokio::test]
+    async fn tenants_are_served_in_turn() {
+        let red = TenantId::parse("red").unwrap();
+        let (ledger, quiet) = (MemoryLedger::new(100), TenantId::parse("quiet").unwrap());
+        let held = ledger.charge(100);
+        let mut noisy: Vec<_> = (0..1_000).map(|_| Box::pin(ledger.reserve(&red, 100))).collect();
+        for one in &mut noisy {
+            assert!(poll!(one.as_mut()).is_pending());
+        }
+        let mut other = Box::pin(ledger.reserve(&quiet, 100));
+        assert!(poll!(other.as_mut()).is_pending());
+        drop(held);
+        let Poll::Ready(first) = poll!(noisy[0].as_mut()) else { panic!("it came first") };
+        drop(first);
+        let Poll::Ready(second) = poll!(other.as_mut()) else { panic!("it is the other tenant's turn") };
+        drop(second);
+        assert!(poll!(noisy[1].as_mut()).is_ready());
+    }
+
     #[test]
     fn what_is_dropped_is_released() {
         let ledger = MemoryLedger::new(100);
@@ -258,10 +280,11 @@ mod tests {
 
     #[tokio::test]
     async fn reservations_are_granted_in_their_order() {
+        let red = TenantId::parse("red").unwrap();
         let ledger = MemoryLedger::new(100);
         let mut held = ledger.charge(90);
-        let mut large = Box::pin(ledger.reserve(60));
-        let mut small = Box::pin(ledger.reserve(5));
+        let mut large = Box::pin(ledger.reserve(&red, 60));
+        let mut small = Box::pin(ledger.reserve(&red, 5));
         assert!(poll!(large.as_mut()).is_pending() && poll!(small.as_mut()).is_pending());
         assert!(ledger.try_reserve(1).is_none(), "nobody passes those that wait");
         held.set(30);
@@ -276,10 +299,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_reservation_that_is_given_up_holds_nobody_back() {
+        let red = TenantId::parse("red").unwrap();
         let ledger = MemoryLedger::new(100);
         let held = ledger.charge(50);
-        let mut first = Box::pin(ledger.reserve(80));
-        let mut second = Box::pin(ledger.reserve(40));
+        let mut first = Box::pin(ledger.reserve(&red, 80));
+        let mut second = Box::pin(ledger.reserve(&red, 40));
         assert!(poll!(first.as_mut()).is_pending() && poll!(second.as_mut()).is_pending());
         drop(first);
         drop(held);
@@ -289,9 +313,10 @@ mod tests {
 
     #[tokio::test]
     async fn more_than_the_bound_waits_for_everything_else() {
+        let red = TenantId::parse("red").unwrap();
         let ledger = MemoryLedger::new(100);
         let held = ledger.charge(1);
-        let mut waiting = Box::pin(ledger.reserve(200));
+        let mut waiting = Box::pin(ledger.reserve(&red, 200));
         assert!(poll!(waiting.as_mut()).is_pending());
         drop(held);
         assert_eq!(waiting.await.bytes(), 200);
@@ -299,9 +324,10 @@ mod tests {
 
     #[tokio::test]
     async fn holders_that_all_wait_go_on_one_by_one() {
+        let red = TenantId::parse("red").unwrap();
         let ledger = MemoryLedger::new(100);
         let standing = [(), ()].map(|()| ledger.charge_standing(45));
-        let mut waiting = [(), ()].map(|()| Box::pin(ledger.reserve(60)));
+        let mut waiting = [(), ()].map(|()| Box::pin(ledger.reserve(&red, 60)));
         let [first, second] = &mut waiting;
         let Poll::Ready(granted) = poll!(first.as_mut()) else { panic!("nothing else is held") };
         assert!(poll!(second.as_mut()).is_pending(), "one at a time");
@@ -314,11 +340,12 @@ mod tests {
 
     #[tokio::test]
     async fn holders_hear_that_memory_is_wanted() {
+        let red = TenantId::parse("red").unwrap();
         let ledger = MemoryLedger::new(100);
         let held = ledger.charge(100);
         let mut wanted = Box::pin(ledger.wanted());
         assert!(poll!(wanted.as_mut()).is_pending());
-        let mut waiting = Box::pin(ledger.reserve(1));
+        let mut waiting = Box::pin(ledger.reserve(&red, 1));
         assert!(poll!(waiting.as_mut()).is_pending());
         wanted.await;
         drop(held);

@@ -203,6 +203,14 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
         self.intercept.read("session_count", self.inner.session_count(tenant)).await
     }
 
+    async fn session_count_of(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        self.intercept.read("session_count_of", self.inner.session_count_of(tenant, by)).await
+    }
+
+    async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        self.intercept.read("stored_bytes", self.inner.stored_bytes(tenant, by)).await
+    }
+
     async fn idle_sessions(
         &self,
         tenant: &TenantId,

@@ -42,6 +42,8 @@ pub struct Setting {
     pub log_level: &'static str,
     /// True makes a write beyond [`Server::bound_files`] fail instead of killing the process.
     pub bounded: bool,
+    /// More sections, behind all others.
+    pub more: String,
     /// True encrypts its port, with a certificate of an authority of its own.
     pub tls: bool,
     /// Variables of its environment.
@@ -65,6 +67,7 @@ impl Default for Setting {
             park_after: "5s",
             log_level: "info",
             bounded: false,
+            more: String::new(),
             tls: false,
             environment: &[],
         }
@@ -86,7 +89,7 @@ impl Server {
     pub async fn start(setting: &Setting) -> Server {
         let dir = tempfile::tempdir().expect("a directory");
         let port = free_port();
-        let mut config = configuration(port, setting);
+        let mut config = configuration(port, setting) + &setting.more + "\n";
         let authority = setting.tls.then(Authority::new);
         if authority.is_some() {
             config.push_str("[tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\n");
@@ -214,12 +217,18 @@ impl Server {
 
     /// A client that waits for a restarted server.
     pub fn client(&self) -> Client {
+        self.client_of(None)
+    }
+
+    /// As [`Self::client`], with this token.
+    pub fn client_of(&self, token: Option<&str>) -> Client {
         let backoff = Backoff {
             max_retries: 1_000,
             initial: Duration::from_millis(20),
             max: Duration::from_millis(200),
         };
-        self.client_builder().backoff(backoff).build().expect("a good address")
+        let builder = self.client_builder().backoff(backoff);
+        token.into_iter().fold(builder, ClientBuilder::token).build().expect("a good address")
     }
 
     /// A client that trusts its certificate, to be given more.

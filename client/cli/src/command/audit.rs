@@ -2,7 +2,7 @@
 
 use agentloop_client::{
     Client,
-    v1::{AuditFilter, AuditRecord, ListAuditRecordsRequest},
+    v1::{AuditFilter, AuditRecord, ListAuditRecordsRequest, VerifyAuditResponse},
 };
 
 use crate::{
@@ -97,6 +97,9 @@ async fn verify(global: &Global, args: AuditVerifyArgs) -> Result<Exit, Failure>
         (None, None) => {
             let answer = global.client()?.verify_audit().await?;
             if answer.broken_no > 0 {
+                if global.json() {
+                    print::line(&json::line("VerifyAuditResponse", &answer))?;
+                }
                 return Err(Failure::Other(format!(
                     "the chain is broken: row {}: {}",
                     answer.broken_no, answer.problem
@@ -110,11 +113,22 @@ async fn verify(global: &Global, args: AuditVerifyArgs) -> Result<Exit, Failure>
             }
         }
     };
-    if verdict.rows == 0 {
+    let audit::Verdict { rows, first, last, hash } = verdict;
+    if global.json() {
+        let answer = VerifyAuditResponse {
+            records: rows,
+            first_no: first,
+            last_no: last,
+            last_hash: hash,
+            ..VerifyAuditResponse::default()
+        };
+        print::line(&json::line("VerifyAuditResponse", &answer))?;
+        return Ok(Exit::Completed);
+    }
+    if rows == 0 {
         print::line("the audit log is empty")?;
         return Ok(Exit::Completed);
     }
-    let audit::Verdict { rows, first, last, hash } = verdict;
     print::line(&format!("whole: {rows} rows, {first} to {last}; the last hash is {hash}"))?;
     Ok(Exit::Completed)
 }

@@ -1,8 +1,8 @@
 //! `agentloop usage`: the usage of runs in buckets of time.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use agentloop_client::v1::{GetUsageRequest, UsageGroup, UsageRow};
+use agentloop_client::v1::{GetUsageRequest, Quota, UsageGroup, UsageRow};
 
 use crate::{
     args::{Global, Label, UsageArgs, UsageBy},
@@ -22,6 +22,7 @@ pub(crate) async fn usage(global: &Global, args: UsageArgs) -> Result<Exit, Fail
     let answer = global.client()?.get_usage(request(args)).await?;
     if global.json() {
         answer.rows.iter().try_for_each(|row| print::line(&json::line("UsageRow", row)))?;
+        answer.quotas.iter().try_for_each(|quota| print::line(&json::line("Quota", quota)))?;
         return Ok(Exit::Completed);
     }
     let mut rows: Vec<_> = answer.rows.iter().map(|row| cells(row, &by)).collect();
@@ -46,7 +47,23 @@ pub(crate) async fn usage(global: &Global, args: UsageArgs) -> Result<Exit, Fail
         "COST",
     ];
     print::table(heading, &rows)?;
+    if !answer.quotas.is_empty() {
+        print::line("")?;
+        let quotas: Vec<_> = answer.quotas.iter().map(quota_cells).collect();
+        print::table(["QUOTA", "OF", "USED", "LIMIT", "WINDOW"], &quotas)?;
+    }
     Ok(Exit::Completed)
+}
+
+fn quota_cells(quota: &Quota) -> [String; 5] {
+    let window = quota.window.and_then(|window| Duration::try_from(window).ok());
+    [
+        quota.name.clone(),
+        sanitize(&quota.holder),
+        quota.used.to_string(),
+        quota.limit.to_string(),
+        window.map_or_else(|| "-".to_owned(), |window| format!("{}s", window.as_secs())),
+    ]
 }
 
 fn request(args: UsageArgs) -> GetUsageRequest {

@@ -967,8 +967,8 @@ type RunStarted struct {
 	Planner string `protobuf:"bytes,6,opt,name=planner,proto3" json:"planner,omitempty"`
 	// Names in `allowed_tools` and `tool_order` that no known tool has. A host may declare them later.
 	UnknownTools []string `protobuf:"bytes,7,rep,name=unknown_tools,json=unknownTools,proto3" json:"unknown_tools,omitempty"`
-	// Tools that the model is not offered because a rule denies them whatever their arguments. A queued run decides it again
-	// when it enters its session.
+	// Tools that the model is not offered because a rule denies them whatever their arguments: the first 64 by name. A queued
+	// run decides it again when it enters its session.
 	WithdrawnTools []string `protobuf:"bytes,8,rep,name=withdrawn_tools,json=withdrawnTools,proto3" json:"withdrawn_tools,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2215,8 +2215,8 @@ type SessionEntered struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the session's last entry before the run.
 	LastEntryNo uint64 `protobuf:"varint,1,opt,name=last_entry_no,json=lastEntryNo,proto3" json:"last_entry_no,omitempty"`
-	// Tools that the model is not offered because a rule denies them whatever their arguments. It replaces the list of
-	// `run_started`: rules may have been remembered while the run was queued.
+	// Tools that the model is not offered because a rule denies them whatever their arguments: the first 64 by name. It replaces
+	// the list of `run_started`: rules may have been remembered while the run was queued.
 	WithdrawnTools []string `protobuf:"bytes,2,rep,name=withdrawn_tools,json=withdrawnTools,proto3" json:"withdrawn_tools,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

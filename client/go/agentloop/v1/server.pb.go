@@ -666,8 +666,8 @@ type GetUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By time, then by group. Buckets in which nothing happened are left out.
 	Rows []*UsageRow `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
-	// Quotas of the caller and its tenant. Empty where there are none, and from a server that does not list them: this one does
-	// not yet.
+	// Quotas of the caller and its tenant, and what is used of them now. Empty where there are none, and from a server that does
+	// not list them.
 	Quotas        []*Quota `protobuf:"bytes,2,rep,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

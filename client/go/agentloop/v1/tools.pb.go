@@ -712,7 +712,7 @@ type CheckPolicyResponse struct {
 	Action PolicyAction `protobuf:"varint,1,opt,name=action,proto3,enum=agentloop.v1.PolicyAction" json:"action,omitempty"`
 	// Reason for people: the rule, the tool's declaration, or the policy's default.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The rule that decides; absent if none does.
+	// The rule that decides; absent if none does. Of one that asks, the approvers are those of all rules that count for the call.
 	Rule *PolicyRule `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
 	// Origin of the rule.
 	Origin RuleOrigin `protobuf:"varint,4,opt,name=origin,proto3,enum=agentloop.v1.RuleOrigin" json:"origin,omitempty"`

@@ -132,7 +132,8 @@ impl Approvers {
     }
 }
 
-/// The entries that name the people in both lists.
+/// The entries that name the people in both lists. There are at most [`APPROVERS_MAX`] squared: only the question of an
+/// agent and that of a request are joined, and only with each other.
 fn both(ours: &[String], theirs: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for one in ours {

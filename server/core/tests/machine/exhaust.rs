@@ -6,17 +6,19 @@
 //! let run again without end: one crash each, and one loss, or one more try of a call in doubt, where calls run in turn. `AGENTLOOP_EXHAUST=n` allows n more crashes and losses than the default, for as long as
 //! one likes to wait.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
 use agentloop_core::context::build::messages;
 use agentloop_core::error::ModelErrorKind;
+use agentloop_core::id::CallSlot;
 use agentloop_core::message::{FinishReason, Part};
+use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
-use agentloop_core::run::human::{Decision, QuestionKind};
+use agentloop_core::run::human::{Decision, Person, QuestionKind};
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::{CallState, Phase};
@@ -90,6 +92,22 @@ fn a_payment_with_leave_beside_a_search() {
 fn a_payment_with_leave_and_then_a_search() {
     let tools = pay_and_look().map(Tool::deadline_is_outcome);
     exhaust("leave, in turn", 1, given_round(spec_of(1), tools));
+}
+
+#[test]
+fn a_payment_that_two_people_approve_beside_a_search() {
+    let mut spec = spec_of(2);
+    spec.tool_policy.rules = vec![PolicyRule {
+        name: String::new(),
+        action: PolicyAction::Ask,
+        tool: "pay".to_owned(),
+        arguments: Vec::new(),
+        origin: RuleOrigin::Agent,
+        terms: None,
+        approvers: Approvers { any_of: vec!["group:sre".to_owned()], forbid_requester: true, quorum: 2 },
+        made_under: None,
+    }];
+    exhaust("two approve", 0, given_round(spec, pay_and_look()));
 }
 
 #[test]
@@ -226,6 +244,7 @@ fn stands(script: &Script) {
             );
         }
     }
+    has_its_quorum(script);
     let mut open = BTreeMap::new();
     for message in messages(&history(&script.journal)) {
         for part in &message.parts {
@@ -256,6 +275,14 @@ fn moves(node: &Node) -> Vec<Move> {
             let again = question.kind == QuestionKind::InDoubt;
             moves.push(if again { Move::Bad(approve) } else { Move::Good(approve) });
             moves.push(Move::Stray(script.decision(slot, deny_and_stop())));
+            if question.approvers.people() > 1 {
+                moves.extend(
+                    ["ann", "bob"].map(|name| Move::Good(approval_of(script, slot, name, &["sre"], false))),
+                );
+                moves.push(Move::Good(denial_of(script, slot)));
+                moves.push(Move::Stray(approval_of(script, slot, "eve", &["ops"], false)));
+                moves.push(Move::Stray(approval_of(script, slot, "ada", &["sre"], true)));
+            }
         }
         // What was answered before, or belongs to a try that is over.
         if script.question(slot).is_none() {
@@ -276,6 +303,46 @@ fn moves(node: &Node) -> Vec<Move> {
         moves.push(Move::Wake);
     }
     moves
+}
+
+/// The decision of a person whose name is proved.
+fn by(input: Input, by: Person) -> Input {
+    match input {
+        Input::Decided { request, decision, digest, remember, .. } => {
+            Input::Decided { request, decision, digest, by, remember }
+        }
+        other => other,
+    }
+}
+
+fn approval_of(script: &Script, slot: CallSlot, name: &str, groups: &[&str], is_requester: bool) -> Input {
+    let groups = groups.iter().map(|&group| group.to_owned()).collect();
+    let person = Person { name: name.to_owned(), groups, is_proved: true, is_requester };
+    by(script.decision(slot, Decision::Approve), person)
+}
+
+fn denial_of(script: &Script, slot: CallSlot) -> Input {
+    let groups = vec!["sre".to_owned()];
+    by(
+        script.decision(slot, deny()),
+        Person { name: "bob".to_owned(), groups, is_proved: true, is_requester: false },
+    )
+}
+
+/// What a quorum promises: a call that two must approve is offered to no host before two different people have.
+#[track_caller]
+fn has_its_quorum(script: &Script) {
+    for asked in script.state().questions().values() {
+        let quorum = asked.question.approvers.people();
+        let Some(slot) = asked.question.slot.filter(|_| quorum > 1) else { continue };
+        let began = script.state().call(slot).is_some_and(|call| call.attempt > 0);
+        let people: BTreeSet<&str> = asked.approvals.iter().map(|one| one.by.as_str()).collect();
+        let last = asked.answer.as_ref().is_some_and(|answer| answer.decision == Decision::Approve);
+        let approved = people.len() + usize::from(last);
+        assert!(!began || approved >= quorum as usize, "it was offered with {approved} approvals: {asked:?}");
+        assert!(people.len() < quorum as usize, "the last approval is the answer: {asked:?}");
+        assert!(people.iter().all(|name| ["ann", "bob"].contains(name)), "nobody else counts: {people:?}");
+    }
 }
 
 fn answers(script: &Script, owed: Owed, moves: &mut Vec<Move>) {

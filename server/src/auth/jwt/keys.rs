@@ -4,9 +4,12 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, 
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 /// Largest set of keys that is read, in bytes.
 pub const JWKS_BYTES_MAX: usize = 1024 * 1024;
+/// Most keys that are tried for one token.
+const KEYS_TRIED_MAX: usize = 4;
 /// Most keys of one set.
 const KEYS_MAX: usize = 64;
 
@@ -20,11 +23,29 @@ pub struct BadKeySet(String);
 pub struct KeySet(Vec<Key>);
 
 #[derive(Debug, Clone)]
-struct Key {
+pub(super) struct Key {
     id: Option<String>,
+    /// Tells it from every other key, whatever a set says of it beside.
+    pub(super) print: KeyPrint,
     /// The algorithms whose signatures it can check.
     algorithms: Vec<Algorithm>,
-    key: DecodingKey,
+    pub(super) key: DecodingKey,
+}
+
+/// SHA-256 of the parts of a public key.
+pub(in crate::auth) type KeyPrint = [u8; 32];
+
+/// The parts of a JSON Web Key that make it the key that it is.
+const PARTS: [&str; 6] = ["kty", "crv", "x", "y", "n", "e"];
+
+fn print(jwk: &Value) -> KeyPrint {
+    let mut sum = Sha256::new();
+    for part in PARTS {
+        let text = jwk.get(part).and_then(Value::as_str).unwrap_or_default();
+        sum.update((text.len() as u64).to_le_bytes());
+        sum.update(text);
+    }
+    sum.finalize().into()
 }
 
 #[derive(Deserialize)]
@@ -53,21 +74,28 @@ impl KeySet {
         Ok(Self(keys))
     }
 
-    /// The keys that a token of this key id and algorithm may be signed with.
+    /// True if this key is one of them.
+    pub(super) fn has(&self, print: &KeyPrint) -> bool {
+        self.0.iter().any(|key| key.print == *print)
+    }
+
+    /// The keys that a token of this key id and algorithm may be signed with: the first few of them, because each one that
+    /// is tried takes time, and whoever sends the token is not known yet.
     pub(super) fn fitting<'a>(
         &'a self,
         id: Option<&'a str>,
         algorithm: Algorithm,
-    ) -> impl Iterator<Item = &'a DecodingKey> {
+    ) -> impl Iterator<Item = &'a Key> {
         let fits = move |key: &&Key| {
             key.algorithms.contains(&algorithm) && id.is_none_or(|id| key.id.as_deref() == Some(id))
         };
-        self.0.iter().filter(fits).map(|key| &key.key)
+        self.0.iter().filter(fits).take(KEYS_TRIED_MAX)
     }
 }
 
 /// Reads a key of a set; `None` if it checks no signature that is known here.
 fn key(value: Value) -> Option<Key> {
+    let print = print(&value);
     let jwk: Jwk = serde_json::from_value(value).ok()?;
     let mut algorithms = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => vec![
@@ -99,7 +127,7 @@ fn key(value: Value) -> Option<Key> {
         algorithms.retain(|algorithm| *algorithm == named);
     }
     let key = DecodingKey::from_jwk(&jwk).ok()?;
-    (!algorithms.is_empty()).then(|| Key { id: jwk.common.key_id, algorithms, key })
+    (!algorithms.is_empty()).then(|| Key { id: jwk.common.key_id, print, algorithms, key })
 }
 
 #[cfg(test)]
@@ -134,6 +162,19 @@ mod tests {
         for other in [Algorithm::ES384, Algorithm::RS256, Algorithm::HS256, Algorithm::EdDSA] {
             assert_eq!(count(None, other), 0, "{other:?}");
         }
+    }
+
+    #[test]
+    fn few_of_many_keys_are_tried() {
+        let set = read(&vec![elliptic(&json!({})); KEYS_MAX]).unwrap();
+        assert_eq!(set.fitting(None, Algorithm::ES256).count(), KEYS_TRIED_MAX);
+    }
+
+    #[test]
+    fn a_key_is_the_same_whatever_is_said_of_it() {
+        let set = read(&[elliptic(&json!({}))]).unwrap();
+        let said = read(&[elliptic(&json!({ "kid": "2", "alg": "ES256" }))]).unwrap();
+        assert!(set.has(&said.0[0].print) && !KeySet::default().has(&said.0[0].print));
     }
 
     #[test]

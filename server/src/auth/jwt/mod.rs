@@ -18,8 +18,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Header;
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 
 pub use self::claims::{ClaimPath, RoleMap};
+pub(super) use self::keys::KeyPrint;
 pub use self::keys::{BadKeySet, JWKS_BYTES_MAX, KeySet};
 pub use self::signature::JwtAlgorithm;
 use super::grant::HostGrant;
@@ -74,6 +76,8 @@ struct CurrentKeys {
 pub struct JwtCheck {
     rules: JwtRules,
     keys: RwLock<Option<CurrentKeys>>,
+    /// Changes when keys were replaced, so that open streams look again.
+    pub(super) replaced: Arc<watch::Sender<()>>,
 }
 
 impl std::fmt::Debug for JwtCheck {
@@ -86,6 +90,8 @@ impl std::fmt::Debug for JwtCheck {
 pub(super) struct Described {
     pub(super) principal: Principal,
     pub(super) expires: Timestamp,
+    /// The key that has signed it.
+    pub(super) key: KeyPrint,
 }
 
 impl JwtCheck {
@@ -93,13 +99,20 @@ impl JwtCheck {
     #[must_use]
     pub fn new(rules: JwtRules) -> Self {
         signature::install();
-        Self { rules, keys: RwLock::new(None) }
+        Self { rules, keys: RwLock::new(None), replaced: Arc::new(watch::Sender::new(())) }
     }
 
-    /// Replaces the keys. They may be used until this time.
+    /// Replaces the keys. They may be used until this time. Streams whose token was signed with another key end.
     pub fn replace_keys(&self, keys: Arc<KeySet>, good_until: Timestamp) {
         let current = CurrentKeys { keys, good_until };
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(current);
+        self.replaced.send_replace(());
+    }
+
+    /// True if the key is still one of the issuer's, as far as its source could be read.
+    pub(super) fn has_key(&self, key: &KeyPrint) -> bool {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.as_ref().is_some_and(|current| current.keys.has(key))
     }
 
     /// The principal that a token describes.
@@ -113,18 +126,20 @@ impl JwtCheck {
         }
         let keys = self.keys_at(now).ok_or(Rejection::UnknownKey)?;
         let mut fits = false;
-        let verified = keys.fitting(header.kid.as_deref(), header.alg).any(|key| {
+        let verified = keys.fitting(header.kid.as_deref(), header.alg).find(|key| {
             fits = true;
-            jsonwebtoken::crypto::verify(signature, signed.as_bytes(), key, header.alg).unwrap_or(false)
+            let verified = jsonwebtoken::crypto::verify(signature, signed.as_bytes(), &key.key, header.alg);
+            verified.unwrap_or(false)
         });
-        if !verified {
+        let Some(verified) = verified else {
             // Without an id, the key may be one that is not known yet.
             let unknown = !fits || header.kid.is_none();
             return Err(if unknown { Rejection::UnknownKey } else { Rejection::BadSignature });
-        }
+        };
         let claims = claims_of(signed)?;
         let expires = claims::check(&self.rules, &claims, now)?;
-        Ok(Described { principal: claims::principal(&self.rules, &claims)?, expires })
+        let principal = claims::principal(&self.rules, &claims)?;
+        Ok(Described { principal, expires, key: verified.print })
     }
 
     fn keys_at(&self, now: Timestamp) -> Option<Arc<KeySet>> {

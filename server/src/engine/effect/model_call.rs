@@ -2,6 +2,7 @@
 //! or the failure.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
 
@@ -10,7 +11,7 @@ use agentloop_core::id::{EntryNo, RunId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
 use agentloop_core::run::view::{LoopPhase, ProcessState};
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 
 use crate::engine::deps::Deps;
 use crate::engine::effect::coalesce::DeltaCoalescer;
@@ -18,12 +19,13 @@ use crate::engine::effect::compact;
 use crate::engine::effect::complete::priced;
 use crate::engine::effect::extensions::RunExtensions;
 use crate::engine::effect::tool_hooks::before_tools;
+use crate::engine::error::EngineError;
 use crate::engine::feed::{Feed, ModelAttempt};
 use crate::engine::history::History;
 use crate::engine::log::LoopPlace;
 use crate::engine::memory::ANSWER_BYTES;
 use crate::memory::Charge;
-use crate::model::{EncodedPrefix, Model, ModelError, ModelRequest, estimate};
+use crate::model::{EncodedPrefix, Model, ModelError, ModelErrorKind, ModelRequest, estimate};
 use crate::tool::Offered;
 
 /// One attempt of a model call.
@@ -31,6 +33,8 @@ pub(in crate::engine) struct ModelCall {
     pub(in crate::engine) deps: Arc<Deps>,
     pub(in crate::engine) feed: Feed,
     pub(in crate::engine) tenant: TenantId,
+    /// Name of the caller that started the run.
+    pub(in crate::engine) created_by: Option<String>,
     pub(in crate::engine) spec: Arc<RunSpec>,
     pub(in crate::engine) model_call: u32,
     pub(in crate::engine) attempt: u32,
@@ -89,6 +93,7 @@ impl ModelCall {
         encoded: EncodedPrefix,
         offered: Offered,
     ) -> Result<ModelFinished, ModelError> {
+        self.check_quotas().await?;
         let (model, name) = self.model()?;
         let count = messages.len();
         let deltas = model.stream(ModelRequest {
@@ -145,6 +150,22 @@ impl ModelCall {
         })
     }
 
+    /// A run whose tokens or money are used up waits as for a provider that limits the rate.
+    async fn check_quotas(&self) -> Result<(), ModelError> {
+        let Deps { quotas, store, .. } = &*self.deps;
+        match quotas.check_usage(&**store, &self.tenant, self.created_by.as_deref(), self.now()).await {
+            Err(EngineError::QuotaExceeded(exceeded)) => Err(ModelError {
+                retry_after: Some(millis(exceeded.retry_after)),
+                ..ModelError::new(ModelErrorKind::RateLimited, exceeded.to_string())
+            }),
+            Err(error) => {
+                tracing::warn!(%error, run.id = %self.run, "cannot read what is used of a quota; the call is made");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// The model to call, and the name that the request gives it.
     fn model(&self) -> Result<(Arc<dyn Model>, String), ModelError> {
         let executor = self.deps.executors.of(&self.spec.agent, |executors| executors.model.as_ref());
@@ -170,6 +191,10 @@ impl ModelCall {
     fn now(&self) -> Timestamp {
         self.deps.clock.now()
     }
+}
+
+fn millis(time: Duration) -> Millis {
+    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn failure_of(error: ModelError) -> ModelFailure {

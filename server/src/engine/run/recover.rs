@@ -68,7 +68,7 @@ impl Engine {
         futures_util::stream::iter(runs)
             .for_each_concurrent(RECOVER_TOGETHER, |key| async move {
                 // Runs come up in their order, and only while there is memory.
-                let _room = engine.deps().ledger().reserve(RUN_BYTES + ANSWER_BYTES).await;
+                let _room = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + ANSWER_BYTES).await;
                 if let Err(error) = engine.ensure_live(&key).await {
                     tracing::error!(run.id = %key.run, %error, "cannot continue a run");
                 }
@@ -232,6 +232,7 @@ impl Engine {
         task.preview.clone_from(&claimed.row.preview);
         task.has_wake_time = claimed.row.summary.wake_at.is_some();
         task.created_by.clone_from(&claimed.row.created_by);
+        task.held = deps.quotas.hold_run_anyway(&task.permit.key().tenant, task.created_by.as_deref());
         Ok((task, mailbox))
     }
 

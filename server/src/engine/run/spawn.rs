@@ -51,6 +51,7 @@ impl Engine {
             epoch,
             session,
             created_by: None,
+            held: None,
             history,
             mailbox: receiver,
             step_callers: Vec::new(),

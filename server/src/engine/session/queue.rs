@@ -113,6 +113,7 @@ impl Engine {
                 self.new_task(permit, machine, claimed.epoch, session.clone(), history, past);
             task.preview.clone_from(&claimed.row.preview);
             task.created_by.clone_from(&claimed.row.created_by);
+            task.held = deps.quotas.hold_run_anyway(&tenant, task.created_by.as_deref());
             task.unwritten = step.records;
             match task.write(None, Some(last_entry)).await {
                 Ok(()) => {

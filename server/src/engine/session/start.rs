@@ -12,6 +12,7 @@ use agentloop_core::run::machine::Machine;
 use agentloop_core::tool::Digest;
 use agentloop_core::trace::TraceParent;
 
+use crate::auth::Held;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
@@ -105,7 +106,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownPlanner`], [`EngineError::IdReused`], [`EngineError::SessionNotFound`],
     /// [`EngineError::SessionBusy`], [`EngineError::QueueFull`], [`EngineError::TooManyRuns`],
-    /// [`EngineError::MemoryExhausted`], [`EngineError::RequestTooLarge`], [`EngineError::ShuttingDown`], or the store's.
+    /// [`EngineError::QuotaExceeded`], [`EngineError::MemoryExhausted`], [`EngineError::RequestTooLarge`],
+    /// [`EngineError::ShuttingDown`], or the store's.
     pub async fn start(&self, request: StartRequest) -> Result<Started, EngineError> {
         Ok(self.start_with(request, |_| ()).await?.0)
     }
@@ -191,6 +193,8 @@ impl Engine {
                 Lookup::Live => continue,
                 Lookup::NotLive(permit) => permit,
             };
+            let author = request.author.name.as_deref();
+            self.check_work(&request.tenant, author).await?;
             let _room = self.reserve_for_start(&request)?;
             match self.admit(permit, &request).await {
                 Err(error @ EngineError::Store(StoreError::Unavailable { .. })) => {
@@ -266,6 +270,12 @@ impl Engine {
     async fn admit(&self, permit: StartPermit, request: &StartRequest) -> Result<Started, EngineError> {
         let RunKey { tenant, run } = permit.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
+        let author = request.author.name.as_deref();
+        // A session that is made with the run counts, too.
+        let _new_session = match request.create_session || request.session.is_none() {
+            true => Some(self.room_for_session(&tenant, author, &session).await?),
+            false => None,
+        };
         let admission = self.admission(&tenant, &session, request).await?;
         match (admission, request.on_busy) {
             (Admission::Free(last_entry), _) if request.imports => {
@@ -276,9 +286,10 @@ impl Engine {
                 if !permit.try_admit(self.deps().options.max_live_runs) {
                     return Err(EngineError::TooManyRuns);
                 }
+                let held = self.deps().quotas.hold_run(&tenant, author)?;
                 // Rules are read after the session was seen free: no earlier run can add one any more.
                 let request = self.with_remembered_rules(&tenant, &session, request).await?;
-                self.enter_new(permit, &session, last_entry, &request).await?;
+                self.enter_new(permit, held, &session, last_entry, &request).await?;
             }
             (Admission::Busy(by) | Admission::Queued(by), OnBusy::Reject) => {
                 return Err(EngineError::SessionBusy { run: by });
@@ -303,6 +314,7 @@ impl Engine {
     async fn enter_new(
         &self,
         permit: StartPermit,
+        held: Option<Held>,
         session: &SessionId,
         last_entry: EntryNo,
         request: &StartRequest,
@@ -317,6 +329,7 @@ impl Engine {
         let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
         let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
+        task.held = held;
         task.unwritten = step.records;
         task.write(Some(create_run(request)), Some(last_entry)).await?;
         task.permit.set_live(mailbox);

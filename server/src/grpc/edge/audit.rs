@@ -1,7 +1,7 @@
 //! Writes each call into the audit log, as the configuration wants it: what changes something with its first write, refusals
 //! and reads in commits of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::store::Store;
 const QUEUED_MAX: usize = 4_096;
 /// Rows of one commit.
 const COMMIT_MAX: usize = 256;
-/// Refusals that are written before they are only counted.
+/// Refusals of a tenant that are written before they are only counted.
 const REFUSALS_BURST: u32 = 100;
 /// Refusals a second that are written for good.
 const REFUSALS_PER_SECOND: u32 = 10;
@@ -53,12 +53,34 @@ struct Inner {
     refusals: Mutex<Refusals>,
 }
 
-/// Room for refusals, and those that had none.
+/// Tenants whose room is kept before that of tenants with all of it is dropped.
+const ROOMS_MAX: usize = 1_024;
+
+/// Room for refusals of each tenant, and those that had none. Callers whom nobody knows share a room.
+#[derive(Default)]
 struct Refusals {
-    room: u32,
-    at: Instant,
+    rooms: HashMap<String, Room>,
     /// By their cause, of which there are few.
     counted: BTreeMap<&'static str, u64>,
+}
+
+/// Refusals that may be written.
+#[derive(Clone, Copy)]
+struct Room {
+    left: u32,
+    at: Instant,
+}
+
+impl Room {
+    /// The room as it is now.
+    fn filled(self, now: Instant) -> Self {
+        let seconds = u32::try_from(now.duration_since(self.at).as_secs()).unwrap_or(u32::MAX);
+        if seconds == 0 {
+            return self;
+        }
+        let left = self.left.saturating_add(seconds.saturating_mul(REFUSALS_PER_SECOND));
+        Self { left: left.min(REFUSALS_BURST), at: now }
+    }
 }
 
 /// A call before its caller is known.
@@ -99,8 +121,7 @@ impl AuditLog {
         calls_ended: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(QUEUED_MAX);
-        let refusals =
-            Mutex::new(Refusals { room: REFUSALS_BURST, at: Instant::now(), counted: BTreeMap::new() });
+        let refusals = Mutex::default();
         let log = Self(Arc::new(Inner { scope, store, clock, queue, refusals }));
         let writing = write_queue(log.clone(), waiting, calls_ended);
         (log, writing)
@@ -114,7 +135,7 @@ impl AuditLog {
         cause: &'static str,
         why: &str,
     ) {
-        if !self.has_room(cause) {
+        if !self.has_room(principal.map_or("", |principal| principal.tenant.as_str()), cause) {
             return;
         }
         let entry = call.entry(&*self.0.clock, principal);
@@ -158,8 +179,8 @@ impl AuditLog {
         let why =
             act.denied().map(str::to_owned).or_else(|| denied.map(|status| status.message().to_owned()));
         if let Some(why) = why {
-            if self.has_room("denied") {
-                let entry = AuditEntry { allowed: false, why, ..act.entry() };
+            let entry = AuditEntry { allowed: false, why, ..act.entry() };
+            if self.has_room(&entry.tenant, "denied") {
                 return self.write(entry).await;
             }
             return Ok(());
@@ -181,21 +202,22 @@ impl AuditLog {
         Ok(())
     }
 
-    /// True if a refusal may be written now. Otherwise it is counted.
-    fn has_room(&self, cause: &'static str) -> bool {
+    /// True if a refusal of a caller of this tenant may be written now. Otherwise it is counted.
+    fn has_room(&self, tenant: &str, cause: &'static str) -> bool {
         let mut refusals = self.refusals();
         let now = Instant::now();
-        let seconds = u32::try_from(now.duration_since(refusals.at).as_secs()).unwrap_or(u32::MAX);
-        if seconds > 0 {
-            let room = refusals.room.saturating_add(seconds.saturating_mul(REFUSALS_PER_SECOND));
-            (refusals.room, refusals.at) = (room.min(REFUSALS_BURST), now);
+        if refusals.rooms.len() >= ROOMS_MAX && !refusals.rooms.contains_key(tenant) {
+            refusals.rooms.retain(|_, room| room.filled(now).left < REFUSALS_BURST);
         }
-        let Some(left) = refusals.room.checked_sub(1) else {
+        let room = refusals.rooms.get(tenant).copied().unwrap_or(Room { left: REFUSALS_BURST, at: now });
+        let mut room = room.filled(now);
+        let has_room = room.left > 0;
+        room.left = room.left.saturating_sub(1);
+        refusals.rooms.insert(tenant.to_owned(), room);
+        if !has_room {
             *refusals.counted.entry(cause).or_default() += 1;
-            return false;
-        };
-        refusals.room = left;
-        true
+        }
+        has_room
     }
 
     /// The row about refusals that were only counted; `None` if there were none.
@@ -273,6 +295,16 @@ mod tests {
         let call = Call { path: path.to_owned(), from: String::new() };
         let act = log.begins(&call, None);
         log.ended(&call, &act, &HeaderMap::new()).await.map_err(|status| status.code())
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_one_tenants_refusals_leaves_room_for_anothers() {
+        let store = SqliteStore::in_memory().await.unwrap();
+        let (scope, stop) = (AuditScope { required: false, reads: false }, CancellationToken::new());
+        let (log, _writing) = AuditLog::new(scope, Arc::new(store), Arc::new(SystemClock), stop);
+        let written = (0..10_000).filter(|_| log.has_room("noisy", "denied")).count();
+        assert!(written < 10_000 && log.has_room("quiet", "denied"));
+        assert!(!log.has_room("noisy", "denied") && log.summary().is_some());
     }
 
     #[tokio::test]

@@ -16,7 +16,9 @@ use tonic::{Code, Request, Status};
 use tower::{Layer, Service};
 
 use crate::auth::jwt::KeySource;
-use crate::auth::{Authenticator, Credentials, Identity, Principal, Quotas, Rejection, Role};
+use crate::auth::{
+    Authenticator, Credentials, Held, Identity, Principal, Quota, QuotaExceeded, Quotas, Rejection, Role,
+};
 use crate::clock::Clock;
 use crate::engine::Author;
 use crate::grpc::access::Access;
@@ -30,8 +32,11 @@ use crate::tool::HostIdentity;
 /// The scheme of the metadata `authorization`.
 const BEARER: &str = "Bearer ";
 
+/// The stream of a tool host.
+const CONNECT: &str = "/agentloop.v1.ToolHost/Connect";
+
 /// The RPCs whose requests are streams: of tool hosts, and of contents that are stored.
-const REQUEST_STREAMS: [&str; 2] = ["/agentloop.v1.ToolHost/Connect", "/agentloop.v1.Blobs/PutBlob"];
+const REQUEST_STREAMS: [&str; 2] = [CONNECT, "/agentloop.v1.Blobs/PutBlob"];
 
 /// The RPCs whose answers are streams. A single answer is given also if the credential ended while the call waited.
 const ANSWER_STREAMS: [&str; 9] = [
@@ -41,7 +46,7 @@ const ANSWER_STREAMS: [&str; 9] = [
     "/agentloop.v1.Blobs/GetBlob",
     "/agentloop.v1.Sessions/ExportSession",
     "/agentloop.v1.Sessions/SubscribeSession",
-    "/agentloop.v1.ToolHost/Connect",
+    CONNECT,
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
@@ -72,7 +77,7 @@ impl Gate {
     }
 
     /// Puts the principal into the request, and returns its identity. `None` for calls that need no credentials.
-    async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<Identity>, Box<Refused>> {
+    async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<Admitted>, Box<Refused>> {
         let access = Access::of(request.uri().path());
         // The token goes no further.
         let authorization = request.headers_mut().remove(header::AUTHORIZATION);
@@ -93,15 +98,26 @@ impl Gate {
         if let Some(quotas) = &self.quotas {
             quotas.take(&identity.principal, Instant::now()).map_err(|exceeded| {
                 let why = format!("the quota {} is used up", exceeded.quota);
-                refused("quota", why, quota_exceeded(exceeded.quota, exceeded.retry_after))
+                refused("quota", why, quota_exceeded(&exceeded))
             })?;
         }
         if !access.admits(&identity.principal) {
             let why = "the roles of the caller do not allow it".to_owned();
             return Err(refused("role", why, permission_denied("your roles do not allow this call")));
         }
+        let held = self.hold_stream(request.uri().path(), &identity.principal).map_err(|exceeded| {
+            let why = format!("the quota {} is used up", exceeded.quota);
+            refused("quota", why, quota_exceeded(&exceeded))
+        })?;
         request.extensions_mut().insert(identity.principal.clone());
-        Ok(Some(identity))
+        Ok(Some(Admitted { identity, held }))
+    }
+
+    /// Counts a call with a stream. Those of tool hosts are counted as hosts.
+    fn hold_stream(&self, path: &str, principal: &Principal) -> Result<Option<Held>, QuotaExceeded> {
+        let is_stream = REQUEST_STREAMS.contains(&path) || ANSWER_STREAMS.contains(&path);
+        let quotas = self.quotas.as_ref().filter(|_| is_stream && path != CONNECT);
+        quotas.map(|quotas| quotas.hold(Quota::Streams, &principal.tenant, Some(&principal.name))).transpose()
     }
 
     /// The identity that the credentials prove. A key that is not known may be there after the keys were read again.
@@ -131,7 +147,7 @@ impl Gate {
     /// Does the work of a call. Its streams go on as long as the credential counts.
     async fn serve<S>(
         &self,
-        identity: Identity,
+        Admitted { identity, held }: Admitted,
         mut inner: S,
         request: http::Request<Body>,
     ) -> Result<http::Response<Body>, S::Error>
@@ -146,7 +162,7 @@ impl Gate {
         };
         let response = inner.call(request).await?;
         Ok(match gets_stream {
-            true => lapsing_response(response, self.lapse(identity)),
+            true => lapsing_response(response, self.lapse(identity), held),
             false => response,
         })
     }
@@ -155,6 +171,13 @@ impl Gate {
 /// UNAUTHENTICATED, with this message.
 pub(super) fn unauthenticated(message: &str) -> Status {
     status(Code::Unauthenticated, ErrorReason::Unauthenticated, message, [])
+}
+
+/// A call that may begin.
+struct Admitted {
+    identity: Identity,
+    /// Counts its stream, if it has one and there is a quota.
+    held: Option<Held>,
 }
 
 /// A call that may not begin.
@@ -236,10 +259,10 @@ where
         let mut inner = std::mem::replace(&mut self.inner, next);
         Either::Right(Box::pin(async move {
             let call = Call::of(&request);
-            let identity = match &gate {
+            let admitted = match &gate {
                 None => None,
                 Some(gate) => match gate.admit(&mut request).await {
-                    Ok(identity) => identity,
+                    Ok(admitted) => admitted,
                     Err(refused) => {
                         if let Some(audit) = &audit {
                             audit.refused(&call, refused.principal.as_deref(), refused.cause, &refused.why);
@@ -249,10 +272,10 @@ where
                 },
             };
             let is_open = Access::of(request.uri().path()) == Access::Anyone;
-            let principal = identity.as_ref().map(|identity| identity.principal.clone());
+            let principal = admitted.as_ref().map(|admitted| admitted.identity.principal.clone());
             let work = async move {
-                match (gate, identity) {
-                    (Some(gate), Some(identity)) => gate.serve(identity, inner, request).await,
+                match (gate, admitted) {
+                    (Some(gate), Some(admitted)) => gate.serve(admitted, inner, request).await,
                     _ => inner.call(request).await,
                 }
             };

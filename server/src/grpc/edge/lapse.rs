@@ -10,7 +10,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 
-use crate::auth::{Authenticator, Identity};
+use crate::auth::{Authenticator, Held, Identity};
 use crate::clock::Clock;
 use crate::grpc::edge::identity::unauthenticated;
 
@@ -56,18 +56,22 @@ async fn lapse(authenticator: Arc<Authenticator>, clock: Arc<dyn Clock>, identit
     }
 }
 
-/// Ends the response with UNAUTHENTICATED when the credential ends.
-pub(super) fn lapsing_response(response: http::Response<Body>, lapse: Lapse) -> http::Response<Body> {
+/// Ends the response with UNAUTHENTICATED when the credential ends. `held` counts as long as the response is sent.
+pub(super) fn lapsing_response(
+    response: http::Response<Body>,
+    lapse: Lapse,
+    held: Option<Held>,
+) -> http::Response<Body> {
     // A call that has failed has its status in the headers, and no more.
     if response.headers().contains_key(Status::GRPC_STATUS) {
         return response;
     }
-    response.map(|body| Body::new(LapsingBody { body: Some(body), lapse, is_response: true }))
+    response.map(|body| Body::new(LapsingBody { body: Some(body), lapse, is_response: true, _held: held }))
 }
 
 /// Fails the stream of requests when the credential ends: nothing is taken any more, whatever the client goes on to send.
 pub(super) fn lapsing_request(request: http::Request<Body>, lapse: Lapse) -> http::Request<Body> {
-    request.map(|body| Body::new(LapsingBody { body: Some(body), lapse, is_response: false }))
+    request.map(|body| Body::new(LapsingBody { body: Some(body), lapse, is_response: false, _held: None }))
 }
 
 struct LapsingBody {
@@ -75,6 +79,7 @@ struct LapsingBody {
     body: Option<Body>,
     lapse: Lapse,
     is_response: bool,
+    _held: Option<Held>,
 }
 
 impl http_body::Body for LapsingBody {

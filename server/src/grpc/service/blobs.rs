@@ -1,17 +1,19 @@
 //! The service `Blobs`: contents that are too large for a message come and go in chunks.
 
+use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::blob::BlobDigest;
+use agentloop_core::id::TenantId;
 use agentloop_core::limits::{BLOB_CHUNK_BYTES_MAX, BLOB_TRANSFERS_MAX, FILE_TEXT_BYTES_MAX};
 use agentloop_core::message::{Message, Part, SharedMessage};
 use agentloop_proto::v1::blobs_server::{self, BlobsServer};
 use agentloop_proto::v1::{self as wire, ErrorReason, get_blob_response, put_blob_request::Part as Put};
 use futures_util::{Stream, stream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -22,17 +24,82 @@ use crate::grpc::edge::identity::Caller;
 use crate::grpc::status::{Violations, no_such_blob, retryable, status};
 use crate::store::{BlobReader, BlobRow, NewBlob};
 
+/// A tenant may have this many times as many transfers under way as are left for all.
+const TIMES_FREE: usize = 3;
+/// Bytes that an upload must bring within the idle timeout.
+const PROGRESS_BYTES: usize = 16 * 1024;
+
 /// Serves `agentloop.v1.Blobs`.
 #[derive(Clone)]
 pub struct BlobsService {
     engine: Engine,
-    /// Time after which an upload that sends nothing is ended, and a read that takes nothing.
+    /// Time after which an upload that sends next to nothing is ended, and a read that takes nothing.
     idle_timeout: Duration,
-    /// One for each upload and each read that may be under way.
-    transfers: Arc<Semaphore>,
+    transfers: Transfers,
     /// Cancelled when a shutdown begins.
     stopping: CancellationToken,
     tasks: TaskTracker,
+}
+
+/// The uploads and reads that are under way, by tenant. Clones share them.
+#[derive(Debug, Clone, Default)]
+struct Transfers(Arc<Mutex<HashMap<TenantId, usize>>>);
+
+impl Transfers {
+    /// Begins a transfer, unless too many are under way. A tenant may have up to [`TIMES_FREE`] times as many as are left for
+    /// all, so that a tenant without any finds one.
+    fn begin(&self, tenant: &TenantId) -> Option<Transfer> {
+        let mut by_tenant = self.by_tenant();
+        let left = BLOB_TRANSFERS_MAX.saturating_sub(by_tenant.values().sum());
+        let own = by_tenant.get(tenant).copied().unwrap_or(0);
+        if own >= left * TIMES_FREE {
+            return None;
+        }
+        *by_tenant.entry(tenant.clone()).or_default() += 1;
+        Some(Transfer { all: self.clone(), tenant: tenant.clone() })
+    }
+
+    fn by_tenant(&self) -> MutexGuard<'_, HashMap<TenantId, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A transfer is under way until this is dropped.
+#[derive(Debug)]
+struct Transfer {
+    all: Transfers,
+    tenant: TenantId,
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        let mut by_tenant = self.all.by_tenant();
+        if let Some(own) = by_tenant.get_mut(&self.tenant) {
+            *own -= 1;
+            if *own == 0 {
+                by_tenant.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+/// When an upload has last come on. A chunk of a byte now and then does not hold it open.
+struct Progress {
+    since: Instant,
+    bytes: usize,
+}
+
+impl Progress {
+    fn begin() -> Self {
+        Self { since: Instant::now(), bytes: 0 }
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if self.bytes >= PROGRESS_BYTES {
+            *self = Self::begin();
+        }
+    }
 }
 
 /// A message to a reader. `None` is the proper end.
@@ -46,26 +113,29 @@ impl BlobsService {
         stopping: CancellationToken,
         tasks: TaskTracker,
     ) -> BlobsServer<Self> {
-        let transfers = Arc::new(Semaphore::new(BLOB_TRANSFERS_MAX));
+        let transfers = Transfers::default();
         BlobsServer::new(Self { engine, idle_timeout, transfers, stopping, tasks })
     }
 
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let permit = self.transfers.clone().try_acquire_owned();
-        permit.map_err(|_| {
+    fn begin(&self, tenant: &TenantId) -> Result<Transfer, Status> {
+        self.transfers.begin(tenant).ok_or_else(|| {
             let message = format!("{BLOB_TRANSFERS_MAX} blobs are on their way already; try again later");
             retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message)
         })
     }
 
     /// The next part of an upload; `None` at its end.
-    async fn part(&self, parts: &mut Streaming<wire::PutBlobRequest>) -> Result<Option<Put>, Status> {
+    async fn part(
+        &self,
+        parts: &mut Streaming<wire::PutBlobRequest>,
+        progress: &Progress,
+    ) -> Result<Option<Put>, Status> {
         let next = tokio::select! { biased;
             () = self.stopping.cancelled() => return Err(EngineError::ShuttingDown.into()),
-            next = timeout(self.idle_timeout, parts.message()) => next,
+            next = timeout_at(progress.since + self.idle_timeout, parts.message()) => next,
         };
         match next {
-            Err(_) => Err(idle("the upload sent nothing", self.idle_timeout)),
+            Err(_) => Err(idle("the upload sent nothing, or next to nothing,", self.idle_timeout)),
             Ok(message) => match message? {
                 None => Ok(None),
                 Some(wire::PutBlobRequest { part: Some(part) }) => Ok(Some(part)),
@@ -85,21 +155,30 @@ impl blobs_server::Blobs for BlobsService {
         &self,
         request: Request<Streaming<wire::PutBlobRequest>>,
     ) -> Result<Response<wire::PutBlobResponse>, Status> {
-        let _permit = self.permit()?;
         let caller = Caller::of(&request);
+        let _transfer = self.begin(caller.tenant())?;
         let mut parts = request.into_inner();
-        let Some(Put::Header(header)) = self.part(&mut parts).await? else {
+        let mut progress = Progress::begin();
+        let Some(Put::Header(header)) = self.part(&mut parts, &progress).await? else {
             return Err(Violations::single("header", "must be the first message"));
         };
         let store = self.engine.store();
-        let mut upload = store.begin_blob(Self::new_blob(&caller, header)?).await?;
-        while let Some(part) = self.part(&mut parts).await? {
+        let new = Self::new_blob(&caller, header)?;
+        let (owner, announced) = (new.owner.clone(), new.size);
+        let (tenant, owner) = (caller.tenant(), owner.as_deref());
+        let mut room = vec![self.engine.room_for_bytes(tenant, owner, announced.unwrap_or(0)).await?];
+        let mut upload = store.begin_blob(new).await?;
+        while let Some(part) = self.part(&mut parts, &progress).await? {
             let Put::Chunk(chunk) = part else {
                 return Err(Violations::single("header", "must be the first message alone"));
             };
             if chunk.len() > BLOB_CHUNK_BYTES_MAX {
                 let problem = format!("must be at most {BLOB_CHUNK_BYTES_MAX} bytes, has {}", chunk.len());
                 return Err(Violations::single("chunk", problem));
+            }
+            progress.add(chunk.len());
+            if announced.is_none() {
+                room.push(self.engine.room_for_bytes(tenant, owner, chunk.len() as u64).await?);
             }
             upload.write(&chunk).await?;
         }
@@ -112,8 +191,8 @@ impl blobs_server::Blobs for BlobsService {
         &self,
         request: Request<wire::GetBlobRequest>,
     ) -> Result<Response<Self::GetBlobStream>, Status> {
-        let permit = self.permit()?;
         let caller = Caller::of(&request);
+        let transfer = self.begin(caller.tenant())?;
         let wire::GetBlobRequest { digest, offset } = request.into_inner();
         let digest =
             BlobDigest::parse(digest).map_err(|bad| Violations::single("digest", bad.to_string()))?;
@@ -128,7 +207,7 @@ impl blobs_server::Blobs for BlobsService {
         let reading = read(reader, header_of(&row), sender, self.idle_timeout, self.stopping.clone());
         self.tasks.spawn(async move {
             reading.await;
-            drop(permit);
+            drop(transfer);
         });
         Ok(Response::new(Box::pin(sent(receiver, self.idle_timeout))))
     }
@@ -245,4 +324,34 @@ fn names_blobs(message: &Message) -> bool {
         .parts
         .iter()
         .any(|part| matches!(part, Part::ToolResult(result) if result.attachments.blobs().next().is_some()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_with_many_transfers_leaves_some_for_others() {
+        let (all, tenant) = (Transfers::default(), |name: &str| TenantId::parse(name).unwrap());
+        let many: Vec<Transfer> = std::iter::from_fn(|| all.begin(&tenant("noisy"))).collect();
+        assert_eq!(many.len(), BLOB_TRANSFERS_MAX * TIMES_FREE / (TIMES_FREE + 1));
+        let others: Vec<Transfer> = std::iter::from_fn(|| all.begin(&tenant("other"))).collect();
+        assert_eq!(others.len(), 48);
+        let _quiet = all.begin(&tenant("quiet")).expect("there is one left for it");
+        drop((many, others));
+        assert_eq!(all.by_tenant().len(), 1, "tenants without any are forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn single_bytes_are_no_progress() {
+        let mut progress = Progress::begin();
+        let began = progress.since;
+        for _ in 1..PROGRESS_BYTES {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            progress.add(1);
+        }
+        assert_eq!(progress.since, began);
+        progress.add(1);
+        assert!(progress.since > began);
+    }
 }

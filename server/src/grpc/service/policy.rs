@@ -6,7 +6,9 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{CallSlot, RequestId, RunId, SessionId};
 use agentloop_core::limits::{TOOL_ARGUMENTS_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::message::ToolCall;
-use agentloop_core::policy::{PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening, deciding_rule};
+use agentloop_core::policy::{
+    PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening, deciding_rule, required_approvers,
+};
 use agentloop_core::run::human::QuestionKind;
 use agentloop_core::run::input::CallFacts;
 use agentloop_core::run::state::Phase;
@@ -156,10 +158,16 @@ impl PolicyChecker<'_> {
         };
         // If the call itself is rejected, no rule decided that.
         let rule = rule.filter(|rule| rule.action == action);
+        // Whoever is asked must be an approver of every rule that counts, not only of the one that decides.
+        let approvers = required_approvers(rules(), &call, spec.tool_policy.widening);
+        let shown = rule.map(|rule| match rule.action {
+            PolicyAction::Ask => policy::rule(&PolicyRule { approvers, ..rule.clone() }),
+            PolicyAction::Allow | PolicyAction::Deny => policy::rule(rule),
+        });
         wire::CheckPolicyResponse {
             action: policy::action(action).into(),
             reason,
-            rule: rule.map(policy::rule),
+            rule: shown,
             origin: rule.map_or(wire::RuleOrigin::Unspecified, |rule| policy::origin(rule.origin)).into(),
             candidate_matches: check.candidate.as_ref().is_some_and(|candidate| candidate.matches(&call)),
             matching_request_ids: matching.iter().map(ToString::to_string).collect(),

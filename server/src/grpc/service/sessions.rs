@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 
-use agentloop_core::id::{EntryNo, Seq, SessionId};
+use agentloop_core::id::{EntryNo, Seq, SessionId, TenantId};
 use agentloop_core::limits::{LABELS_MAX, PAGE_BYTES_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::sessions_server::Sessions;
@@ -25,7 +25,8 @@ use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::status::Violations;
 use crate::ids::Ids;
 use crate::store::{
-    ListedEntries, PROJECT_LABEL, SearchFilter, SessionFilter, SessionUpdate, StretchMax, USER_LABEL,
+    ListedEntries, PROJECT_LABEL, PageRequest, SearchFilter, SessionFilter, SessionRow, SessionUpdate,
+    StretchMax, USER_LABEL,
 };
 
 /// Hits of a search if the request names no number.
@@ -35,6 +36,9 @@ const HITS_MAX: u32 = 100;
 
 /// Labels that a session of a user may be created with, beside those of its user and project.
 const MORE_LABELS_MAX: usize = LABELS_MAX - 2;
+
+/// Sessions of a user that are looked at together.
+const OF_USER_PER_PAGE: u32 = 100;
 
 /// Damaged entries that a session names, at most.
 const DAMAGED_MAX: usize = 100;
@@ -54,6 +58,30 @@ impl SessionsService {
     /// `ids` makes ids for sessions whose creator gives none.
     pub fn new(engine: Engine, ids: std::sync::Arc<dyn Ids>) -> Self {
         Self { engine, ids }
+    }
+
+    /// The session that [`Sessions::get_or_create_session`] finds, if there is one.
+    async fn find_of_user(
+        &self,
+        tenant: &TenantId,
+        by: Option<&str>,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<Option<SessionRow>, EngineError> {
+        let (user, project) = (labels.get(USER_LABEL), labels.get(PROJECT_LABEL));
+        let of_user = user.map(|user| (USER_LABEL.to_owned(), user.clone())).into_iter().collect();
+        let created_by = by.map(str::to_owned);
+        let filter = SessionFilter { labels: of_user, created_by, ..SessionFilter::default() };
+        let mut page = PageRequest { size: OF_USER_PER_PAGE, after: None };
+        loop {
+            let found = self.engine.store().sessions(tenant, filter.clone(), page.clone()).await?;
+            if let Some(row) = found.rows.into_iter().find(|row| row.labels.get(PROJECT_LABEL) == project) {
+                return Ok(Some(row));
+            }
+            match found.next {
+                Some(next) => page.after = Some(next),
+                None => return Ok(None),
+            }
+        }
     }
 }
 
@@ -77,6 +105,7 @@ impl Sessions for SessionsService {
         let store = self.engine.store();
         let now = self.engine.now();
         let (tenant, by) = (caller.tenant(), caller.name());
+        let _room = self.engine.room_for_session(tenant, by, &session).await?;
         let row = store.create_session_by(tenant, &session, &title, &labels, now, by).await?;
         Ok(Response::new(wire::CreateSessionResponse { session: Some(session::session(&row)) }))
     }
@@ -130,7 +159,18 @@ impl Sessions for SessionsService {
         bad.check()?;
         let (store, new, now) = (self.engine.store(), self.ids.session(), self.engine.now());
         let (tenant, by) = (caller.tenant(), caller.name());
-        let row = store.get_or_create_session(tenant, &new, &title, &labels, now, by).await?;
+        let room = match self.engine.room_for_session(tenant, by, &new).await {
+            Err(EngineError::QuotaExceeded(exceeded)) => Err(exceeded),
+            room => Ok(room?),
+        };
+        let row = match room {
+            Ok(_room) => store.get_or_create_session(tenant, &new, &title, &labels, now, by).await?,
+            // One that is there may still be found.
+            Err(exceeded) => match self.find_of_user(tenant, by, &labels).await? {
+                Some(row) => row,
+                None => return Err(EngineError::from(exceeded).into()),
+            },
+        };
         let created = row.session == new;
         let session = Some(session::session(&row));
         Ok(Response::new(wire::GetOrCreateSessionResponse { session, created }))
@@ -266,6 +306,7 @@ impl Sessions for SessionsService {
         let at = EntryNo(message.at_entry_no);
         check_session(&self.engine, &caller, &source, Right::Read).await?;
         let (store, now) = (self.engine.store(), self.engine.now());
+        let _room = self.engine.room_for_session(caller.tenant(), caller.name(), &session).await?;
         let row = store.fork_by(caller.tenant(), &source, at, &session, now, caller.name()).await?;
         Ok(Response::new(wire::ForkSessionResponse { session: Some(session::session(&row)) }))
     }

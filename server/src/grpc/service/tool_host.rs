@@ -15,11 +15,12 @@ use futures_util::{Stream, StreamExt as _, stream};
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use crate::auth::{Quota, Quotas};
 use crate::grpc::convert::host::{self as convert, Malformed};
 use crate::grpc::convert::server_frame::{extension_request, result_verdict, server_frame};
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::tenant;
-use crate::grpc::status::{Violations, retryable, status};
+use crate::grpc::status::{Violations, quota_exceeded, retryable, status};
 use crate::tool::{FrameError, Inbound, Outbound, RemoteTools, SinkUnavailable, TooManyHosts, Verdict};
 
 /// Size of a fault in the status at the end of a stream. Statuses travel in headers, which peers bound.
@@ -30,15 +31,20 @@ const FAULT_BYTES_MAX: usize = 1024;
 pub struct ToolHostService {
     tools: Arc<RemoteTools>,
     tasks: TaskTracker,
+    quotas: Option<Quotas>,
     max_frame_bytes: usize,
 }
 
 impl ToolHostService {
     /// The service for tonic's router. Each host's stream runs on a task of its own, which `tasks` tracks.
     #[must_use]
-    pub fn server(tools: Arc<RemoteTools>, tasks: TaskTracker) -> ToolHostServer<Self> {
+    pub fn server(
+        tools: Arc<RemoteTools>,
+        tasks: TaskTracker,
+        quotas: Option<Quotas>,
+    ) -> ToolHostServer<Self> {
         let max_frame_bytes = tools.options().max_frame_bytes;
-        let service = Self { tools, tasks, max_frame_bytes };
+        let service = Self { tools, tasks, quotas, max_frame_bytes };
         ToolHostServer::new(service)
             .max_decoding_message_size(max_frame_bytes)
             .max_encoding_message_size(max_frame_bytes)
@@ -126,14 +132,20 @@ impl tool_host_server::ToolHost for ToolHostService {
         &self,
         request: Request<Streaming<ConnectRequest>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let accepted = self
-            .tools
-            .accept_as(tenant(&request), Caller::of(&request).host_identity())
-            .map_err(ToolHostError::from);
+        let caller = Caller::of(&request);
+        let held =
+            self.quotas.as_ref().map(|quotas| quotas.hold(Quota::Hosts, caller.tenant(), caller.name()));
+        let held = held.transpose().map_err(|exceeded| quota_exceeded(&exceeded))?;
+        let accepted =
+            self.tools.accept_as(tenant(&request), caller.host_identity()).map_err(ToolHostError::from);
         let (connection, sending) = accepted?;
         let max = self.max_frame_bytes;
         let frames = request.into_inner().map(move |frame| inbound(frame, max));
-        self.tasks.spawn(connection.run(frames));
+        let running = connection.run(frames);
+        self.tasks.spawn(async move {
+            running.await;
+            drop(held);
+        });
         let mut responses = Responses::default();
         let sent = sending.flat_map(move |outbound| stream::iter(responses.next(outbound)));
         Ok(Response::new(Box::pin(sent)))

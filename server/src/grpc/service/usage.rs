@@ -1,12 +1,14 @@
 //! `GetUsage`: the usage of the runs that the caller may see.
 
 use agentloop_core::limits::{PAGE_BYTES_MAX, USAGE_ROWS_MAX};
+use agentloop_core::time::Millis;
 use agentloop_proto::v1 as wire;
 use prost::Message as _;
 use tonic::Status;
 
+use crate::auth::{Quota, QuotaUse, Scope};
 use crate::engine::Engine;
-use crate::grpc::convert::usage;
+use crate::grpc::convert::{duration, usage};
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::status::Violations;
 
@@ -26,8 +28,26 @@ pub(super) async fn usage_of(
         return Err(too_many());
     }
     let rows = rows.into_iter().map(usage::row).collect();
-    let answer = wire::GetUsageResponse { rows, ..Default::default() };
+    let uses = engine.quota_uses(caller.tenant(), caller.name()).await?;
+    let window = engine.quotas().map(|quotas| quotas.limits().window);
+    let quotas = uses.into_iter().map(|used| quota(used, caller.name(), window)).collect();
+    let answer = wire::GetUsageResponse { rows, quotas };
     if answer.encoded_len() > PAGE_BYTES_MAX { Err(too_many()) } else { Ok(answer) }
+}
+
+fn quota(used: QuotaUse, name: Option<&str>, window: Option<Millis>) -> wire::Quota {
+    let holder = match used.scope {
+        Scope::Principal => name.unwrap_or_default(),
+        Scope::Tenant => "tenant",
+    };
+    let second = (used.quota == Quota::RequestsPerSecond).then_some(Millis::secs(1));
+    wire::Quota {
+        name: used.quota.name(used.scope).to_owned(),
+        holder: holder.to_owned(),
+        limit: used.limit,
+        used: used.used,
+        window: second.or(window.filter(|_| used.quota.has_window())).map(duration),
+    }
 }
 
 fn too_many() -> Status {

@@ -29,7 +29,7 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 use sqlx::SqlitePool;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -44,8 +44,9 @@ use self::index::Index;
 use self::last_state::LastStateKeeper;
 use self::open::OpenedStore;
 use self::read::{DamagedHit, Hits};
+use self::write::queue::{WriteSender, write_queue};
 use self::write::sessions::{NewFork, NewNotes, NewSession, NewUpdate};
-use self::write::task::{QUEUED_WRITES_MAX, WriteCounters, WriteOp, WriteRequest, WriteResult, Writer};
+use self::write::task::{WriteCounters, WriteOp, WriteRequest, WriteResult, Writer};
 use crate::audit::{self, AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
 use crate::lifecycle::Tasks;
 use crate::store::append::{EncodedAppend, WriterCache};
@@ -96,7 +97,7 @@ pub struct StoreStats {
 ///
 /// Call [`Self::close`] at the end. Nothing is lost without it, but the next start has more to do.
 pub struct SqliteStore {
-    writes: mpsc::Sender<WriteRequest>,
+    writes: WriteSender,
     readers: SqlitePool,
     /// Held while usage is added up, which may take long: it never has more than one of the readers.
     adding_up: tokio::sync::Mutex<()>,
@@ -140,7 +141,7 @@ impl SqliteStore {
     }
 
     fn start(opened: OpenedStore, options: &SqliteOptions) -> Self {
-        let (writes, queue) = mpsc::channel(QUEUED_WRITES_MAX);
+        let (writes, queue) = write_queue();
         let counters = Arc::<WriteCounters>::default();
         let closing = CancellationToken::new();
         let tasks = Tasks::new();
@@ -517,6 +518,14 @@ impl SessionStore for SqliteStore {
 
     async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {
         read::session_count(&self.readers, tenant).await
+    }
+
+    async fn session_count_of(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        read::session_count_of(&self.readers, tenant, by).await
+    }
+
+    async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        read::stored_bytes(&self.readers, tenant, by).await
     }
 
     async fn idle_sessions(

@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 
 use super::models::{KnownModels, OTHER};
 use instruments::{Instruments, ModelMeter, ToolMeter};
-pub use readings::{MemoryReadings, Readings, StoreReadings};
+pub use readings::{MemoryReadings, QuotaReading, Readings, StoreReadings};
 pub use run::RunMeter;
 
 /// Tools with a label of their own. Further ones are counted as [`OTHER`].

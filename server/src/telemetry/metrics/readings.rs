@@ -5,12 +5,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 /// The values at the time of a scrape.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Readings {
     /// Runs that have a task.
     pub live_runs: usize,
@@ -32,6 +33,19 @@ pub struct Readings {
     pub retired_sessions: u64,
     /// Counts of the SQLite store; `None` if the embedder brought its own store.
     pub store: Option<StoreReadings>,
+    /// The quotas that have a bound.
+    pub quotas: Vec<QuotaReading>,
+}
+
+/// A quota, over all callers or tenants.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QuotaReading {
+    /// Its key in the configuration.
+    pub name: &'static str,
+    /// Calls that were refused because of it, since the start.
+    pub refused: u64,
+    /// The part of it that is used by whoever uses most, where 1 is all; as far as it was looked at.
+    pub highest: f64,
 }
 
 /// Memory of live runs, as it is accounted for.
@@ -81,6 +95,26 @@ impl<F> fmt::Debug for AtScrape<F> {
 struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {
+    /// One line for each quota. Their names are a closed list.
+    fn quotas(&mut self, quotas: &[QuotaReading]) -> fmt::Result {
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        let help = "Calls that were refused because a quota is used up";
+        let mut refused = self.0.encode_descriptor("quota_refusals", help, None, MetricType::Counter)?;
+        for quota in quotas {
+            let labels = [("quota", quota.name)];
+            ConstCounter::new(quota.refused).encode(refused.encode_family(&labels)?)?;
+        }
+        let help = "The part of a quota that is used by the caller or tenant that uses most";
+        let mut highest = self.0.encode_descriptor("quota_used_ratio", help, None, MetricType::Gauge)?;
+        for quota in quotas {
+            let labels = [("quota", quota.name)];
+            ConstGauge::new(quota.highest).encode(highest.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     fn gauge(&mut self, name: &str, help: &str, value: usize) -> fmt::Result {
         self.gauge_in(name, help, None, value)
     }
@@ -128,6 +162,7 @@ impl<F: Fn() -> Readings + Send + Sync + 'static> Collector for AtScrape<F> {
             to.counter("store_commits", "Commits, those of other writes included", None, store.commits)?;
             to.counter("store_appended", "Size of the appended events", Some(&Unit::Bytes), store.bytes)?;
         }
+        to.quotas(&now.quotas)?;
         let since = ConstGauge::new(self.since);
         let help = "When the process began to count, in seconds since 1970";
         let metric = to.0.encode_descriptor("start_time", help, Some(&Unit::Seconds), since.metric_type())?;

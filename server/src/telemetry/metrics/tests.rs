@@ -36,6 +36,7 @@ fn gauges_are_read_at_each_scrape() {
         hosts: 1 + hosts.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
         memory: MemoryReadings { used: 5, bound: 70, waiting: 2 },
         store: Some(StoreReadings { appends: 3, commits: 2, bytes: 100 }),
+        quotas: vec![QuotaReading { name: "live_runs", refused: 4, highest: 0.5 }],
         ..Readings::default()
     });
     assert!(metrics.text().contains("agentloop_tool_hosts 1\n"));
@@ -48,6 +49,8 @@ fn gauges_are_read_at_each_scrape() {
         "memory_used_bytes 5",
         "memory_bound_bytes 70",
         "memory_waiting_runs 2",
+        "quota_refusals_total{quota=\"live_runs\"} 4",
+        "quota_used_ratio{quota=\"live_runs\"} 0.5",
     ] {
         assert!(text.contains(&format!("agentloop_{expected}\n")), "{expected}: {text}");
     }

@@ -164,13 +164,18 @@ impl RemoteTools {
 
     fn ready_facts(&self, spec: &RunSpec, tool: &Tool, arguments: &str) -> CallFacts {
         let declared = &tool.declaration;
+        // The title is stored, and everybody who reads of the call sees it.
+        let shown = match declared.title.contains('{') {
+            true => self.options().masks.mask(&declared.name, arguments),
+            false => None,
+        };
         let by_operator = spec.tool_policy.deadline_is_outcome.contains(&declared.name);
         CallFacts::Ready {
             effect: declared.effect,
             requires_approval: declared.requires_approval,
             timeout: declared.timeout.unwrap_or(self.options().call_timeout),
             requires_runtime: declared.requires_runtime,
-            title: title(&declared.title, arguments),
+            title: title(&declared.title, shown.as_deref().unwrap_or(arguments)),
             deadline_is_outcome: declared.deadline_is_outcome || by_operator,
             terms: Some(tool.terms.digest.clone()),
         }

@@ -5,6 +5,8 @@ use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::TermsOptions;
 
+use crate::mask::Masks;
+
 /// Times and limits for serving tool hosts. The server's configuration fills them from `[hosts]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostOptions {
@@ -27,6 +29,8 @@ pub struct HostOptions {
     pub terms: TermsOptions,
     /// Patterns of tool names, each with the principal whose hosts alone may offer them. Default: none.
     pub reserved: Vec<(String, String)>,
+    /// The arguments of tools that people do not see, not even in the title of a call. Default: none.
+    pub masks: Masks,
 }
 
 impl Default for HostOptions {
@@ -41,6 +45,7 @@ impl Default for HostOptions {
             max_frame_bytes: GRPC_MESSAGE_BYTES_MAX,
             terms: TermsOptions::default(),
             reserved: Vec::new(),
+            masks: Masks::default(),
         }
     }
 }

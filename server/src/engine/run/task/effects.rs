@@ -60,6 +60,7 @@ impl RunTask {
                         deps: task.deps.clone(),
                         feed: task.feed.clone(),
                         tenant: task.permit.key().tenant.clone(),
+                        created_by: task.created_by.clone(),
                         spec: task.machine.state().spec().clone(),
                         model_call,
                         attempt,

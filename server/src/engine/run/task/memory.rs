@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
-use agentloop_core::id::RunKey;
+use agentloop_core::id::{RunKey, TenantId};
 use agentloop_core::run::input::{AbortCause, Input};
 use futures_util::poll;
 
@@ -44,8 +44,8 @@ enum Loaded {
 }
 
 /// Waits until there is room.
-async fn reserve(deps: Arc<Deps>, bytes: usize) -> Room {
-    let mut reserved = pin!(deps.ledger().reserve(bytes));
+async fn reserve(deps: Arc<Deps>, tenant: TenantId, bytes: usize) -> Room {
+    let mut reserved = pin!(deps.ledger().reserve(&tenant, bytes));
     if let Poll::Ready(charge) = poll!(reserved.as_mut()) {
         return Room::Reserved(charge);
     }
@@ -118,7 +118,8 @@ impl RunTask {
             None => {
                 self.history.unload();
                 let listed = self.deps.memory_waits.add(self.permit.key());
-                (Box::pin(reserve(self.deps.clone(), bytes)), Some(listed))
+                let tenant = self.permit.key().tenant.clone();
+                (Box::pin(reserve(self.deps.clone(), tenant, bytes)), Some(listed))
             }
         };
         self.memory_wait = Some(MemoryWait { start, room, _listed: listed });

@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 use crate::alarm::Alarm;
 use crate::audit;
+use crate::auth::Held;
 use crate::engine::blobs::claim;
 use crate::engine::deps::Deps;
 use crate::engine::effect::complete::priced;
@@ -89,6 +90,8 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) running_effect: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
     /// An effect that waits for memory. Then there is no running effect.
     pub(in crate::engine) memory_wait: Option<MemoryWait>,
+    /// Counts the run as live for its caller and tenant, if they have quotas.
+    pub(in crate::engine) held: Option<Held>,
     /// For what the run holds beside its history.
     pub(in crate::engine) _base_charge: Charge,
     /// Results of tool calls that `post_tool` hooks are looking at.
@@ -390,7 +393,8 @@ impl RunTask {
                 }
                 // The refusal may rest on events that are not durable yet.
                 if reply.is_some() {
-                    self.flush().await?;
+                    // They are not of this call: the audit log must not have it as one that changed something.
+                    audit::apart(self.flush()).await?;
                 }
                 send_reply(reply, Err(refusal));
                 return Ok(None);

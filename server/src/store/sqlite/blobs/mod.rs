@@ -17,12 +17,13 @@ use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqlitePool};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 pub(in crate::store::sqlite) use self::folder::BlobFolder;
 use self::read::Reader;
 use self::upload::Upload;
 use super::write::blobs::{BlobKey, BlobOp, BlobResult, readable, referred};
+use super::write::queue::WeakWriteSender;
 use super::write::task::{WriteOp, WriteRequest, WriteResult};
 use super::{SqliteStore, closed, rows};
 use crate::audit;
@@ -71,7 +72,7 @@ struct Inner {
     folder: BlobFolder,
     bounds: BlobBounds,
     readers: SqlitePool,
-    writes: mpsc::WeakSender<WriteRequest>,
+    writes: WeakWriteSender,
     tasks: Tasks,
     /// Held while a file gets its name or loses it, with the writes of its row.
     files: tokio::sync::Mutex<()>,
@@ -103,7 +104,7 @@ impl Blobs {
         folder: BlobFolder,
         bounds: BlobBounds,
         readers: SqlitePool,
-        writes: mpsc::WeakSender<WriteRequest>,
+        writes: WeakWriteSender,
         tasks: Tasks,
     ) -> Self {
         let (files, usage, last_upload) = Default::default();

@@ -25,7 +25,7 @@ use self::task::{IndexCommand, IndexTask};
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
 use crate::store::sqlite::open::same_files::SameFiles;
-use crate::store::sqlite::write::task::WriteRequest;
+use crate::store::sqlite::write::queue::WeakWriteSender;
 
 #[cfg(test)]
 pub(in crate::store::sqlite) use self::task::{STATE, UNINDEXED};
@@ -72,7 +72,7 @@ impl Index {
     pub(in crate::store::sqlite) fn start(
         location: IndexLocation,
         readers: SqlitePool,
-        writer: mpsc::WeakSender<WriteRequest>,
+        writer: WeakWriteSender,
         tasks: &Tasks,
     ) -> Self {
         let (commands, queue) = mpsc::channel(COMMANDS_MAX);

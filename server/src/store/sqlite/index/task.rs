@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::file::{self, IndexFile};
 use super::{BATCH_MESSAGES, IndexLocation};
 use crate::store::sqlite::rows;
+use crate::store::sqlite::write::queue::WeakWriteSender;
 use crate::store::sqlite::write::task::{WriteOp, WriteRequest};
 use crate::store::{StoreError, codec, search};
 
@@ -107,7 +108,7 @@ struct NumberedDocuments {
 pub(super) struct IndexTask {
     location: IndexLocation,
     readers: SqlitePool,
-    writer: mpsc::WeakSender<WriteRequest>,
+    writer: WeakWriteSender,
     commands: mpsc::Receiver<IndexCommand>,
     batch_ready: Arc<Notify>,
     /// `None` until the index is first needed, and after damage.
@@ -124,7 +125,7 @@ impl IndexTask {
     pub(super) fn new(
         location: IndexLocation,
         readers: SqlitePool,
-        writer: mpsc::WeakSender<WriteRequest>,
+        writer: WeakWriteSender,
         commands: mpsc::Receiver<IndexCommand>,
         batch_ready: Arc<Notify>,
     ) -> Self {
@@ -375,7 +376,7 @@ fn words(payload: &str) -> String {
 }
 
 /// Forgets numbers in the database. The task holds a strong sender only during the write, so that a dropped store ends.
-async fn forget(writer: &mpsc::WeakSender<WriteRequest>, numbers: Vec<i64>) -> Result<(), StoreError> {
+async fn forget(writer: &WeakWriteSender, numbers: Vec<i64>) -> Result<(), StoreError> {
     let (reply, answer) = oneshot::channel();
     let writer = writer.upgrade().ok_or_else(crate::store::sqlite::closed)?;
     let job = WriteRequest { op: WriteOp::ForgetDeleted(numbers), act: None, reply };

@@ -20,8 +20,8 @@ pub(super) use self::runs::{
 };
 pub(super) use self::search::{DamagedHit, Hits, Search};
 pub(super) use self::sessions::{
-    entry_stretch, idle_sessions, listed_entries, session, session_count, session_of_user,
-    session_of_user_query, session_query, sessions, tenants_with_sessions, todos,
+    entry_stretch, idle_sessions, listed_entries, session, session_count, session_count_of, session_of_user,
+    session_of_user_query, session_query, sessions, stored_bytes, tenants_with_sessions, todos,
 };
 
 pub(super) use self::usage::{keep_usage_query, usage};
@@ -36,7 +36,10 @@ pub(super) use self::{
     rules::{RULES, RULES_FOR_RUN},
     runs::{DUE, RECORDS, SESSION_RUNS, STRETCH, UNFINISHED, UNVERIFIED, runs_floor_query, runs_query},
     search::SEARCH,
-    sessions::{ENTRIES, IDLE_SESSIONS, SESSION_COUNT, TENANTS, TODOS, sessions_floor_query, sessions_query},
+    sessions::{
+        ENTRIES, IDLE_SESSIONS, SESSION_COUNT, SESSION_COUNT_OF, STORED_BYTES, STORED_BYTES_OF, TENANTS,
+        TODOS, sessions_floor_query, sessions_query,
+    },
 };
 
 use agentloop_core::id::TenantId;

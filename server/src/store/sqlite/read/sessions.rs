@@ -158,6 +158,49 @@ pub(in crate::store::sqlite) async fn session_count(
     Ok(found.unwrap_or(0))
 }
 
+pub(in crate::store::sqlite) const SESSION_COUNT_OF: &str =
+    "SELECT count(*) AS sessions FROM sessions WHERE tenant = ?1 AND created_by = ?2";
+
+/// The number of a tenant's sessions, or of those that a caller created.
+pub(in crate::store::sqlite) async fn session_count_of(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    by: Option<&str>,
+) -> Result<u64, StoreError> {
+    let Some(by) = by else { return session_count(db, tenant).await };
+    let query = sqlx::query(SESSION_COUNT_OF).bind(tenant.as_str()).bind(by);
+    let found = one(db, query, |row| rows::number(row, "sessions")).await;
+    let found = found.map_err(|error| rows::failure(format_args!("sessions of {tenant}"), &error))?;
+    Ok(found.unwrap_or(0))
+}
+
+/// Lengths are in the heads of rows, so the events themselves are not read.
+pub(in crate::store::sqlite) const STORED_BYTES: &str = "
+    SELECT (SELECT coalesce(sum(octet_length(e.payload)), 0)
+            FROM runs AS r CROSS JOIN run_events AS e ON e.run_no = r.run_no WHERE r.tenant = ?1)
+         + (SELECT coalesce(sum(size_bytes), 0) FROM blobs WHERE tenant = ?1) AS bytes";
+
+pub(in crate::store::sqlite) const STORED_BYTES_OF: &str = "
+    SELECT (SELECT coalesce(sum(octet_length(e.payload)), 0)
+            FROM runs AS r CROSS JOIN run_events AS e ON e.run_no = r.run_no
+            WHERE r.tenant = ?1 AND r.created_by = ?2)
+         + (SELECT coalesce(sum(size_bytes), 0) FROM blobs WHERE tenant = ?1 AND owner = ?2) AS bytes";
+
+/// Bytes of events and blobs of a tenant, or of one of its callers.
+pub(in crate::store::sqlite) async fn stored_bytes(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    by: Option<&str>,
+) -> Result<u64, StoreError> {
+    let query = match by {
+        None => sqlx::query(STORED_BYTES).bind(tenant.as_str()),
+        Some(by) => sqlx::query(STORED_BYTES_OF).bind(tenant.as_str()).bind(by),
+    };
+    let found = one(db, query, |row| rows::number(row, "bytes")).await;
+    let found = found.map_err(|error| rows::failure(format_args!("bytes of {tenant}"), &error))?;
+    Ok(found.unwrap_or(0))
+}
+
 pub(in crate::store::sqlite) const IDLE_SESSIONS: &str = "
     SELECT session_id, updated_at FROM sessions
     WHERE tenant = ?1 AND updated_at < ?2 AND (updated_at, session_id) > (?3, ?4) AND live_run_no IS NULL

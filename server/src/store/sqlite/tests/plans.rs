@@ -95,6 +95,9 @@ async fn no_query_reads_a_whole_table() {
     check(&store, sessions::SHARE_TODOS, "PRIMARY KEY").await;
     check(&store, read::TODOS, "PRIMARY KEY").await;
     check(&store, read::SESSION_COUNT, "(tenant=?)").await;
+    check(&store, read::SESSION_COUNT_OF, "sessions_by_author").await;
+    check(&store, read::STORED_BYTES, "run_events_by_run").await;
+    check(&store, read::STORED_BYTES_OF, "runs_by_author").await;
     check(&store, read::IDLE_SESSIONS, "sessions_by_update").await;
     check(&store, &append::INSERT_TODOS.sql(2), "").await;
     check(&store, sessions::KEEP_EVENTS, "session_entries_lent").await;

@@ -34,6 +34,19 @@ pub(in crate::store::sqlite) enum BlobOp {
     Forget { key: BlobKey },
 }
 
+impl BlobOp {
+    /// The tenant whose blobs it is about.
+    pub(in crate::store::sqlite) fn tenant(&self) -> &TenantId {
+        match self {
+            Self::Announce { key, .. }
+            | Self::Store { key }
+            | Self::Retire { key, .. }
+            | Self::Forget { key } => &key.tenant,
+            Self::Claim { tenant, .. } => tenant,
+        }
+    }
+}
+
 /// The result of a [`BlobOp`].
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::store::sqlite) enum BlobResult {

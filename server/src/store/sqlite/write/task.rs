@@ -11,7 +11,7 @@ use agentloop_core::id::{Epoch, RuleId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Act, AuditEntry};
@@ -25,6 +25,7 @@ use crate::store::sqlite::write::audit::{self, ChainEnd};
 use crate::store::sqlite::write::batch::BEGIN;
 use crate::store::sqlite::write::blobs::{self, BlobOp, BlobResult};
 use crate::store::sqlite::write::ops;
+use crate::store::sqlite::write::queue::{Lane, WriteQueue};
 use crate::store::sqlite::write::sessions::{self, NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::sqlite::{rows, write::append, write::jobs};
 use crate::store::{JobId, SessionRow, StoreError, ToolRow};
@@ -33,8 +34,6 @@ use crate::store::{JobId, SessionRow, StoreError, ToolRow};
 const COMMIT_WRITES_MAX: usize = 256;
 /// Journal bytes of one commit, give or take its last append.
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Writes in the queue, at most. Callers beyond that wait to enqueue theirs.
-pub(in crate::store::sqlite) const QUEUED_WRITES_MAX: usize = 1_024;
 
 /// A write that the store offers.
 #[derive(Debug)]
@@ -127,7 +126,7 @@ pub(in crate::store::sqlite) struct Writer {
     pub(in crate::store::sqlite) epoch: Epoch,
     /// False if there was no room for the epoch when the store was opened. It is written before anything else.
     pub(in crate::store::sqlite) epoch_is_written: bool,
-    pub(in crate::store::sqlite) requests: mpsc::Receiver<WriteRequest>,
+    pub(in crate::store::sqlite) requests: WriteQueue,
     /// Cancelled to end the task once the queue is written.
     pub(in crate::store::sqlite) closing: CancellationToken,
     pub(in crate::store::sqlite) counters: Arc<WriteCounters>,
@@ -157,26 +156,15 @@ impl Writer {
         self.close().await;
     }
 
-    /// Waits for one write, then takes all that are queued, within the bounds. `false`: the queue has ended.
+    /// Waits for one write, then takes all that are queued, tenants in turn, within the bounds. `false`: the queue has ended.
     async fn gather(&mut self, requests: &mut Vec<WriteRequest>) -> bool {
-        let first = tokio::select! { biased;
-            first = self.requests.recv() => first,
-            () = self.closing.cancelled() => {
-                self.requests.close();
-                self.requests.recv().await
-            }
-        };
+        if !self.requests.wait(&self.closing).await {
+            return false;
+        }
         // Callers that the last commit woke can enqueue their next write first, if they have one at once.
         tokio::task::yield_now().await;
-        let mut next = first;
-        let mut bytes = 0;
-        while let Some(request) = next {
-            bytes += request.op.bytes();
-            requests.push(request);
-            let full = requests.len() == COMMIT_WRITES_MAX || bytes >= COMMIT_BYTES_MAX;
-            next = if full { None } else { self.requests.try_recv().ok() };
-        }
-        !requests.is_empty()
+        self.requests.take(COMMIT_WRITES_MAX, COMMIT_BYTES_MAX, requests);
+        true
     }
 
     /// Commits these writes together and returns an answer for each. If the database refuses one of them, each is tried
@@ -312,6 +300,25 @@ impl Writer {
 }
 
 impl WriteOp {
+    /// The tenant that it is for.
+    pub(in crate::store::sqlite) fn lane(&self) -> Lane {
+        match self {
+            Self::Append(append) => Some(append.run.tenant.clone()),
+            Self::Claim { tenant, .. }
+            | Self::DeleteSession { tenant, .. }
+            | Self::DeleteRule { tenant, .. }
+            | Self::SaveTools { tenant, .. }
+            | Self::ForgetTool { tenant, .. } => Some(tenant.clone()),
+            Self::CreateSession(new) | Self::GetOrCreateSession(new) => Some(new.tenant.clone()),
+            Self::UpdateSession(new) => Some(new.tenant.clone()),
+            Self::Fork(new) => Some(new.tenant.clone()),
+            Self::SetNotes(new) => Some(new.tenant.clone()),
+            Self::RetryJob { job, .. } | Self::FinishJob { job } => Some(job.tenant.clone()),
+            Self::Blob(op) => Some(op.tenant().clone()),
+            Self::ForgetDeleted(_) | Self::Audit(_) | Self::Check => None,
+        }
+    }
+
     /// True if a caller's act may consist of it.
     pub(in crate::store::sqlite) fn is_act(&self) -> bool {
         match self {
@@ -410,7 +417,7 @@ impl WriteOp {
         }
     }
 
-    fn bytes(&self) -> usize {
+    pub(in crate::store::sqlite) fn bytes(&self) -> usize {
         self.as_append().map_or(0, EncodedAppend::bytes)
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::TenantId;
-use agentloop_core::limits::TOOLS_PER_TENANT_MAX;
+use agentloop_core::limits::{TOOLS_PER_TENANT_MAX, WITHDRAWN_TOOLS_MAX};
 use agentloop_core::run::ask_human::ASK_HUMAN;
 use agentloop_core::run::input::NotOffered;
 use agentloop_core::run::update_todos::UPDATE_TODOS;
@@ -282,7 +282,8 @@ impl Catalogue {
         let hosted =
             self.tools(tenant).filter(|tool| is_there(tool)).map(|tool| tool.declaration.name.as_str());
         let all: BTreeSet<&str> = hosted.filter(|name| is_allowed(spec, name)).chain(built_in()).collect();
-        let withdrawn = all.into_iter().filter(|name| spec.denies_always(name)).map(str::to_owned).collect();
+        let withdrawn = all.into_iter().filter(|name| spec.denies_always(name));
+        let withdrawn = withdrawn.take(WITHDRAWN_TOOLS_MAX).map(str::to_owned).collect();
         NotOffered { unknown, withdrawn }
     }
 }

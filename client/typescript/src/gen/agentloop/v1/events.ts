@@ -236,8 +236,8 @@ export interface RunStarted {
   /** Names in `allowed_tools` and `tool_order` that no known tool has. A host may declare them later. */
   unknownTools: string[];
   /**
-   * Tools that the model is not offered because a rule denies them whatever their arguments. A queued run decides it again
-   * when it enters its session.
+   * Tools that the model is not offered because a rule denies them whatever their arguments: the first 64 by name. A queued
+   * run decides it again when it enters its session.
    */
   withdrawnTools: string[];
 }
@@ -458,8 +458,8 @@ export interface SessionEntered {
   /** Number of the session's last entry before the run. */
   lastEntryNo: bigint;
   /**
-   * Tools that the model is not offered because a rule denies them whatever their arguments. It replaces the list of
-   * `run_started`: rules may have been remembered while the run was queued.
+   * Tools that the model is not offered because a rule denies them whatever their arguments: the first 64 by name. It replaces
+   * the list of `run_started`: rules may have been remembered while the run was queued.
    */
   withdrawnTools: string[];
 }

@@ -171,8 +171,8 @@ export interface GetUsageResponse {
   /** By time, then by group. Buckets in which nothing happened are left out. */
   rows: UsageRow[];
   /**
-   * Quotas of the caller and its tenant. Empty where there are none, and from a server that does not list them: this one does
-   * not yet.
+   * Quotas of the caller and its tenant, and what is used of them now. Empty where there are none, and from a server that does
+   * not list them.
    */
   quotas: Quota[];
 }

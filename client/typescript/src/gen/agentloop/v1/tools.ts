@@ -168,7 +168,7 @@ export interface CheckPolicyResponse {
   action: PolicyAction;
   /** Reason for people: the rule, the tool's declaration, or the policy's default. */
   reason: string;
-  /** The rule that decides; absent if none does. */
+  /** The rule that decides; absent if none does. Of one that asks, the approvers are those of all rules that count for the call. */
   rule?:
     | PolicyRule
     | undefined;

@@ -1,0 +1,86 @@
+//! Counts of what callers hold at a time: runs at work, streams, connections of hosts.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Holder, Quota, QuotaLimits, Quotas, Scope};
+
+/// The counts by holder. Those of 0 are not there.
+#[derive(Debug, Default)]
+pub(super) struct HeldCounts(Mutex<HashMap<(Quota, Holder), u64>>);
+
+impl HeldCounts {
+    pub(super) fn get(&self, quota: Quota, holder: &Holder) -> u64 {
+        self.counts().get(&(quota, holder.clone())).copied().unwrap_or(0)
+    }
+
+    /// The part that is used by the holder that uses most, by the names of the quotas.
+    pub(super) fn highest(&self, limits: &QuotaLimits) -> HashMap<&'static str, f64> {
+        let mut highest = HashMap::new();
+        for ((quota, holder), count) in &*self.counts() {
+            let scope = if holder.name.is_some() { Scope::Principal } else { Scope::Tenant };
+            let Some(bound) = limits.get(*quota, scope) else { continue };
+            let known: &mut f64 = highest.entry(quota.name(scope)).or_default();
+            *known = known.max(*count as f64 / bound as f64);
+        }
+        highest
+    }
+
+    fn counts(&self) -> MutexGuard<'_, HashMap<(Quota, Holder), u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One of what a quota counts, until this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    quotas: Quotas,
+    quota: Quota,
+    /// Those for whom it counts.
+    holders: Vec<Holder>,
+}
+
+impl Held {
+    /// Counts one for each of these holders, or for none: if it `compares`, the first bound that is reached is the error.
+    pub(super) fn new(
+        quotas: &Quotas,
+        quota: Quota,
+        bounds: Vec<(Scope, Holder, u64)>,
+        compares: bool,
+    ) -> Result<Self, Scope> {
+        if bounds.is_empty() {
+            return Ok(Self { quotas: quotas.clone(), quota, holders: Vec::new() });
+        }
+        let mut counts = quotas.0.held.counts();
+        for (scope, holder, bound) in &bounds {
+            let count = counts.get(&(quota, holder.clone())).copied().unwrap_or(0);
+            if compares && count >= *bound {
+                return Err(*scope);
+            }
+        }
+        let holders: Vec<Holder> = bounds.into_iter().map(|(_, holder, _)| holder).collect();
+        for holder in &holders {
+            *counts.entry((quota, holder.clone())).or_default() += 1;
+        }
+        drop(counts);
+        Ok(Self { quotas: quotas.clone(), quota, holders })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.holders.is_empty() {
+            return;
+        }
+        let mut counts = self.quotas.0.held.counts();
+        for holder in self.holders.drain(..) {
+            let key = (self.quota, holder);
+            if let Some(count) = counts.get_mut(&key) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(&key);
+                }
+            }
+        }
+    }
+}

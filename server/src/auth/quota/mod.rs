@@ -1,0 +1,355 @@
+//! Quotas: how much of the server one principal and one tenant may use.
+//!
+//! [`Quotas`] counts in this process what passes by: calls, runs at work, streams and hosts. `engine/quota.rs` reads from the
+//! store what is kept: sessions, bytes, tokens and cost.
+
+mod held;
+mod rate;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agentloop_core::id::TenantId;
+use agentloop_core::time::Millis;
+use tokio::time::Instant;
+
+pub use self::held::Held;
+use self::held::HeldCounts;
+use self::rate::CallRates;
+use super::principal::Principal;
+
+/// The time after which a refused caller may look again, if nobody knows when there is room.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A thing that a quota bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Quota {
+    /// Calls a second.
+    RequestsPerSecond,
+    /// Runs that have a task.
+    LiveRuns,
+    /// Calls with a stream that are open, those of tool hosts not included.
+    Streams,
+    /// Connections of tool hosts.
+    Hosts,
+    /// Sessions that are stored.
+    Sessions,
+    /// Bytes of events and blobs that are stored.
+    StoredBytes,
+    /// Tokens of model calls in a window.
+    Tokens,
+    /// Cost of model calls in a window.
+    CostMicros,
+}
+
+/// Whose use a quota bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// One principal's.
+    Principal,
+    /// That of a whole tenant.
+    Tenant,
+}
+
+impl Scope {
+    /// Both, the narrower one first.
+    pub const ALL: [Self; 2] = [Self::Principal, Self::Tenant];
+}
+
+impl Quota {
+    /// All of them, in the order of the configuration.
+    pub const ALL: [Self; 8] = [
+        Self::RequestsPerSecond,
+        Self::LiveRuns,
+        Self::Streams,
+        Self::Hosts,
+        Self::Sessions,
+        Self::StoredBytes,
+        Self::Tokens,
+        Self::CostMicros,
+    ];
+
+    /// Its key in `[quotas]`.
+    #[must_use]
+    pub fn name(self, scope: Scope) -> &'static str {
+        let (own, tenant) = match self {
+            Self::RequestsPerSecond => ("requests_per_second", "tenant_requests_per_second"),
+            Self::LiveRuns => ("live_runs", "tenant_live_runs"),
+            Self::Streams => ("streams", "tenant_streams"),
+            Self::Hosts => ("hosts", "tenant_hosts"),
+            Self::Sessions => ("sessions", "tenant_sessions"),
+            Self::StoredBytes => ("stored_bytes", "tenant_stored_bytes"),
+            Self::Tokens => ("tokens", "tenant_tokens"),
+            Self::CostMicros => ("cost_micros", "tenant_cost_micros"),
+        };
+        match scope {
+            Scope::Principal => own,
+            Scope::Tenant => tenant,
+        }
+    }
+
+    /// The largest bound that its key takes.
+    #[must_use]
+    pub fn most(self) -> u64 {
+        match self {
+            Self::RequestsPerSecond | Self::LiveRuns | Self::Streams | Self::Hosts => 1_000_000,
+            Self::Sessions => 1_000_000_000,
+            Self::StoredBytes | Self::Tokens | Self::CostMicros => 1_000_000_000_000_000,
+        }
+    }
+
+    /// True if it counts over a window of time.
+    #[must_use]
+    pub fn has_window(self) -> bool {
+        matches!(self, Self::Tokens | Self::CostMicros)
+    }
+}
+
+/// The quotas of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaLimits {
+    /// By quota, then by scope. `None` means no bound.
+    bounds: [[Option<u64>; 2]; Quota::ALL.len()],
+    /// The window of those that count over time: whole minutes. Windows begin at whole multiples of it since 1970 (UTC).
+    pub window: Millis,
+}
+
+impl QuotaLimits {
+    /// The usual window: a day.
+    pub const WINDOW: Millis = Millis::secs(24 * 60 * 60);
+
+    /// The bound. `None` means no bound.
+    #[must_use]
+    pub fn get(&self, quota: Quota, scope: Scope) -> Option<u64> {
+        self.bounds[quota as usize][scope as usize]
+    }
+
+    /// Sets a bound.
+    pub fn set(&mut self, quota: Quota, scope: Scope, bound: Option<u64>) {
+        self.bounds[quota as usize][scope as usize] = bound;
+    }
+
+    /// True if there is a bound on this, whoever it is for.
+    #[must_use]
+    pub fn has(&self, quota: Quota) -> bool {
+        self.bounds[quota as usize].iter().any(Option::is_some)
+    }
+
+    /// True if nothing is bounded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !Quota::ALL.into_iter().any(|quota| self.has(quota))
+    }
+}
+
+impl Default for QuotaLimits {
+    fn default() -> Self {
+        Self { bounds: Default::default(), window: Self::WINDOW }
+    }
+}
+
+/// A quota is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the quota {quota} is used up; try again later")]
+pub struct QuotaExceeded {
+    /// Its name in the configuration.
+    pub quota: &'static str,
+    /// The time after which there is room, or after which it is worth to look again.
+    pub retry_after: Duration,
+}
+
+/// Whoever a quota is counted for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holder {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The principal; `None` for the tenant as a whole.
+    pub name: Option<String>,
+}
+
+impl Holder {
+    /// The holder of quotas of this scope. `None` if nobody was asked who they are.
+    #[must_use]
+    pub fn of(tenant: &TenantId, name: Option<&str>, scope: Scope) -> Option<Self> {
+        let name = match scope {
+            Scope::Principal => Some(name?.to_owned()),
+            Scope::Tenant => None,
+        };
+        Some(Self { tenant: tenant.clone(), name })
+    }
+}
+
+/// A quota and the part of it that is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaUse {
+    /// What is bounded.
+    pub quota: Quota,
+    /// For whom.
+    pub scope: Scope,
+    /// The bound.
+    pub limit: u64,
+    /// The part that is used.
+    pub used: u64,
+}
+
+/// The quotas of a server, and what this process counts for them. Clones are one.
+#[derive(Debug, Clone)]
+pub struct Quotas(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    limits: QuotaLimits,
+    rates: Mutex<CallRates>,
+    held: HeldCounts,
+    /// Refusals, by quota and scope.
+    refused: [[AtomicU64; 2]; Quota::ALL.len()],
+}
+
+impl Quotas {
+    /// `None` if nothing is bounded.
+    #[must_use]
+    pub fn new(limits: QuotaLimits) -> Option<Self> {
+        (!limits.is_empty()).then(|| {
+            Self(Arc::new(Inner {
+                limits,
+                rates: Mutex::default(),
+                held: HeldCounts::default(),
+                refused: Default::default(),
+            }))
+        })
+    }
+
+    /// The bounds.
+    #[must_use]
+    pub fn limits(&self) -> &QuotaLimits {
+        &self.0.limits
+    }
+
+    /// Counts a call of this principal.
+    ///
+    /// # Errors
+    /// [`QuotaExceeded`]: the call must not go on, and counts nowhere.
+    pub fn take(&self, principal: &Principal, now: Instant) -> Result<(), QuotaExceeded> {
+        let limit = |scope| self.limits().get(Quota::RequestsPerSecond, scope);
+        let bounds = Scope::ALL.map(|scope| (scope, limit(scope)));
+        let taken = rate::take(&self.0.rates, &principal.tenant, &principal.name, bounds, now);
+        taken.map_err(|(scope, after)| self.refuse(Quota::RequestsPerSecond, scope, after))
+    }
+
+    /// Counts one more of what this caller holds, until the result is dropped.
+    ///
+    /// # Errors
+    /// [`QuotaExceeded`]: nothing is counted.
+    pub fn hold(&self, quota: Quota, tenant: &TenantId, name: Option<&str>) -> Result<Held, QuotaExceeded> {
+        let bounds = self.bounds_of(quota, tenant, name);
+        Held::new(self, quota, bounds, true).map_err(|scope| self.refuse(quota, scope, LOOK_AGAIN))
+    }
+
+    /// As [`Self::hold`], for what goes on whatever its quota: a run that was started before.
+    #[must_use]
+    pub fn hold_anyway(&self, quota: Quota, tenant: &TenantId, name: Option<&str>) -> Held {
+        let bounds = self.bounds_of(quota, tenant, name);
+        Held::new(self, quota, bounds, false).unwrap_or_else(|_| unreachable!("nothing is compared"))
+    }
+
+    /// The bounds on what this caller uses, with their holders.
+    #[must_use]
+    pub fn bounds_of(
+        &self,
+        quota: Quota,
+        tenant: &TenantId,
+        name: Option<&str>,
+    ) -> Vec<(Scope, Holder, u64)> {
+        let bound = |scope| {
+            let bound = self.limits().get(quota, scope)?;
+            Some((scope, Holder::of(tenant, name, scope)?, bound))
+        };
+        Scope::ALL.into_iter().filter_map(bound).collect()
+    }
+
+    /// The number that this process counts now: calls of the last second, or what is held.
+    #[must_use]
+    pub fn used(&self, quota: Quota, holder: &Holder, limit: u64, now: Instant) -> u64 {
+        match quota {
+            Quota::RequestsPerSecond => rate::used(&self.0.rates, holder, limit, now),
+            _ => self.0.held.get(quota, holder),
+        }
+    }
+
+    /// The error for a quota that is used up. Counts the refusal.
+    #[must_use]
+    pub fn refuse(&self, quota: Quota, scope: Scope, retry_after: Duration) -> QuotaExceeded {
+        self.0.refused[quota as usize][scope as usize].fetch_add(1, Ordering::Relaxed);
+        QuotaExceeded { quota: quota.name(scope), retry_after }
+    }
+
+    /// The part that is used by the holder that uses most, by the names of the quotas on what is held.
+    #[must_use]
+    pub fn highest(&self) -> HashMap<&'static str, f64> {
+        self.0.held.highest(self.limits())
+    }
+
+    /// Refusals since the start, by the names of the quotas that have a bound.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<(&'static str, u64)> {
+        let bounded = Quota::ALL.into_iter().flat_map(|quota| Scope::ALL.map(|scope| (quota, scope)));
+        bounded
+            .filter(|(quota, scope)| self.limits().get(*quota, *scope).is_some())
+            .map(|(quota, scope)| {
+                let refused = self.0.refused[quota as usize][scope as usize].load(Ordering::Relaxed);
+                (quota.name(scope), refused)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(name: &str) -> TenantId {
+        TenantId::parse(name).unwrap()
+    }
+
+    #[test]
+    fn names_are_those_of_the_configuration_and_differ() {
+        let names: std::collections::BTreeSet<_> =
+            Quota::ALL.into_iter().flat_map(|quota| Scope::ALL.map(|scope| quota.name(scope))).collect();
+        assert_eq!(names.len(), 2 * Quota::ALL.len());
+        for (at, quota) in Quota::ALL.into_iter().enumerate() {
+            assert_eq!(quota as usize, at);
+        }
+        assert!(Quotas::new(QuotaLimits::default()).is_none());
+    }
+
+    #[test]
+    fn what_is_held_counts_until_it_is_dropped() {
+        let mut limits = QuotaLimits::default();
+        limits.set(Quota::LiveRuns, Scope::Principal, Some(1));
+        limits.set(Quota::LiveRuns, Scope::Tenant, Some(2));
+        let quotas = Quotas::new(limits).unwrap();
+        let (red, blue) = (tenant("red"), tenant("blue"));
+        let hold = |tenant: &TenantId, name: &str| quotas.hold(Quota::LiveRuns, tenant, Some(name));
+        let ada = hold(&red, "ada").unwrap();
+        assert_eq!(hold(&red, "ada").unwrap_err().quota, "live_runs");
+        let _bob = hold(&red, "bob").unwrap();
+        assert_eq!(hold(&red, "eve").unwrap_err().quota, "tenant_live_runs");
+        let _other = hold(&blue, "ada").unwrap();
+        let taken_over = quotas.hold_anyway(Quota::LiveRuns, &red, Some("ada"));
+        drop(ada);
+        assert!(hold(&red, "ada").is_err(), "the run that was taken over counts");
+        drop(taken_over);
+        let _again = hold(&red, "ada").unwrap();
+        let used = |scope| {
+            let holder = Holder::of(&red, Some("ada"), scope).unwrap();
+            quotas.used(Quota::LiveRuns, &holder, 2, Instant::now())
+        };
+        assert_eq!(Scope::ALL.map(used), [1, 2]);
+        assert_eq!(quotas.refusals(), [("live_runs", 2), ("tenant_live_runs", 1)]);
+        // Without a bound nothing is counted.
+        let _stream = quotas.hold(Quota::Streams, &red, Some("ada")).unwrap();
+        assert!(quotas.0.held.get(Quota::Streams, &Holder::of(&red, None, Scope::Tenant).unwrap()) == 0);
+    }
+}

@@ -1,0 +1,171 @@
+//! Counts of calls a second.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use agentloop_core::id::TenantId;
+use tokio::time::Instant;
+
+use super::{Holder, Scope};
+
+/// Parts of a call that buckets count in, so that slow rates need no fractions.
+const PARTS: u64 = 1_000_000;
+/// The time in which every bucket fills. One that nobody took from for so long is full, so it need not be kept.
+const FULL_AFTER: Duration = Duration::from_secs(1);
+
+/// Buckets of the principals and tenants that have called lately: at most 2 s ago.
+#[derive(Debug, Default)]
+pub(super) struct CallRates {
+    /// Buckets that were taken from since `since`.
+    current: HashMap<Holder, Bucket>,
+    /// Those that were taken from in the stretch before.
+    previous: HashMap<Holder, Bucket>,
+    since: Option<Instant>,
+}
+
+/// Room for calls: it fills at the rate of the quota, up to one second's calls.
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    parts: u64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// The bucket as it is now.
+    fn filled(self, rate: u64, now: Instant) -> Self {
+        let micros = u64::try_from(now.duration_since(self.at).as_micros()).unwrap_or(u64::MAX);
+        // `rate` calls a second are `rate` parts a microsecond.
+        let parts = self.parts.saturating_add(micros.saturating_mul(rate)).min(rate * PARTS);
+        Self { parts, at: now }
+    }
+}
+
+impl CallRates {
+    fn bucket(&self, holder: &Holder, rate: u64, now: Instant) -> Bucket {
+        let full = Bucket { parts: rate * PARTS, at: now };
+        let known = self.current.get(holder).or_else(|| self.previous.get(holder));
+        known.copied().unwrap_or(full).filled(rate, now)
+    }
+
+    /// Begins a new stretch when it is time, and returns the buckets that are full by now.
+    fn turn(&mut self, now: Instant) -> Option<HashMap<Holder, Bucket>> {
+        if now.duration_since(*self.since.get_or_insert(now)) < FULL_AFTER {
+            return None;
+        }
+        self.since = Some(now);
+        let last = std::mem::take(&mut self.current);
+        Some(std::mem::replace(&mut self.previous, last))
+    }
+}
+
+/// Counts a call for everybody with a bound, or for nobody: then the error has the scope whose bound is reached, and the time
+/// after which there is room.
+pub(super) fn take(
+    rates: &Mutex<CallRates>,
+    tenant: &TenantId,
+    name: &str,
+    bounds: [(Scope, Option<u64>); 2],
+    now: Instant,
+) -> Result<(), (Scope, Duration)> {
+    let bounded = bounds.into_iter().filter_map(|(scope, rate)| {
+        let holder = Holder::of(tenant, Some(name), scope)?;
+        Some((scope, holder, rate?))
+    });
+    let bounded: Vec<(Scope, Holder, u64)> = bounded.collect();
+    if bounded.is_empty() {
+        return Ok(());
+    }
+    let mut rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
+    let full = rates.turn(now);
+    let mut taken = Vec::with_capacity(bounded.len());
+    for (scope, holder, rate) in bounded {
+        let bucket = rates.bucket(&holder, rate, now);
+        let Some(left) = bucket.parts.checked_sub(PARTS) else {
+            let micros = (PARTS - bucket.parts).div_ceil(rate);
+            return Err((scope, Duration::from_micros(micros)));
+        };
+        taken.push((holder, Bucket { parts: left, at: now }));
+    }
+    rates.current.extend(taken);
+    drop(rates);
+    // They may be many: others need not wait for their end.
+    drop(full);
+    Ok(())
+}
+
+/// Calls that the bucket has no room for now.
+pub(super) fn used(rates: &Mutex<CallRates>, holder: &Holder, rate: u64, now: Instant) -> u64 {
+    let rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
+    rate - rates.bucket(holder, rate, now).parts / PARTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Calls {
+        rates: Mutex<CallRates>,
+        own: Option<u64>,
+        tenant: Option<u64>,
+    }
+
+    impl Calls {
+        fn new(own: Option<u64>, tenant: Option<u64>) -> Self {
+            Self { rates: Mutex::default(), own, tenant }
+        }
+
+        fn take(&self, name: &str, tenant: &str, now: Instant) -> Result<(), (Scope, Duration)> {
+            let tenant = TenantId::parse(tenant).unwrap();
+            let bounds = [(Scope::Principal, self.own), (Scope::Tenant, self.tenant)];
+            take(&self.rates, &tenant, name, bounds, now)
+        }
+
+        fn kept(&self) -> usize {
+            let rates = self.rates.lock().unwrap();
+            rates.current.len() + rates.previous.len()
+        }
+    }
+
+    #[test]
+    fn a_principal_has_one_seconds_calls_and_gets_room_with_time() {
+        let (calls, now) = (Calls::new(Some(2), None), Instant::now());
+        assert!(calls.take("ada", "red", now).is_ok() && calls.take("ada", "red", now).is_ok());
+        let refused = calls.take("ada", "red", now).unwrap_err();
+        assert_eq!(refused, (Scope::Principal, Duration::from_millis(500)));
+        assert!(calls.take("bob", "red", now).is_ok(), "another's calls do not count");
+        assert!(calls.take("ada", "red", now + Duration::from_millis(499)).is_err());
+        assert!(calls.take("ada", "red", now + Duration::from_millis(500)).is_ok());
+        let later = now + Duration::from_secs(3_600);
+        assert!(calls.take("ada", "red", later).is_ok() && calls.take("ada", "red", later).is_ok());
+        assert!(calls.take("ada", "red", later).is_err(), "no more than one second's calls are saved");
+        let ada = Holder::of(&TenantId::parse("red").unwrap(), Some("ada"), Scope::Principal).unwrap();
+        assert_eq!(used(&calls.rates, &ada, 2, later), 2);
+        assert_eq!(used(&calls.rates, &ada, 2, later + Duration::from_millis(500)), 1);
+    }
+
+    #[test]
+    fn the_principals_of_a_tenant_share_its_quota() {
+        let (calls, now) = (Calls::new(Some(2), Some(3)), Instant::now());
+        for name in ["ada", "ada", "bob"] {
+            assert!(calls.take(name, "red", now).is_ok());
+        }
+        assert_eq!(calls.take("bob", "red", now).unwrap_err().0, Scope::Tenant);
+        assert!(calls.take("ada", "blue", now).is_ok(), "another tenant's calls do not count");
+    }
+
+    #[test]
+    fn a_bucket_is_kept_until_it_is_full() {
+        let (calls, now) = (Calls::new(Some(1), None), Instant::now());
+        for number in 0..1_000 {
+            assert!(calls.take(&format!("p{number}"), "red", now).is_ok());
+        }
+        let before = now + Duration::from_millis(999);
+        assert!(calls.take("p7", "red", before).is_err());
+        let late = now + Duration::from_millis(1_500);
+        assert!(calls.take("late", "red", late).is_ok());
+        assert!(calls.take("late", "red", now + Duration::from_millis(2_499)).is_err(), "it is kept");
+        assert!(calls.take("late", "red", now + Duration::from_millis(2_500)).is_ok());
+        assert_eq!(calls.kept(), 2, "those of the beginning are full");
+    }
+}

@@ -1,0 +1,382 @@
+//! Quotas on what is stored: sessions, bytes, and the tokens and cost of a window. The store is asked, because it knows also
+//! what was there before this process. What this process adds counts from the moment at which it is let through.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agentloop_core::id::{SessionId, TenantId};
+use agentloop_core::time::{Millis, Timestamp};
+use tokio::time::Instant;
+
+use crate::auth::{Held, Holder, Quota, QuotaExceeded, QuotaUse, Quotas, Scope};
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::store::{Store, StoreError, UsageQuery, UsageRow};
+use crate::telemetry::metrics::QuotaReading;
+
+/// An answer of the store counts for this many times the time that it took, so that asking takes at most a 50th of the time.
+const VALID_TIMES: u32 = 50;
+/// An answer of the store counts for this long at most.
+const VALID_MAX: Duration = Duration::from_secs(60);
+/// The time after which a refused caller may look again if something must be deleted before there is room.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// Holders that are kept before those that nothing is under way for are dropped.
+const HOLDERS_MAX: usize = 4_096;
+
+/// The quotas of an engine. Without any, nothing is counted.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct EngineQuotas {
+    quotas: Option<Quotas>,
+    stored: Mutex<HashMap<(Source, Holder), Arc<Counter>>>,
+}
+
+/// A question to the store. Its answer serves one or two quotas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Source {
+    Sessions,
+    Bytes,
+    /// Tokens, and cost.
+    Usage,
+}
+
+impl Source {
+    /// The source of a quota, and the place of its number in the answer.
+    fn of(quota: Quota) -> Option<(Self, usize)> {
+        match quota {
+            Quota::Sessions => Some((Self::Sessions, 0)),
+            Quota::StoredBytes => Some((Self::Bytes, 0)),
+            Quota::Tokens => Some((Self::Usage, 0)),
+            Quota::CostMicros => Some((Self::Usage, 1)),
+            Quota::RequestsPerSecond | Quota::LiveRuns | Quota::Streams | Quota::Hosts => None,
+        }
+    }
+}
+
+/// What is known of a holder.
+#[derive(Debug, Default)]
+struct Counter {
+    /// What is being added.
+    under_way: AtomicU64,
+    /// What was added, as long as no answer of the store is known to have it.
+    added: AtomicU64,
+    /// The last answer. Held while the store is asked, so that it is asked once at a time.
+    answer: tokio::sync::Mutex<Option<Answer>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Answer {
+    values: [u64; 2],
+    /// When the store was asked.
+    asked: Instant,
+    valid: Duration,
+    /// The window that it is about.
+    window: Timestamp,
+}
+
+/// Counts as added when it is dropped. An answer of the store that was asked for later has it, if it was stored.
+#[derive(Debug)]
+pub(crate) struct Adding(Vec<(Arc<Counter>, u64)>);
+
+impl Drop for Adding {
+    fn drop(&mut self) {
+        for (counter, amount) in self.0.drain(..) {
+            // In this order it is never missing.
+            counter.added.fetch_add(amount, Ordering::Relaxed);
+            counter.under_way.fetch_sub(amount, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Who is to add something, and when.
+struct Asker<'a> {
+    store: &'a dyn Store,
+    tenant: &'a TenantId,
+    name: Option<&'a str>,
+    now: Timestamp,
+}
+
+impl EngineQuotas {
+    pub(in crate::engine) fn new(quotas: Option<Quotas>) -> Self {
+        Self { quotas, stored: Mutex::default() }
+    }
+
+    /// Counts a run as live, unless as many are as there may be.
+    pub(in crate::engine) fn hold_run(
+        &self,
+        tenant: &TenantId,
+        name: Option<&str>,
+    ) -> Result<Option<Held>, QuotaExceeded> {
+        self.quotas.as_ref().map(|quotas| quotas.hold(Quota::LiveRuns, tenant, name)).transpose()
+    }
+
+    /// Counts a run as live that was started before.
+    pub(in crate::engine) fn hold_run_anyway(&self, tenant: &TenantId, name: Option<&str>) -> Option<Held> {
+        self.quotas.as_ref().map(|quotas| quotas.hold_anyway(Quota::LiveRuns, tenant, name))
+    }
+
+    /// Checks that the window has tokens and money left.
+    pub(in crate::engine) async fn check_usage(
+        &self,
+        store: &dyn Store,
+        tenant: &TenantId,
+        name: Option<&str>,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        let asker = Asker { store, tenant, name, now };
+        for quota in [Quota::Tokens, Quota::CostMicros] {
+            // The amount of the next call is unknown: one that begins while something is left may go beyond it.
+            drop(self.add(quota, 1, &asker, false).await?);
+        }
+        Ok(())
+    }
+
+    /// Makes room for something that is about to be stored.
+    async fn add(
+        &self,
+        quota: Quota,
+        amount: u64,
+        asker: &Asker<'_>,
+        counts: bool,
+    ) -> Result<Adding, EngineError> {
+        let mut adding = Adding(Vec::new());
+        let (Some(quotas), Some((source, place))) = (&self.quotas, Source::of(quota)) else {
+            return Ok(adding);
+        };
+        for (scope, holder, bound) in quotas.bounds_of(quota, asker.tenant, asker.name) {
+            let counter = self.counter(source, &holder);
+            let began = Instant::now();
+            let mut answer = counter.answer.lock().await;
+            let mut used = self.used(&counter, &mut answer, None, source, place, &holder, asker).await?;
+            if used.saturating_add(amount) > bound {
+                // Something may have been deleted since.
+                used = self.used(&counter, &mut answer, Some(began), source, place, &holder, asker).await?;
+            }
+            if used.saturating_add(amount) > bound {
+                return Err(quotas.refuse(quota, scope, self.retry_after(quota, asker.now)).into());
+            }
+            if counts {
+                counter.under_way.fetch_add(amount, Ordering::Relaxed);
+                drop(answer);
+                adding.0.push((counter, amount));
+            }
+        }
+        Ok(adding)
+    }
+
+    /// What is used. The store is asked if its last answer is too old, or was asked for before `since`.
+    #[expect(clippy::too_many_arguments, reason = "one place of use")]
+    async fn used(
+        &self,
+        counter: &Counter,
+        answer: &mut Option<Answer>,
+        since: Option<Instant>,
+        source: Source,
+        place: usize,
+        holder: &Holder,
+        asker: &Asker<'_>,
+    ) -> Result<u64, StoreError> {
+        let (window, length) = self.window(asker.now);
+        let is_valid = |answer: &Answer| {
+            let is_about_now = source != Source::Usage || answer.window == window;
+            is_about_now
+                && answer.asked.elapsed() < answer.valid
+                && since.is_none_or(|since| answer.asked >= since)
+        };
+        let values = match answer.filter(is_valid) {
+            Some(answer) => answer.values,
+            None => {
+                let asked = Instant::now();
+                let added = counter.added.load(Ordering::Relaxed);
+                let values = ask(asker.store, source, holder, window, length).await?;
+                counter.added.fetch_sub(added, Ordering::Relaxed);
+                let valid = (asked.elapsed() * VALID_TIMES).min(VALID_MAX);
+                *answer = Some(Answer { values, asked, valid, window });
+                values
+            }
+        };
+        // What ends in between is counted twice, and not at all in the other order.
+        let under_way = counter.under_way.load(Ordering::Relaxed);
+        Ok(values[place].saturating_add(counter.added.load(Ordering::Relaxed)).saturating_add(under_way))
+    }
+
+    /// The start of the window, and its length.
+    fn window(&self, now: Timestamp) -> (Timestamp, Millis) {
+        let window = self.quotas.as_ref().map(|quotas| quotas.limits().window).unwrap_or_default();
+        let length = window.0.max(1);
+        (Timestamp(now.0 / length * length), Millis(length))
+    }
+
+    fn retry_after(&self, quota: Quota, now: Timestamp) -> Duration {
+        if !quota.has_window() {
+            return LOOK_AGAIN;
+        }
+        let (start, length) = self.window(now);
+        Duration::from_millis((start.0 + length.0).saturating_sub(now.0))
+    }
+
+    /// The part that is used by the holder that uses most, by the names of the quotas, from the store's last answers.
+    fn highest_stored(&self, quotas: &Quotas) -> Vec<(&'static str, f64)> {
+        let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = Vec::new();
+        for ((source, holder), counter) in &*stored {
+            // An answer that is being asked for is seen the next time.
+            let Some(answer) = counter.answer.try_lock().ok().and_then(|answer| *answer) else { continue };
+            let scope = if holder.name.is_some() { Scope::Principal } else { Scope::Tenant };
+            for quota in Quota::ALL {
+                if let Some((of, place)) = Source::of(quota)
+                    && of == *source
+                    && let Some(bound) = quotas.limits().get(quota, scope)
+                {
+                    parts.push((quota.name(scope), answer.values[place] as f64 / bound as f64));
+                }
+            }
+        }
+        parts
+    }
+
+    fn counter(&self, source: Source, holder: &Holder) -> Arc<Counter> {
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        if stored.len() >= HOLDERS_MAX && !stored.contains_key(&(source, holder.clone())) {
+            stored.retain(|_, counter| Arc::strong_count(counter) > 1);
+        }
+        stored.entry((source, holder.clone())).or_default().clone()
+    }
+}
+
+/// Asks the store.
+async fn ask(
+    store: &dyn Store,
+    source: Source,
+    holder: &Holder,
+    from: Timestamp,
+    length: Millis,
+) -> Result<[u64; 2], StoreError> {
+    let (tenant, name) = (&holder.tenant, holder.name.as_deref());
+    Ok(match source {
+        Source::Sessions => [store.session_count_of(tenant, name).await?, 0],
+        Source::Bytes => [store.stored_bytes(tenant, name).await?, 0],
+        Source::Usage => {
+            let query = UsageQuery {
+                from,
+                before: Timestamp(from.0 + length.0),
+                bucket: length,
+                created_by: holder.name.clone(),
+                rows_max: 1,
+                ..UsageQuery::default()
+            };
+            let rows = store.usage(tenant, &query).await?;
+            let tokens = |row: &UsageRow| row.usage.input_tokens.saturating_add(row.usage.output_tokens);
+            [rows.iter().map(tokens).sum(), rows.iter().map(|row| row.usage.cost_micros).sum()]
+        }
+    })
+}
+
+impl Engine {
+    /// The quotas, if there are any.
+    #[must_use]
+    pub fn quotas(&self) -> Option<&Quotas> {
+        self.deps().quotas.quotas.as_ref()
+    }
+
+    /// Makes room for a session that this caller is about to create. One that is there already needs none.
+    ///
+    /// # Errors
+    /// [`EngineError::QuotaExceeded`], or the store's.
+    pub(crate) async fn room_for_session(
+        &self,
+        tenant: &TenantId,
+        name: Option<&str>,
+        session: &SessionId,
+    ) -> Result<Adding, EngineError> {
+        let asker = Asker { store: &**self.store(), tenant, name, now: self.now() };
+        match self.deps().quotas.add(Quota::Sessions, 1, &asker, true).await {
+            Err(EngineError::QuotaExceeded(exceeded)) => match self.store().session(tenant, session).await? {
+                Some(_) => Ok(Adding(Vec::new())),
+                None => Err(exceeded.into()),
+            },
+            made => made,
+        }
+    }
+
+    /// Makes room for bytes that this caller is about to store.
+    ///
+    /// # Errors
+    /// [`EngineError::QuotaExceeded`], or the store's.
+    pub(crate) async fn room_for_bytes(
+        &self,
+        tenant: &TenantId,
+        name: Option<&str>,
+        bytes: u64,
+    ) -> Result<Adding, EngineError> {
+        let asker = Asker { store: &**self.store(), tenant, name, now: self.now() };
+        self.deps().quotas.add(Quota::StoredBytes, bytes, &asker, true).await
+    }
+
+    /// Checks that the caller may have more work done: tokens, money and room for bytes are left.
+    ///
+    /// # Errors
+    /// [`EngineError::QuotaExceeded`], or the store's.
+    pub(in crate::engine) async fn check_work(
+        &self,
+        tenant: &TenantId,
+        name: Option<&str>,
+    ) -> Result<(), EngineError> {
+        let quotas = &self.deps().quotas;
+        if quotas.quotas.is_none() {
+            return Ok(());
+        }
+        quotas.check_usage(&**self.store(), tenant, name, self.now()).await?;
+        let asker = Asker { store: &**self.store(), tenant, name, now: self.now() };
+        quotas.add(Quota::StoredBytes, 1, &asker, false).await.map(drop)
+    }
+
+    /// What metrics show of each quota.
+    #[must_use]
+    pub fn quota_readings(&self) -> Vec<QuotaReading> {
+        let Some(quotas) = self.quotas() else { return Vec::new() };
+        let mut highest = quotas.highest();
+        for (name, part) in self.deps().quotas.highest_stored(quotas) {
+            let known = highest.entry(name).or_insert(0.0);
+            *known = known.max(part);
+        }
+        let refusals = quotas.refusals().into_iter();
+        refusals
+            .map(|(name, refused)| QuotaReading {
+                name,
+                refused,
+                highest: highest.get(name).copied().unwrap_or(0.0),
+            })
+            .collect()
+    }
+
+    /// The quotas of a caller and its tenant, with what is used of them.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn quota_uses(
+        &self,
+        tenant: &TenantId,
+        name: Option<&str>,
+    ) -> Result<Vec<QuotaUse>, EngineError> {
+        let deps = self.deps();
+        let Some(quotas) = self.quotas() else { return Ok(Vec::new()) };
+        let asker = Asker { store: &**self.store(), tenant, name, now: self.now() };
+        let mut uses = Vec::new();
+        for quota in Quota::ALL {
+            for (scope, holder, limit) in quotas.bounds_of(quota, tenant, name) {
+                let used = match Source::of(quota) {
+                    None => quotas.used(quota, &holder, limit, Instant::now()),
+                    Some((source, place)) => {
+                        let counter = deps.quotas.counter(source, &holder);
+                        let mut answer = counter.answer.lock().await;
+                        deps.quotas.used(&counter, &mut answer, None, source, place, &holder, &asker).await?
+                    }
+                };
+                uses.push(QuotaUse { quota, scope, limit, used });
+            }
+        }
+        Ok(uses)
+    }
+}
