@@ -4,13 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::{ListedEntry, SessionStore, StoreError, StretchMax};
 use agentloop_core::id::{EntryNo, SessionId, TenantId};
-use sqlx::SqlitePool;
 
-use super::read;
-use crate::store::{ListedEntry, StoreError, StretchMax};
-
-/// The most sessions that are remembered. With so many, the whole file is damaged.
+/// The most sessions that are remembered. With so many, the whole store is damaged.
 const SESSIONS_MAX: usize = 1_024;
 /// One read of a search.
 const PAGE: StretchMax = StretchMax { records: 500, bytes: 1024 * 1024 };
@@ -44,14 +41,14 @@ impl DamagedSessions {
 
 /// The first damaged entries of a session, at most `limit`.
 pub(super) async fn find(
-    db: &SqlitePool,
+    store: &dyn SessionStore,
     tenant: &TenantId,
     session: &SessionId,
     limit: usize,
 ) -> Result<Vec<EntryNo>, StoreError> {
     let (mut found, mut after) = (Vec::new(), EntryNo(0));
     loop {
-        let page = read::listed_entries(db, tenant, session, after, PAGE).await?;
+        let page = store.listed_entries(tenant, session, after, PAGE).await?;
         let damaged = page.rows.iter().filter(|row| matches!(row, ListedEntry::Damaged { .. }));
         found.extend(damaged.map(ListedEntry::entry));
         match page.rows.last() {
