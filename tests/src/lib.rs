@@ -14,6 +14,7 @@ pub mod issuer;
 pub mod load;
 pub mod model;
 pub mod parked;
+pub mod postgres;
 pub mod process;
 pub mod raw_host;
 pub mod scrape;

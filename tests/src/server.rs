@@ -115,6 +115,7 @@ impl TestServer {
 
     async fn providing(providers: &str, model: &str, server_keys: &str, more: &str, extend: Extend) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let store = crate::postgres::store_keys("test.db");
         let config = format!(
             r#"
 [server]
@@ -122,7 +123,7 @@ listen = "127.0.0.1:0"
 shutdown_grace = "2s"
 {server_keys}
 [store]
-path = "test.db"
+{store}
 {providers}
 [agents.default]
 model = "{model}"

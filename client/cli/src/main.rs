@@ -73,6 +73,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Usage(args) => command::usage::usage(&global, args).await,
         Command::Health(args) => command::health::health(&global, &args).await,
         Command::Doctor(args) => Box::pin(command::doctor::doctor(&global, args)).await,
+        Command::Store(args) => command::store::store(&global, args).await,
         Command::Token(args) => command::token::token(args),
         Command::Cert(args) => command::cert::cert(args),
         Command::Completions(args) => command::completions::completions(&args),

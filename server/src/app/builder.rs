@@ -13,7 +13,8 @@ use crate::app::host_check::HostCheck;
 use crate::app::hosts::{host_options, remember_tools, remembered_tools};
 use crate::app::observe::{MetricsObserver, TraceObserver};
 use crate::app::security::{Security, keep_current};
-use crate::app::{Server, StartError, listen, metrics, offers_wait, open, providers, serve};
+use crate::app::store::OwnStore;
+use crate::app::{Server, StartError, listen, metrics, offers_wait, providers, serve};
 use crate::auth::Quotas;
 use crate::auth::jwt::KeySource;
 use crate::clock::Clock;
@@ -192,8 +193,8 @@ impl ServerBuilder {
         let (store, own_store) = match self.store.take() {
             Some(store) => (store, None),
             None => {
-                let own = Arc::new(open(&self.config.store, &self.config.blobs).await?);
-                (own.clone() as Arc<dyn Store>, Some(own))
+                let own = Box::pin(OwnStore::open(&self.config.store, &self.config.blobs)).await?;
+                (own.shared(), Some(own))
             }
         };
         let (listener, address) = listen(self.config.server.listen).await?;
@@ -213,7 +214,7 @@ impl ServerBuilder {
         let agents = Arc::new(self.take_agents());
         let facts = ServerFacts {
             started_at: self.engine.clock.now(),
-            store: if own_store.is_some() { "sqlite" } else { "custom" },
+            store: own_store.as_ref().map_or("custom", OwnStore::kind),
             message_bytes_max: server.max_message_bytes,
             live_runs_max: server.max_live_runs,
             hosts_max: self.config.hosts.max_hosts,

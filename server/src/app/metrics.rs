@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::host_check::{HostCheck, Refused};
 use crate::app::security::Reloader;
+use crate::app::store::OwnStore;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::grpc::edge::incoming::{Connection, connections};
-use crate::store::sqlite::SqliteStore;
 use crate::telemetry::metrics::{self, MemoryReadings, Metrics, Readings, StoreReadings};
 use crate::telemetry::models::KnownModels;
 use crate::tool::RemoteTools;
@@ -50,7 +50,7 @@ pub(super) fn known_models(config: &Config) -> KnownModels {
 pub(super) struct Sources {
     pub(super) engine: Engine,
     pub(super) tools: Arc<RemoteTools>,
-    pub(super) store: Option<Arc<SqliteStore>>,
+    pub(super) store: Option<OwnStore>,
     pub(super) reloader: Option<Arc<Reloader>>,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
     metrics.read_at_scrape(move || {
         let hosts = tools.counts();
         let (used, bound) = engine.live_bytes();
-        let written = store.as_ref().map(|store| store.stats());
+        let written = store.as_ref().map(OwnStore::stats);
         Readings {
             live_runs: engine.live_runs(),
             hosts: hosts.connected,

@@ -10,6 +10,7 @@ mod observe;
 mod providers;
 mod security;
 mod serve;
+mod store;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,12 +21,13 @@ use tokio::net::TcpListener;
 pub use self::builder::ServerBuilder;
 use self::security::Reloader;
 pub use self::security::SecurityError;
-use crate::config::{BlobOptions, Config, StoreLocation, StoreOptions};
+pub use self::store::OpenError;
+use self::store::OwnStore;
+use crate::config::Config;
 use crate::engine::Engine;
 use crate::extension::LocalExtensions;
 use crate::lifecycle::{Exit, Signals, Tasks};
 use crate::store::StoreError;
-use crate::store::sqlite::{BlobBounds, OpenError, SqliteOptions, SqliteStore};
 use crate::telemetry::otlp::{Otlp, OtlpError};
 
 /// The reason why the server does not start.
@@ -66,7 +68,7 @@ pub struct Server {
     engine: Engine,
     tasks: Tasks,
     /// Closed at the end. `None` if the embedder gave the store.
-    store: Option<Arc<SqliteStore>>,
+    store: Option<OwnStore>,
     /// Flushed at the end.
     otlp: Option<Otlp>,
     grace: Duration,
@@ -154,19 +156,6 @@ impl Server {
 /// The part of a shutdown's grace in which hosts may still say if they begin the calls that they were offered.
 fn offers_wait(grace: Duration) -> Duration {
     grace / 2
-}
-
-async fn open(store: &StoreOptions, blobs: &BlobOptions) -> Result<SqliteStore, OpenError> {
-    let options = SqliteOptions {
-        search: store.search,
-        accept_loss: store.accept_loss,
-        blobs: BlobBounds { max_bytes: blobs.max_bytes, total_bytes: blobs.total_bytes },
-        ..SqliteOptions::default()
-    };
-    match &store.location {
-        StoreLocation::Memory => SqliteStore::in_memory_with(&options).await,
-        StoreLocation::File(path) => SqliteStore::open(path, &options).await,
-    }
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {

@@ -36,8 +36,8 @@ pub use self::environment::Environment;
 pub use self::error::{ConfigError, Place, Problem};
 pub use self::jwt::{JwksPlace, JwtOptions};
 pub use self::process::{
-    BlobOptions, HostOptions, LogFormat, LogOptions, RetentionOptions, RunOptions, ServerOptions,
-    StoreLocation, StoreOptions,
+    BlobOptions, HostOptions, LogFormat, LogOptions, PostgresLocation, RetentionOptions, RunOptions,
+    ServerOptions, StoreLocation, StoreOptions,
 };
 pub use self::providers::{
     AnthropicConfig, Backend, HttpProvider, OpenAiConfig, ProviderConfig, ResponsesConfig,
@@ -130,7 +130,11 @@ impl Config {
     /// The secrets that it names, which must not be shown.
     #[must_use]
     pub fn secrets(&self) -> Vec<Secret> {
-        self.providers.values().flat_map(ProviderConfig::secrets).collect()
+        let mut secrets: Vec<_> = self.providers.values().flat_map(ProviderConfig::secrets).collect();
+        if let StoreLocation::Postgres(postgres) = &self.store.location {
+            secrets.extend(postgres.secrets());
+        }
+        secrets
     }
 }
 

@@ -7,7 +7,9 @@ use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::time::Millis;
 use tracing_subscriber::EnvFilter;
 
+use super::providers::{key_in_file, key_in_variable};
 use super::section::Section;
+use crate::secret::Secret;
 
 const MINUTE: Millis = Millis::secs(60);
 const HOUR: Millis = Millis::secs(60 * 60);
@@ -58,6 +60,33 @@ pub enum StoreLocation {
     Memory,
     /// In this SQLite file.
     File(PathBuf),
+    /// In a PostgreSQL database.
+    Postgres(Box<PostgresLocation>),
+}
+
+/// A PostgreSQL database, and how it is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostgresLocation {
+    /// Its address, which may have the password.
+    pub url: Secret,
+    /// The password, if it is not in the address.
+    pub password: Option<Secret>,
+    /// Connections for queries.
+    pub readers: u32,
+    /// Longest time of a query.
+    pub statement_timeout: Millis,
+    /// Time for which a write is tried again while the database cannot be reached.
+    pub retry_for: Millis,
+}
+
+impl PostgresLocation {
+    /// The secrets that it names, which must not be shown.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = Secret> {
+        let of_url = self.url.expose().split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+        let of_url =
+            of_url.and_then(|(user, _)| user.split_once(':')).map(|(_, password)| Secret::new(password));
+        [Some(self.url.clone()), of_url, self.password.clone()].into_iter().flatten()
+    }
 }
 
 /// `[log]`: format and level of the log.
@@ -203,15 +232,56 @@ pub(super) fn server(section: &mut Section<'_, '_>, protection: Protection) -> S
 pub(super) fn store(section: &mut Section<'_, '_>) -> StoreOptions {
     let default = PathBuf::from("agentloop.db");
     let set = section.get_path("path", None);
-    let is_set = set.is_some();
+    let postgres = postgres(section);
+    let is_set = set.is_some() || postgres.is_some();
+    if set.is_some() && postgres.is_some() {
+        section
+            .problem(&["url"], "expected only one of path, for SQLite, and url, for PostgreSQL".to_owned());
+    }
     let path = set.unwrap_or(default);
     let memory = path.file_name().is_some_and(|name| name == ":memory:");
     StoreOptions {
-        location: if memory { StoreLocation::Memory } else { StoreLocation::File(path) },
+        location: match postgres {
+            Some(postgres) => StoreLocation::Postgres(Box::new(postgres)),
+            None if memory => StoreLocation::Memory,
+            None => StoreLocation::File(path),
+        },
         is_set,
         search: section.get_or("search", true),
         accept_loss: false,
     }
+}
+
+fn postgres(section: &mut Section<'_, '_>) -> Option<PostgresLocation> {
+    let environment = section.environment();
+    let url = section.get_checked("url", None, |url: String| {
+        // The text is not repeated: it may have a password.
+        let is_url = url.starts_with("postgres://") || url.starts_with("postgresql://");
+        is_url.then(|| Secret::new(&url)).ok_or_else(|| {
+            "expected the address of a PostgreSQL database, as postgres://USER@HOST:PORT/DATABASE".to_owned()
+        })
+    });
+    let from_environment =
+        section.get_checked("password_env", None, |name: String| key_in_variable(environment, &name));
+    let from_file = section.get_path("password_file", None).and_then(|path| {
+        key_in_file(&path).map_err(|message| section.problem(&["password_file"], message)).ok()
+    });
+    if section.is_set("password_env") && section.is_set("password_file") {
+        section.problem(&["password_file"], "expected only one of password_env and password_file".to_owned());
+    }
+    let readers = section.get_within("readers", 8, 1..=100);
+    let statement_timeout = section.get_within("statement_timeout", MINUTE, Millis::secs(1)..=HOUR);
+    let retry_for = section.get_within("retry_for", Millis::secs(10), ZERO..=Millis(10 * MINUTE.0));
+    if !section.is_set("url") {
+        let keys = ["password_env", "password_file", "readers", "statement_timeout", "retry_for"];
+        for key in keys {
+            if section.is_set(key) {
+                section.problem(&[key], "it is for PostgreSQL, and url is not set".to_owned());
+            }
+        }
+    }
+    let password = from_environment.or(from_file);
+    url.map(|url| PostgresLocation { url, password, readers, statement_timeout, retry_for })
 }
 
 pub(super) fn log(section: &mut Section<'_, '_>) -> LogOptions {

@@ -308,7 +308,7 @@ fn api_key(section: &mut Section<'_, '_>) -> Option<Secret> {
 }
 
 /// Reads an API key from a variable. An invalid name is not repeated in the message, because it may be the key itself.
-fn key_in_variable(environment: &Environment, name: &str) -> Result<Secret, String> {
+pub(super) fn key_in_variable(environment: &Environment, name: &str) -> Result<Secret, String> {
     let is_name = !name.is_empty()
         && !name.starts_with(|first: char| first.is_ascii_digit())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -322,7 +322,7 @@ fn key_in_variable(environment: &Environment, name: &str) -> Result<Secret, Stri
     }
 }
 
-fn key_in_file(path: &Path) -> Result<Secret, String> {
+pub(super) fn key_in_file(path: &Path) -> Result<Secret, String> {
     let text = super::text_of(path, KEY_FILE_BYTES_MAX)?;
     secret(&text).ok_or_else(|| format!("{} holds no key", path.display()))
 }

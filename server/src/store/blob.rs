@@ -10,6 +10,21 @@ use async_trait::async_trait;
 
 use super::StoreError;
 
+/// Bounds on the bytes of blobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlobBounds {
+    /// Bytes of one blob.
+    pub max_bytes: u64,
+    /// Bytes of all blobs of all tenants. One that several have counts once.
+    pub total_bytes: u64,
+}
+
+impl Default for BlobBounds {
+    fn default() -> Self {
+        Self { max_bytes: 1024 * 1024 * 1024, total_bytes: 16 * 1024 * 1024 * 1024 }
+    }
+}
+
 /// A blob that is about to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewBlob {

@@ -1,5 +1,5 @@
 //! The store: journals, sessions, questions, and everything derived from them. [`Store`] is the sum of eight small ports,
-//! one file each. `sqlite` implements it; `append`, `codec` and `page` are what any implementation needs.
+//! one file each. `sqlite` and `postgres` implement it; `append`, `codec` and `page` are what any implementation needs.
 //!
 //! **Invariant:** an append is conditional on the run's owner epoch and on the sequence number before it; if either does
 //! not match, nothing is written. An append that returned `Ok` survives a power cut.
@@ -8,12 +8,16 @@ mod append;
 mod blob;
 mod checksum;
 mod codec;
+pub mod copy;
+mod damaged;
+mod features_used;
 mod filter;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod job;
 mod journal;
 mod page;
+pub mod postgres;
 mod queue;
 mod request;
 mod search;
@@ -32,7 +36,7 @@ use async_trait::async_trait;
 
 use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
 
-pub use self::blob::{BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoredBlob};
+pub use self::blob::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoredBlob};
 pub use self::filter::{Answerer, AnswersInput, RequestFilter, RunFilter, TimeRange};
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
 pub use self::journal::{
@@ -178,6 +182,17 @@ impl StoreError {
             | Self::Unavailable { .. } => false,
         }
     }
+}
+
+/// Counts of writes since the store was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Number of appends that were made durable.
+    pub appends: u64,
+    /// Number of commits, which appends and other writes share.
+    pub commits: u64,
+    /// Bytes of the appended events, as stored.
+    pub bytes: u64,
 }
 
 /// Everything that the server stores. Implementations are cheap to share, and safe to call from many tasks.

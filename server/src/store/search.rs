@@ -93,6 +93,11 @@ impl Terms {
         (!terms.is_empty()).then_some(Self(terms))
     }
 
+    /// The terms: words in lower case, and pairs of characters with a space between them.
+    pub(super) fn all(&self) -> &[String] {
+        &self.0
+    }
+
     /// The FTS5 expression that matches any of the terms. Terms are letters, digits and single spaces, and each is quoted,
     /// so that nothing in them works as an operator.
     pub(super) fn expression(&self) -> String {
@@ -154,7 +159,8 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-fn is_dense(word: &str) -> bool {
+/// True for a word of a script that is written without spaces.
+pub(super) fn is_dense(word: &str) -> bool {
     word.chars().next().is_some_and(is_dense_char)
 }
 

@@ -4,11 +4,13 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use agentloop_client::{Client, v1::ListHostsRequest};
+use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions as _, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgConnection, Row as _};
 use tempfile::TempDir;
 
 use crate::Failure;
@@ -47,6 +49,8 @@ pub(crate) struct Bed {
     protection: Option<Protection>,
     program: PathBuf,
     dir: TempDir,
+    /// The address of the server's schema, if its store is in PostgreSQL.
+    postgres: Option<String>,
     /// The address of the server's metrics, if it has them.
     metrics: Option<String>,
     _model: Process,
@@ -69,7 +73,15 @@ impl Bed {
         let dir = tempfile::tempdir()?;
         let (model_process, model) = Process::role(&["model"]).await?;
         let mut config = "[server]\nlisten = \"127.0.0.1:0\"\nmax_live_runs = 1000000\n".to_owned();
-        config += "[store]\npath = \"bench.db\"\n[log]\nlevel = \"warn\"\n";
+        let postgres = match &setting.options.store {
+            Some(url) => Some(in_new_schema(url).await?),
+            None => None,
+        };
+        match &postgres {
+            Some(url) => writeln!(config, "[store]\nurl = \"{url}\"")?,
+            None => config += "[store]\npath = \"bench.db\"\n",
+        }
+        config += "[log]\nlevel = \"warn\"\n";
         write!(config, "[providers.bench]\nkind = \"{}\"\n", format.name())?;
         writeln!(config, "base_url = \"http://{model}/v1\"")?;
         config += "[agents.default]\nmodel = \"bench/m\"\n";
@@ -96,6 +108,7 @@ impl Bed {
             protection,
             program,
             dir,
+            postgres,
             metrics,
             _model: model_process,
         };
@@ -137,9 +150,22 @@ impl Bed {
         })
     }
 
-    /// The server's database.
-    pub(crate) fn database(&self) -> PathBuf {
+    /// The server's database file.
+    fn database(&self) -> PathBuf {
         self.dir.path().join("bench.db")
+    }
+
+    /// The events of a run as they are stored.
+    pub(crate) async fn payloads(&self, run: &str) -> Result<Vec<String>, Failure> {
+        if let Some(url) = &self.postgres {
+            let sql = "SELECT payload FROM journal WHERE run_id = $1 ORDER BY seq";
+            let rows = sqlx::query(sql).bind(run).fetch_all(&mut connect(url).await?).await?;
+            return rows.iter().map(|row| Ok(row.try_get("payload")?)).collect();
+        }
+        let mut db = SqliteConnectOptions::new().filename(self.database()).read_only(true).connect().await?;
+        let sql = "SELECT payload FROM journal WHERE run_id = ?1 ORDER BY seq";
+        let rows = sqlx::query(sql).bind(run).fetch_all(&mut db).await?;
+        rows.iter().map(|row| Ok(row.try_get("payload")?)).collect()
     }
 
     /// A counter of the server's.
@@ -157,12 +183,19 @@ impl Bed {
 
     /// Bytes of the database's pages, those in its write-ahead log included, without the search index.
     pub(crate) async fn stored(&self) -> Result<u64, Failure> {
-        pages(&self.database()).await
+        match &self.postgres {
+            Some(url) => relations(url, "search_documents", "<>").await,
+            None => pages(&self.database()).await,
+        }
     }
 
     /// [`Self::stored`], with the search index apart.
     pub(crate) async fn parts(&self) -> Result<Stored, Failure> {
-        Ok(Stored { index: pages(&self.index()).await?, journal: self.stored().await? })
+        let index = match &self.postgres {
+            Some(url) => relations(url, "search_documents", "=").await?,
+            None => pages(&self.index()).await?,
+        };
+        Ok(Stored { index, journal: self.stored().await? })
     }
 
     /// Waits until the server knows so many hosts.
@@ -176,6 +209,29 @@ impl Bed {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+async fn connect(url: &str) -> Result<PgConnection, Failure> {
+    Ok(url.parse::<PgConnectOptions>()?.connect().await?)
+}
+
+/// The address of an empty schema in the database at this one.
+async fn in_new_schema(url: &str) -> Result<String, Failure> {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let name = format!("bench_{}_{}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed));
+    connect(url).await?.execute(AssertSqlSafe(format!("CREATE SCHEMA {name}"))).await?;
+    let separator = if url.contains('?') { '&' } else { '?' };
+    Ok(format!("{url}{separator}options=-csearch_path%3D{name}"))
+}
+
+/// Bytes of the tables of a schema with their indexes: of one, or of all but that one.
+async fn relations(url: &str, table: &str, is: &str) -> Result<u64, Failure> {
+    let sql = format!(
+        "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint AS bytes FROM pg_class
+         WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace AND relname {is} $1"
+    );
+    let row = sqlx::query(AssertSqlSafe(sql)).bind(table).fetch_one(&mut connect(url).await?).await?;
+    Ok(row.try_get::<i64, _>("bytes")?.cast_unsigned())
 }
 
 /// Bytes of a SQLite file's pages, those in its write-ahead log included.

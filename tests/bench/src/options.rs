@@ -31,6 +31,9 @@ pub(crate) struct Options {
     /// Encrypts the server's port, and lets callers and tool hosts present tokens. The floors stay plain
     #[arg(long)]
     pub(crate) protected: bool,
+    /// Address of a PostgreSQL database for the server's store, postgres://...; each server gets a schema of its own
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
     /// Also writes every figure as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

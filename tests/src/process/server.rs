@@ -263,13 +263,14 @@ impl Server {
 fn configuration(port: u16, setting: &Setting) -> String {
     let Setting { provider, server, agent, lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
     let Setting { max_parallel, retry, ask_human, titles, park_after, log_level, .. } = setting;
+    let store = crate::postgres::store_keys("agentloop.db");
     format!(
         r#"
 [server]
 listen = "127.0.0.1:{port}"
 {server}
 [store]
-path = "agentloop.db"
+{store}
 [log]
 level = "{log_level}"
 [hosts]

@@ -7,6 +7,7 @@ mod policy;
 mod security;
 mod sessions;
 mod setup;
+mod store;
 mod tools;
 mod usage;
 
@@ -30,6 +31,7 @@ pub(crate) use self::{
     security::{CertArgs, CertCommand, NewTokenArgs, TokenArgs, TokenCommand},
     sessions::{Label, SessionsCommand},
     setup::{DoctorArgs, InitArgs, ProviderChoice},
+    store::{StoreArgs, StoreCommand, StoreCopyArgs},
     tools::{ToolsArgs, ToolsCommand},
     usage::{UsageArgs, UsageBy},
 };
@@ -297,6 +299,7 @@ pub(crate) enum Command {
     Usage(UsageArgs),
     Health(HealthArgs),
     Doctor(DoctorArgs),
+    Store(StoreArgs),
     Token(TokenArgs),
     Cert(CertArgs),
     Completions(CompletionsArgs),

@@ -23,6 +23,7 @@ pub(crate) mod runs;
 pub(crate) mod search;
 pub(crate) mod serve;
 pub(crate) mod sessions;
+pub(crate) mod store;
 pub(crate) mod token;
 pub(crate) mod tools;
 pub(crate) mod transfer;

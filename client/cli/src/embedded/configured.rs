@@ -27,6 +27,8 @@ pub(crate) enum DatabasePlace {
     Memory,
     /// The file that the configuration names.
     Configured(PathBuf),
+    /// The PostgreSQL database that the configuration names.
+    Postgres,
     /// The file that `agentloop serve` chooses, because none is configured.
     Chosen(DefaultPlace),
 }
@@ -59,6 +61,7 @@ impl ConfiguredServer {
         match &self.0.store.location {
             StoreLocation::Memory => Ok(DatabasePlace::Memory),
             StoreLocation::File(path) if self.0.store.is_set => Ok(DatabasePlace::Configured(path.clone())),
+            StoreLocation::Postgres(_) => Ok(DatabasePlace::Postgres),
             StoreLocation::File(_) => database::default_place().map(DatabasePlace::Chosen),
         }
     }

@@ -59,6 +59,7 @@ fn place_database(store: &mut StoreOptions) -> Result<String, Failure> {
         StoreLocation::File(path) => {
             std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string()
         }
+        StoreLocation::Postgres(_) => "in PostgreSQL, at store.url".to_owned(),
     })
 }
 
@@ -226,5 +227,25 @@ mod tests {
         ] {
             assert_eq!(from_here(listen.parse().expect("an address")).to_string(), reached);
         }
+    }
+}
+
+/// The databases of servers, without a server.
+pub(crate) mod store {
+    use std::path::Path;
+
+    pub(crate) use agentloop_server::store::copy::CopyReport as Report;
+    use agentloop_server::{
+        secret::Secret,
+        store::{copy::sqlite_to_postgres, postgres::PostgresOptions},
+    };
+
+    use crate::exit::Failure;
+
+    /// Copies an SQLite database to PostgreSQL, and says on standard error how far it is.
+    pub(crate) async fn copy(from: &Path, to: &str) -> Result<Report, Failure> {
+        let to = PostgresOptions { url: Secret::new(to), ..PostgresOptions::default() };
+        let copying = sqlite_to_postgres(from, &to, |line| eprintln!("{line}"));
+        Box::pin(copying).await.map_err(super::failed)
     }
 }

@@ -30,6 +30,7 @@ fn everything_set() -> Reading<Config> {
     let folder = tempfile::tempdir().unwrap();
     for (file, text) in [
         ("keys/local", "secret\n"),
+        ("keys/database", "secret\n"),
         ("demo.toml", ""),
         ("calls.jsonl", ""),
         ("prompts/reviewer.md", "Be strict."),
@@ -40,10 +41,22 @@ fn everything_set() -> Reading<Config> {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let environment = Environment::from_iter([("OPENAI_API_KEY", "one"), ("ANTHROPIC_API_KEY", "two")]);
+    let environment = Environment::from_iter([
+        ("OPENAI_API_KEY", "one"),
+        ("ANTHROPIC_API_KEY", "two"),
+        ("DATABASE_PASSWORD", "three"),
+    ]);
     let name = folder.path().join("agentloop.toml");
     let reading = read(&uncommented(), name.to_str().unwrap(), &environment);
-    assert_eq!(reading.problems, []);
+    // Of the keys of the store, some exclude each other.
+    let problems: Vec<_> = reading.problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(
+        problems,
+        [
+            "expected only one of password_env and password_file",
+            "expected only one of path, for SQLite, and url, for PostgreSQL"
+        ]
+    );
     reading
 }
 

@@ -101,6 +101,11 @@ impl WriterCache {
         self.sessions.remove(key);
     }
 
+    /// Sets the numbers that were given out last, in a store that does not read them.
+    pub(in crate::store) fn set_numbers(&mut self, last: LastNumbers) {
+        self.last = Some(last);
+    }
+
     /// Drops the last numbers, because something else is about to give out one.
     pub(in crate::store) fn drop_numbers(&mut self) {
         self.last = None;

@@ -1,11 +1,8 @@
-//! Features that the database has used: steering, remembered rules and queues. Most servers use none of them, and a read
-//! for an unused feature needs no query.
-
-use std::sync::atomic::{AtomicBool, Ordering};
+//! Which features the database has used, as its tables say.
 
 use sqlx::{Error, Row as _, SqliteConnection};
 
-use crate::store::append::EncodedAppend;
+use crate::store::features_used::FeaturesUsed;
 
 /// Each part looks for one row and stops.
 const FEATURES_USED: &str = "
@@ -13,53 +10,8 @@ const FEATURES_USED: &str = "
            EXISTS (SELECT 1 FROM remembered_rules) AS rules,
            EXISTS (SELECT 1 FROM runs INDEXED BY runs_queued WHERE queue_no IS NOT NULL) AS queues";
 
-/// A flag for each feature.
-///
-/// **Invariant:** while a flag is false, the tables of its feature have no row. A flag is set before the first row is
-/// written, and is never cleared.
-#[derive(Debug, Default)]
-pub(in crate::store::sqlite) struct FeaturesUsed {
-    steers: AtomicBool,
-    rules: AtomicBool,
-    queues: AtomicBool,
-}
-
-impl FeaturesUsed {
-    /// Reads the flags from the tables.
-    pub(in crate::store::sqlite) async fn read(db: &mut SqliteConnection) -> Result<Self, Error> {
-        let row = sqlx::query(FEATURES_USED).fetch_one(db).await?;
-        Ok(Self {
-            steers: row.try_get::<bool, _>("steers")?.into(),
-            rules: row.try_get::<bool, _>("rules")?.into(),
-            queues: row.try_get::<bool, _>("queues")?.into(),
-        })
-    }
-
-    /// True if a request may have handed its messages to a run.
-    pub(in crate::store::sqlite) fn steers(&self) -> bool {
-        self.steers.load(Ordering::Acquire)
-    }
-
-    /// True if a rule may be remembered.
-    pub(in crate::store::sqlite) fn rules(&self) -> bool {
-        self.rules.load(Ordering::Acquire)
-    }
-
-    /// True if a run may wait in a queue.
-    pub(in crate::store::sqlite) fn queues(&self) -> bool {
-        self.queues.load(Ordering::Acquire)
-    }
-
-    /// Sets the flags of the features that an append uses. Called before it is written, so that a caller who learns of
-    /// the append finds its rows.
-    pub(in crate::store::sqlite) fn mark(&self, append: &EncodedAppend) {
-        let mark = |flag: &AtomicBool, is_used: bool| {
-            if is_used && !flag.load(Ordering::Relaxed) {
-                flag.store(true, Ordering::Release);
-            }
-        };
-        mark(&self.steers, !append.steers.is_empty());
-        mark(&self.rules, !append.remembered.is_empty());
-        mark(&self.queues, append.create.is_some() && append.enter.is_none());
-    }
+/// Reads the flags from the tables.
+pub(in crate::store::sqlite) async fn read(db: &mut SqliteConnection) -> Result<FeaturesUsed, Error> {
+    let row = sqlx::query(FEATURES_USED).fetch_one(db).await?;
+    Ok(FeaturesUsed::new(row.try_get("steers")?, row.try_get("rules")?, row.try_get("queues")?))
 }

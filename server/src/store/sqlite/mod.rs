@@ -5,7 +5,6 @@
 
 mod blobs;
 mod connect;
-mod damaged;
 mod features_used;
 mod index;
 mod last_state;
@@ -33,13 +32,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use self::blobs::BlobBounds;
 pub use self::open::OpenError;
 pub use self::read::audit::verify_file as verify_audit_file;
+pub use crate::store::{BlobBounds, StoreStats};
 
 use self::blobs::{BlobFolder, Blobs};
-use self::damaged::{DamagedQuestions, DamagedSessions};
-use self::features_used::FeaturesUsed;
 use self::index::Index;
 use self::last_state::LastStateKeeper;
 use self::open::OpenedStore;
@@ -50,6 +47,8 @@ use self::write::task::{WriteCounters, WriteOp, WriteRequest, WriteResult, Write
 use crate::audit::{self, AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
 use crate::lifecycle::Tasks;
 use crate::store::append::{EncodedAppend, WriterCache};
+use crate::store::damaged::{self, DamagedQuestions, DamagedSessions};
+use crate::store::features_used::FeaturesUsed;
 use crate::store::{
     Append, Claimed, ClaimedRow, EntryRow, EntryStretch, IdleSession, Interrupted, Job, JobId, JobStore,
     JournalStore, ListedEntries, ListedEntry, Page, PageRequest, QueueStore, RequestFilter, RequestRow,
@@ -80,17 +79,6 @@ impl Default for SqliteOptions {
     fn default() -> Self {
         Self { readers: 4, max_bytes: None, search: true, accept_loss: false, blobs: BlobBounds::default() }
     }
-}
-
-/// Counts of writes since the store was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StoreStats {
-    /// Number of appends that were made durable.
-    pub appends: u64,
-    /// Number of commits, which appends and other writes share.
-    pub commits: u64,
-    /// Bytes of the appended events, as stored.
-    pub bytes: u64,
 }
 
 /// A [`Store`] in one SQLite file.
@@ -509,7 +497,7 @@ impl SessionStore for SqliteStore {
         if !self.damaged.has(tenant, session) {
             return Ok(Vec::new());
         }
-        damaged::find(&self.readers, tenant, session, limit).await
+        damaged::find(self, tenant, session, limit).await
     }
 
     async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError> {

@@ -1,11 +1,8 @@
 //! The workloads that are runs, many at a time: W1, W10, WS and WH, beside their floors.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agentloop_client::v1::RunStreamResponse;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions as _, Row as _};
 use tempfile::TempDir;
 
 use crate::Failure;
@@ -152,7 +149,7 @@ impl Floor {
         load::follow(&bed.client()?, request(script), |frame| frames.push(frame.clone())).await?;
         let run = frames.first().and_then(|frame| frame.event.as_ref()).ok_or("no event")?.run_id.clone();
         floor::stream::save(&frames, &dir.path().join("frames"))?;
-        let rows = payloads(&bed.database(), &run).await?;
+        let rows = bed.payloads(&run).await?;
         std::fs::write(dir.path().join("rows"), serde_json::to_vec(&rows)?)?;
         Ok(Floor { dir })
     }
@@ -160,13 +157,6 @@ impl Floor {
     fn file(&self, name: &str) -> String {
         self.dir.path().join(name).to_string_lossy().into_owned()
     }
-}
-
-async fn payloads(database: &Path, run: &str) -> Result<Vec<String>, Failure> {
-    let mut db = SqliteConnectOptions::new().filename(database).read_only(true).connect().await?;
-    let sql = "SELECT payload FROM journal WHERE run_id = ?1 ORDER BY seq";
-    let rows = sqlx::query(sql).bind(run).fetch_all(&mut db).await?;
-    rows.iter().map(|row| Ok(row.try_get("payload")?)).collect()
 }
 
 /// The measured costs of the floors.

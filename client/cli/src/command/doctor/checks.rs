@@ -110,6 +110,11 @@ pub(super) fn storage(configured: &ConfiguredServer) -> Vec<Check> {
             let check = Check::warning("database", "in memory: it ends with the server".to_owned(), advice);
             return vec![check, clock(None)];
         }
+        Ok(DatabasePlace::Postgres) => {
+            let check =
+                Check::ok("database", "PostgreSQL, which the server checks when it starts".to_owned());
+            return vec![check, clock(None)];
+        }
         Ok(DatabasePlace::Configured(path)) => (path, None),
         Ok(DatabasePlace::Chosen(place)) => (place.database, place.unused),
         Err(why) => return vec![Check::failed("database", why, "set store.path"), clock(None)],

@@ -29,7 +29,7 @@ use super::{SqliteStore, closed, rows};
 use crate::audit;
 use crate::lifecycle::Tasks;
 use crate::store::codec::int;
-use crate::store::{BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError};
+use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError};
 
 /// Rows that one look of a sweep finds.
 const SWEPT_AT_ONCE: i64 = 64;
@@ -48,21 +48,6 @@ pub(super) const UNUSED: &str = concat!(
     referred!(),
     ") ORDER BY b.tenant, b.digest, b.owner LIMIT ?5"
 );
-
-/// Bounds on the bytes of blobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlobBounds {
-    /// Bytes of one blob.
-    pub max_bytes: u64,
-    /// Bytes of all blobs of all tenants. One that several have counts once.
-    pub total_bytes: u64,
-}
-
-impl Default for BlobBounds {
-    fn default() -> Self {
-        Self { max_bytes: 1024 * 1024 * 1024, total_bytes: 16 * 1024 * 1024 * 1024 }
-    }
-}
 
 /// The blobs of a store. Clones share them.
 #[derive(Clone)]

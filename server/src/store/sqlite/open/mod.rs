@@ -15,10 +15,10 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
+use crate::store::features_used::FeaturesUsed;
 use crate::store::sqlite::connect::{base, limited, pool};
-use crate::store::sqlite::features_used::FeaturesUsed;
 use crate::store::sqlite::index::{IndexLocation, file};
-use crate::store::sqlite::{SqliteOptions, rows, write::ops};
+use crate::store::sqlite::{SqliteOptions, features_used, rows, write::ops};
 
 pub use self::error::OpenError;
 #[cfg(test)]
@@ -113,7 +113,7 @@ async fn open(
     if let Some(database) = &database {
         LastState::read(&mut db).await.map_err(|error| failure(path, &error))?.save(database);
     }
-    let used = FeaturesUsed::read(&mut db).await.map_err(|error| failure(path, &error))?;
+    let used = features_used::read(&mut db).await.map_err(|error| failure(path, &error))?;
     let index = IndexLocation {
         path: file::path_of(path),
         in_memory: lock.is_none(),

@@ -11,8 +11,8 @@ use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use super::{after, all, filter, one, rows};
 use crate::store::codec::{self, StoredEvent};
+use crate::store::damaged::DamagedQuestions;
 use crate::store::page::{self, Cursor};
-use crate::store::sqlite::damaged::DamagedQuestions;
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
 /// Bytes of events after which a page of questions takes no further one. Half of the limit leaves room for a large last one.

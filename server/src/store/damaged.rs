@@ -5,13 +5,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::{ListedEntry, SessionStore, StoreError, StretchMax};
 use agentloop_core::id::{EntryNo, RequestId, SessionId, TenantId};
-use sqlx::SqlitePool;
 
-use super::read;
-use crate::store::{ListedEntry, StoreError, StretchMax};
-
-/// The most sessions that are remembered. With so many, the whole file is damaged.
+/// The most sessions that are remembered. With so many, the whole store is damaged.
 const SESSIONS_MAX: usize = 1_024;
 /// The most damaged questions that are remembered. With so many, the log has said enough.
 const QUESTIONS_MAX: usize = 1_024;
@@ -59,14 +56,14 @@ impl DamagedQuestions {
 
 /// The first damaged entries of a session, at most `limit`.
 pub(super) async fn find(
-    db: &SqlitePool,
+    store: &dyn SessionStore,
     tenant: &TenantId,
     session: &SessionId,
     limit: usize,
 ) -> Result<Vec<EntryNo>, StoreError> {
     let (mut found, mut after) = (Vec::new(), EntryNo(0));
     loop {
-        let page = read::listed_entries(db, tenant, session, after, PAGE).await?;
+        let page = store.listed_entries(tenant, session, after, PAGE).await?;
         let damaged = page.rows.iter().filter(|row| matches!(row, ListedEntry::Damaged { .. }));
         found.extend(damaged.map(ListedEntry::entry));
         match page.rows.last() {

@@ -1,0 +1,515 @@
+//! Blobs: their bytes are pieces in a table, under the number of their upload.
+//!
+//! **Invariant:** an upload is nobody's until the write that ends it, which gives it its digest and makes the row of the blob. What a
+//! crash leaves has no digest, and is deleted by the next start or sweep.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agentloop_core::blob::BlobDigest;
+use agentloop_core::id::TenantId;
+use agentloop_core::time::Timestamp;
+use async_trait::async_trait;
+use sha2::{Digest as _, Sha256};
+use sqlx::{Error, PgConnection, PgPool, Row as _};
+use tokio::sync::{mpsc, oneshot};
+
+use super::rows::{self, clean};
+use super::write::task::{WriteOp, WriteRequest, WriteResult};
+use super::{PostgresStore, closed};
+use crate::audit;
+use crate::clock::{Clock as _, SystemClock};
+use crate::lifecycle::Tasks;
+use crate::store::codec::int;
+use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError, StoredBlob};
+
+/// Bytes of a piece, but for the last one of a blob.
+const PIECE_BYTES: usize = 256 * 1024;
+/// Rows that one write of a sweep deletes.
+const SWEPT_AT_ONCE: i64 = 64;
+
+/// True for a blob of the row `b` that an entry refers to.
+macro_rules! referred {
+    () => {
+        "EXISTS (SELECT 1 FROM session_blobs AS r JOIN sessions AS s ON s.session_no = r.session_no
+                 WHERE r.digest = b.digest AND s.tenant = b.tenant)"
+    };
+}
+
+/// True for a blob of the row `b` that the caller `$3` may read; with NULL, for every blob.
+macro_rules! readable {
+    () => {
+        "($3::text IS NULL OR b.owner = $3
+          OR EXISTS (SELECT 1 FROM session_blobs AS r JOIN sessions AS s ON s.session_no = r.session_no
+                     WHERE r.digest = b.digest AND s.tenant = b.tenant AND s.created_by = $3))"
+    };
+}
+
+const FIND: &str = concat!(
+    "SELECT b.size_bytes, b.media_type FROM blobs AS b WHERE b.tenant = $1 AND b.digest = $2 AND ",
+    readable!(),
+    " ORDER BY (b.owner = $3) DESC NULLS LAST, b.touched_at DESC LIMIT 1"
+);
+
+const KEEP: &str = "
+    INSERT INTO blobs (tenant, digest, owner, size_bytes, media_type, touched_at)
+    VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT (tenant, digest, owner) DO UPDATE
+    SET touched_at = greatest(blobs.touched_at, excluded.touched_at),
+        media_type = CASE WHEN excluded.media_type = '' THEN blobs.media_type ELSE excluded.media_type END";
+
+const CLAIM: &str = concat!(
+    "UPDATE blobs AS b SET touched_at = greatest(touched_at, $4) WHERE tenant = $1 AND digest = $2 AND ",
+    readable!(),
+    " RETURNING size_bytes"
+);
+
+const SWEEP: &str = concat!(
+    "DELETE FROM blobs AS d USING (
+         SELECT b.tenant, b.digest, b.owner FROM blobs AS b WHERE b.touched_at < $1 AND NOT ",
+    referred!(),
+    " LIMIT $2) AS u
+     WHERE d.tenant = u.tenant AND d.digest = u.digest AND d.owner = u.owner
+     RETURNING d.digest, d.size_bytes"
+);
+
+/// A write to the rows of blobs.
+#[derive(Debug)]
+pub(in crate::store::postgres) enum BlobOp {
+    /// Ends an upload.
+    Keep { upload: i64, new: NewBlob, digest: BlobDigest, size: u64, now: Timestamp },
+    /// It is about to be referred to.
+    Claim { tenant: TenantId, only_of: Option<String>, digests: Vec<BlobDigest>, now: Timestamp },
+    /// Deletes some that are not used, and uploads that were never ended.
+    Sweep { before: Timestamp },
+}
+
+/// The result of a [`BlobOp`].
+#[derive(Debug)]
+pub(in crate::store::postgres) enum BlobResult {
+    /// Of `Keep`.
+    Kept {
+        /// True if the same blob of the same owner was stored.
+        existed: bool,
+        /// True if nobody had these bytes.
+        is_first: bool,
+    },
+    /// Of `Claim`: the length of each blob.
+    Claimed(Vec<Option<u64>>),
+    /// Of `Sweep`.
+    Swept {
+        /// Number of rows that were deleted.
+        rows: u64,
+        /// Bytes that nobody has any more.
+        bytes: u64,
+    },
+}
+
+/// Carries out a write, in a transaction that is open.
+pub(in crate::store::postgres) async fn write(
+    db: &mut PgConnection,
+    op: &BlobOp,
+) -> Result<BlobResult, Error> {
+    match op {
+        BlobOp::Keep { upload, new, digest, size, now } => keep(db, *upload, new, digest, *size, *now).await,
+        BlobOp::Claim { tenant, only_of, digests, now } => {
+            let mut sizes = Vec::with_capacity(digests.len());
+            for digest in digests {
+                let claimed = sqlx::query(CLAIM)
+                    .bind(tenant.as_str())
+                    .bind(digest.digits())
+                    .bind(only_of.as_deref())
+                    .bind(int(now.0))
+                    .fetch_all(&mut *db)
+                    .await?;
+                sizes.push(claimed.first().map(|row| rows::number(row, "size_bytes")).transpose()?);
+            }
+            Ok(BlobResult::Claimed(sizes))
+        }
+        BlobOp::Sweep { before } => sweep(db, *before).await,
+    }
+}
+
+async fn keep(
+    db: &mut PgConnection,
+    upload: i64,
+    new: &NewBlob,
+    digest: &BlobDigest,
+    size: u64,
+    now: Timestamp,
+) -> Result<BlobResult, Error> {
+    let owner = new.owner.as_deref().map(clean).unwrap_or_default();
+    let sql =
+        "SELECT EXISTS (SELECT 1 FROM blobs WHERE tenant = $1 AND digest = $2 AND owner = $3) AS existed,
+                      EXISTS (SELECT 1 FROM blob_uploads WHERE digest = $2) AS there";
+    let query = sqlx::query(sql).bind(new.tenant.as_str()).bind(digest.digits()).bind(&*owner);
+    let row = query.fetch_one(&mut *db).await?;
+    let (existed, there): (bool, bool) = (row.try_get("existed")?, row.try_get("there")?);
+    if there {
+        forget(db, &[upload]).await?;
+    } else {
+        let sql = "UPDATE blob_uploads SET digest = $2 WHERE upload_no = $1";
+        sqlx::query(sql).bind(upload).bind(digest.digits()).execute(&mut *db).await?;
+    }
+    sqlx::query(KEEP)
+        .bind(new.tenant.as_str())
+        .bind(digest.digits())
+        .bind(&*owner)
+        .bind(int(size))
+        .bind(clean(&new.media_type))
+        .bind(int(now.0))
+        .execute(db)
+        .await?;
+    Ok(BlobResult::Kept { existed, is_first: !there })
+}
+
+/// Deletes the pieces of uploads, and the uploads.
+async fn forget(db: &mut PgConnection, uploads: &[i64]) -> Result<(), Error> {
+    for sql in [
+        "DELETE FROM blob_pieces WHERE upload_no = ANY ($1)",
+        "DELETE FROM blob_uploads WHERE upload_no = ANY ($1)",
+    ] {
+        sqlx::query(sql).bind(uploads).execute(&mut *db).await?;
+    }
+    Ok(())
+}
+
+async fn sweep(db: &mut PgConnection, before: Timestamp) -> Result<BlobResult, Error> {
+    let swept = sqlx::query(SWEEP).bind(int(before.0)).bind(SWEPT_AT_ONCE).fetch_all(&mut *db).await?;
+    let digests = swept.iter().map(|row| row.try_get("digest")).collect::<Result<Vec<String>, _>>()?;
+    let sql = "SELECT u.upload_no, u.digest FROM blob_uploads AS u
+               WHERE u.digest = ANY ($1) AND NOT EXISTS (SELECT 1 FROM blobs AS b WHERE b.digest = u.digest)
+                  OR u.digest IS NULL AND u.began_at < $2";
+    let (mut uploads, mut bytes) = (Vec::new(), 0);
+    for row in sqlx::query(sql).bind(digests).bind(int(before.0)).fetch_all(&mut *db).await? {
+        uploads.push(row.try_get("upload_no")?);
+        let of: Option<String> = row.try_get("digest")?;
+        for row in &swept {
+            if of.as_deref() == Some(row.try_get("digest")?) {
+                bytes += rows::number(row, "size_bytes")?;
+                break;
+            }
+        }
+    }
+    forget(db, &uploads).await?;
+    Ok(BlobResult::Swept { rows: swept.len() as u64, bytes })
+}
+
+/// Deletes uploads of earlier servers that were never ended.
+pub(in crate::store::postgres) async fn forget_unfinished(db: &mut PgConnection) -> Result<(), Error> {
+    let sql = "WITH gone AS (DELETE FROM blob_uploads WHERE digest IS NULL RETURNING upload_no)
+               DELETE FROM blob_pieces WHERE upload_no IN (SELECT upload_no FROM gone)";
+    sqlx::query(sql).execute(db).await.map(|_| ())
+}
+
+/// The blobs of a store. Clones share them.
+#[derive(Clone)]
+pub(in crate::store::postgres) struct Blobs(Arc<Inner>);
+
+struct Inner {
+    bounds: BlobBounds,
+    db: PgPool,
+    writes: mpsc::WeakSender<WriteRequest>,
+    tasks: Tasks,
+    /// Held while the bytes are counted.
+    counting: tokio::sync::Mutex<()>,
+    usage: Mutex<Usage>,
+}
+
+/// Bytes that count against [`BlobBounds::total_bytes`].
+#[derive(Debug, Default)]
+struct Usage {
+    /// Of stored ones. `None` until they have been counted.
+    stored: Option<u64>,
+    /// Of those under way.
+    uploading: u64,
+}
+
+impl Blobs {
+    pub(in crate::store::postgres) fn new(
+        bounds: BlobBounds,
+        db: PgPool,
+        writes: mpsc::WeakSender<WriteRequest>,
+        tasks: Tasks,
+    ) -> Self {
+        let (counting, usage) = Default::default();
+        Self(Arc::new(Inner { bounds, db, writes, tasks, counting, usage }))
+    }
+
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn write(&self, op: BlobOp) -> Result<BlobResult, StoreError> {
+        let writes = self.0.writes.upgrade().ok_or_else(closed)?;
+        let (reply, answer) = oneshot::channel();
+        let op = WriteOp::Blob(op);
+        let act = if op.is_act() { audit::unrecorded() } else { None };
+        writes.send(WriteRequest { op, act, reply }).await.map_err(|_| closed())?;
+        match answer.await.map_err(|_| closed())?? {
+            WriteResult::Blob(result) => Ok(result),
+            other => unreachable!("answered with {other:?}"),
+        }
+    }
+
+    fn check_size(&self, size: u64) -> Result<(), StoreError> {
+        let max = self.0.bounds.max_bytes;
+        if size > max { Err(StoreError::BlobTooLarge { max }) } else { Ok(()) }
+    }
+
+    /// Takes room for so many more bytes.
+    fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
+        let mut usage = self.usage();
+        let used = usage.stored.unwrap_or_default().saturating_add(usage.uploading);
+        let max = self.0.bounds.total_bytes;
+        if used.saturating_add(bytes) > max {
+            return Err(StoreError::BlobsFull { max });
+        }
+        usage.uploading += bytes;
+        Ok(())
+    }
+
+    /// Counts the bytes of stored blobs, once.
+    async fn count(&self) -> Result<(), StoreError> {
+        let _counting = self.0.counting.lock().await;
+        if self.usage().stored.is_some() {
+            return Ok(());
+        }
+        let sql = "SELECT coalesce(sum(b.size_bytes), 0)::bigint AS bytes
+                   FROM (SELECT max(size_bytes) AS size_bytes FROM blobs GROUP BY digest) AS b";
+        let row = sqlx::query(sql).fetch_one(&self.0.db).await;
+        let bytes = row.and_then(|row| rows::number(&row, "bytes"));
+        self.usage().stored = Some(bytes.map_err(|error| rows::failure("bytes of blobs", &error))?);
+        Ok(())
+    }
+}
+
+/// An upload under way.
+struct Upload {
+    blobs: Blobs,
+    new: NewBlob,
+    no: i64,
+    hash: Sha256,
+    /// Bytes that are not written yet.
+    buffer: Vec<u8>,
+    pieces: i64,
+    /// All bytes so far. Room is taken for them.
+    bytes: u64,
+    is_kept: bool,
+}
+
+impl Upload {
+    async fn begin(blobs: Blobs, new: NewBlob) -> Result<Self, StoreError> {
+        blobs.check_size(new.size.unwrap_or_default())?;
+        blobs.count().await?;
+        let sql = "INSERT INTO blob_uploads (began_at) VALUES ($1) RETURNING upload_no";
+        let row = sqlx::query(sql).bind(int(SystemClock.now().0)).fetch_one(&blobs.0.db).await;
+        let no = row.and_then(|row| row.try_get("upload_no"));
+        let no = no.map_err(|error| rows::failure("new upload", &error))?;
+        let (hash, buffer) = (Sha256::new(), Vec::new());
+        Ok(Self { blobs, new, no, hash, buffer, pieces: 0, bytes: 0, is_kept: false })
+    }
+
+    async fn flush(&mut self) -> Result<(), StoreError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.hash.update(&self.buffer);
+        let sql = "INSERT INTO blob_pieces (upload_no, piece_no, bytes) VALUES ($1, $2, $3)";
+        let query = sqlx::query(sql).bind(self.no).bind(self.pieces).bind(std::mem::take(&mut self.buffer));
+        query.execute(&self.blobs.0.db).await.map_err(|error| rows::failure("piece of an upload", &error))?;
+        self.pieces += 1;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl BlobUpload for Upload {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let size = self.bytes.saturating_add(bytes.len() as u64);
+        self.blobs.check_size(size)?;
+        if let Some(announced) = self.new.size.filter(|announced| size > *announced) {
+            let problem = format!("is {announced}, and there are more bytes");
+            return Err(StoreError::BlobMismatch { field: "size_bytes", problem });
+        }
+        self.blobs.reserve(bytes.len() as u64)?;
+        self.bytes = size;
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
+    }
+
+    async fn finish(mut self: Box<Self>, now: Timestamp) -> Result<StoredBlob, StoreError> {
+        let size = self.bytes;
+        if let Some(announced) = self.new.size.filter(|announced| size != *announced) {
+            let problem = format!("is {announced}, and there are {size} bytes");
+            return Err(StoreError::BlobMismatch { field: "size_bytes", problem });
+        }
+        self.flush().await?;
+        let digest = BlobDigest::of_hash(std::mem::take(&mut self.hash).finalize().into());
+        if let Some(announced) = self.new.digest.as_ref().filter(|announced| **announced != digest) {
+            let problem = format!("is {announced}, and the bytes have {digest}");
+            return Err(StoreError::BlobMismatch { field: "digest", problem });
+        }
+        let op = BlobOp::Keep { upload: self.no, new: self.new.clone(), digest: digest.clone(), size, now };
+        let BlobResult::Kept { existed, is_first } = self.blobs.write(op).await? else {
+            unreachable!("the end of an upload has its own answer")
+        };
+        self.is_kept = true;
+        if is_first {
+            let mut usage = self.blobs.usage();
+            usage.stored = usage.stored.map(|stored| stored.saturating_add(size));
+        }
+        Ok(StoredBlob { row: BlobRow { digest, size, media_type: self.new.media_type.clone() }, existed })
+    }
+}
+
+/// Gives the room back, and deletes what is not kept. Without a runtime, the next start does that.
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.blobs.usage().uploading -= self.bytes;
+        if self.is_kept || tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let (blobs, no) = (self.blobs.clone(), self.no);
+        drop(self.blobs.0.tasks.spawn_contained("drop upload", async move {
+            // A caller that went away while its upload was ended has left a whole blob.
+            let sql = "WITH gone AS (DELETE FROM blob_uploads WHERE upload_no = $1 AND digest IS NULL RETURNING upload_no)
+                       DELETE FROM blob_pieces WHERE upload_no IN (SELECT upload_no FROM gone)";
+            if let Err(error) = sqlx::query(sql).bind(no).execute(&blobs.0.db).await {
+                tracing::debug!(%error, "an upload is left to the next sweep");
+            }
+        }));
+    }
+}
+
+/// A read under way. Everything is hashed, also what is skipped, and the last piece is held back until the digest is known to
+/// be right.
+struct Reader {
+    db: PgPool,
+    row: BlobRow,
+    upload: i64,
+    next: i64,
+    hash: Sha256,
+    /// Bytes at the beginning that are not wanted.
+    skipped: u64,
+    /// Bytes that were read.
+    read: u64,
+    is_at_end: bool,
+    /// The piece that comes next.
+    held: Option<Vec<u8>>,
+}
+
+fn damaged(row: &BlobRow, why: &str) -> StoreError {
+    StoreError::DamagedBlob { digest: row.digest.clone(), why: why.to_owned() }
+}
+
+#[async_trait]
+impl BlobReader for Reader {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        while !self.is_at_end {
+            let sql = "SELECT bytes FROM blob_pieces WHERE upload_no = $1 AND piece_no = $2";
+            let found = sqlx::query(sql).bind(self.upload).bind(self.next).fetch_optional(&self.db).await;
+            let piece = found.and_then(|row| row.map(|row| row.try_get::<Vec<u8>, _>("bytes")).transpose());
+            let piece =
+                piece.map_err(|error| rows::failure(format_args!("blob {}", self.row.digest), &error))?;
+            let Some(mut piece) = piece else {
+                self.is_at_end = true;
+                let digest = BlobDigest::of_hash(std::mem::take(&mut self.hash).finalize().into());
+                if self.read != self.row.size || digest != self.row.digest {
+                    return Err(damaged(&self.row, "it has other bytes"));
+                }
+                return Ok(self.held.take());
+            };
+            self.next += 1;
+            self.hash.update(&piece);
+            let unwanted = self.skipped.saturating_sub(self.read).min(piece.len() as u64);
+            self.read += piece.len() as u64;
+            piece.drain(..usize::try_from(unwanted).unwrap_or(piece.len()));
+            if piece.is_empty() {
+                continue;
+            }
+            if let Some(before) = self.held.replace(piece) {
+                return Ok(Some(before));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[async_trait]
+impl BlobStore for PostgresStore {
+    fn blob_bytes_max(&self) -> u64 {
+        self.blobs.0.bounds.max_bytes
+    }
+
+    async fn begin_blob(&self, new: NewBlob) -> Result<Box<dyn BlobUpload>, StoreError> {
+        Ok(Box::new(Upload::begin(self.blobs.clone(), new).await?))
+    }
+
+    async fn blob(
+        &self,
+        tenant: &TenantId,
+        only_of: Option<&str>,
+        digest: &BlobDigest,
+    ) -> Result<Option<BlobRow>, StoreError> {
+        let query = sqlx::query(FIND).bind(tenant.as_str()).bind(digest.digits()).bind(only_of.map(clean));
+        let found = query.fetch_optional(&self.readers).await.and_then(|row| {
+            row.map(|row| {
+                let (size, media_type) = (rows::number(&row, "size_bytes")?, row.try_get("media_type")?);
+                Ok(BlobRow { digest: digest.clone(), size, media_type })
+            })
+            .transpose()
+        });
+        found.map_err(|error| rows::failure(format_args!("blob {digest}"), &error))
+    }
+
+    async fn read_blob(&self, row: &BlobRow, offset: u64) -> Result<Box<dyn BlobReader>, StoreError> {
+        let sql = "SELECT upload_no FROM blob_uploads WHERE digest = $1";
+        let found = sqlx::query(sql).bind(row.digest.digits()).fetch_optional(&self.readers).await;
+        let upload = found.and_then(|found| found.map(|found| found.try_get("upload_no")).transpose());
+        let upload = upload.map_err(|error| rows::failure(format_args!("blob {}", row.digest), &error))?;
+        let upload = upload.ok_or_else(|| damaged(row, "its bytes are gone"))?;
+        let (db, row, hash) = (self.readers.clone(), row.clone(), Sha256::new());
+        Ok(Box::new(Reader {
+            db,
+            row,
+            upload,
+            next: 0,
+            hash,
+            skipped: offset,
+            read: 0,
+            is_at_end: false,
+            held: None,
+        }))
+    }
+
+    async fn claim_blobs(
+        &self,
+        tenant: &TenantId,
+        only_of: Option<&str>,
+        digests: &[BlobDigest],
+        now: Timestamp,
+    ) -> Result<Vec<Option<u64>>, StoreError> {
+        let (tenant, only_of) = (tenant.clone(), only_of.map(|of| clean(of).into_owned()));
+        match self.blobs.write(BlobOp::Claim { tenant, only_of, digests: digests.to_vec(), now }).await? {
+            BlobResult::Claimed(sizes) => Ok(sizes),
+            other => unreachable!("a claim is answered with {other:?}"),
+        }
+    }
+
+    async fn sweep_blobs(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let mut swept = 0;
+        loop {
+            let BlobResult::Swept { rows, bytes } = self.blobs.write(BlobOp::Sweep { before }).await? else {
+                unreachable!("a sweep has its own answer")
+            };
+            {
+                let mut usage = self.blobs.usage();
+                usage.stored = usage.stored.map(|stored| stored.saturating_sub(bytes));
+            }
+            swept += rows;
+            if rows == 0 {
+                return Ok(swept);
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Opening a database: its settings are checked, it is locked, its schema is migrated.
+
+use std::time::Duration;
+
+use agentloop_core::id::Epoch;
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions as _, Connection as _, Error, PgConnection, PgPool, Row as _};
+
+use super::owner::{self, ConnectError, Owner};
+use super::write::ops;
+use super::{PostgresOptions, blobs, index, rows};
+use crate::clock::{Clock as _, SystemClock};
+use crate::store::append::LastNumbers;
+use crate::store::features_used::FeaturesUsed;
+
+pub(in crate::store::postgres) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+
+/// The oldest version of PostgreSQL that is supported, as `server_version_num` has it.
+const VERSION_MIN: i32 = 150_000;
+/// Longest wait for a free reading connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection that was idle for so long is tried before it is used: the database may have been started again since.
+const IDLE_BEFORE_TEST: Duration = Duration::from_secs(1);
+
+/// The reason why a store was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The address is none.
+    #[error("store.url is not the address of a database ({what}); write postgres://USER@HOST:PORT/DATABASE")]
+    BadUrl {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Nobody answers at the address.
+    #[error("cannot reach PostgreSQL at {at}: {what}; see that it runs and that store.url is right")]
+    Unreachable {
+        /// Host, port and database.
+        at: String,
+        /// The error of the connection.
+        what: String,
+    },
+    /// The user or the password is wrong.
+    #[error("PostgreSQL at {at} refuses the user or the password: {what}; see store.url and store.password")]
+    Refused {
+        /// Host, port and database.
+        at: String,
+        /// The message of the database.
+        what: String,
+    },
+    /// There is no such database.
+    #[error("there is no such database at {at}; make it with createdb, or name another one in store.url")]
+    NoDatabase {
+        /// Host, port and database.
+        at: String,
+    },
+    /// The version is not supported.
+    #[error("PostgreSQL at {at} has version {found}; version 15 or later is needed")]
+    OldVersion {
+        /// Host, port and database.
+        at: String,
+        /// Its version.
+        found: String,
+    },
+    /// A setting of the database would lose acknowledged writes, or their texts.
+    #[error("PostgreSQL at {at} has {setting}, with which {consequence}; change it")]
+    BadSetting {
+        /// Host, port and database.
+        at: String,
+        /// The setting and its value.
+        setting: String,
+        /// What would happen.
+        consequence: &'static str,
+    },
+    /// The database takes no writes.
+    #[error("PostgreSQL at {at} is a standby or read-only; name the primary in store.url")]
+    ReadOnly {
+        /// Host, port and database.
+        at: String,
+    },
+    /// Another server uses the database.
+    #[error(
+        "the database at {at} is in use by another server ({holder}); stop that server, or name another database"
+    )]
+    InUse {
+        /// Host, port and database.
+        at: String,
+        /// The other server, as PostgreSQL knows it.
+        holder: String,
+    },
+    /// The schema is of a newer server.
+    #[error(
+        "the database at {at} is of a newer server (schema {found}, this server knows {known}); use that server"
+    )]
+    Newer {
+        /// Host, port and database.
+        at: String,
+        /// The newest migration that was applied.
+        found: i64,
+        /// The newest migration that this server has.
+        known: i64,
+    },
+    /// The schema has tables that are not a store's.
+    #[error(
+        "the database at {at} has tables that are not a store's ({what}); name another database, or another schema by \
+             ?options=-csearch_path%3DSCHEMA"
+    )]
+    NotOurs {
+        /// Host, port and database.
+        at: String,
+        /// The conflict.
+        what: String,
+    },
+    /// A copy into the database was cut.
+    #[error(
+        "a copy into the database at {at} is not complete; run agentloop store copy again, or drop its schema"
+    )]
+    HalfCopied {
+        /// Host, port and database.
+        at: String,
+    },
+    /// Anything else.
+    #[error("cannot open the database at {at}: {what}")]
+    Failed {
+        /// Host, port and database.
+        at: String,
+        /// The error.
+        what: String,
+    },
+}
+
+/// An opened database, and everything that the store is started with.
+pub(in crate::store::postgres) struct OpenedStore {
+    pub(in crate::store::postgres) writing: PgConnectOptions,
+    pub(in crate::store::postgres) db: PgConnection,
+    pub(in crate::store::postgres) readers: PgPool,
+    pub(in crate::store::postgres) owner: Owner,
+    pub(in crate::store::postgres) epoch: Epoch,
+    pub(in crate::store::postgres) numbers: LastNumbers,
+    pub(in crate::store::postgres) used: FeaturesUsed,
+}
+
+/// Opens the database and becomes its only owner.
+pub(in crate::store::postgres) async fn open(
+    options: &PostgresOptions,
+    is_copied: bool,
+) -> Result<OpenedStore, OpenError> {
+    let base = connect_options(options)?;
+    let at = place(&base);
+    let writing = for_writing(base.clone());
+    let mut db = writing.connect().await.map_err(|error| cannot_connect(&at, &error))?;
+    let failed = |error: Error| failure(&at, &error);
+    check_server(&mut db, &at, options.accept_loss).await?;
+    owner::lock(&mut db).await.map_err(|error| match error {
+        ConnectError::InUse(holder) => OpenError::InUse { at: at.clone(), holder },
+        ConnectError::Sql(error) => failed(error),
+        ConnectError::Fenced => unreachable!("the lock knows no owner"),
+    })?;
+    migrate(&mut db, &at).await?;
+    if !is_copied
+        && sqlx::query("SELECT 1 FROM copied").fetch_optional(&mut db).await.map_err(failed)?.is_some()
+    {
+        return Err(OpenError::HalfCopied { at });
+    }
+    let owner = owner::take_over(&mut db).await.map_err(failed)?;
+    let epoch = ops::begin_epoch(&mut db, SystemClock.now()).await.map_err(failed)?;
+    let numbers = ops::number_block(&mut db).await.map_err(failed)?;
+    blobs::forget_unfinished(&mut db).await.map_err(failed)?;
+    let used = ops::features_used(&mut db).await.map_err(failed)?;
+    if !options.search {
+        index::empty(&mut db).await.map_err(failed)?;
+    }
+    let readers = readers(base, options).await.map_err(failed)?;
+    Ok(OpenedStore { writing, db, readers, owner, epoch, numbers, used })
+}
+
+/// A connection to a database that a copy is made into: locked, and with the tables of a store.
+pub(in crate::store) async fn for_copy(options: &PostgresOptions) -> Result<PgConnection, OpenError> {
+    let base = connect_options(options)?;
+    let at = place(&base);
+    let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
+    check_server(&mut db, &at, options.accept_loss).await?;
+    owner::lock(&mut db).await.map_err(|error| match error {
+        ConnectError::InUse(holder) => OpenError::InUse { at: at.clone(), holder },
+        ConnectError::Sql(error) => failure(&at, &error),
+        ConnectError::Fenced => unreachable!("the lock knows no owner"),
+    })?;
+    migrate(&mut db, &at).await?;
+    Ok(db)
+}
+
+/// Reads the address. Errors name no part of it: it may have a password.
+pub(in crate::store::postgres) fn connect_options(
+    options: &PostgresOptions,
+) -> Result<PgConnectOptions, OpenError> {
+    let bad = |what: &str| OpenError::BadUrl { what: what.to_owned() };
+    let url = options.url.expose();
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        return Err(bad("it does not begin with postgres://"));
+    }
+    let parsed: PgConnectOptions = url.parse().map_err(|_| bad("it cannot be read"))?;
+    let parsed = match &options.password {
+        Some(password) => parsed.password(password.expose()),
+        None => parsed,
+    };
+    let named = match parsed.get_application_name() {
+        Some(_) => parsed,
+        None => parsed.application_name("agentloop"),
+    };
+    // A connection whose other end is gone is noticed by the database, too: it holds locks.
+    let named = named.options([
+        ("tcp_keepalives_idle", "10"),
+        ("tcp_keepalives_interval", "5"),
+        ("tcp_keepalives_count", "3"),
+        ("client_min_messages", "warning"),
+        ("idle_in_transaction_session_timeout", "30s"),
+    ]);
+    Ok(named.disable_statement_logging())
+}
+
+/// Options of the connection that writes. Its statements go from the few rows that they are given to tables of any size: by
+/// index, whatever the statistics of a table that has just been filled say.
+fn for_writing(base: PgConnectOptions) -> PgConnectOptions {
+    base.options([
+        ("synchronous_commit", "on"),
+        ("plan_cache_mode", "force_generic_plan"),
+        ("enable_seqscan", "off"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+        ("jit", "off"),
+    ])
+}
+
+async fn readers(base: PgConnectOptions, options: &PostgresOptions) -> Result<PgPool, Error> {
+    let timeout = options.statement_timeout.as_millis().to_string();
+    let base = base.options([("statement_timeout", timeout.as_str()), ("jit", "off")]);
+    PgPoolOptions::new()
+        .max_connections(options.readers.max(1))
+        .min_connections(1)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .test_before_acquire(false)
+        .before_acquire(|db, state| {
+            Box::pin(async move {
+                if state.idle_for > IDLE_BEFORE_TEST {
+                    db.ping().await?;
+                }
+                Ok(true)
+            })
+        })
+        .connect_with(base)
+        .await
+}
+
+/// Host, port and database, for messages.
+fn place(options: &PgConnectOptions) -> String {
+    let database = options.get_database().unwrap_or_else(|| options.get_username());
+    match options.get_socket() {
+        Some(socket) => format!("{} (database {database})", socket.display()),
+        None => format!("{}:{}/{database}", options.get_host(), options.get_port()),
+    }
+}
+
+fn cannot_connect(at: &str, error: &Error) -> OpenError {
+    let (at, what) = (at.to_owned(), error.to_string());
+    match rows::code(error).as_deref() {
+        Some("28P01" | "28000") => OpenError::Refused {
+            at,
+            what: error.as_database_error().map_or(what, |found| found.message().to_owned()),
+        },
+        Some("3D000") => OpenError::NoDatabase { at },
+        Some(_) => OpenError::Failed { at, what },
+        None => OpenError::Unreachable { at, what },
+    }
+}
+
+fn failure(at: &str, error: &Error) -> OpenError {
+    match rows::code(error).as_deref() {
+        Some("25006") => OpenError::ReadOnly { at: at.to_owned() },
+        _ => OpenError::Failed { at: at.to_owned(), what: error.to_string() },
+    }
+}
+
+async fn check_server(db: &mut PgConnection, at: &str, accept_loss: bool) -> Result<(), OpenError> {
+    let sql = "SELECT current_setting('server_version_num')::int AS version_num,
+                      current_setting('server_version') AS version,
+                      current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
+                      current_setting('server_encoding') AS encoding,
+                      pg_is_in_recovery() OR current_setting('transaction_read_only')::bool AS read_only,
+                      current_schema() AS schema";
+    let row = sqlx::query(sql).fetch_one(db).await.map_err(|error| failure(at, &error))?;
+    let failed = |error: Error| failure(at, &error);
+    let text = |column: &str| row.try_get::<String, _>(column).map_err(failed);
+    let at = at.to_owned();
+    if row.try_get::<i32, _>("version_num").map_err(failed)? < VERSION_MIN {
+        return Err(OpenError::OldVersion { found: text("version")?, at });
+    }
+    if row.try_get::<bool, _>("read_only").map_err(failed)? {
+        return Err(OpenError::ReadOnly { at });
+    }
+    if row.try_get::<Option<String>, _>("schema").map_err(failed)?.is_none() {
+        let what = "the search path of its user names no schema that exists".to_owned();
+        return Err(OpenError::Failed { at, what });
+    }
+    let encoding = text("encoding")?;
+    if encoding != "UTF8" {
+        let (setting, consequence) = (format!("the encoding {encoding}"), "not every text can be stored");
+        return Err(OpenError::BadSetting { at, setting, consequence });
+    }
+    for name in ["fsync", "full_page_writes"] {
+        if text(name)? == "off" && !accept_loss {
+            let consequence = "a power cut loses what was acknowledged";
+            return Err(OpenError::BadSetting { at, setting: format!("{name} = off"), consequence });
+        }
+    }
+    Ok(())
+}
+
+async fn migrate(db: &mut PgConnection, at: &str) -> Result<(), OpenError> {
+    let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default();
+    match MIGRATIONS.run(db).await {
+        Ok(()) => Ok(()),
+        Err(MigrateError::VersionMissing(found)) => Err(OpenError::Newer { at: at.to_owned(), found, known }),
+        Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _))
+            if matches!(rows::code(&error).as_deref(), Some("42P07" | "42710" | "42723")) =>
+        {
+            let what = error
+                .as_database_error()
+                .map_or_else(|| error.to_string(), |found| found.message().to_owned());
+            Err(OpenError::NotOurs { at: at.to_owned(), what })
+        }
+        Err(error) => Err(OpenError::Failed { at: at.to_owned(), what: error.to_string() }),
+    }
+}

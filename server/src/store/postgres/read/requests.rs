@@ -1,0 +1,290 @@
+//! Queries for questions to humans.
+
+use std::ops::Range;
+
+use agentloop_core::id::{RequestId, RunId, SessionId, TenantId};
+use agentloop_core::limits::PAGE_BYTES_MAX;
+use agentloop_core::run::event::Event;
+use agentloop_core::run::human::PartialApproval;
+use sqlx::postgres::PgRow;
+use sqlx::{Error, PgPool, Postgres, QueryBuilder, Row as _};
+
+use super::{after, all, filter, one, rows};
+use crate::store::codec::{self, StoredEvent};
+use crate::store::damaged::DamagedQuestions;
+use crate::store::page::{self, Cursor};
+use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
+
+/// Bytes of events after which a page of questions takes no further one. Half of the limit leaves room for a large last one.
+const PAGE_BYTES: usize = PAGE_BYTES_MAX / 2;
+
+/// Stretches of the list of questions that are read for one page, at most, while a filter leaves nothing of them.
+const STRETCHES_MAX: u32 = 16;
+
+/// Sizes of questions. PostgreSQL knows the size of an event without reading it.
+const SIZES: &str = "SELECT octet_length(asked.payload)::bigint AS size";
+
+/// Questions, each with the event that asks it and the one that answers it.
+const REQUESTS: &str = "
+    SELECT r.run_id, r.created_by, s.session_id, q.asked_at, q.question, asked.seq, asked.at, asked.status, asked.version, asked.payload, asked.checksum,
+           answered.seq AS answer_seq, answered.at AS answer_at, answered.status AS answer_status,
+           answered.version AS answer_version, answered.payload AS answer_payload, answered.checksum AS answer_checksum";
+
+/// Ids of a run's open questions, without that of the run.
+const OPEN_QUESTIONS: &str = "SELECT q.question FROM human_requests AS q WHERE ";
+
+const OF_REQUESTS: &str = "
+    FROM human_requests AS q
+    JOIN runs AS r ON r.run_no = q.run_no
+    JOIN sessions AS s ON s.session_no = r.session_no
+    JOIN run_events AS asked ON asked.run_no = q.run_no AND asked.seq = q.asked_seq
+    LEFT JOIN run_events AS answered ON answered.run_no = q.run_no AND answered.seq = q.answered_seq
+    WHERE ";
+
+/// A question, answered or not.
+pub(in crate::store::postgres) async fn request(
+    db: &PgPool,
+    tenant: &TenantId,
+    request: &RequestId,
+) -> Result<Option<RequestRow>, StoreError> {
+    let Some((run, which)) = request.parts() else { return Ok(None) };
+    let stored = one(db, request_query(tenant, &run, which).build(), stored_question)
+        .await
+        .map_err(|error| rows::failure(format_args!("question {tenant}/{request}"), &error))?;
+    match stored {
+        Some(stored) => Ok(Some(question(db, tenant, stored).await?)),
+        None => Ok(None),
+    }
+}
+
+pub(in crate::store::postgres) fn request_query(
+    tenant: &TenantId,
+    run: &RunId,
+    which: &str,
+) -> QueryBuilder<Postgres> {
+    let mut query = QueryBuilder::new(REQUESTS);
+    query.push(OF_REQUESTS);
+    of_run(&mut query, tenant, run).push(" AND q.question = ").push_bind(rows::clean(which).into_owned());
+    query
+}
+
+/// Ids of a run's open questions.
+pub(in crate::store::postgres) async fn open_questions(
+    db: &PgPool,
+    tenant: &TenantId,
+    run: &RunId,
+) -> Result<Vec<RequestId>, StoreError> {
+    let mut query = QueryBuilder::new(OPEN_QUESTIONS);
+    of_run(&mut query, tenant, run).push(" AND q.answered_seq IS NULL ORDER BY q.asked_seq");
+    let id = |row: &PgRow| rows::request_id(run, row);
+    all(db, query.build(), id)
+        .await
+        .map_err(|error| rows::failure(format_args!("open questions of {tenant}/{run}"), &error))
+}
+
+/// A page of open questions. It has fewer rows than asked for if they would be larger than a message. Questions that are
+/// damaged are left out: they are their runs' alone.
+pub(in crate::store::postgres) async fn pending(
+    db: &PgPool,
+    damaged: &DamagedQuestions,
+    tenant: &TenantId,
+    filter: &RequestFilter,
+    page: &PageRequest,
+) -> Result<Page<RequestRow>, StoreError> {
+    let mut begin = page::begin(page, |id| RequestId::parse(id))?;
+    let size = page::size(page);
+    for tried in 1.. {
+        let (stored, more) = read_pending(db, tenant, filter, begin.clone(), size)
+            .await
+            .map_err(|error| rows::failure(format_args!("questions of {tenant}"), &error))?;
+        begin = stored.last().map(|stored| stored.cursor.clone());
+        let next = begin.as_ref().filter(|_| more).map(Cursor::token);
+        let mut rows = Vec::new();
+        for stored in stored {
+            let (run, created_by) = (stored.run.clone(), stored.created_by.clone());
+            let id = RequestId::parse(stored.cursor.id.as_str()).ok();
+            match question(db, tenant, stored).await {
+                Ok(row) => {
+                    let shown = filter.matches_content(&row.question)
+                        && filter.may_be_answered(&row, created_by.as_deref());
+                    rows.extend(shown.then_some(row));
+                }
+                Err(error) if error.is_damage() => {
+                    if id.is_some_and(|id| damaged.note(tenant, &id)) {
+                        tracing::error!(
+                            run.id = %run, %error,
+                            "a damaged question is left out of lists; abort its run, or answer it by its id, to end the run"
+                        );
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let page = Page { rows, next };
+        if !page.rows.is_empty() || page.next.is_none() || tried == STRETCHES_MAX {
+            return Ok(page);
+        }
+    }
+    unreachable!("the last stretch is returned")
+}
+
+/// The open questions that fit, and whether there are more. Both queries see the same state.
+async fn read_pending(
+    db: &PgPool,
+    tenant: &TenantId,
+    filter: &RequestFilter,
+    begin: Option<Cursor>,
+    size: u32,
+) -> Result<(Vec<StoredQuestion>, bool), Error> {
+    let mut state = db.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let mut query = pending_query(SIZES, tenant, filter, begin.clone(), size + 1);
+    let sizes = query.build().fetch_all(&mut *state).await?;
+    let (mut fitting, mut bytes) = (0, 0);
+    for row in sizes.iter().take(size as usize) {
+        if bytes >= PAGE_BYTES {
+            break;
+        }
+        bytes += usize::try_from(rows::number(row, "size")?).unwrap_or(usize::MAX);
+        fitting += 1;
+    }
+    let mut query = pending_query(REQUESTS, tenant, filter, begin, fitting);
+    let stored = query.build().fetch_all(&mut *state).await?;
+    let stored = stored.iter().map(stored_question).collect::<Result<_, _>>()?;
+    Ok((stored, sizes.len() > fitting as usize))
+}
+
+/// A query for open questions. `columns` is [`SIZES`] or [`REQUESTS`].
+pub(in crate::store::postgres) fn pending_query(
+    columns: &str,
+    tenant: &TenantId,
+    filter: &RequestFilter,
+    begin: Option<Cursor>,
+    limit: u32,
+) -> QueryBuilder<Postgres> {
+    let mut query = QueryBuilder::new(columns);
+    query.push(OF_REQUESTS);
+    match &filter.run {
+        Some(run) => of_run(&mut query, tenant, run),
+        None => query.push("q.tenant = ").push_bind(tenant.as_str().to_owned()),
+    };
+    query.push(" AND q.answered_seq IS NULL");
+    if let Some(session) = &filter.session {
+        query.push(" AND s.session_id = ").push_bind(session.as_str().to_owned());
+    }
+    filter::one_of(&mut query, "r.agent", filter::texts(&filter.agents));
+    filter::one_of(&mut query, "r.model", filter::texts(&filter.models));
+    filter::times(&mut query, "q.asked_at", &filter.asked);
+    filter::labels(&mut query, "r.labels", &filter.labels);
+    if let Some(by) = &filter.created_by {
+        query.push(" AND r.created_by = ").push_bind(rows::clean(by).into_owned());
+    }
+    after(&mut query, " AND (q.asked_at, r.run_id || ':' || q.question) > (", begin);
+    query.push(" ORDER BY q.asked_at, r.run_id || ':' || q.question LIMIT ").push_bind(i64::from(limit));
+    query
+}
+
+/// Adds the condition that a run asks.
+fn of_run<'q>(
+    query: &'q mut QueryBuilder<Postgres>,
+    tenant: &TenantId,
+    run: &RunId,
+) -> &'q mut QueryBuilder<Postgres> {
+    query.push("q.run_no = (SELECT run_no FROM runs WHERE tenant = ").push_bind(tenant.as_str().to_owned());
+    query.push(" AND run_id = ").push_bind(run.as_str().to_owned()).push(")")
+}
+
+/// The run and session of a question, and its events, not decoded yet.
+struct StoredQuestion {
+    /// Its place in lists.
+    cursor: Cursor,
+    run: RunId,
+    created_by: Option<String>,
+    session: SessionId,
+    asked: StoredEvent,
+    answered: Option<StoredEvent>,
+}
+
+fn stored_question(row: &PgRow) -> Result<StoredQuestion, Error> {
+    let run = rows::run_id(row, "run_id")?;
+    let id = rows::request_id(&run, row)?.to_string();
+    Ok(StoredQuestion {
+        cursor: Cursor { key: row.try_get("asked_at")?, id },
+        run,
+        created_by: row.try_get("created_by")?,
+        session: rows::session_id(row, "session_id")?,
+        asked: rows::event(row)?,
+        answered: row.try_get::<Option<i64>, _>("answer_seq")?.map(|seq| answered(row, seq)).transpose()?,
+    })
+}
+
+fn answered(row: &PgRow, seq: i64) -> Result<StoredEvent, Error> {
+    Ok(StoredEvent {
+        seq,
+        at: row.try_get("answer_at")?,
+        status: row.try_get("answer_status")?,
+        version: row.try_get("answer_version")?,
+        payload: row.try_get("answer_payload")?,
+        checksum: row.try_get("answer_checksum")?,
+        spec: None,
+    })
+}
+
+async fn question(db: &PgPool, tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, StoreError> {
+    let open_until = stored.answered.as_ref().map_or(i64::MAX, |answered| answered.seq);
+    let open = stored.asked.seq..open_until;
+    let row = decoded(tenant, stored)?;
+    if row.question.approvers.people() == 1 {
+        return Ok(row);
+    }
+    let approvals = approvals(db, tenant, &row, open).await?;
+    Ok(RequestRow { approvals, ..row })
+}
+
+/// The approvals of a question that needs several, from the journal of its run. `open` is the stretch from the event that
+/// asks it to the one that answers it.
+async fn approvals(
+    db: &PgPool,
+    tenant: &TenantId,
+    row: &RequestRow,
+    open: Range<i64>,
+) -> Result<Vec<PartialApproval>, StoreError> {
+    let mut query = QueryBuilder::new(
+        "SELECT q.seq, q.at, q.status, q.version, q.payload, q.checksum FROM run_events AS q WHERE ",
+    );
+    of_run(&mut query, tenant, &row.run).push(" AND q.seq > ").push_bind(open.start);
+    query.push(" AND q.seq < ").push_bind(open.end);
+    // Payloads are searched as texts: reading them as JSON here would fail the whole list for one that is damaged.
+    query.push(" AND strpos(q.payload, 'human_approved') > 0 ORDER BY q.seq");
+    let found = query.build().fetch_all(db).await.and_then(|found| found.iter().map(rows::event).collect());
+    let found: Vec<StoredEvent> = found.map_err(|error| {
+        rows::failure(format_args!("approvals of {tenant}/{}", row.question.request), &error)
+    })?;
+    let mut approvals = Vec::new();
+    for event in found {
+        let record = codec::decode(tenant, &row.run, &event)?;
+        if let Event::HumanApproved { request, by, .. } = record.event
+            && request == row.question.request
+        {
+            approvals.push(PartialApproval { by, at: record.at });
+        }
+    }
+    Ok(approvals)
+}
+
+fn decoded(tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, StoreError> {
+    let StoredQuestion { cursor: _, run, session, asked, answered, created_by: _ } = stored;
+    let misplaced = |event: &StoredEvent, is_not: &str| StoreError::Corrupt {
+        what: format!("event {tenant}/{run}/{}: is not {is_not}", event.seq),
+    };
+    let Event::HumanRequested { question, .. } = codec::decode(tenant, &run, &asked)?.event else {
+        return Err(misplaced(&asked, "a question"));
+    };
+    let answer = match answered {
+        None => None,
+        Some(event) => match codec::decode(tenant, &run, &event)?.event {
+            Event::HumanResolved { answer, .. } => Some(answer),
+            _ => return Err(misplaced(&event, "an answer")),
+        },
+    };
+    Ok(RequestRow { run, session, question, answer, approvals: Vec::new() })
+}

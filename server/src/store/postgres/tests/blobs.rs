@@ -1,0 +1,103 @@
+//! Blobs as rows.
+
+use agentloop_core::blob::BlobDigest;
+use agentloop_core::id::TenantId;
+use agentloop_core::time::Timestamp;
+use sha2::{Digest as _, Sha256};
+use sqlx::Row as _;
+
+use super::*;
+use crate::store::{BlobRow, BlobStore as _, NewBlob};
+
+fn new_blob(owner: &str) -> NewBlob {
+    let owner = Some(owner.to_owned()).filter(|owner| !owner.is_empty());
+    NewBlob { tenant: TenantId::local(), owner, digest: None, size: None, media_type: String::new() }
+}
+
+async fn put(store: &PostgresStore, owner: &str, bytes: &[u8], now: u64) -> BlobRow {
+    let mut upload = store.begin_blob(new_blob(owner)).await.unwrap();
+    for piece in bytes.chunks(100_000) {
+        upload.write(piece).await.unwrap();
+    }
+    upload.finish(Timestamp(now)).await.unwrap().row
+}
+
+async fn read(store: &PostgresStore, row: &BlobRow, offset: u64) -> Result<Vec<u8>, StoreError> {
+    let (mut reader, mut all) = (store.read_blob(row, offset).await?, Vec::new());
+    while let Some(piece) = reader.next().await? {
+        all.extend(piece);
+    }
+    Ok(all)
+}
+
+async fn count(schema: &Schema, table: &str) -> i64 {
+    let sql = sqlx::AssertSqlSafe(format!("SELECT count(*) AS n FROM {table}"));
+    sqlx::query(sql).fetch_one(&mut schema.shell().await).await.unwrap().get("n")
+}
+
+#[tokio::test]
+async fn bytes_are_read_back_from_any_place() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let bytes: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
+    let row = put(&store, "", &bytes, 1_000).await;
+    assert_eq!(row.digest, BlobDigest::of_hash(Sha256::digest(&bytes).into()));
+    for offset in [0, 1, 300_000, 699_999, 700_000] {
+        let found = read(&store, &row, offset).await.unwrap();
+        assert!(found == bytes[usize::try_from(offset).unwrap()..], "{offset}");
+    }
+    let row = put(&store, "", b"", 1_000).await;
+    assert_eq!(read(&store, &row, 0).await.unwrap(), b"");
+}
+
+#[tokio::test]
+async fn the_same_bytes_are_stored_once_until_the_last_owner_is_gone() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let row = put(&store, "ann", b"same", 1_000).await;
+    put(&store, "bob", b"same", 3_000).await;
+    let of =
+        async |owner: &str| store.blob(&TenantId::local(), Some(owner), &row.digest).await.unwrap().is_some();
+    assert!(of("ann").await && of("bob").await && !of("eve").await);
+    assert_eq!(count(&schema, "blob_uploads").await, 1);
+    assert_eq!(store.sweep_blobs(Timestamp(2_000)).await.unwrap(), 1);
+    assert!(!of("ann").await && of("bob").await);
+    assert_eq!(read(&store, &row, 0).await.unwrap(), b"same");
+    let claim = store.claim_blobs(&TenantId::local(), None, &[row.digest.clone()], Timestamp(9_000)).await;
+    assert_eq!(claim.unwrap(), [Some(4)]);
+    assert_eq!(store.sweep_blobs(Timestamp(9_000)).await.unwrap(), 0, "it was claimed");
+    assert_eq!(store.sweep_blobs(Timestamp(9_001)).await.unwrap(), 1);
+    assert_eq!(count(&schema, "blob_pieces").await, 0);
+}
+
+#[tokio::test]
+async fn what_is_not_what_was_announced_is_refused_and_gives_its_room_back() {
+    let Some(mut schema) = Schema::new().await else { return };
+    schema.options.blobs = BlobBounds { max_bytes: 100, total_bytes: 100 };
+    let store = schema.open().await;
+    for _ in 0..3 {
+        let new = NewBlob { size: Some(90), digest: Some(BlobDigest::of_hash([7; 32])), ..new_blob("") };
+        let mut upload = store.begin_blob(new).await.unwrap();
+        upload.write(&[0; 90]).await.unwrap();
+        let more = upload.write(&[0; 1]).await;
+        assert!(matches!(more, Err(StoreError::BlobMismatch { field: "size_bytes", .. })), "{more:?}");
+        let full = store.begin_blob(new_blob("")).await.unwrap().write(&[1; 11]).await;
+        assert!(matches!(full, Err(StoreError::BlobsFull { max: 100 })), "{full:?}");
+        let other = upload.finish(Timestamp(1)).await;
+        assert!(matches!(other, Err(StoreError::BlobMismatch { field: "digest", .. })), "{other:?}");
+    }
+    put(&store, "", &[0; 90], 1).await;
+    store.close().await;
+    // A start deletes what uploads have left.
+    schema.open().await.close().await;
+    assert_eq!((count(&schema, "blob_uploads").await, count(&schema, "blob_pieces").await), (1, 1));
+}
+
+#[tokio::test]
+async fn damage_is_found() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let row = put(&store, "", b"whole", 1_000).await;
+    schema.shell().await.execute("UPDATE blob_pieces SET bytes = 'other'").await.unwrap();
+    assert!(matches!(read(&store, &row, 0).await, Err(StoreError::DamagedBlob { .. })));
+}

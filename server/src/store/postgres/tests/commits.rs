@@ -1,0 +1,91 @@
+//! Commits: their round trips, and what becomes of them when a connection breaks.
+
+use futures_util::future::join_all;
+use sqlx::Row as _;
+
+use super::*;
+use crate::store::conformance::fixture::*;
+
+fn shared(store: &Arc<PostgresStore>) -> Arc<dyn Store> {
+    store.clone()
+}
+
+/// Ends the connection that writes, as a restart of the database would.
+async fn cut(schema: &Schema) {
+    let sql = "SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l
+               WHERE l.locktype = 'advisory' AND l.granted
+                 AND l.classid = (hashtext('agentloop')::bigint & 4294967295)::oid
+                 AND l.objid = (hashtext(current_schema())::bigint & 4294967295)::oid";
+    let cut = sqlx::query(sql).fetch_all(&mut schema.shell().await).await.unwrap();
+    assert_eq!(cut.len(), 1);
+}
+
+#[tokio::test]
+async fn appends_of_the_same_time_share_a_commit() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let mut owners = Vec::new();
+    for no in 0..64 {
+        owners.push(Owner::started(&shared(&store), &format!("s{no}"), &format!("r{no}")).await);
+    }
+    let before = store.stats();
+    for answer in join_all(owners.iter_mut().map(|owner| owner.says("hello"))).await {
+        answer.unwrap();
+    }
+    let after = store.stats();
+    assert_eq!(after.appends - before.appends, 64);
+    assert!(after.commits - before.commits <= 4, "{before:?} {after:?}");
+}
+
+#[tokio::test]
+async fn a_cut_connection_is_replaced() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let mut owner = Owner::started(&shared(&store), "s", "r").await;
+    for text in ["one", "two", "three"] {
+        cut(&schema).await;
+        owner.says(text).await.unwrap();
+    }
+    assert_eq!(owner.stored().await.len(), 4);
+    assert!(!store.failed().is_cancelled());
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_was_lost_is_not_carried_out_twice() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let mut owner = Owner::started(&shared(&store), "s", "r").await;
+    // The connection breaks after the commit and before its answer: a trigger that waits at the end of the commit is cut by
+    // the shell once the commit can be seen. Appends go on meanwhile, some of them are cut before, some after.
+    for no in 0..20 {
+        let (said, ()) = tokio::join!(owner.says("again"), cut_some(&schema, no));
+        said.unwrap();
+    }
+    let stored = owner.stored().await;
+    assert_eq!(stored.len(), 21, "each once");
+}
+
+async fn cut_some(schema: &Schema, no: u32) {
+    for _ in 0..no {
+        tokio::task::yield_now().await;
+    }
+    let sql = "SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l
+               WHERE l.locktype = 'advisory' AND l.granted
+                 AND l.classid = (hashtext('agentloop')::bigint & 4294967295)::oid
+                 AND l.objid = (hashtext(current_schema())::bigint & 4294967295)::oid";
+    sqlx::query(sql).fetch_all(&mut schema.shell().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_row_that_is_not_as_it_was_is_a_refusal_and_changes_nothing() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let mut owner = Owner::started(&shared(&store), "s", "r").await;
+    // Another hand changes what the writer has in memory.
+    schema.shell().await.execute("UPDATE run_states SET last_seq = 7").await.unwrap();
+    let refused = owner.says("lost").await;
+    assert!(matches!(refused, Err(StoreError::Conflict | StoreError::Corrupt { .. })), "{refused:?}");
+    let mut shell = schema.shell().await;
+    let count = sqlx::query("SELECT count(*) AS n FROM run_events").fetch_one(&mut shell).await.unwrap();
+    assert_eq!(count.get::<i64, _>("n"), 1);
+}

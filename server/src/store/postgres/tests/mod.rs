@@ -1,0 +1,70 @@
+//! Tests of behaviour that only the PostgreSQL store has. It also runs the conformance tests.
+//!
+//! They need a PostgreSQL, whose address `AGENTLOOP_TEST_POSTGRES` has: `tests/with-postgres` starts one. Without it they
+//! pass without having looked at anything. Each test has a schema of its own.
+
+mod blobs;
+mod commits;
+mod copies;
+mod opening;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sqlx::{ConnectOptions as _, Executor as _, PgConnection};
+
+use super::*;
+
+mod conformance {
+    crate::conforms!(super::in_schema());
+    crate::conforms_in_search!(super::in_schema());
+}
+
+/// A schema of a test. It goes with the test's database.
+struct Schema {
+    options: PostgresOptions,
+}
+
+impl Schema {
+    /// An empty schema. `None`: there is no PostgreSQL to test with.
+    async fn new() -> Option<Self> {
+        let url = url()?;
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let name = format!("t_{}_{}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed));
+        let mut db = connect(&url).await;
+        db.execute(sqlx::AssertSqlSafe(format!("CREATE SCHEMA {name}"))).await.unwrap();
+        let separator = if url.contains('?') { '&' } else { '?' };
+        let url = format!("{url}{separator}options=-csearch_path%3D{name}");
+        // Two connections a test: tests run side by side, and a server has a hundred.
+        let options = PostgresOptions { url: Secret::new(url), readers: 2, ..PostgresOptions::default() };
+        Some(Self { options })
+    }
+
+    async fn open(&self) -> Arc<PostgresStore> {
+        Arc::new(self.try_open().await.unwrap())
+    }
+
+    async fn try_open(&self) -> Result<PostgresStore, OpenError> {
+        PostgresStore::open(&self.options).await
+    }
+
+    /// A connection of our own, as a SQL shell has one.
+    async fn shell(&self) -> PgConnection {
+        connect(self.options.url.expose()).await
+    }
+}
+
+async fn connect(url: &str) -> PgConnection {
+    url.parse::<sqlx::postgres::PgConnectOptions>().unwrap().connect().await.unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "whoever runs the tests says where a PostgreSQL is")]
+fn url() -> Option<String> {
+    std::env::var("AGENTLOOP_TEST_POSTGRES").ok().filter(|url| !url.is_empty())
+}
+
+async fn in_schema() -> Option<(Arc<dyn Store>, Schema)> {
+    let schema = Schema::new().await?;
+    let store = schema.open().await;
+    Some((store, schema))
+}

@@ -1,0 +1,70 @@
+//! Words of messages and of queries, as PostgreSQL's search takes them: apart by spaces, without accents.
+//!
+//! Scripts without spaces are indexed by characters and by pairs of them, so that a query needs no phrases.
+
+use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::is_combining_mark;
+
+use crate::store::search::{self, Terms};
+
+/// The words of a text that are indexed, separated by spaces. `None` if there are none.
+pub(in crate::store::postgres) fn indexed(text: &str) -> Option<String> {
+    let words = search::indexed(text)?;
+    let mut all = String::with_capacity(words.len());
+    let mut before = None;
+    for word in words.split(' ') {
+        if search::is_dense(word) {
+            push(&mut all, word);
+            if let Some(before) = before {
+                push(&mut all, before);
+                all.push_str(word);
+            }
+            before = Some(word);
+        } else {
+            push(&mut all, &plain(word));
+            before = None;
+        }
+    }
+    Some(all)
+}
+
+fn push(all: &mut String, word: &str) {
+    if !all.is_empty() {
+        all.push(' ');
+    }
+    all.push_str(word);
+}
+
+/// The query that matches any of the terms, as `to_tsquery` reads it. Terms are letters, digits and single spaces, and each
+/// is quoted, so that nothing in them works as an operator.
+pub(in crate::store::postgres) fn query(terms: &Terms) -> String {
+    let quoted = |term: &String| match search::is_dense(term) {
+        true => format!("'{}'", term.replace(' ', "")),
+        false => format!("'{}'", plain(term)),
+    };
+    terms.all().iter().map(quoted).collect::<Vec<_>>().join(" | ")
+}
+
+/// A word in lower case and without accents.
+fn plain(word: &str) -> String {
+    word.nfd().filter(|letter| !is_combining_mark(*letter)).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_plain_and_scripts_without_spaces_are_pairs() {
+        assert_eq!(indexed("Köln, und CAFÉ!").as_deref(), Some("koln und cafe"));
+        assert_eq!(indexed("去北京 by train").as_deref(), Some("去 北 去北 京 北京 by train"));
+        assert_eq!(indexed("…"), None);
+    }
+
+    #[test]
+    fn a_query_is_quoted_words() {
+        let query = |text| query(&Terms::of(text).unwrap());
+        assert_eq!(query("Rome | 'or' !Café"), "'rome' | 'or' | 'cafe'");
+        assert_eq!(query("北京大"), "'北京' | '京大'");
+    }
+}

@@ -1,0 +1,476 @@
+//! A commit of appends as one statement: whatever the number of appends, it is one round trip and one transaction.
+//!
+//! Each table is a part of the statement that takes its rows as arrays, one for each column. The first part is the fence. All
+//! others refer to it: if this server does not own the database any more, nothing is written.
+
+use std::collections::HashMap;
+
+use agentloop_core::cluster::shard::shard_of;
+use agentloop_core::id::{RunKey, SessionId};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Error, PgConnection, Postgres, Row as _};
+
+use crate::store::append::{NumberedAppend, RunInCommit, SessionChange, SessionInCommit};
+use crate::store::codec::{int, text, usage_text};
+use crate::store::postgres::owner::Owner;
+use crate::store::postgres::rows::clean;
+use crate::store::postgres::write::append::CommitPlan;
+use crate::store::{PROJECT_LABEL, USER_LABEL, checksum};
+
+/// The fence and all writes of a commit. It returns no row if the fence holds this server off.
+pub(in crate::store::postgres) const COMMIT: &str = "
+WITH fence AS MATERIALIZED (
+    UPDATE owners SET batch = $3 WHERE owner_no = $1 AND conn = $2 RETURNING owner_no),
+specs_in AS (
+    INSERT INTO specs (digest, spec)
+    SELECT v.* FROM fence, unnest($4::text[], $5::text[]) AS v
+    ON CONFLICT (digest) DO NOTHING),
+sessions_in AS (
+    INSERT INTO sessions (session_no, tenant, session_id, shard, last_entry, live_run_no, last_queue_no, updated_at,
+                          created_at, created_by)
+    SELECT v.* FROM fence, unnest($6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[],
+                                  $12::bigint[], $13::bigint[], $14::bigint[], $15::text[]) AS v),
+sessions_up AS (
+    UPDATE sessions AS s
+    SET last_entry = v.last_entry, live_run_no = v.live_run_no, last_queue_no = v.last_queue_no,
+        updated_at = v.updated_at
+    FROM fence, unnest($16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[])
+        AS v (session_no, last_entry, live_run_no, last_queue_no, updated_at)
+    WHERE s.session_no = v.session_no
+    RETURNING 1),
+runs_in AS (
+    INSERT INTO runs (run_no, tenant, run_id, session_no, shard, spec_digest, request_digest, agent, model, labels,
+                      preview, created_by, created_at)
+    SELECT v.* FROM fence, unnest($21::bigint[], $22::text[], $23::text[], $24::bigint[], $25::bigint[], $26::text[],
+                                  $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[],
+                                  $33::bigint[]) AS v),
+states_in AS (
+    INSERT INTO run_states (run_no, tenant, session_no, shard, epoch, last_seq, status, goes_on, at_hosts, wake_at,
+                            queue_no, error, usage, iterations, tool_calls, updated_at)
+    SELECT v.* FROM fence, unnest($21::bigint[], $22::text[], $24::bigint[], $25::bigint[], $34::bigint[],
+                                  $35::bigint[], $36::bigint[], $37::boolean[], $38::boolean[], $39::bigint[],
+                                  $40::bigint[], $41::text[], $42::text[], $43::bigint[], $44::bigint[],
+                                  $45::bigint[]) AS v),
+states_up AS (
+    UPDATE run_states AS t
+    SET last_seq = v.last_seq, status = v.status, goes_on = v.goes_on, at_hosts = v.at_hosts, wake_at = v.wake_at,
+        queue_no = v.queue_no, error = v.error, usage = v.usage, iterations = v.iterations,
+        tool_calls = v.tool_calls, updated_at = v.updated_at
+    FROM fence, unnest($46::bigint[], $47::bigint[], $48::bigint[], $49::bigint[], $50::bigint[], $51::boolean[],
+                       $52::boolean[], $53::bigint[], $54::bigint[], $55::text[], $56::text[], $57::bigint[],
+                       $58::bigint[], $59::bigint[])
+        AS v (run_no, epoch, after, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
+              tool_calls, updated_at)
+    WHERE t.run_no = v.run_no AND t.epoch = v.epoch AND t.last_seq = v.after
+    RETURNING 1),
+events_in AS (
+    INSERT INTO run_events (run_no, seq, at, status, version, payload, checksum)
+    SELECT v.* FROM fence, unnest($60::bigint[], $61::bigint[], $62::bigint[], $63::bigint[], $64::bigint[],
+                                  $65::text[], $66::bigint[]) AS v),
+entries_in AS (
+    INSERT INTO session_entries (session_no, entry_no, run_no, seq, search_no)
+    SELECT v.* FROM fence, unnest($67::bigint[], $68::bigint[], $69::bigint[], $70::bigint[], $71::bigint[]) AS v),
+steers_in AS (
+    INSERT INTO steers (tenant, request_id, run_no, seq)
+    SELECT v.* FROM fence, unnest($72::text[], $73::text[], $74::bigint[], $75::bigint[]) AS v
+    ON CONFLICT (tenant, request_id) DO NOTHING),
+asked AS (
+    INSERT INTO human_requests (run_no, question, tenant, asked_at, asked_seq, answered_seq)
+    SELECT v.* FROM fence, unnest($76::bigint[], $77::text[], $78::text[], $79::bigint[], $80::bigint[],
+                                  $81::bigint[]) AS v),
+answered AS (
+    UPDATE human_requests AS q SET answered_seq = v.seq
+    FROM fence, unnest($82::bigint[], $83::text[], $84::bigint[]) AS v (run_no, question, seq)
+    WHERE q.run_no = v.run_no AND q.question = v.question),
+rules_in AS (
+    INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at, checksum)
+    SELECT v.* FROM fence, unnest($85::text[], $86::text[], $87::text[], $88::text[], $89::text[], $90::text[],
+                                  $91::bigint[], $92::bigint[]) AS v),
+jobs_in AS (
+    INSERT INTO jobs (run_no, kind, due_at)
+    SELECT v.* FROM fence, unnest($93::bigint[], $94::text[], $95::bigint[]) AS v
+    ON CONFLICT (run_no, kind) DO NOTHING),
+todos_in AS (
+    INSERT INTO session_todos (session_no, entry_no, items)
+    SELECT v.* FROM fence, unnest($96::bigint[], $97::bigint[], $98::text[]) AS v),
+blobs_in AS (
+    INSERT INTO session_blobs (session_no, entry_no, digest)
+    SELECT v.* FROM fence, unnest($99::bigint[], $100::bigint[], $101::text[]) AS v
+    ON CONFLICT DO NOTHING)
+SELECT agentloop_must((SELECT count(*) FROM states_up) = cardinality($46::bigint[]), 'a run')
+   AND agentloop_must((SELECT count(*) FROM sessions_up) = cardinality($16::bigint[]), 'a session') AS is_written
+FROM fence";
+
+/// Writes what a plan accepts. `None`: this server does not own the database any more, and nothing is written.
+///
+/// # Errors
+/// SQL's own. Nothing is written then, unless the connection is lost.
+pub(in crate::store::postgres) async fn write(
+    db: &mut PgConnection,
+    owner: Owner,
+    batch: i64,
+    plan: &CommitPlan<'_>,
+) -> Result<Option<()>, Error> {
+    let row: Option<PgRow> = query(owner, batch, plan).fetch_optional(db).await?;
+    row.map(|row| row.try_get::<bool, _>("is_written").map(|_| ())).transpose()
+}
+
+fn query<'a>(owner: Owner, batch: i64, plan: &CommitPlan<'_>) -> Query<'a, Postgres, PgArguments> {
+    let query = sqlx::query(COMMIT).bind(owner.no).bind(owner.conn).bind(batch);
+    let digests: Vec<_> = plan.rows.specs.keys().map(|digest| digest.as_str()).collect();
+    let specs: Vec<_> = plan.rows.specs.values().copied().collect();
+    let query = query.bind(digests).bind(specs);
+    let query = Sessions::of(plan).bind(query);
+    let query = NewRuns::of(plan).bind(query);
+    let query = ChangedRuns::of(plan).bind(query);
+    let query = events(plan, query);
+    let query = entries(plan, query);
+    let query = questions(plan, steers(plan, query));
+    let query = jobs(plan, rules(plan, query));
+    blobs(plan, todos(plan, query))
+}
+
+type Bound<'q> = Query<'q, Postgres, PgArguments>;
+
+/// Columns of new and of changed sessions.
+#[derive(Default)]
+struct Sessions<'a> {
+    new: SessionColumns,
+    tenants: Vec<&'a str>,
+    ids: Vec<&'a str>,
+    shards: Vec<i64>,
+    created_at: Vec<i64>,
+    created_by: Vec<Option<String>>,
+    changed: SessionColumns,
+}
+
+/// The columns of sessions that appends change.
+#[derive(Default)]
+struct SessionColumns {
+    nos: Vec<i64>,
+    last_entries: Vec<i64>,
+    live_runs: Vec<Option<i64>>,
+    last_queue_nos: Vec<i64>,
+    updated_at: Vec<i64>,
+}
+
+impl SessionColumns {
+    fn push(&mut self, SessionInCommit { head, .. }: &SessionInCommit) {
+        self.nos.push(head.no);
+        self.last_entries.push(int(head.last_entry.0));
+        self.live_runs.push(head.live_run.as_ref().map(|live| live.no));
+        self.last_queue_nos.push(int(head.last_queue_no));
+        self.updated_at.push(int(head.updated_at.0));
+    }
+}
+
+impl<'a> Sessions<'a> {
+    fn of(plan: &'a CommitPlan<'_>) -> Self {
+        let mut all = Self::default();
+        for ((tenant, id), session) in &plan.rows.sessions {
+            match session.change {
+                SessionChange::None => {}
+                SessionChange::Updated => all.changed.push(session),
+                SessionChange::Created(at) => {
+                    all.new.push(session);
+                    all.tenants.push(tenant.as_str());
+                    all.ids.push(id.as_str());
+                    all.shards.push(shard_of(tenant, id).0.into());
+                    all.created_at.push(int(at.0));
+                    all.created_by.push(session.created_by.as_deref().map(|by| clean(by).into_owned()));
+                }
+            }
+        }
+        all
+    }
+
+    fn bind(self, query: Bound<'_>) -> Bound<'_> {
+        let Self { new, tenants, ids, shards, created_at, created_by, changed } = self;
+        let query = query.bind(new.nos).bind(tenants).bind(ids).bind(shards).bind(new.last_entries);
+        let query = query.bind(new.live_runs).bind(new.last_queue_nos).bind(new.updated_at);
+        let query = query.bind(created_at).bind(created_by);
+        let query = query.bind(changed.nos).bind(changed.last_entries).bind(changed.live_runs);
+        query.bind(changed.last_queue_nos).bind(changed.updated_at)
+    }
+}
+
+/// The columns of runs that appends change.
+#[derive(Default)]
+struct StateColumns {
+    epochs: Vec<i64>,
+    last_seqs: Vec<i64>,
+    statuses: Vec<i64>,
+    go_on: Vec<bool>,
+    at_hosts: Vec<bool>,
+    wake_at: Vec<Option<i64>>,
+    queue_nos: Vec<Option<i64>>,
+    errors: Vec<Option<String>>,
+    usages: Vec<String>,
+    iterations: Vec<i64>,
+    tool_calls: Vec<i64>,
+    updated_at: Vec<i64>,
+}
+
+impl StateColumns {
+    /// Adds a run. `false`: no append to it is accepted.
+    fn push(&mut self, RunInCommit { head, update }: &RunInCommit<'_>) -> bool {
+        let Some(update) = update else { return false };
+        let summary = update.summary;
+        self.epochs.push(int(head.epoch.0));
+        self.last_seqs.push(int(head.last_seq.0));
+        self.statuses.push(summary.status.code().into());
+        self.go_on.push(summary.goes_on() && head.queue_no.is_none());
+        self.at_hosts.push(summary.at_hosts);
+        self.wake_at.push(summary.wake_at.map(|at| int(at.0)));
+        self.queue_nos.push(head.queue_no.map(int));
+        self.errors.push(summary.error.as_ref().map(text));
+        self.usages.push(usage_text(&summary.usage, &summary.calls));
+        self.iterations.push(summary.iterations.into());
+        self.tool_calls.push(summary.tool_calls.into());
+        self.updated_at.push(int(update.updated_at.0));
+        true
+    }
+
+    /// Binds all but the epochs and the last events.
+    fn bind(self, query: Bound<'_>) -> Bound<'_> {
+        let query = query.bind(self.statuses).bind(self.go_on).bind(self.at_hosts).bind(self.wake_at);
+        let query = query.bind(self.queue_nos).bind(self.errors).bind(self.usages);
+        query.bind(self.iterations).bind(self.tool_calls).bind(self.updated_at)
+    }
+}
+
+/// Columns of new runs.
+#[derive(Default)]
+struct NewRuns<'a> {
+    nos: Vec<i64>,
+    tenants: Vec<&'a str>,
+    ids: Vec<&'a str>,
+    sessions: Vec<i64>,
+    shards: Vec<i64>,
+    specs: Vec<Option<&'a str>>,
+    requests: Vec<&'a str>,
+    agents: Vec<String>,
+    models: Vec<String>,
+    labels: Vec<String>,
+    previews: Vec<String>,
+    created_by: Vec<Option<String>>,
+    created_at: Vec<i64>,
+    states: StateColumns,
+}
+
+impl<'a> NewRuns<'a> {
+    fn of(plan: &'a CommitPlan<'_>) -> Self {
+        let mut all = Self::default();
+        for (RunKey { tenant, run: id }, run) in &plan.rows.runs {
+            let Some(created) = run.update.as_ref().and_then(|update| update.created.as_ref()) else {
+                continue;
+            };
+            if !all.states.push(run) {
+                continue;
+            }
+            let create = created.create;
+            all.nos.push(run.head.no);
+            all.tenants.push(tenant.as_str());
+            all.ids.push(id.as_str());
+            all.sessions.push(plan.rows.session_no(&(tenant.clone(), run.head.session.clone())));
+            all.shards.push(shard_of(tenant, &run.head.session).0.into());
+            all.specs.push(created.spec.map(|spec| spec.digest.as_str()));
+            all.requests.push(create.request_digest.as_str());
+            all.agents.push(clean(&create.agent).into_owned());
+            all.models.push(clean(&create.model).into_owned());
+            all.labels.push(text(&create.labels));
+            all.previews.push(clean(&create.preview).into_owned());
+            all.created_by.push(create.created_by.as_deref().map(|by| clean(by).into_owned()));
+            all.created_at.push(int(created.at.0));
+        }
+        all
+    }
+
+    fn bind(mut self, query: Bound<'_>) -> Bound<'_> {
+        let query = query.bind(self.nos).bind(self.tenants).bind(self.ids).bind(self.sessions);
+        let query = query.bind(self.shards).bind(self.specs).bind(self.requests).bind(self.agents);
+        let query = query.bind(self.models).bind(self.labels).bind(self.previews).bind(self.created_by);
+        let query = query.bind(self.created_at);
+        let query = query.bind(std::mem::take(&mut self.states.epochs));
+        let query = query.bind(std::mem::take(&mut self.states.last_seqs));
+        self.states.bind(query)
+    }
+}
+
+/// Columns of runs that are there.
+#[derive(Default)]
+struct ChangedRuns {
+    nos: Vec<i64>,
+    /// The last event before the commit.
+    after: Vec<i64>,
+    states: StateColumns,
+}
+
+impl ChangedRuns {
+    fn of(plan: &CommitPlan<'_>) -> Self {
+        let mut first = HashMap::with_capacity(plan.accepted.len());
+        for NumberedAppend { append, run_no, .. } in &plan.accepted {
+            first.entry(*run_no).or_insert(append.after);
+        }
+        let mut all = Self::default();
+        for run in plan.rows.runs.values() {
+            let is_new = run.update.as_ref().is_some_and(|update| update.created.is_some());
+            if is_new || !all.states.push(run) {
+                continue;
+            }
+            all.nos.push(run.head.no);
+            all.after.push(int(first[&run.head.no].0));
+        }
+        all
+    }
+
+    fn bind(mut self, query: Bound<'_>) -> Bound<'_> {
+        let query = query.bind(self.nos).bind(std::mem::take(&mut self.states.epochs)).bind(self.after);
+        let query = query.bind(std::mem::take(&mut self.states.last_seqs));
+        self.states.bind(query)
+    }
+}
+
+fn events<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let count = plan.accepted.iter().map(|new| new.append.events.len()).sum();
+    let numbers = || Vec::with_capacity(count);
+    let (mut runs, mut seqs, mut at, mut statuses, mut versions, mut checksums) =
+        (numbers(), numbers(), numbers(), numbers(), numbers(), numbers());
+    let mut payloads: Vec<&str> = Vec::with_capacity(count);
+    for new in &plan.accepted {
+        for event in &new.append.events {
+            runs.push(new.run_no);
+            seqs.push(event.seq);
+            at.push(event.at);
+            statuses.push(i64::from(event.status.code()));
+            versions.push(event.version);
+            payloads.push(&event.payload);
+            checksums.push(event.checksum);
+        }
+    }
+    query.bind(runs).bind(seqs).bind(at).bind(statuses).bind(versions).bind(payloads).bind(checksums)
+}
+
+fn entries<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let (mut sessions, mut nos, mut runs, mut seqs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for new in &plan.accepted {
+        for entry in &new.append.entries {
+            sessions.push(new.session_no);
+            nos.push(int(entry.entry.0));
+            runs.push(new.run_no);
+            seqs.push(int(entry.seq.0));
+        }
+    }
+    query.bind(sessions).bind(nos).bind(runs).bind(seqs).bind(plan.documents.clone())
+}
+
+fn steers<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let (mut tenants, mut ids, mut runs, mut seqs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for new in &plan.accepted {
+        for steer in &new.append.steers {
+            tenants.push(new.append.run.tenant.as_str());
+            ids.push(steer.request.as_str());
+            runs.push(new.run_no);
+            seqs.push(int(steer.seq.0));
+        }
+    }
+    query.bind(tenants).bind(ids).bind(runs).bind(seqs)
+}
+
+/// A question that is asked and answered in one commit is inserted with its answer: a part of the statement does not see the
+/// rows that another part inserts.
+fn questions<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let mut answers: HashMap<(i64, &str), i64> = HashMap::new();
+    for new in &plan.accepted {
+        for closed in &new.append.answered {
+            answers.insert((new.run_no, &closed.question), int(closed.seq.0));
+        }
+    }
+    let (mut runs, mut questions, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut at, mut seqs, mut answered) = (Vec::new(), Vec::new(), Vec::new());
+    for new in &plan.accepted {
+        for asked in &new.append.asked {
+            runs.push(new.run_no);
+            questions.push(asked.question.as_str());
+            tenants.push(new.append.run.tenant.as_str());
+            at.push(int(asked.asked_at.0));
+            seqs.push(int(asked.seq.0));
+            answered.push(answers.remove(&(new.run_no, asked.question.as_str())));
+        }
+    }
+    let query = query.bind(runs).bind(questions).bind(tenants).bind(at).bind(seqs).bind(answered);
+    let (mut runs, mut questions, mut seqs) = (Vec::new(), Vec::new(), Vec::new());
+    for ((run, question), seq) in answers {
+        runs.push(run);
+        questions.push(question);
+        seqs.push(seq);
+    }
+    query.bind(runs).bind(questions).bind(seqs)
+}
+
+fn rules<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let (mut tenants, mut ids, mut sessions, mut requests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut rules, mut by, mut at, mut checksums) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for new in &plan.accepted {
+        let tenant = &new.append.run.tenant;
+        for row in &new.append.remembered {
+            let rule = text(&row.rule);
+            let row = crate::store::RuleRow { by: clean(&row.by).into_owned(), ..row.clone() };
+            checksums.push(checksum::of_rule(tenant, &row, &rule));
+            tenants.push(tenant.as_str());
+            ids.push(row.id.as_str().to_owned());
+            sessions.push(row.session.as_ref().map(SessionId::as_str).map(str::to_owned));
+            requests.push(row.request.as_str().to_owned());
+            rules.push(rule);
+            at.push(int(row.at.0));
+            by.push(row.by);
+        }
+    }
+    let query = query.bind(tenants).bind(ids).bind(sessions).bind(requests);
+    query.bind(rules).bind(by).bind(at).bind(checksums)
+}
+
+fn jobs<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let (mut runs, mut kinds, mut due) = (Vec::new(), Vec::new(), Vec::new());
+    for new in &plan.accepted {
+        for kind in &new.append.jobs {
+            runs.push(new.run_no);
+            kinds.push(kind.to_string());
+            due.push(int(new.append.ended_at.0));
+        }
+    }
+    query.bind(runs).bind(kinds).bind(due)
+}
+
+fn todos<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let (mut sessions, mut entries, mut items) = (Vec::new(), Vec::new(), Vec::new());
+    for new in &plan.accepted {
+        for todos in &new.append.todos {
+            sessions.push(new.session_no);
+            entries.push(int(todos.entry.0));
+            items.push(todos.items.as_str());
+        }
+    }
+    query.bind(sessions).bind(entries).bind(items)
+}
+
+/// A result may name a blob twice.
+fn blobs<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let (mut sessions, mut entries, mut digests) = (Vec::new(), Vec::new(), Vec::new());
+    for new in &plan.accepted {
+        for (entry, digest) in &new.append.blobs {
+            sessions.push(new.session_no);
+            entries.push(int(entry.0));
+            digests.push(digest.digits());
+        }
+    }
+    query.bind(sessions).bind(entries).bind(digests)
+}
+
+/// The labels of a session by which it is found.
+pub(in crate::store::postgres) fn found_by(
+    labels: &std::collections::BTreeMap<String, String>,
+) -> [Option<String>; 2] {
+    [USER_LABEL, PROJECT_LABEL].map(|key| labels.get(key).map(|value| clean(value).into_owned()))
+}

@@ -1,0 +1,8 @@
+//! Writes: one task takes all that are queued and commits them together.
+
+pub(super) mod append;
+pub(super) mod audit;
+pub(super) mod commit;
+pub(super) mod ops;
+pub(super) mod sessions;
+pub(super) mod task;

@@ -1,0 +1,624 @@
+//! The one task that writes. It takes all writes that are queued, commits them together, and answers each when it is
+//! durable.
+//!
+//! Appends alone are one statement, see [`commit`]. Other writes are a transaction of several statements. Either begins with
+//! the owner's row, which gets the number of the commit: if the connection breaks before the answer, a new one finds there if
+//! the commit happened, and carries it out again if it did not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use agentloop_core::id::{Epoch, RuleId, RunId, RunKey, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, Error, Executor as _, PgConnection};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::{Act, AuditEntry};
+use crate::store::append::{EncodedAppend, LastNumbers, WriterCache};
+use crate::store::postgres::blobs::{self, BlobOp, BlobResult};
+use crate::store::postgres::owner::{self, ConnectError, Owner};
+use crate::store::postgres::rows;
+use crate::store::postgres::write::append::{self, CommitPlan};
+use crate::store::postgres::write::audit::{self, ChainEnd};
+use crate::store::postgres::write::sessions::{self, NewFork, NewNotes, NewSession, NewUpdate};
+use crate::store::postgres::write::{commit, ops};
+use crate::store::{ClaimedRow, JobId, SessionRow, StoreError, ToolRow};
+
+/// Writes of one commit, at most. Bounds how long the first of them waits for the others.
+const COMMIT_WRITES_MAX: usize = 256;
+/// Journal bytes of one commit, give or take its last append.
+const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Writes in the queue, at most. Callers beyond that wait to enqueue theirs.
+pub(in crate::store::postgres) const QUEUED_WRITES_MAX: usize = 1_024;
+/// Numbers of a block that are left for the commit under way when the next block is taken.
+const SPARE_NUMBERS: i64 = 1 << 20;
+/// The wait before another attempt to connect.
+const RECONNECT_WAIT: Duration = Duration::from_millis(200);
+
+/// A write that the store offers.
+#[derive(Debug)]
+pub(in crate::store::postgres) enum WriteOp {
+    Append(Box<EncodedAppend>),
+    Claim {
+        tenant: TenantId,
+        run: RunId,
+    },
+    CreateSession(NewSession),
+    GetOrCreateSession(NewSession),
+    UpdateSession(NewUpdate),
+    Fork(NewFork),
+    DeleteSession {
+        tenant: TenantId,
+        session: SessionId,
+        /// A live run that does not keep the session, because its journal is damaged.
+        damaged: Option<RunId>,
+    },
+    DeleteRule {
+        tenant: TenantId,
+        rule: RuleId,
+    },
+    SetNotes(NewNotes),
+    RetryJob {
+        job: JobId,
+        due_at: Timestamp,
+        error: String,
+    },
+    FinishJob {
+        job: JobId,
+    },
+    SaveTools {
+        tenant: TenantId,
+        tools: Vec<ToolRow>,
+    },
+    ForgetTool {
+        tenant: TenantId,
+        name: String,
+    },
+    /// Rows of the audit log, with nothing else.
+    Audit(Vec<AuditEntry>),
+    Blob(BlobOp),
+    Check,
+}
+
+/// The result of a [`WriteOp`].
+#[derive(Debug)]
+pub(in crate::store::postgres) enum WriteResult {
+    /// Of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Audit` and `Check`.
+    Done,
+    /// Of `Claim`. `None`: there is no such run.
+    Claimed(Option<Box<ClaimedRow>>),
+    /// Of `CreateSession`, `GetOrCreateSession`, `UpdateSession` and `Fork`: the session as it is now.
+    Session(Box<SessionRow>),
+    /// Of `DeleteSession`, `DeleteRule`, `ForgetTool` and `SetNotes`: false if there was nothing to change.
+    Existed(bool),
+    /// Of `Blob`.
+    Blob(BlobResult),
+}
+
+type Answer = Result<WriteResult, StoreError>;
+
+/// A [`WriteOp`] in the writer's queue, with the sender of its result.
+#[derive(Debug)]
+pub(in crate::store::postgres) struct WriteRequest {
+    pub(in crate::store::postgres) op: WriteOp,
+    /// The call that it is for, whose row of the audit log goes into the same commit.
+    pub(in crate::store::postgres) act: Option<Arc<Act>>,
+    pub(in crate::store::postgres) reply: oneshot::Sender<Answer>,
+}
+
+/// Counts of writes since the store was opened.
+#[derive(Debug, Default)]
+pub(in crate::store::postgres) struct WriteCounters {
+    pub(in crate::store::postgres) appends: AtomicU64,
+    pub(in crate::store::postgres) commits: AtomicU64,
+    pub(in crate::store::postgres) bytes: AtomicU64,
+}
+
+/// The reason why an attempt of a commit failed.
+enum Failure {
+    /// The database refused it. Nothing is written.
+    Refused(Error),
+    /// The connection is lost. If `answers` are there, the commit may have happened.
+    Lost { error: Error, answers: Option<Vec<Answer>> },
+    /// Another server has taken the database over. Nothing is written.
+    Fenced,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        if rows::is_lost(&error) { Self::Lost { error, answers: None } } else { Self::Refused(error) }
+    }
+}
+
+/// The writing task and everything that only it uses.
+pub(in crate::store::postgres) struct Writer {
+    /// Options for a new connection after a failure.
+    pub(in crate::store::postgres) options: PgConnectOptions,
+    /// `None` after a failure, until the next commit.
+    pub(in crate::store::postgres) db: Option<PgConnection>,
+    pub(in crate::store::postgres) owner: Owner,
+    /// Number of the last commit.
+    pub(in crate::store::postgres) batch: i64,
+    /// The numbers that were given out last.
+    pub(in crate::store::postgres) numbers: LastNumbers,
+    pub(in crate::store::postgres) cache: WriterCache,
+    pub(in crate::store::postgres) epoch: Epoch,
+    pub(in crate::store::postgres) requests: mpsc::Receiver<WriteRequest>,
+    /// Cancelled to end the task once the queue is written.
+    pub(in crate::store::postgres) closing: CancellationToken,
+    /// Cancelled here when another server has taken the database over.
+    pub(in crate::store::postgres) failed: CancellationToken,
+    pub(in crate::store::postgres) counters: Arc<WriteCounters>,
+    /// Time for which a commit is tried again while the database cannot be reached.
+    pub(in crate::store::postgres) retry_for: Duration,
+    /// The end of the audit log's chain, once it was read or written.
+    pub(in crate::store::postgres) audited: Option<ChainEnd>,
+}
+
+impl Writer {
+    /// Writes until the store is closed or dropped.
+    pub(in crate::store::postgres) async fn run(mut self) {
+        let mut requests = Vec::with_capacity(COMMIT_WRITES_MAX);
+        while self.gather(&mut requests).await {
+            let answers = self.commit(&requests).await;
+            for (request, answer) in requests.drain(..).zip(answers) {
+                // The caller may be gone; the write stays.
+                let _ = request.reply.send(answer);
+            }
+        }
+        self.close().await;
+    }
+
+    /// Waits for one write, then takes all that are queued, within the bounds. `false`: the queue has ended.
+    async fn gather(&mut self, requests: &mut Vec<WriteRequest>) -> bool {
+        let first = tokio::select! { biased;
+            first = self.requests.recv() => first,
+            () = self.closing.cancelled() => {
+                self.requests.close();
+                self.requests.recv().await
+            }
+        };
+        // Callers that the last commit woke can enqueue their next write first, if they have one at once.
+        tokio::task::yield_now().await;
+        let mut next = first;
+        let mut bytes = 0;
+        while let Some(request) = next {
+            bytes += request.op.bytes();
+            requests.push(request);
+            let full = requests.len() == COMMIT_WRITES_MAX || bytes >= COMMIT_BYTES_MAX;
+            next = if full { None } else { self.requests.try_recv().ok() };
+        }
+        !requests.is_empty()
+    }
+
+    /// Commits these writes together and returns an answer for each. If the database refuses one of them, each is tried
+    /// alone, so that the others do not fail with it.
+    async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<Answer> {
+        let error = match self.persist(requests).await {
+            Ok(answers) => return answers,
+            Err(error) => error,
+        };
+        if !is_fault_of_one(&error) {
+            return requests
+                .iter()
+                .map(|request| Err(rows::failure(request.op.describe(), &error)))
+                .collect();
+        }
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            let answer = self.persist(std::slice::from_ref(request)).await;
+            answers.push(match answer {
+                Ok(mut answers) => answers.pop().expect("one request has one answer"),
+                Err(error) => Err(rows::failure(request.op.describe(), &error)),
+            });
+        }
+        answers
+    }
+
+    /// Commits these writes. While the database cannot be reached, it is tried again, for a time.
+    async fn persist(&mut self, requests: &[WriteRequest]) -> Result<Vec<Answer>, Error> {
+        let until = Instant::now() + self.retry_for;
+        // No number is used twice: the commit before may have been given up, and have happened all the same.
+        self.batch += 1;
+        let batch = self.batch;
+        loop {
+            let (error, planned) = match self.attempt(requests, batch).await {
+                Ok(answers) => {
+                    self.count(requests, &answers);
+                    return Ok(answers);
+                }
+                Err(failure) => {
+                    self.cache.clear();
+                    self.audited = None;
+                    match failure {
+                        Failure::Refused(error) if is_chance(&error) && Instant::now() < until => continue,
+                        Failure::Refused(error) => {
+                            tracing::warn!(%error, writes = requests.len(), "a commit was refused");
+                            return Err(error);
+                        }
+                        Failure::Fenced => return Err(self.fenced()),
+                        Failure::Lost { error, answers } => (error, answers),
+                    }
+                }
+            };
+            tracing::warn!(%error, writes = requests.len(), "the connection to the database is lost; trying again");
+            self.db = None;
+            let done = self.reconnect(until).await?;
+            if done == batch {
+                let answers = planned.ok_or(error)?;
+                record(requests, &answers);
+                self.count(requests, &answers);
+                return Ok(answers);
+            }
+        }
+    }
+
+    /// Another server writes to the database. Nothing that this one has in memory may be relied on.
+    fn fenced(&self) -> Error {
+        if !self.failed.is_cancelled() {
+            tracing::error!("another server has taken the database over; this one stops");
+            self.failed.cancel();
+        }
+        Error::Configuration("another server has taken the database over".into())
+    }
+
+    /// Opens a connection in the place of the lost one. Returns the number of the last commit that happened.
+    async fn reconnect(&mut self, until: Instant) -> Result<i64, Error> {
+        loop {
+            self.owner.conn += 1;
+            match owner::reconnect(&self.options, self.owner).await {
+                Ok((db, batch)) => {
+                    self.db = Some(db);
+                    return Ok(batch);
+                }
+                Err(ConnectError::Fenced) => return Err(self.fenced()),
+                Err(error) if Instant::now() >= until => {
+                    return Err(match error {
+                        ConnectError::Sql(error) => error,
+                        other => Error::Configuration(other.to_string().into()),
+                    });
+                }
+                Err(_) => tokio::time::sleep(RECONNECT_WAIT).await,
+            }
+        }
+    }
+
+    async fn attempt(&mut self, requests: &[WriteRequest], batch: i64) -> Result<Vec<Answer>, Failure> {
+        if self.db.is_none() {
+            // The commit before was given up. It cannot happen any more once there is a new connection.
+            self.owner.conn += 1;
+            match owner::reconnect(&self.options, self.owner).await {
+                Ok((db, _)) => self.db = Some(db),
+                Err(ConnectError::Fenced) => return Err(Failure::Fenced),
+                Err(ConnectError::Sql(error)) => return Err(Failure::Lost { error, answers: None }),
+                Err(other @ ConnectError::InUse(_)) => {
+                    let error = Error::Configuration(other.to_string().into());
+                    return Err(Failure::Lost { error, answers: None });
+                }
+            }
+        }
+        let mut db = self.db.take().expect("it was opened");
+        let done = self.write_to(&mut db, requests, batch).await;
+        match done {
+            Ok(answers) => {
+                self.db = Some(db);
+                Ok(answers)
+            }
+            Err(Failure::Refused(error)) => {
+                // A transaction may be open.
+                if db.execute("ROLLBACK").await.is_ok() {
+                    self.db = Some(db);
+                }
+                Err(Failure::Refused(error))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn write_to(
+        &mut self,
+        db: &mut PgConnection,
+        requests: &[WriteRequest],
+        batch: i64,
+    ) -> Result<Vec<Answer>, Failure> {
+        self.take_numbers(db).await?;
+        let is_audited = requests.iter().any(|request| request.act.is_some());
+        if !is_audited
+            && let Some(appends) =
+                requests.iter().map(|request| request.op.as_append()).collect::<Option<Vec<_>>>()
+        {
+            return self.write_appends(db, &appends, batch).await;
+        }
+        self.write_transaction(db, requests, batch).await
+    }
+
+    /// Takes a new block of numbers before the one in use comes to its end.
+    async fn take_numbers(&mut self, db: &mut PgConnection) -> Result<(), Error> {
+        let LastNumbers { run, session, document } = self.numbers;
+        let is_used = |no: i64| no % ops::BLOCK_NUMBERS >= ops::BLOCK_NUMBERS - SPARE_NUMBERS;
+        if [run, session, document].into_iter().any(is_used) {
+            self.numbers = ops::number_block(db).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits appends by one statement.
+    async fn write_appends(
+        &mut self,
+        db: &mut PgConnection,
+        appends: &[&EncodedAppend],
+        batch: i64,
+    ) -> Result<Vec<Answer>, Failure> {
+        let plan = append::plan(db, &mut self.cache, self.numbers, appends).await?;
+        // They are not given out again, whatever becomes of the commit.
+        self.numbers = plan.rows.last;
+        if plan.accepted.is_empty() {
+            return Ok(answers_of(plan.answers));
+        }
+        match commit::write(db, self.owner, batch, &plan).await {
+            Ok(Some(())) => {
+                let CommitPlan { answers, rows, .. } = plan;
+                self.cache.update(rows);
+                Ok(answers_of(answers))
+            }
+            Ok(None) => Err(Failure::Fenced),
+            Err(error) if rows::is_lost(&error) => {
+                Err(Failure::Lost { error, answers: Some(answers_of(plan.answers)) })
+            }
+            Err(error) => Err(Failure::Refused(error)),
+        }
+    }
+
+    async fn write_transaction(
+        &mut self,
+        db: &mut PgConnection,
+        requests: &[WriteRequest],
+        batch: i64,
+    ) -> Result<Vec<Answer>, Failure> {
+        db.execute("BEGIN").await?;
+        if !owner::fence(db, self.owner, batch).await? {
+            return Err(Failure::Fenced);
+        }
+        let mut answers = Vec::with_capacity(requests.len());
+        for group in requests.chunk_by(|a, b| a.op.as_append().is_some() && b.op.as_append().is_some()) {
+            let appends: Vec<&EncodedAppend> =
+                group.iter().filter_map(|request| request.op.as_append()).collect();
+            if appends.is_empty() {
+                group[0].op.invalidate(&mut self.cache);
+                answers.push(self.write_alone(db, &group[0].op).await?);
+            } else {
+                answers.extend(self.write_appends(db, &appends, batch).await?);
+            }
+        }
+        let rows = audit_rows(requests, &answers);
+        if !rows.is_empty() {
+            self.audited = Some(audit::write(db, self.audited.take(), rows).await?);
+        }
+        match db.execute("COMMIT").await {
+            Ok(_) => {
+                record(requests, &answers);
+                Ok(answers)
+            }
+            Err(error) if rows::is_lost(&error) => Err(Failure::Lost { error, answers: Some(answers) }),
+            Err(error) => Err(Failure::Refused(error)),
+        }
+    }
+
+    /// Everything but appends: one write at a time, in a transaction that is open.
+    async fn write_alone(&mut self, db: &mut PgConnection, op: &WriteOp) -> Result<Answer, Error> {
+        let session =
+            |row: Result<SessionRow, StoreError>| row.map(|row| WriteResult::Session(Box::new(row)));
+        Ok(match op {
+            WriteOp::Append(_) => unreachable!("appends are written together"),
+            WriteOp::Claim { tenant, run } => {
+                let claimed = ops::claim(db, tenant, run, self.epoch).await?;
+                Ok(WriteResult::Claimed(claimed.map(Box::new)))
+            }
+            WriteOp::CreateSession(new) => session(sessions::create(db, self.next_session(), new).await?),
+            WriteOp::GetOrCreateSession(new) => {
+                session(sessions::get_or_create(db, self.next_session(), new).await?)
+            }
+            WriteOp::UpdateSession(new) => session(sessions::update(db, new).await?),
+            WriteOp::Fork(new) => session(sessions::fork(db, self.next_session(), new).await?),
+            WriteOp::DeleteSession { tenant, session, damaged } => {
+                let deleted = sessions::delete(db, tenant, session, damaged.as_ref()).await?;
+                deleted.map(WriteResult::Existed)
+            }
+            WriteOp::SetNotes(new) => Ok(WriteResult::Existed(sessions::set_notes(db, new).await?)),
+            WriteOp::RetryJob { job, due_at, error } => {
+                ops::retry_job(db, job, *due_at, error).await?;
+                Ok(WriteResult::Done)
+            }
+            WriteOp::FinishJob { job } => {
+                ops::finish_job(db, job).await?;
+                Ok(WriteResult::Done)
+            }
+            WriteOp::DeleteRule { tenant, rule } => {
+                Ok(WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?))
+            }
+            WriteOp::SaveTools { tenant, tools } => {
+                ops::save_tools(db, tenant, tools).await?;
+                Ok(WriteResult::Done)
+            }
+            WriteOp::ForgetTool { tenant, name } => {
+                Ok(WriteResult::Existed(ops::forget_tool(db, tenant, name).await?))
+            }
+            // They are written with the rows of other writes.
+            WriteOp::Audit(_) => Ok(WriteResult::Done),
+            WriteOp::Blob(op) => Ok(WriteResult::Blob(blobs::write(db, op).await?)),
+            WriteOp::Check => {
+                ops::check(db).await?;
+                Ok(WriteResult::Done)
+            }
+        })
+    }
+
+    fn next_session(&mut self) -> i64 {
+        self.numbers.session += 1;
+        self.numbers.session
+    }
+
+    fn count(&self, requests: &[WriteRequest], answers: &[Answer]) {
+        let written =
+            requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok()).map(|(request, _)| &request.op);
+        let (mut appends, mut bytes) = (0, 0);
+        for op in written.filter(|op| op.as_append().is_some()) {
+            appends += 1;
+            bytes += op.bytes() as u64;
+        }
+        self.counters.appends.fetch_add(appends, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn close(mut self) {
+        self.closing.cancel();
+        let Some(mut db) = self.db.take() else { return };
+        let left = owner::leave(&mut db, self.owner).await;
+        if let Err(error) = left.and(db.close().await) {
+            tracing::warn!(%error, "the connection to the database was not closed in order");
+        }
+    }
+}
+
+fn answers_of(done: Vec<Result<(), StoreError>>) -> Vec<Answer> {
+    done.into_iter().map(|done| done.map(|()| WriteResult::Done)).collect()
+}
+
+/// Says of the acts of these writes that the audit log has them.
+fn record(requests: &[WriteRequest], answers: &[Answer]) {
+    let done = requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
+    done.filter_map(|(request, _)| request.act.as_ref()).for_each(|act| act.set_recorded());
+}
+
+/// The rows of the audit log about those of the writes that are done.
+fn audit_rows(requests: &[WriteRequest], answers: &[Answer]) -> Vec<AuditEntry> {
+    let done = requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
+    done.flat_map(|(request, _)| request.op.audited(request.act.as_ref())).collect()
+}
+
+/// True if a single write of the transaction caused the error, so that the others may succeed without it.
+fn is_fault_of_one(error: &Error) -> bool {
+    matches!(error, Error::ColumnDecode { .. })
+        // 22: a value; 23: a constraint. A wrong assumption that an id is new may be behind it.
+        || rows::code(error).is_some_and(|code| {
+            code.starts_with("22") || code.starts_with("23") || code == rows::DIFFERS
+        })
+}
+
+/// True if the same may go well at once: a deadlock, or a conflict with another transaction.
+fn is_chance(error: &Error) -> bool {
+    rows::code(error).is_some_and(|code| code == "40P01" || code == "40001")
+}
+
+impl WriteOp {
+    /// True if a caller's act may consist of it.
+    pub(in crate::store::postgres) fn is_act(&self) -> bool {
+        match self {
+            Self::Append(_)
+            | Self::CreateSession(_)
+            | Self::GetOrCreateSession(_)
+            | Self::UpdateSession(_)
+            | Self::Fork(_)
+            | Self::DeleteSession { .. }
+            | Self::DeleteRule { .. }
+            | Self::SaveTools { .. }
+            | Self::ForgetTool { .. } => true,
+            Self::Blob(op) => matches!(op, BlobOp::Keep { .. }),
+            Self::Claim { .. }
+            | Self::SetNotes(_)
+            | Self::RetryJob { .. }
+            | Self::FinishJob { .. }
+            | Self::Audit(_)
+            | Self::Check => false,
+        }
+    }
+
+    /// The rows of the audit log that go into its commit. The write fills in its session and run where the call did not.
+    fn audited(&self, act: Option<&Arc<Act>>) -> Vec<AuditEntry> {
+        if let Self::Audit(entries) = self {
+            return entries.clone();
+        }
+        let Some(mut entry) = act.filter(|act| !act.is_recorded()).map(|act| act.entry()) else {
+            return Vec::new();
+        };
+        let (session, run) = match self {
+            Self::Append(append) => (append.session.1.as_str(), append.run.run.as_str()),
+            Self::CreateSession(new) | Self::GetOrCreateSession(new) => (new.session.as_str(), ""),
+            Self::UpdateSession(new) => (new.session.as_str(), ""),
+            Self::Fork(new) => (new.session.as_str(), ""),
+            Self::DeleteSession { session, .. } => (session.as_str(), ""),
+            _ => ("", ""),
+        };
+        for (known, found) in [(&mut entry.session, session), (&mut entry.run, run)] {
+            if known.is_empty() {
+                found.clone_into(known);
+            }
+        }
+        vec![entry]
+    }
+
+    fn as_append(&self) -> Option<&EncodedAppend> {
+        match self {
+            Self::Append(append) => Some(append),
+            _ => None,
+        }
+    }
+
+    /// Drops from the cache what the write is about to change.
+    fn invalidate(&self, cache: &mut WriterCache) {
+        match self {
+            Self::Claim { tenant, run } => cache.drop_run(&RunKey::new(tenant.clone(), run.clone())),
+            Self::CreateSession(NewSession { tenant, session, .. })
+            | Self::GetOrCreateSession(NewSession { tenant, session, .. })
+            | Self::Fork(NewFork { tenant, session, .. }) => {
+                cache.drop_session(&(tenant.clone(), session.clone()));
+            }
+            // Its runs are deleted with it.
+            Self::DeleteSession { .. } => cache.clear(),
+            Self::Append(_)
+            | Self::UpdateSession(_)
+            | Self::DeleteRule { .. }
+            | Self::SetNotes(_)
+            | Self::RetryJob { .. }
+            | Self::FinishJob { .. }
+            | Self::SaveTools { .. }
+            | Self::ForgetTool { .. }
+            | Self::Audit(_)
+            | Self::Blob(_)
+            | Self::Check => {}
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.as_append().map_or(0, EncodedAppend::bytes)
+    }
+
+    /// The write as errors name it.
+    fn describe(&self) -> String {
+        match self {
+            Self::Append(append) => {
+                format!("append to {}/{} after {}", append.run.tenant, append.run.run, append.after.0)
+            }
+            Self::Claim { tenant, run } => format!("claim of {tenant}/{run}"),
+            Self::CreateSession(new) | Self::GetOrCreateSession(new) => {
+                format!("new session {}/{}", new.tenant, new.session)
+            }
+            Self::UpdateSession(new) => format!("update of session {}/{}", new.tenant, new.session),
+            Self::Fork(new) => format!("fork {}/{} of {}", new.tenant, new.session, new.source),
+            Self::DeleteSession { tenant, session, .. } => format!("deletion of session {tenant}/{session}"),
+            Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
+            Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
+            Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
+            Self::ForgetTool { tenant, name } => format!("tool {tenant}/{name}"),
+            Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
+            Self::Audit(_) => "rows of the audit log".to_owned(),
+            Self::Blob(_) => "row of a blob".to_owned(),
+            Self::Check => "check".to_owned(),
+        }
+    }
+}
