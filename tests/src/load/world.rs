@@ -192,5 +192,6 @@ pub fn setting(model: &Model) -> Setting {
         bounded: false,
         tls: false,
         environment: &[],
+        more: String::new(),
     }
 }
