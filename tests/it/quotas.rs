@@ -176,7 +176,10 @@ async fn stored_bytes_are_those_of_journals_and_blobs() {
     for number in 0.. {
         match soon(ada.run(named(&format!("r{number}"), &"word ".repeat(1_000)))).await {
             Ok(_) => assert!(number < 1_000, "a run of 5,000 bytes counts at last"),
-            Err(error) => break assert_exceeded(Err::<(), _>(error), "tenant_stored_bytes"),
+            Err(error) => {
+                assert_exceeded(Err::<(), _>(error), "tenant_stored_bytes");
+                break;
+            }
         }
     }
     let [own, tenant] = &quotas(&ada).await[..] else { panic!("two quotas") };
