@@ -149,15 +149,17 @@ async fn a_conversation_beyond_the_threshold_is_compacted_before_the_call() {
     let table = [
         "INIT IDLE",
         "PLANNING 1",
+        "EXECUTING CALLING",
         "COMPACTING IDLE",
         "COMPACTING SUCCESS",
-        "PLANNING 1",
+        "PLANNING 2",
         "EXECUTING CALLING",
         "EXECUTING STREAMING",
         "OBSERVING SUCCESS: STOP",
         "COMPLETED SUCCESS",
     ];
     assert_eq!(places, table);
+    assert_eq!(model.requests().len(), 1, "what is too long was not sent");
     let read = read(&model.last_request());
     assert_eq!(read[0].1, "Take notes.", "the system prompt stays");
     let kept: Vec<&str> =

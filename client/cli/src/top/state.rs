@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn what_the_screen_has_no_room_for_is_answered_elsewhere() {
         let mut top = top();
-        top.size = Size { columns: 80, rows: 4 };
+        top.size = Size { columns: 80, rows: 3 };
         press(&mut top, KeyCode::Char('a'));
         assert!(top.dialog.is_none() && top.note.contains("agentloop approve"), "{}", top.note);
     }

@@ -305,6 +305,6 @@ mod tests {
         let size = Size { columns: 80, rows: 24 };
         top.dialog = Dialog::for_question(&request, size);
         assert!(screen(&top, 80, 24).iter().any(|line| line.contains("May mail run")));
-        assert!(screen(&top, 80, 4).iter().any(|line| line.contains("no room for all of it")));
+        assert!(screen(&top, 80, 3).iter().any(|line| line.contains("no room for all of it")));
     }
 }

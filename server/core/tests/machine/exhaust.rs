@@ -334,7 +334,8 @@ fn denial_of(script: &Script, slot: CallSlot) -> Input {
 fn has_its_quorum(script: &Script) {
     for asked in script.state().questions().values() {
         let quorum = asked.question.approvers.people();
-        let Some(slot) = asked.question.slot.filter(|_| quorum > 1) else { continue };
+        let asks = quorum > 1 && asked.question.kind == QuestionKind::Approve;
+        let Some(slot) = asked.question.slot.filter(|_| asks) else { continue };
         let began = script.state().call(slot).is_some_and(|call| call.attempt > 0);
         let people: BTreeSet<&str> = asked.approvals.iter().map(|one| one.by.as_str()).collect();
         let last = asked.answer.as_ref().is_some_and(|answer| answer.decision == Decision::Approve);

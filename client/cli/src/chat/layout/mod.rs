@@ -50,7 +50,8 @@ impl LayoutInput<'_> {
         let editor_rows = self.editor.rows(screen.width).clamp(1, EDITOR_ROWS_MAX);
         let card_rows = self.card.map_or(0, |card| question::rows(card, screen.width));
         // A part of the conversation stays visible, however long the arguments are.
-        let card_rows = card_rows.min(usize::from(screen.height).saturating_sub(ROWS_BESIDE_CARD));
+        let height = usize::from(screen.height);
+        let card_rows = card_rows.min((height * 2 / 3).max(height.saturating_sub(ROWS_BESIDE_CARD)));
         let is_small = screen.height < ROWS_FOR_ALL;
         // With no room for both, the part with the keys is shown.
         let (card_rows, editor_rows) = match (is_small, self.card_has_keys) {

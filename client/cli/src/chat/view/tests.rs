@@ -247,7 +247,7 @@ fn invisible_characters_in_arguments_are_shown() {
 fn the_choices_are_visible_with_very_long_arguments() {
     let mut app = running();
     asks(&mut app, approval(&format!("{{\"body\":\"{}\"}}", "word ".repeat(10_000))));
-    sees(&mut app, &["PageDown: more", "y  yes, run it", "s  stop the run", "> What is 1 + 2?"]);
+    sees(&mut app, &["PageDown: more", "y  yes, run it", "s  stop the run", "? send_email"]);
 }
 
 #[test]
