@@ -470,3 +470,20 @@ fn the_keys_of_tokens_are_in_a_file_or_at_an_address() {
     let rules = read("k").rules;
     assert_eq!((rules.algorithms.len(), rules.leeway), (9, Millis::secs(60)));
 }
+
+#[test]
+fn a_password_of_the_store_is_a_secret_wherever_it_stands() {
+    let text = "store.url = 'postgres://ann:hunter2-long@db/agentloop'";
+    let config = parsed(text);
+    let StoreLocation::Postgres(postgres) = &config.store.location else { panic!("{:?}", config.store) };
+    assert_eq!((postgres.readers, postgres.statement_timeout), (8, Millis::secs(60)));
+    let secrets = config.secrets();
+    assert!(secrets.iter().any(|secret| secret.expose() == "hunter2-long"));
+    assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+
+    let text = "store.url = 'postgres://ann@db/agentloop'\nstore.password_env = 'DB_PASSWORD'";
+    let config = parsed_with(text, &[("DB_PASSWORD", "of-the-environment")]);
+    assert!(config.secrets().iter().any(|secret| secret.expose() == "of-the-environment"));
+    let config = parsed_with("", &[("AGENTLOOP_STORE_URL", "postgresql://db")]);
+    assert!(matches!(config.store.location, StoreLocation::Postgres(_)) && config.store.is_set);
+}

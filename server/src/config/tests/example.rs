@@ -53,8 +53,8 @@ fn everything_set() -> Reading<Config> {
     assert_eq!(
         problems,
         [
-            "expected only one of password_env and password_file",
-            "expected only one of path, for SQLite, and url, for PostgreSQL"
+            "expected only one of path, for SQLite, and url, for PostgreSQL",
+            "expected only one of password_env and password_file"
         ]
     );
     reading

@@ -52,8 +52,28 @@ fn columns_count_characters() {
 #[test]
 fn a_key_like_no_other_gets_the_whole_list() {
     check(
-        "[store]\nurl = 'postgres://'",
-        &["agentloop.toml:2:1: store.url: unknown key; there are path, search"],
+        "[store]\nbackend = 'mysql'",
+        &[
+            "agentloop.toml:2:1: store.backend: unknown key; there are path, url, password_env, password_file, readers, \
+           statement_timeout, retry_for, search",
+        ],
+    );
+}
+
+#[test]
+fn a_store_is_one_of_two() {
+    check(
+        "[store]\nurl = 'mysql://ann:hunter2@db'",
+        &["agentloop.toml:2:7: store.url: expected the address of a PostgreSQL database, as \
+           postgres://USER@HOST:PORT/DATABASE"],
+    );
+    check(
+        "[store]\nurl = 'postgres://db'\npath = 'a.db'",
+        &["agentloop.toml:2:7: store.url: expected only one of path, for SQLite, and url, for PostgreSQL"],
+    );
+    check(
+        "[store]\nreaders = 4",
+        &["agentloop.toml:2:11: store.readers: it is for PostgreSQL, and url is not set"],
     );
 }
 

@@ -63,7 +63,9 @@ async fn the_same_bytes_are_stored_once_until_the_last_owner_is_gone() {
     assert_eq!(store.sweep_blobs(Timestamp(2_000)).await.unwrap(), 1);
     assert!(!of("ann").await && of("bob").await);
     assert_eq!(read(&store, &row, 0).await.unwrap(), b"same");
-    let claim = store.claim_blobs(&TenantId::local(), None, &[row.digest.clone()], Timestamp(9_000)).await;
+    let claim = store
+        .claim_blobs(&TenantId::local(), None, std::slice::from_ref(&row.digest), Timestamp(9_000))
+        .await;
     assert_eq!(claim.unwrap(), [Some(4)]);
     assert_eq!(store.sweep_blobs(Timestamp(9_000)).await.unwrap(), 0, "it was claimed");
     assert_eq!(store.sweep_blobs(Timestamp(9_001)).await.unwrap(), 1);
