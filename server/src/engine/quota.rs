@@ -89,6 +89,15 @@ impl Drop for Adding {
     }
 }
 
+impl Adding {
+    /// Nothing is added after all.
+    fn give_up(&mut self) {
+        for (counter, amount) in self.0.drain(..) {
+            counter.under_way.fetch_sub(amount, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Who is to add something, and when.
 struct Asker<'a> {
     store: &'a dyn Store,
@@ -154,6 +163,7 @@ impl EngineQuotas {
                 used = self.used(&counter, &mut answer, Some(began), source, place, &holder, asker).await?;
             }
             if used.saturating_add(amount) > bound {
+                adding.give_up();
                 return Err(quotas.refuse(quota, scope, self.retry_after(quota, asker.now)).into());
             }
             if counts {
