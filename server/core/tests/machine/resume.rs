@@ -163,19 +163,24 @@ fn the_answers_that_a_call_keeps_are_bounded() {
 #[test]
 fn a_call_whose_answers_have_no_room_asks_no_more() {
     let mut script = given_to_host(EffectClass::Unsafe);
-    for attempt in 1.. {
-        let step = script.does(leaves(A, attempt, &format!("q{attempt}"), b"on"));
+    let mut attempt = 1;
+    let refused = loop {
+        let input = format!("q{attempt}");
+        let step = script.does(leaves(A, attempt, &input, b"on"));
         if script.question(A).is_none() {
-            let refused = step.effects.iter().any(|effect| {
-                matches!(effect, Effect::AnswerInput { answer: InputAnswer::Refused(why), .. } if why.contains("1048576"))
-            });
-            assert!(refused, "{:?}", step.effects);
-            assert!(attempt > 2 * TOOL_ATTEMPTS_MAX, "short answers have room for long: {attempt}");
-            break;
+            break step;
         }
-        script.decides(A, text("yes"));
+        let empty = InputReply::size_of(&input, &InputAnswer::Text(String::new()));
+        let taken = script.state().answered_bytes(script.call(A)) + empty;
+        let room = INPUT_ANSWERS_PER_CALL_BYTES_MAX - taken;
+        script.decides(A, text(&"x".repeat(room.min(ANSWER_BYTES_MAX))));
         script.grants(A);
-    }
+        attempt += 1;
+    };
+    let told = refused.effects.iter().any(|effect| {
+        matches!(effect, Effect::AnswerInput { answer: InputAnswer::Refused(why), .. } if why.contains("1048576"))
+    });
+    assert!(told && attempt == 5, "attempt {attempt}: {:?}", refused.effects);
     script.finishes(A, "done with what it has");
     assert_eq!(script.result(A).0, ToolStatus::Succeeded);
 }
