@@ -276,9 +276,10 @@ fn moves(node: &Node) -> Vec<Move> {
             moves.push(if again { Move::Bad(approve) } else { Move::Good(approve) });
             moves.push(Move::Stray(script.decision(slot, deny_and_stop())));
             if question.approvers.people() > 1 {
-                moves.extend(
-                    ["ann", "bob"].map(|name| Move::Good(approval_of(script, slot, name, &["sre"], false))),
-                );
+                for name in ["ann", "bob"] {
+                    let approve = approval_of(script, slot, name, &["sre"], false);
+                    moves.push(if again { Move::Bad(approve) } else { Move::Good(approve) });
+                }
                 moves.push(Move::Good(denial_of(script, slot)));
                 moves.push(Move::Stray(approval_of(script, slot, "eve", &["ops"], false)));
                 moves.push(Move::Stray(approval_of(script, slot, "ada", &["sre"], true)));
