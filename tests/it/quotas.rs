@@ -68,17 +68,18 @@ async fn live_runs_count_until_they_end() {
     let setup = with(&model, "live_runs = 1\ntenant_live_runs = 2").await;
     let [ada, bob, zoe] = setup.clients();
     let [mut first, mut second] = [model.speaks(), model.speaks()];
-    let mut under_way = soon(ada.run_stream(named("a1", "go"))).await.expect("it starts");
+    let mut under_way = Box::pin(soon(ada.run_stream(named("a1", "go")))).await.expect("it starts");
     soon(first.asked()).await;
     assert_exceeded(soon(ada.run(named("a2", "go"))).await, "live_runs");
-    let _also = soon(bob.run_stream(named("b1", "go"))).await.expect("another caller's do not count");
+    let _also =
+        Box::pin(soon(bob.run_stream(named("b1", "go")))).await.expect("another caller's do not count");
     soon(second.asked()).await;
     let used = [row("live_runs", "ada", 1, 1), row("tenant_live_runs", "tenant", 2, 2)];
     assert_eq!(quotas(&ada).await, used);
     model.says("hello");
     soon(zoe.run(named("z1", "go"))).await.expect("another tenant's do not count");
     // A repetition joins the run, and adds none.
-    let joined = soon(ada.run_stream(named("a1", "go"))).await.expect("it is there already");
+    let joined = Box::pin(soon(ada.run_stream(named("a1", "go")))).await.expect("it is there already");
     drop(joined);
     let scraped = setup.server.scrape().await;
     assert_eq!(scraped.get("quota_refusals_total{quota=\"live_runs\"}"), 1.0);
@@ -160,7 +161,7 @@ async fn stored_bytes_are_those_of_journals_and_blobs() {
         let header = wire::BlobHeader { size_bytes: announced as u64, ..Default::default() };
         let part = |part| wire::PutBlobRequest { part: Some(part) };
         let header = part(wire::put_blob_request::Part::Header(header));
-        let chunk = part(wire::put_blob_request::Part::Chunk(vec![b'x'; size].into()));
+        let chunk = part(wire::put_blob_request::Part::Chunk(vec![b'x'; size]));
         let mut blobs = client.blobs();
         soon(blobs.put_blob(tokio_stream::iter([header, chunk]))).await.map(drop).map_err(Error::from)
     };
@@ -290,7 +291,7 @@ async fn a_run_at_work_waits_when_its_tokens_are_used_up() {
         loop_limits: Some(wire::LoopLimits { max_iterations: Some(1_000), ..Default::default() }),
         ..named("r1", "go")
     };
-    let mut events = soon(ada.run_stream(input)).await.expect("something is left");
+    let mut events = Box::pin(soon(ada.run_stream(input))).await.expect("something is left");
     let error = loop {
         soon(events.next()).await.expect("the run goes on").expect("an event");
         let run = soon(ada.get_run("r1")).await.expect("it is there");
