@@ -227,8 +227,7 @@ mod tests {
         assert_eq!(pasted.key(KeyCode::Enter, SIZE).1, submit(&prompt, Input::Text("New Ulm".into())));
         assert!(open().key(KeyCode::Esc, SIZE).0.is_none());
 
-        let option =
-            |id: &str| SelectOption { id: id.into(), label: format!("town {id}"), ..Default::default() };
+        let option = |id: &str| SelectOption { id: id.into(), label: format!("town {id}") };
         let select =
             HumanRequest { options: vec![option("a"), option("b")], ..asking(HumanRequestKind::Select, "") };
         let dialog = Dialog::for_question(&select, SIZE).expect("there is room");
