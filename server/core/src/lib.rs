@@ -147,6 +147,8 @@ pub mod id;
 pub mod limits;
 pub mod time;
 
+mod canonical;
+
 pub mod agent;
 pub mod blob;
 pub mod delta;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::canonical::canonical_json;
 use crate::id::RuntimeId;
-use crate::policy::canonical_json;
 use crate::time::Millis;
 
 /// Effect of running a call twice. It decides what happens to a call whose host is lost.

@@ -6,9 +6,11 @@ use agentloop_client::v1::{
     AnswerInPlace, Approve, ApproveWithEdits, Decision, Declined, Deny, DenyAndStop, HumanRequest,
     HumanRequestKind, Selection, UrlOutcome, decision::Decision as Kind, submit_input_request::Input,
 };
-use serde_json::Value;
 
-use crate::terminal::{form::FormEntry, format::first_line};
+use crate::terminal::{
+    form::{FormEntry, json_object},
+    format::first_line,
+};
 
 /// Bound on a mistyped word that is repeated.
 const WORD_CHARS: usize = 40;
@@ -225,15 +227,6 @@ fn written(request: &HumanRequest, line: &str) -> ParsedLine {
     let is_empty = request.allow_empty && line.trim() == EMPTY;
     let text = if is_empty { String::new() } else { line.to_owned() };
     ParsedLine::Input(Box::new(request.clone()), Input::Text(text))
-}
-
-/// Checks that a text is a JSON object, and trims it. Large numbers stay as they were entered.
-pub(crate) fn json_object(text: &str) -> Result<String, String> {
-    match serde_json::from_str::<Value>(text) {
-        Ok(Value::Object(_)) => Ok(text.trim().to_owned()),
-        Ok(_) => Err("the arguments must be a JSON object".to_owned()),
-        Err(error) => Err(format!("no JSON: {error}")),
-    }
 }
 
 /// The options with these numbers, counted from 1.

@@ -150,7 +150,7 @@ impl FormEntry {
             return Err("an empty line answers nothing".to_owned());
         }
         let Some(field) = self.fields.get(self.at) else {
-            return super::answer::json_object(line).map(Some);
+            return json_object(line).map(Some);
         };
         let value = match line {
             LEAVE_OUT if !field.required => None,
@@ -219,6 +219,15 @@ impl FieldSchema {
             }
             _ => Ok(Value::from(line)),
         }
+    }
+}
+
+/// Checks that a text is a JSON object, and trims it. Large numbers stay as they were entered.
+pub(crate) fn json_object(text: &str) -> Result<String, String> {
+    match serde_json::from_str::<Value>(text) {
+        Ok(Value::Object(_)) => Ok(text.trim().to_owned()),
+        Ok(_) => Err("the arguments must be a JSON object".to_owned()),
+        Err(error) => Err(format!("no JSON: {error}")),
     }
 }
 

@@ -3,7 +3,7 @@
 use agentloop_client::v1::{HumanRequest, HumanRequestKind, Run, decision::Decision};
 use crossterm::event::KeyCode;
 
-use super::state::Action;
+use super::action::Action;
 use crate::terminal::{
     answer::{ParsedLine, Questions},
     render::status::{OptionNames, question},

@@ -1,5 +1,6 @@
 //! `agentloop top`: the open runs, hosts and questions of a server on one screen that refreshes itself.
 
+mod action;
 mod dialog;
 mod meter;
 mod state;
@@ -24,8 +25,9 @@ use futures_util::StreamExt as _;
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
 use self::{
+    action::Action,
     dialog::Size,
-    state::{Action, Told, Top},
+    state::{Told, Top},
 };
 use crate::{
     args::{ENDLESS_BACKOFF, Global},

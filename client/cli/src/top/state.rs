@@ -2,12 +2,11 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-use agentloop_client::v1::{
-    Host, HumanRequest, Run, RunStatus, Tool, Usage, decision::Decision, submit_input_request::Input,
-};
+use agentloop_client::v1::{Host, HumanRequest, Run, RunStatus, Tool, Usage};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{
+    action::Action,
     dialog::{Dialog, Size},
     meter::Meter,
 };
@@ -50,26 +49,6 @@ pub(super) struct ModelUse {
     pub(super) trouble: String,
     /// Tokens and cost of the last minute.
     pub(super) minute: Usage,
-}
-
-/// Something to do. Its result comes back as a [`Told`].
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Action {
-    None,
-    Quit,
-    /// Read the run with this id, to show its details.
-    Show(String),
-    Abort(String),
-    /// Decide on a call.
-    Decide {
-        request: Box<HumanRequest>,
-        decision: Decision,
-    },
-    /// Answer a question that is not about a call.
-    Submit {
-        request: Box<HumanRequest>,
-        input: Input,
-    },
 }
 
 /// What the server told.
@@ -233,7 +212,7 @@ impl Top {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_client::v1::HumanRequestKind;
+    use agentloop_client::v1::{HumanRequestKind, decision::Decision};
 
     use super::*;
 

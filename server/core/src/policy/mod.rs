@@ -1,7 +1,6 @@
 //! Policy rules: which tool calls run, need approval, or are denied.
 
 mod approvers;
-mod canonical;
 mod glob;
 mod widening;
 
@@ -13,6 +12,7 @@ use glob::literal;
 pub use glob::matches as glob_matches;
 pub use widening::{Widening, deciding_rule, required_approvers};
 
+use crate::canonical;
 use crate::limits::{
     POLICY_ARGUMENTS_MAX, POLICY_NAME_BYTES_MAX, POLICY_PATTERN_BYTES_MAX, POLICY_POINTER_BYTES_MAX,
     POLICY_RULE_BYTES_MAX,
@@ -286,11 +286,6 @@ impl PolicyCall {
             other => canonical::text(other),
         }
     }
-}
-
-/// One text for JSON texts of the same value. A text that is no JSON stays as it is.
-pub(crate) fn canonical_json(json: &str) -> String {
-    serde_json::from_str(json).map_or_else(|_| json.to_owned(), |value: Value| canonical::text(&value))
 }
 
 fn is_pointer(text: &str) -> bool {

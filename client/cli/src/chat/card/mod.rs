@@ -14,8 +14,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 pub(crate) use self::remember::{RuleDraft, SCOPES};
 use super::editor::Editor;
 use crate::terminal::{
-    answer::{decision, is_input, json_object},
-    form::FormEntry,
+    answer::{decision, is_input},
+    form::{FormEntry, json_object},
     text::escape_hidden,
 };
 

@@ -9,7 +9,7 @@ use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, Phase, RoundCall, RunState};
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
-use crate::run::transition::routine::{answer, calls, finish, model_call};
+use crate::run::transition::routine::{answer, calls, doubt, finish, model_call};
 use crate::time::{Millis, Timestamp};
 
 /// Time that hosts have after a restart to come back with calls of before it. It holds even if a call's own time is up:
@@ -162,8 +162,8 @@ fn time_out(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
     let call = builder.state().call(slot).expect("only an open call times out");
     if call.is_doubtful_at_deadline() {
         let message = calls::no_answer(call);
-        return calls::put_in_doubt(builder, slot, message, Ran::Maybe);
+        return doubt::put_in_doubt(builder, slot, message, Ran::Maybe);
     }
-    let output = format!("{}{}", calls::no_answer(call), calls::doubt(call));
+    let output = format!("{}{}", calls::no_answer(call), doubt::warning(call));
     calls::settle(builder, slot, ToolStatus::TimedOut, output);
 }

@@ -13,7 +13,7 @@ use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::deadline;
 use crate::run::transition::routine::calls::{Answerer, ResultContent};
 use crate::run::transition::routine::policy::Ruling;
-use crate::run::transition::routine::{calls, extension, policy, question};
+use crate::run::transition::routine::{calls, doubt, extension, policy, question};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, ToolTerms};
 
@@ -69,7 +69,7 @@ pub(super) fn denied(
     let CallState::Ready { .. } = call.state else {
         return Err(Refusal::StaleAttempt);
     };
-    let output = format!("{message}{}", calls::doubt(call));
+    let output = format!("{message}{}", doubt::warning(call));
     calls::settle(builder, slot, ToolStatus::Unavailable, output);
     Ok(())
 }
@@ -226,7 +226,7 @@ pub(super) fn lost(
         } else {
             message
         };
-        calls::put_in_doubt(builder, slot, message, ran);
+        doubt::put_in_doubt(builder, slot, message, ran);
     } else if is_overdue {
         never_began(builder, slot, attempt);
     } else {
@@ -267,7 +267,7 @@ pub(super) fn stopped(
     };
     if begun {
         let message = format!("{}, and its host stopped it", calls::no_answer(call));
-        calls::put_in_doubt(builder, slot, message, Ran::Maybe);
+        doubt::put_in_doubt(builder, slot, message, Ran::Maybe);
     } else if overdue {
         never_began(builder, slot, attempt);
     } else {
@@ -297,7 +297,7 @@ fn try_again(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32, 
     let call = builder.state().call(slot).expect("only an open call is tried again");
     let tries = call.tries();
     if tries >= TOOL_ATTEMPTS_MAX && !busy {
-        let doubt = if call.resume.is_some() { calls::doubt(call) } else { "" };
+        let doubt = if call.resume.is_some() { doubt::warning(call) } else { "" };
         let (output, then) =
             (format!("given up after {tries} tries: {message}{doubt}"), AfterAttempt::Settle);
         builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then, busy });

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use crate::id::{CallSlot, HostId};
 use crate::limits::QUOTED_ARGUMENTS_BYTES_MAX;
 use crate::message::{Attachments, Image, Message, Part, Role, ToolResult, ToolStatus};
-use crate::run::event::{AfterAttempt, Event, Ran};
+use crate::run::event::Event;
 use crate::run::refusal::Refusal;
-use crate::run::state::{CallState, RoundCall};
+use crate::run::state::RoundCall;
 use crate::run::transition::builder::TransitionBuilder;
-use crate::run::transition::routine::question;
 use crate::time::Millis;
 use crate::tool::Digest;
 
@@ -161,39 +160,7 @@ fn quoted(arguments: &str) -> Cow<'_, str> {
     }
 }
 
-/// Puts a call in doubt: a late result, a human or time settles it.
-pub(in crate::run::transition) fn put_in_doubt(
-    builder: &mut TransitionBuilder<'_>,
-    slot: CallSlot,
-    message: String,
-    ran: Ran,
-) {
-    let attempt = builder.state().call(slot).expect("only an open call is in doubt").attempt;
-    question::withdraw(builder, slot);
-    builder.emit(Event::CallAttemptFailed {
-        slot,
-        attempt,
-        message,
-        ran,
-        then: AfterAttempt::InDoubt,
-        busy: false,
-    });
-    question::ask_in_doubt(builder, slot);
-}
-
 /// The first words of what is said of a call whose time is up.
 pub(in crate::run::transition) fn no_answer(call: &RoundCall) -> String {
     format!("no answer within {} s", call.timeout.0.div_ceil(1_000))
-}
-
-/// A warning for the model if the call may have taken effect and must not run twice; else empty.
-pub(in crate::run::transition) fn doubt(call: &RoundCall) -> &'static str {
-    let is_in_doubt = matches!(call.state, CallState::InDoubt { .. });
-    // A call that goes on from a state has done what was before it.
-    let has_begun = call.in_flight() || call.resume.is_some();
-    if is_in_doubt || (has_begun && !call.effect.repeatable()) {
-        "; it may have taken effect all the same"
-    } else {
-        ""
-    }
 }

@@ -7,7 +7,7 @@ use crate::run::event::{Event, Observation, Outcome, Totals};
 use crate::run::state::Phase;
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
-use crate::run::transition::routine::{calls, question, waiting};
+use crate::run::transition::routine::{calls, doubt, question, waiting};
 
 /// The model's last message is the result of the run. Nothing may be open, and no message may wait.
 pub(in crate::run::transition) fn complete(builder: &mut TransitionBuilder<'_>) {
@@ -55,7 +55,7 @@ const CUT_OFF_SOURCE: &str = "cut_off";
 fn close(builder: &mut TransitionBuilder<'_>, why: &str) {
     keep_answer(builder, why);
     question::withdraw_planned(builder);
-    let open: Vec<_> = builder.state().open_calls().map(|call| (call.slot, calls::doubt(call))).collect();
+    let open: Vec<_> = builder.state().open_calls().map(|call| (call.slot, doubt::warning(call))).collect();
     for (slot, doubt) in open {
         question::withdraw(builder, slot);
         let output = format!("not completed: {why}{doubt}");

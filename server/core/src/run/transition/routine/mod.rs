@@ -9,6 +9,8 @@ pub(super) mod waiting;
 pub(super) mod policy;
 pub(super) mod question;
 
+pub(super) mod doubt;
+
 pub(super) mod finish;
 
 pub(super) mod answer;

@@ -2,7 +2,13 @@
 
 use serde_json::Value;
 
-pub(super) fn text(value: &Value) -> String {
+/// One text for JSON texts of the same value. A text that is no JSON stays as it is.
+pub(crate) fn canonical_json(json: &str) -> String {
+    serde_json::from_str(json).map_or_else(|_| json.to_owned(), |value: Value| text(&value))
+}
+
+/// The text of a value.
+pub(crate) fn text(value: &Value) -> String {
     let mut text = String::new();
     write(value, &mut text);
     text
@@ -36,7 +42,7 @@ fn write(value: &Value, to: &mut String) {
 }
 
 /// True if parsing the JSON rounds no number. Whole numbers beyond 64 bits are rounded, so different ones look equal.
-pub(super) fn is_exact(json: &str) -> bool {
+pub(crate) fn is_exact(json: &str) -> bool {
     let mut rest = json;
     while let Some(at) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
         rest = &rest[at..];

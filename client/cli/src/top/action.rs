@@ -1,0 +1,23 @@
+//! What a key of the screen leads to.
+
+use agentloop_client::v1::{HumanRequest, decision::Decision, submit_input_request::Input};
+
+/// Something to do. Its result comes back as a [`Told`](super::state::Told).
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Action {
+    None,
+    Quit,
+    /// Read the run with this id, to show its details.
+    Show(String),
+    Abort(String),
+    /// Decide on a call.
+    Decide {
+        request: Box<HumanRequest>,
+        decision: Decision,
+    },
+    /// Answer a question that is not about a call.
+    Submit {
+        request: Box<HumanRequest>,
+        input: Input,
+    },
+}
