@@ -61,9 +61,10 @@ impl Answers {
 
 /// Reads a line. The question goes to standard error, so that a script sees only results on standard output.
 fn read_line(question: &str, secret: bool) -> io::Result<Option<String>> {
+    // Before the question is there: what is typed in between would be seen.
+    let hidden = if secret && io::stdin().is_terminal() { HiddenInput::start()? } else { None };
     eprint!("{question}");
     io::stderr().flush()?;
-    let hidden = if secret && io::stdin().is_terminal() { HiddenInput::start()? } else { None };
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line)?;
     if hidden.is_some() {
