@@ -3,6 +3,7 @@
 //! A call that may change something is an [`Act`], which the tasks that work on it know. The store's first write for it takes
 //! its row along, so that both are durable together or neither is.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -239,6 +240,17 @@ pub async fn within<T>(act: Option<Arc<Act>>, work: impl Future<Output = T>) -> 
 /// Does work that belongs to no act, whoever asks for it.
 pub async fn apart<T>(work: impl Future<Output = T>) -> T {
     ACT.scope(None, work).await
+}
+
+/// The acts of one commit. An act has one row, however many of its writes are in the commit.
+#[derive(Debug, Default)]
+pub struct ActsOfCommit(HashSet<*const Act>);
+
+impl ActsOfCommit {
+    /// True if this is the first write of its act here. A write without an act always is.
+    pub fn is_first(&mut self, act: Option<&Arc<Act>>) -> bool {
+        act.is_none_or(|act| self.0.insert(Arc::as_ptr(act)))
+    }
 }
 
 /// The act that this task works for.

@@ -43,9 +43,9 @@ async fn a_token_proves_the_principal_that_its_claims_describe() {
         groups: vec!["a-group".to_owned()],
     };
     assert_eq!((info.caller, info.caller_roles), (Some(caller), vec!["caller".into(), "viewer".into()]));
-    // Without a claim for the tenant it is `local`; a static token is taken, too.
+    // A token without the claim for the tenant is nobody's; a static token is taken, too.
     let bare = issuer.token("bob", &["viewer"], &json!({ "org": null }));
-    assert_eq!(who(&server, &bare).await.expect("known").caller.expect("a caller").tenant, "local");
+    assert!(is_refused(&server, &bare).await);
     let old = files.token("carl", "local", &["viewer"]);
     server.reload().await;
     assert_eq!(who(&server, &old).await.expect("known").caller.expect("a caller").name, "carl");

@@ -213,6 +213,7 @@ mod tests {
             leeway: Millis(0),
             name: ClaimPath::parse("sub").unwrap(),
             tenant: None,
+            default_tenant: None,
             roles: None,
             groups: None,
             role_map: RoleMap::default(),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use agentloop_core::id::TenantId;
 use agentloop_core::time::Millis;
 
 use super::section::Section;
@@ -65,7 +66,7 @@ pub(super) fn jwt(section: &mut Section<'_, '_>) -> Option<JwtOptions> {
     let host = host_grant(section);
     let algorithms = algorithms(section);
     let leeway = section.get_within("leeway", Millis::secs(60), Millis(0)..=Millis::secs(5 * 60));
-    let Claims { name, tenant, roles, groups, role_map, default_roles } = claims;
+    let Claims { name, tenant, default_tenant, roles, groups, role_map, default_roles } = claims;
     let rules = JwtRules {
         issuer: issuer?,
         audience: audience?,
@@ -73,6 +74,7 @@ pub(super) fn jwt(section: &mut Section<'_, '_>) -> Option<JwtOptions> {
         leeway,
         name: name?,
         tenant,
+        default_tenant,
         roles,
         groups,
         role_map: role_map?,
@@ -95,6 +97,7 @@ fn algorithms(section: &mut Section<'_, '_>) -> Vec<JwtAlgorithm> {
 struct Claims {
     name: Option<ClaimPath>,
     tenant: Option<ClaimPath>,
+    default_tenant: Option<TenantId>,
     roles: Option<ClaimPath>,
     groups: Option<ClaimPath>,
     role_map: Option<RoleMap>,
@@ -104,6 +107,14 @@ struct Claims {
 fn claims(section: &mut Section<'_, '_>) -> Claims {
     let name = path(section, "name", Some("sub"));
     let tenant = path(section, "tenant", None);
+    let default_tenant = section.get_checked("default_tenant", None, |tenant: String| {
+        TenantId::parse(tenant).map_err(|problem| problem.to_string())
+    });
+    // A token without the claim must not come to the tenant that has what was stored before there was authentication.
+    let default_tenant = match section.is_set("tenant") {
+        true => default_tenant,
+        false => default_tenant.or_else(|| Some(TenantId::local())),
+    };
     let roles = path(section, "roles", None);
     let groups = path(section, "groups", None);
     let map = RoleMap::new(section.get_texts("role_map"));
@@ -118,7 +129,7 @@ fn claims(section: &mut Section<'_, '_>) -> Claims {
         let message = "expected roles or default_roles: without a role nobody may call anything";
         section.problem(&[], message.to_owned());
     }
-    Claims { name, tenant, roles, groups, role_map: map.ok(), default_roles }
+    Claims { name, tenant, default_tenant, roles, groups, role_map: map.ok(), default_roles }
 }
 
 fn needed(section: &mut Section<'_, '_>, key: &'static str, what: &str) -> Option<String> {

@@ -54,24 +54,26 @@ impl Source {
     }
 }
 
-/// What is known of a holder.
+/// The store's last answer about one holder, and the amounts that it cannot have yet.
 #[derive(Debug, Default)]
 struct Counter {
-    /// What is being added.
+    /// Amounts of writes that are not done.
     under_way: AtomicU64,
-    /// What was added, as long as no answer of the store is known to have it.
+    /// Amounts of writes that were done after the store was asked, or during that.
     added: AtomicU64,
-    /// The last answer. Held while the store is asked, so that it is asked once at a time.
+    /// `None` before the first answer. Locked while the store is asked, so that it is asked once at a time.
     answer: tokio::sync::Mutex<Option<Answer>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Answer {
+    /// One number for each quota that its source serves.
     values: [u64; 2],
-    /// When the store was asked.
+    /// The time just before the store was asked: writes that were done by then are in the answer.
     asked: Instant,
+    /// The time after `asked` for which it counts.
     valid: Duration,
-    /// The window that it is about.
+    /// Start of the window that tokens and cost were added up for.
     window: Timestamp,
 }
 
@@ -98,12 +100,23 @@ impl Adding {
     }
 }
 
-/// Who is to add something, and when.
+/// The caller whose use is compared with its quotas.
 struct Asker<'a> {
     store: &'a dyn Store,
     tenant: &'a TenantId,
+    /// `None` without authentication: then there are no quotas.
     name: Option<&'a str>,
+    /// The window of tokens and cost is the one with this time.
     now: Timestamp,
+}
+
+/// A number of the store about one holder.
+struct Figure<'a> {
+    source: Source,
+    /// The place of the number in the source's answer.
+    place: usize,
+    holder: &'a Holder,
+    asker: &'a Asker<'a>,
 }
 
 impl EngineQuotas {
@@ -157,10 +170,11 @@ impl EngineQuotas {
             let counter = self.counter(source, &holder);
             let began = Instant::now();
             let mut answer = counter.answer.lock().await;
-            let mut used = self.used(&counter, &mut answer, None, source, place, &holder, asker).await?;
+            let figure = Figure { source, place, holder: &holder, asker };
+            let mut used = self.used(&figure, &counter, &mut answer, None).await?;
             if used.saturating_add(amount) > bound {
                 // Something may have been deleted since.
-                used = self.used(&counter, &mut answer, Some(began), source, place, &holder, asker).await?;
+                used = self.used(&figure, &counter, &mut answer, Some(began)).await?;
             }
             if used.saturating_add(amount) > bound {
                 adding.give_up();
@@ -175,18 +189,16 @@ impl EngineQuotas {
         Ok(adding)
     }
 
-    /// What is used. The store is asked if its last answer is too old, or was asked for before `since`.
-    #[expect(clippy::too_many_arguments, reason = "one place of use")]
+    /// The figure now, with what is being added. `counter` is its holder's, and `answer` the counter's. The store is asked if
+    /// its last answer is too old, or was asked for before `since`.
     async fn used(
         &self,
+        figure: &Figure<'_>,
         counter: &Counter,
         answer: &mut Option<Answer>,
         since: Option<Instant>,
-        source: Source,
-        place: usize,
-        holder: &Holder,
-        asker: &Asker<'_>,
     ) -> Result<u64, StoreError> {
+        let Figure { source, place, holder, asker } = *figure;
         let (window, length) = self.window(asker.now);
         let is_valid = |answer: &Answer| {
             let is_about_now = source != Source::Usage || answer.window == window;
@@ -265,7 +277,7 @@ async fn ask(
 ) -> Result<[u64; 2], StoreError> {
     let (tenant, name) = (&holder.tenant, holder.name.as_deref());
     Ok(match source {
-        Source::Sessions => [store.session_count_of(tenant, name).await?, 0],
+        Source::Sessions => [store.session_count(tenant, name).await?, 0],
         Source::Bytes => [store.stored_bytes(tenant, name).await?, 0],
         Source::Usage => {
             let query = UsageQuery {
@@ -381,7 +393,8 @@ impl Engine {
                     Some((source, place)) => {
                         let counter = deps.quotas.counter(source, &holder);
                         let mut answer = counter.answer.lock().await;
-                        deps.quotas.used(&counter, &mut answer, None, source, place, &holder, &asker).await?
+                        let figure = Figure { source, place, holder: &holder, asker: &asker };
+                        deps.quotas.used(&figure, &counter, &mut answer, None).await?
                     }
                 };
                 uses.push(QuotaUse { quota, scope, limit, used });

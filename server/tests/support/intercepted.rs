@@ -199,12 +199,8 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
         self.intercept.read("tenants_with_sessions", self.inner.tenants_with_sessions()).await
     }
 
-    async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {
-        self.intercept.read("session_count", self.inner.session_count(tenant)).await
-    }
-
-    async fn session_count_of(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
-        self.intercept.read("session_count_of", self.inner.session_count_of(tenant, by)).await
+    async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        self.intercept.read("session_count", self.inner.session_count(tenant, by)).await
     }
 
     async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {

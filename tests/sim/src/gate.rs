@@ -374,8 +374,8 @@ impl SessionStore for Gate {
         self.read(self.0.store.tenants_with_sessions()).await
     }
 
-    async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {
-        self.read(self.0.store.session_count(tenant)).await
+    async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        self.read(self.0.store.session_count(tenant, by)).await
     }
 
     async fn idle_sessions(

@@ -51,9 +51,9 @@ impl Size {
 pub(super) enum Dialog {
     /// Everything about one run.
     Run(Box<Run>),
-    /// Is the run to be aborted?
+    /// Asks before the run with this id is aborted.
     Abort(String),
-    /// Is the call to run? Only a key that says so answers.
+    /// Asks if a call may run. Only `y` and `n` answer.
     Question(Box<HumanRequest>),
     /// A question that is answered by a line of text.
     Answer(Box<Answer>),
@@ -104,8 +104,8 @@ impl Dialog {
         }
     }
 
-    /// Takes a key. Returns the window that stays open, and what is to be done. Any key closes a window, except in the one
-    /// in which a line is entered; only a key that the window names does more. What is not seen whole is not answered.
+    /// Takes a key. Returns the window if it stays open, and the action. Only keys that the window names act; any other key
+    /// closes it, unless a line is being entered. A question that does not fit on the screen cannot be answered.
     pub(super) fn key(self, key: KeyCode, size: Size) -> (Option<Dialog>, Action) {
         let is_seen = self.lines_of_question(size).is_some();
         match (self, key) {

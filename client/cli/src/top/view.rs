@@ -28,12 +28,16 @@ const HOSTS_MAX: usize = 6;
 const MODELS_MAX: usize = 4;
 /// Lines of runs, with their heading, that come before all other lists on a small screen.
 const RUN_LINES_MIN: u16 = 4;
+/// Lines of a note at most.
+const NOTE_LINES_MAX: usize = 3;
 /// Characters of a prompt.
 const PREVIEW_CHARS: usize = 60;
 
 pub(super) fn draw(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
-    // The head and the keys have a line each. On a small screen, lists give way that runs need the room of.
-    let mut room = area.height.saturating_sub(2 + RUN_LINES_MIN);
+    let bottom = bottom(top, area);
+    let bottom_height = u16::try_from(bottom.len()).unwrap_or(1);
+    // On a small screen, lists give way that runs need the room of.
+    let mut room = area.height.saturating_sub(1 + bottom_height + RUN_LINES_MIN);
     let mut fitting = |lines: Vec<Line<'static>>| {
         let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(room);
         // A heading alone tells nothing.
@@ -43,27 +47,34 @@ pub(super) fn draw(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
     };
     let (hosts, hosts_height) = fitting(hosts(top));
     let (models, models_height) = fitting(models(&top.models()));
-    let [head, runs, between, below, keys] = Layout::vertical([
+    let [head, runs, between, below, last] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Min(0),
         Constraint::Length(models_height),
         Constraint::Length(hosts_height),
-        Constraint::Length(1),
+        Constraint::Length(bottom_height),
     ])
     .areas(area);
     Paragraph::new(summary(top)).render(head, buf);
     draw_runs(top, now, runs, buf);
     Paragraph::new(models).render(between, buf);
     Paragraph::new(hosts).render(below, buf);
-    let keys_text = match (&top.failed, top.note.as_str()) {
-        (Some(why), "") => Line::styled(format!("this does not change any more: {}", sanitize(why)), BAD),
-        (None, "") => Line::styled("↑↓ select  Enter look  a answer  x abort  q leave", DIM),
-        (_, note) => Line::styled(sanitize(note), WARN),
-    };
-    Paragraph::new(keys_text).render(keys, buf);
+    Paragraph::new(bottom).render(last, buf);
     if let Some(dialog) = &top.dialog {
         draw_dialog(dialog, area, buf);
     }
+}
+
+/// The lines at the bottom: a note, or the keys.
+fn bottom(top: &Top, area: Rect) -> Vec<Line<'static>> {
+    let (text, style) = match (&top.failed, top.note.as_str()) {
+        (Some(why), "") => (format!("this does not change any more: {}", sanitize(why)), BAD),
+        (None, "") => return vec![Line::styled("↑↓ select  Enter look  a answer  x abort  q leave", DIM)],
+        (_, note) => (sanitize(note), WARN),
+    };
+    // A note may have an id, which is of no use if its end is missing.
+    let lines = wrap(&text, usize::from(area.width)).into_iter().take(NOTE_LINES_MAX);
+    lines.map(|line| Line::styled(line, style)).collect()
 }
 
 fn summary(top: &Top) -> Line<'static> {
@@ -292,6 +303,18 @@ mod tests {
             }
         }
         assert!(!screen(&busy(), 40, 6).iter().any(|line| line.starts_with("HOST")));
+    }
+
+    #[test]
+    fn a_note_is_read_to_its_end_on_a_narrow_screen() {
+        let id = "0193d3c4-8f1e-7c55-b1a2-0f5e6d7c8b9a:1.0:0";
+        let note = format!("no room for all of it: agentloop approve {id} answers it");
+        let top = Top { note, ..busy() };
+        for rows in [24, 8, 6] {
+            let lines = screen(&top, 44, rows);
+            assert!(lines.iter().any(|line| line.contains(id)), "{lines:#?}");
+            assert!(lines[2].starts_with("run-"), "{lines:#?}");
+        }
     }
 
     #[test]

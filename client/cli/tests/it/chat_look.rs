@@ -1,17 +1,6 @@
 //! `agentloop chat`: what the screen looks like, kept as text in `screens/`.
 
-use std::{fs, path::PathBuf};
-
-use crate::{chat::talk, pty::Pty, served::Server};
-
-/// Waits until the screen is the one that is kept. With KEEP_SCREENS=1 it is kept anew.
-async fn shows(chat: &mut Pty, name: &str) {
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/screens").join(format!("{name}.txt"));
-    if std::env::var("KEEP_SCREENS").is_ok_and(|value| value == "1") {
-        fs::write(&file, chat.lines()).expect("written");
-    }
-    chat.shows(&fs::read_to_string(&file).expect("the screen is kept")).await;
-}
+use crate::{chat::talk, pty::Pty, screens::shows, served::Server};
 
 #[tokio::test]
 async fn markdown_code_diffs_and_every_script_are_readable() {
@@ -21,7 +10,7 @@ async fn markdown_code_diffs_and_every_script_are_readable() {
     chat.types("a page\r");
     chat.sees("ready  ").await;
     chat.sees("Oslo │ 12").await;
-    shows(&mut chat, "page").await;
+    shows(&mut chat, "page", &[]).await;
 }
 
 #[tokio::test]
@@ -39,7 +28,7 @@ async fn without_colours_the_text_is_the_same() {
     chat.sees("ready  ").await;
     chat.sees("Oslo │ 12").await;
     assert!(chat.colours().is_empty());
-    shows(&mut chat, "page").await;
+    shows(&mut chat, "page", &[]).await;
 }
 
 #[tokio::test]

@@ -29,6 +29,8 @@ mod run;
 #[cfg(unix)]
 mod run_terminal;
 #[cfg(unix)]
+mod screens;
+#[cfg(unix)]
 mod security;
 #[cfg(unix)]
 mod served;

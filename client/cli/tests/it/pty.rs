@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use agentloop_client_testing::timeout::TEST_TIMEOUT;
 
+/// Size of the screen unless a test chooses another.
 const ROWS: u16 = 30;
 const COLUMNS: u16 = 100;
 
@@ -50,7 +51,17 @@ impl Pty {
 
     /// The same for a command that talks to no server.
     pub(crate) fn start_local(args: &[&str], directory: &Path, variables: &[(&str, &str)]) -> Pty {
-        let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
+        Pty::start_sized(args, directory, variables, (ROWS, COLUMNS))
+    }
+
+    /// The same on a screen of this many rows and columns.
+    pub(crate) fn start_sized(
+        args: &[&str],
+        directory: &Path,
+        variables: &[(&str, &str)],
+        (rows, columns): (u16, u16),
+    ) -> Pty {
+        let size = PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).expect("there are pseudo-terminals");
         let before = settings(pair.master.as_ref());
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_agentloop"));
@@ -66,7 +77,7 @@ impl Pty {
 
         let mut output = pair.master.try_clone_reader().expect("a reader");
         let size = |n| NonZeroU16::new(n).expect("not zero");
-        let parser = vt100::Parser::new_with_callbacks(size(ROWS), size(COLUMNS), 0, Titles::default());
+        let parser = vt100::Parser::new_with_callbacks(size(rows), size(columns), 0, Titles::default());
         let screen = Arc::new(Mutex::new(parser));
         let (drawing, drawn) = watch::channel(0);
         let shared = Arc::clone(&screen);
@@ -112,7 +123,8 @@ impl Pty {
     /// The colours on the screen, other than the terminal's own two.
     pub(crate) fn colours(&self) -> Vec<vt100::Color> {
         let screen = self.screen.lock().expect("no test panics with it");
-        let cells = (0..ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
+        let (rows, columns) = screen.screen().size();
+        let cells = (0..rows.get()).flat_map(|row| (0..columns.get()).map(move |column| (row, column)));
         let cells = cells.filter_map(|(row, column)| screen.screen().cell(row, column));
         let colours = cells.flat_map(|cell| [cell.fgcolor(), cell.bgcolor()]);
         colours.filter(|colour| *colour != vt100::Color::Default).collect()
@@ -133,25 +145,13 @@ impl Pty {
         self.until(&format!("{expected:?} to be seen"), |text| text.contains(expected)).await;
     }
 
-    /// The lines on the screen, without the spaces at their ends.
-    pub(crate) fn lines(&self) -> String {
-        self.text().lines().map(|line| format!("{}\n", line.trim_end())).collect()
-    }
-
-    /// Waits until the screen has exactly these lines.
-    pub(crate) async fn shows(&mut self, lines: &str) {
-        let trimmed =
-            |text: &str| -> String { text.lines().map(|line| format!("{}\n", line.trim_end())).collect() };
-        self.until(&format!("this screen:\n{lines}"), |text| trimmed(text) == lines).await;
-    }
-
     /// Waits until the screen no longer shows this text.
     pub(crate) async fn sees_no(&mut self, gone: &str) {
         self.until(&format!("{gone:?} to be gone"), |text| !text.contains(gone)).await;
     }
 
     /// Waits for a state of the screen. Each state is checked once, so it may be half of a frame.
-    async fn until(&mut self, what: &str, is: impl Fn(&str) -> bool) {
+    pub(crate) async fn until(&mut self, what: &str, is: impl Fn(&str) -> bool) {
         let waiting = async {
             while !is(&self.text()) {
                 // The output has ended: nothing more will be drawn.

@@ -98,7 +98,7 @@ pub(super) fn principal(rules: &JwtRules, claims: &Map<String, Value>) -> Result
         Some(_) | None => return Err(Rejection::BadClaims),
     };
     let tenant = match rules.tenant.as_ref().and_then(|path| path.find(claims)) {
-        None => TenantId::local(),
+        None => rules.default_tenant.clone().ok_or(Rejection::BadClaims)?,
         Some(Value::String(tenant)) => TenantId::parse(tenant).map_err(|_| Rejection::BadClaims)?,
         Some(_) => return Err(Rejection::BadClaims),
     };

@@ -23,6 +23,7 @@ pub(super) fn rules() -> JwtRules {
         leeway: Millis::secs(60),
         name: path("sub"),
         tenant: Some(path("org.id")),
+        default_tenant: None,
         roles: Some(path("realm_access.roles")),
         groups: Some(path("groups")),
         role_map: RoleMap::default(),

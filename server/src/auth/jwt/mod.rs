@@ -12,6 +12,7 @@ mod tests;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use agentloop_core::id::TenantId;
 use agentloop_core::time::{Millis, Timestamp};
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -46,6 +47,8 @@ pub struct JwtRules {
     pub name: ClaimPath,
     /// The claim with its tenant.
     pub tenant: Option<ClaimPath>,
+    /// The tenant of a token without that claim. `None` refuses such a token.
+    pub default_tenant: Option<TenantId>,
     /// The claim with its roles.
     pub roles: Option<ClaimPath>,
     /// The claim with its groups.
@@ -65,7 +68,7 @@ pub trait KeySource: Send + Sync + 'static {
     async fn refresh(&self);
 }
 
-/// The keys in use.
+/// The keys that tokens are checked with now.
 struct CurrentKeys {
     keys: Arc<KeySet>,
     /// The time until which they may be used, if their source cannot be read again.

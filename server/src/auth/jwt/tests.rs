@@ -78,15 +78,26 @@ fn a_right_token_describes_its_principal() {
     assert_eq!(ada.principal.roles, [Role::Caller, Role::Viewer]);
     assert_eq!(ada.principal.groups, ["sre"]);
     assert_eq!(ada.expires, Timestamp(NOW.0 + 120_000), "with the leeway");
-    let bare = json!({ "org": null, "realm_access": null, "groups": null, "aud": ["x", "agentloop"] });
+    let bare = json!({ "realm_access": null, "groups": null, "aud": ["x", "agentloop"] });
     let bare = check.check(&signer.token(&claims(&bare)), NOW).ok().unwrap().principal;
-    assert_eq!((bare.tenant.as_str(), bare.roles.len(), bare.groups.len()), ("local", 0, 0));
+    assert_eq!((bare.roles.len(), bare.groups.len()), (0, 0));
     let text = json!({ "realm_access": { "roles": "viewer openid" }, "sub": 7 });
     let text = check.check(&signer.token(&claims(&text)), NOW).ok().unwrap().principal;
     assert_eq!((text.name.as_str(), text.roles.as_slice()), ("7", &[Role::Viewer][..]));
     // Without the id of its key, every key that fits is tried.
     let nameless = signer.sign(&json!({ "alg": "ES256" }), &claims(&json!({})));
     assert!(check.check(&nameless, NOW).is_ok());
+}
+
+#[test]
+fn a_token_without_a_tenant_belongs_to_the_default_one_or_proves_nobody() {
+    let signer = Signer::new("1");
+    let token = signer.token(&claims(&json!({ "org": null })));
+    assert_eq!(check_with(&signer).check(&token, NOW).err(), Some(Rejection::BadClaims));
+    let default_tenant = Some(TenantId::parse("guests").unwrap());
+    let check = JwtCheck::new(JwtRules { default_tenant, ..fuzz::rules() });
+    check.replace_keys(keys(&[&signer]), Timestamp(u64::MAX));
+    assert_eq!(check.check(&token, NOW).ok().unwrap().principal.tenant.as_str(), "guests");
 }
 
 #[test]

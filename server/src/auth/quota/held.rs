@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Holder, Quota, QuotaLimits, Quotas, Scope};
 
-/// The counts by holder. Those of 0 are not there.
+/// The counts by holder. A count of 0 is removed, so that the table does not grow with everybody who ever called.
 #[derive(Debug, Default)]
 pub(super) struct HeldCounts(Mutex<HashMap<(Quota, Holder), u64>>);
 
@@ -31,12 +31,12 @@ impl HeldCounts {
     }
 }
 
-/// One of what a quota counts, until this is dropped.
+/// A run, a stream or a connection that counts until this is dropped.
 #[derive(Debug)]
 pub struct Held {
     quotas: Quotas,
     quota: Quota,
-    /// Those for whom it counts.
+    /// The principal and its tenant, as far as they have a bound.
     holders: Vec<Holder>,
 }
 

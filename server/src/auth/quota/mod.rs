@@ -26,40 +26,40 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A thing that a quota bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quota {
-    /// Calls a second.
+    /// Calls a second, with bursts of one second's calls. A call of any RPC counts once, when it begins.
     RequestsPerSecond,
-    /// Runs that have a task.
+    /// Runs that have a task. Parked and queued ones have none.
     LiveRuns,
-    /// Calls with a stream that are open, those of tool hosts not included.
+    /// Open calls with a stream. Those of tool hosts are [`Self::Hosts`].
     Streams,
-    /// Connections of tool hosts.
+    /// Open connections of tool hosts.
     Hosts,
-    /// Sessions that are stored.
+    /// Stored sessions, counted for the caller that created them.
     Sessions,
-    /// Bytes of events and blobs that are stored.
+    /// Bytes of the events of runs, counted for the caller that started them, and of blobs.
     StoredBytes,
-    /// Tokens of model calls in a window.
+    /// Input and output tokens of model calls in a window.
     Tokens,
-    /// Cost of model calls in a window.
+    /// Cost of model calls in a window, in millionths of the currency of the prices.
     CostMicros,
 }
 
-/// Whose use a quota bounds.
+/// The principals whose use a quota adds up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// One principal's.
+    /// Each principal alone. Keys without prefix.
     Principal,
-    /// That of a whole tenant.
+    /// All principals of a tenant together. Keys with `tenant_` in front.
     Tenant,
 }
 
 impl Scope {
-    /// Both, the narrower one first.
+    /// The narrower one first: a refusal names the quota that the caller can do something about.
     pub const ALL: [Self; 2] = [Self::Principal, Self::Tenant];
 }
 
 impl Quota {
-    /// All of them, in the order of the configuration.
+    /// In the order of the configuration.
     pub const ALL: [Self; 8] = [
         Self::RequestsPerSecond,
         Self::LiveRuns,
@@ -71,7 +71,7 @@ impl Quota {
         Self::CostMicros,
     ];
 
-    /// Its key in `[quotas]`.
+    /// The key in `[quotas]`, which refusals and metrics name.
     #[must_use]
     pub fn name(self, scope: Scope) -> &'static str {
         let (own, tenant) = match self {
@@ -90,7 +90,7 @@ impl Quota {
         }
     }
 
-    /// The largest bound that its key takes.
+    /// The largest bound that the configuration takes. A larger one is more likely a mistake in the unit.
     #[must_use]
     pub fn most(self) -> u64 {
         match self {
@@ -120,24 +120,24 @@ impl QuotaLimits {
     /// The usual window: a day.
     pub const WINDOW: Millis = Millis::secs(24 * 60 * 60);
 
-    /// The bound. `None` means no bound.
+    /// `None` means no bound.
     #[must_use]
     pub fn get(&self, quota: Quota, scope: Scope) -> Option<u64> {
         self.bounds[quota as usize][scope as usize]
     }
 
-    /// Sets a bound.
+    /// `None` takes the bound away.
     pub fn set(&mut self, quota: Quota, scope: Scope, bound: Option<u64>) {
         self.bounds[quota as usize][scope as usize] = bound;
     }
 
-    /// True if there is a bound on this, whoever it is for.
+    /// True if there is a bound of either scope.
     #[must_use]
     pub fn has(&self, quota: Quota) -> bool {
         self.bounds[quota as usize].iter().any(Option::is_some)
     }
 
-    /// True if nothing is bounded.
+    /// True if there is no bound at all, so that nothing needs to be counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !Quota::ALL.into_iter().any(|quota| self.has(quota))
@@ -150,27 +150,27 @@ impl Default for QuotaLimits {
     }
 }
 
-/// A quota is used up.
+/// The refusal of a call for which a quota leaves no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the quota {quota} is used up; try again later")]
 pub struct QuotaExceeded {
-    /// Its name in the configuration.
+    /// The key in `[quotas]`.
     pub quota: &'static str,
     /// The time after which there is room, or after which it is worth to look again.
     pub retry_after: Duration,
 }
 
-/// Whoever a quota is counted for.
+/// A principal or a tenant, as the one whose use is added up.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
-    /// The tenant.
+    /// Principals of the same name in two tenants are two holders.
     pub tenant: TenantId,
     /// The principal; `None` for the tenant as a whole.
     pub name: Option<String>,
 }
 
 impl Holder {
-    /// The holder of quotas of this scope. `None` if nobody was asked who they are.
+    /// The holder in this scope. `None` for a principal without a name: without authentication nobody has one.
     #[must_use]
     pub fn of(tenant: &TenantId, name: Option<&str>, scope: Scope) -> Option<Self> {
         let name = match scope {
@@ -181,20 +181,20 @@ impl Holder {
     }
 }
 
-/// A quota and the part of it that is used.
+/// A quota of a caller or of its tenant, as `GetUsage` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaUse {
-    /// What is bounded.
+    /// Gives `limit` and `used` their unit.
     pub quota: Quota,
-    /// For whom.
+    /// The caller alone, or all of its tenant.
     pub scope: Scope,
-    /// The bound.
+    /// The most that may be used. A lower one than `used` was set later, or stored things grew while they were used.
     pub limit: u64,
-    /// The part that is used.
+    /// The use now; of tokens and cost, in the window under way.
     pub used: u64,
 }
 
-/// The quotas of a server, and what this process counts for them. Clones are one.
+/// The quotas of a server with the counts of this process. Clones share the counts.
 #[derive(Debug, Clone)]
 pub struct Quotas(Arc<Inner>);
 
@@ -221,7 +221,7 @@ impl Quotas {
         })
     }
 
-    /// The bounds.
+    /// The configured bounds, which do not change while the server runs.
     #[must_use]
     pub fn limits(&self) -> &QuotaLimits {
         &self.0.limits
@@ -238,7 +238,7 @@ impl Quotas {
         taken.map_err(|(scope, after)| self.refuse(Quota::RequestsPerSecond, scope, after))
     }
 
-    /// Counts one more of what this caller holds, until the result is dropped.
+    /// Counts a run, a stream or a connection of this caller until the result is dropped.
     ///
     /// # Errors
     /// [`QuotaExceeded`]: nothing is counted.
@@ -247,14 +247,14 @@ impl Quotas {
         Held::new(self, quota, bounds, true).map_err(|scope| self.refuse(quota, scope, LOOK_AGAIN))
     }
 
-    /// As [`Self::hold`], for what goes on whatever its quota: a run that was started before.
+    /// As [`Self::hold`], for a run that was started before this process: it counts, and is never refused.
     #[must_use]
     pub fn hold_anyway(&self, quota: Quota, tenant: &TenantId, name: Option<&str>) -> Held {
         let bounds = self.bounds_of(quota, tenant, name);
         Held::new(self, quota, bounds, false).unwrap_or_else(|_| unreachable!("nothing is compared"))
     }
 
-    /// The bounds on what this caller uses, with their holders.
+    /// The bounds on this caller, each with the holder whose use is compared with it.
     #[must_use]
     pub fn bounds_of(
         &self,

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use agentloop_core::agent::{LoopLimits, ReasoningEffort, RetryPolicy, ToolChoice};
+use agentloop_core::id::TenantId;
 use agentloop_core::model::{ModelFacts, Prices};
 use agentloop_core::model_traits::{Effort, Efforts, ParameterSupport, ThinkingMode, TraitOverrides};
 use agentloop_core::policy::{ArgumentPattern, PolicyAction};
@@ -451,9 +452,10 @@ fn traces_go_where_the_file_or_the_standard_variables_say() {
 #[test]
 fn the_keys_of_tokens_are_in_a_file_or_at_an_address() {
     use crate::config::JwksPlace;
-    let read = |jwks: &str| {
-        let text =
-            format!("[auth.jwt]\nissuer = 'i'\naudience = 'a'\njwks = '{jwks}'\ndefault_roles = ['caller']");
+    let read_with = |jwks: &str, more: &str| {
+        let text = format!(
+            "[auth.jwt]\nissuer = 'i'\naudience = 'a'\njwks = '{jwks}'\ndefault_roles = ['caller']\n{more}"
+        );
         let environment = Environment::default();
         let config = Config::parse_with(&text, "/etc/agentloop.toml", &environment);
         let config = config.unwrap_or_else(|error| panic!("{error}"));
@@ -461,6 +463,7 @@ fn the_keys_of_tokens_are_in_a_file_or_at_an_address() {
         assert!(auth.tokens.is_none());
         auth.jwt.unwrap()
     };
+    let read = |jwks: &str| read_with(jwks, "");
     assert_eq!(read("keys.json").jwks, JwksPlace::File("/etc/keys.json".into()));
     assert_eq!(read("/run/keys.json").jwks, JwksPlace::File("/run/keys.json".into()));
     let urls = ["https://a.example/k", "http://127.0.0.1:8080/k", "http://localhost/k", "http://[::1]:1/k"];
@@ -469,6 +472,10 @@ fn the_keys_of_tokens_are_in_a_file_or_at_an_address() {
     }
     let rules = read("k").rules;
     assert_eq!((rules.algorithms.len(), rules.leeway), (9, Millis::secs(60)));
+    assert_eq!(rules.default_tenant, Some(TenantId::local()), "there is one tenant");
+    assert_eq!(read_with("k", "tenant = 'org'").rules.default_tenant, None, "each token says whose it is");
+    let both = read_with("k", "tenant = 'org'\ndefault_tenant = 'local'");
+    assert_eq!(both.rules.default_tenant, Some(TenantId::local()));
 }
 
 #[test]

@@ -512,6 +512,7 @@ fn what_protects_the_port_is_whole() {
         (format!("{JWT}roles = 'r'\nrole_map = {{ a = 'admin' }}"), "auth.jwt.role_map: there is no role"),
         (format!("{JWT}roles = 'r'\nrole_map = {{ a = '' }}"), "\"a\" needs at least one role"),
         (format!("{JWT}default_roles = ['host']\nrole_map = {{ a = 'host' }}"), "role_map: expected roles"),
+        (format!("{JWT}roles = 'r'\ndefault_tenant = 'a b'"), "auth.jwt.default_tenant: "),
         (format!("{JWT}roles = 'r'\nalgorithms = ['HS256']"), "auth.jwt.algorithms: expected RS256"),
         (format!("{JWT}roles = 'r'\nalgorithms = ['none']"), "made with a private key; found \"none\""),
         (format!("{JWT}roles = 'r'\nalgorithms = []"), "expected at least one algorithm"),

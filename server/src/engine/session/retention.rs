@@ -70,7 +70,7 @@ impl Engine {
                 deleted += self.retire(&tenant, before(now, max_age), u64::MAX).await?;
             }
             if let Some(max) = max_sessions {
-                let excess = self.store().session_count(&tenant).await?.saturating_sub(max);
+                let excess = self.store().session_count(&tenant, None).await?.saturating_sub(max);
                 deleted += self.retire(&tenant, before(now, KEPT_LEAST), excess).await?;
             }
         }

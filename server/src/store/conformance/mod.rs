@@ -4,6 +4,7 @@
 //! tests, where `open` is an async function that returns an empty `Arc<dyn Store>` and a guard, or `None` of them where there
 //! is nothing to test with.
 
+mod accounts;
 mod appends;
 pub mod fixture;
 mod forks;
@@ -19,8 +20,8 @@ mod sessions;
 mod usage;
 
 pub use self::{
-    appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, rules::*, runs::*, search::*,
-    sessions::*, usage::*,
+    accounts::*, appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, rules::*,
+    runs::*, search::*, sessions::*, usage::*,
 };
 
 /// Makes a test of each behaviour. `$open` returns an empty store, and a guard that lives as long as the store.
@@ -118,6 +119,17 @@ macro_rules! conforms {
             $crate::store::conformance::$behaviour(store).await;
         }
     )*};
+}
+
+/// As [`conforms!`](crate::conforms), for a store that counts its bytes, which a quota needs, and that has an audit log.
+#[macro_export]
+macro_rules! conforms_in_accounts {
+    ($open:expr) => {
+        $crate::conforms! { $open;
+            journals_and_blobs_count_in_bytes
+            an_act_has_one_row_however_much_it_writes
+        }
+    };
 }
 
 /// As [`conforms!`](crate::conforms), for a store with full-text search. A store without it answers

@@ -292,15 +292,15 @@ pub async fn idle_sessions_come_the_longest_unused_first(store: Arc<dyn Store>) 
     let tenants: Vec<String> =
         store.tenants_with_sessions().await.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(tenants, [tenant().to_string(), "other".to_owned()]);
-    assert_eq!(store.session_count(&tenant()).await.unwrap(), 5);
+    assert_eq!(store.session_count(&tenant(), None).await.unwrap(), 5);
     let labels = BTreeMap::new();
     let at = Timestamp(9_000);
     store.create_session_by(&tenant(), &session("own"), "", &labels, at, Some("ada")).await.unwrap();
     for (by, count) in [(None, 6), (Some("ada"), 1), (Some("bob"), 0)] {
-        assert_eq!(store.session_count_of(&tenant(), by).await.unwrap(), count, "{by:?}");
+        assert_eq!(store.session_count(&tenant(), by).await.unwrap(), count, "{by:?}");
     }
     store.delete_session(&tenant(), &session("own")).await.unwrap();
-    assert_eq!(store.session_count_of(&tenant(), Some("ada")).await.unwrap(), 0);
+    assert_eq!(store.session_count(&tenant(), Some("ada")).await.unwrap(), 0);
     let idle = async |before, after, limit| {
         store.idle_sessions(&tenant(), Timestamp(before), after, limit).await.unwrap()
     };

@@ -494,8 +494,12 @@ impl SessionStore for PostgresStore {
         read::tenants_with_sessions(&self.readers).await
     }
 
-    async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {
-        read::session_count(&self.readers, tenant).await
+    async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        read::session_count(&self.readers, tenant, by).await
+    }
+
+    async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        read::stored_bytes(&self.readers, tenant, by).await
     }
 
     async fn idle_sessions(

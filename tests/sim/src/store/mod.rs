@@ -191,8 +191,8 @@ impl SessionStore for MemoryStore {
         Ok(self.tables().tenants())
     }
 
-    async fn session_count(&self, tenant: &TenantId) -> Result<u64, StoreError> {
-        Ok(self.tables().session_count(tenant))
+    async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        Ok(self.tables().session_count(tenant, by))
     }
 
     async fn idle_sessions(

@@ -146,8 +146,10 @@ impl Tables {
         tenants
     }
 
-    pub(super) fn session_count(&self, tenant: &TenantId) -> u64 {
-        self.sessions.keys().filter(|(of, _)| of == tenant).count() as u64
+    pub(super) fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> u64 {
+        let of_tenant = self.sessions.iter().filter(|((of, _), _)| of == tenant);
+        of_tenant.filter(|(_, session)| by.is_none() || session.row.created_by.as_deref() == by).count()
+            as u64
     }
 
     pub(super) fn idle_sessions(

@@ -21,7 +21,7 @@ pub(super) use self::runs::{
 pub(super) use self::search::{DamagedHit, Hits, Search};
 pub(super) use self::sessions::{
     entry_stretch, idle_sessions, listed_entries, session, session_count, session_of_user,
-    session_of_user_query, session_query, sessions, tenants_with_sessions, todos,
+    session_of_user_query, session_query, sessions, stored_bytes, tenants_with_sessions, todos,
 };
 pub(super) use self::usage::{keep_usage, usage};
 

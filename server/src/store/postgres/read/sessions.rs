@@ -148,14 +148,48 @@ pub(in crate::store::postgres) async fn tenants_with_sessions(
 
 const SESSION_COUNT: &str = "SELECT count(*) AS sessions FROM sessions WHERE tenant = $1";
 
-/// The number of a tenant's sessions.
+const SESSION_COUNT_OF: &str =
+    "SELECT count(*) AS sessions FROM sessions WHERE tenant = $1 AND created_by = $2";
+
+/// The number of a tenant's sessions, or of those that a caller created.
 pub(in crate::store::postgres) async fn session_count(
     db: &PgPool,
     tenant: &TenantId,
+    by: Option<&str>,
 ) -> Result<u64, StoreError> {
-    let query = sqlx::query(SESSION_COUNT).bind(tenant.as_str());
+    let query = match by {
+        None => sqlx::query(SESSION_COUNT).bind(tenant.as_str()),
+        Some(by) => sqlx::query(SESSION_COUNT_OF).bind(tenant.as_str()).bind(by),
+    };
     let found = one(db, query, |row| rows::number(row, "sessions")).await;
     let found = found.map_err(|error| rows::failure(format_args!("sessions of {tenant}"), &error))?;
+    Ok(found.unwrap_or(0))
+}
+
+/// PostgreSQL knows the length of a text that it keeps apart from the row, so such texts are not read.
+const STORED_BYTES: &str = "
+    SELECT (SELECT coalesce(sum(octet_length(e.payload)), 0)
+            FROM runs AS r JOIN run_events AS e ON e.run_no = r.run_no WHERE r.tenant = $1)
+         + (SELECT coalesce(sum(size_bytes), 0)::bigint FROM blobs WHERE tenant = $1) AS bytes";
+
+const STORED_BYTES_OF: &str = "
+    SELECT (SELECT coalesce(sum(octet_length(e.payload)), 0)
+            FROM runs AS r JOIN run_events AS e ON e.run_no = r.run_no
+            WHERE r.tenant = $1 AND r.created_by = $2)
+         + (SELECT coalesce(sum(size_bytes), 0)::bigint FROM blobs WHERE tenant = $1 AND owner = $2) AS bytes";
+
+/// Bytes of events and blobs of a tenant, or of one of its callers.
+pub(in crate::store::postgres) async fn stored_bytes(
+    db: &PgPool,
+    tenant: &TenantId,
+    by: Option<&str>,
+) -> Result<u64, StoreError> {
+    let query = match by {
+        None => sqlx::query(STORED_BYTES).bind(tenant.as_str()),
+        Some(by) => sqlx::query(STORED_BYTES_OF).bind(tenant.as_str()).bind(by),
+    };
+    let found = one(db, query, |row| rows::number(row, "bytes")).await;
+    let found = found.map_err(|error| rows::failure(format_args!("bytes of {tenant}"), &error))?;
     Ok(found.unwrap_or(0))
 }
 

@@ -1,15 +1,18 @@
 //! Tests of behaviour that only the PostgreSQL store has. It also runs the conformance tests.
 //!
-//! They need a PostgreSQL, whose address `AGENTLOOP_TEST_POSTGRES` has: `tests/with-postgres` starts one. Without it they
-//! pass without having looked at anything. Each test has a schema of its own.
+//! They need a PostgreSQL, whose address `AGENTLOOP_TEST_POSTGRES` has: `tests/with-postgres` starts one. An address where
+//! none answers fails them. Without an address they test nothing, but the test runner counts them as passed, since a test
+//! cannot leave itself out: then one line on standard error says so, which `tests/run` looks for. Each test has a schema of
+//! its own.
 
 mod blobs;
 mod commits;
 mod copies;
 mod opening;
 
-use std::sync::Arc;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 
 use sqlx::{ConnectOptions as _, Executor as _, PgConnection};
 
@@ -17,6 +20,7 @@ use super::*;
 
 mod conformance {
     crate::conforms!(super::in_schema());
+    crate::conforms_in_accounts!(super::in_schema());
     crate::conforms_in_search!(super::in_schema());
 }
 
@@ -60,7 +64,16 @@ async fn connect(url: &str) -> PgConnection {
 
 #[expect(clippy::disallowed_methods, reason = "whoever runs the tests says where a PostgreSQL is")]
 fn url() -> Option<String> {
-    std::env::var("AGENTLOOP_TEST_POSTGRES").ok().filter(|url| !url.is_empty())
+    let url = std::env::var("AGENTLOOP_TEST_POSTGRES").ok().filter(|url| !url.is_empty());
+    if url.is_none() {
+        static SAID: Once = Once::new();
+        // `eprintln!` is captured where a test passes.
+        SAID.call_once(|| {
+            let line = "not tested: the PostgreSQL store, because AGENTLOOP_TEST_POSTGRES names no database";
+            writeln!(std::io::stderr(), "{line}").expect("there is a standard error");
+        });
+    }
+    url
 }
 
 async fn in_schema() -> Option<(Arc<dyn Store>, Schema)> {

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::{Act, AuditEntry};
+use crate::audit::{Act, ActsOfCommit, AuditEntry};
 use crate::store::append::{EncodedAppend, LastNumbers, WriterCache};
 use crate::store::postgres::blobs::{self, BlobOp, BlobResult};
 use crate::store::postgres::owner::{self, ConnectError, Owner};
@@ -498,7 +498,9 @@ fn record(requests: &[WriteRequest], answers: &[Answer]) {
 /// The rows of the audit log about those of the writes that are done.
 fn audit_rows(requests: &[WriteRequest], answers: &[Answer]) -> Vec<AuditEntry> {
     let done = requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
-    done.flat_map(|(request, _)| request.op.audited(request.act.as_ref())).collect()
+    let mut acts = ActsOfCommit::default();
+    let first = done.filter(|(request, _)| acts.is_first(request.act.as_ref()));
+    first.flat_map(|(request, _)| request.op.audited(request.act.as_ref())).collect()
 }
 
 /// True if a single write of the transaction caused the error, so that the others may succeed without it.

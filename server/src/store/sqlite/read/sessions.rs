@@ -147,28 +147,19 @@ pub(in crate::store::sqlite) async fn tenants_with_sessions(
 pub(in crate::store::sqlite) const SESSION_COUNT: &str =
     "SELECT count(*) AS sessions FROM sessions WHERE tenant = ?1";
 
-/// The number of a tenant's sessions.
-pub(in crate::store::sqlite) async fn session_count(
-    db: &SqlitePool,
-    tenant: &TenantId,
-) -> Result<u64, StoreError> {
-    let query = sqlx::query(SESSION_COUNT).bind(tenant.as_str());
-    let found = one(db, query, |row| rows::number(row, "sessions")).await;
-    let found = found.map_err(|error| rows::failure(format_args!("sessions of {tenant}"), &error))?;
-    Ok(found.unwrap_or(0))
-}
-
 pub(in crate::store::sqlite) const SESSION_COUNT_OF: &str =
     "SELECT count(*) AS sessions FROM sessions WHERE tenant = ?1 AND created_by = ?2";
 
 /// The number of a tenant's sessions, or of those that a caller created.
-pub(in crate::store::sqlite) async fn session_count_of(
+pub(in crate::store::sqlite) async fn session_count(
     db: &SqlitePool,
     tenant: &TenantId,
     by: Option<&str>,
 ) -> Result<u64, StoreError> {
-    let Some(by) = by else { return session_count(db, tenant).await };
-    let query = sqlx::query(SESSION_COUNT_OF).bind(tenant.as_str()).bind(by);
+    let query = match by {
+        None => sqlx::query(SESSION_COUNT).bind(tenant.as_str()),
+        Some(by) => sqlx::query(SESSION_COUNT_OF).bind(tenant.as_str()).bind(by),
+    };
     let found = one(db, query, |row| rows::number(row, "sessions")).await;
     let found = found.map_err(|error| rows::failure(format_args!("sessions of {tenant}"), &error))?;
     Ok(found.unwrap_or(0))

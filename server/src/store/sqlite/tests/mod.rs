@@ -20,11 +20,13 @@ use super::*;
 
 mod file {
     crate::conforms!(super::in_file());
+    crate::conforms_in_accounts!(super::in_file());
     crate::conforms_in_search!(super::in_file());
 }
 
 mod memory {
     crate::conforms!(super::in_memory());
+    crate::conforms_in_accounts!(super::in_memory());
     crate::conforms_in_search!(super::in_memory());
 }
 

@@ -14,7 +14,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteCon
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::{Act, AuditEntry};
+use crate::audit::{Act, ActsOfCommit, AuditEntry};
 use crate::store::ClaimedRow;
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::sqlite::last_state::LastStateKeeper;
@@ -498,7 +498,9 @@ async fn transaction(
 /// The rows of the audit log about those of the writes that are done.
 fn audit_rows(requests: &[WriteRequest], answers: &[Result<WriteResult, StoreError>]) -> Vec<AuditEntry> {
     let done = requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
-    done.flat_map(|(request, _)| request.op.audited(request.act.as_ref())).collect()
+    let mut acts = ActsOfCommit::default();
+    let first = done.filter(|(request, _)| acts.is_first(request.act.as_ref()));
+    first.flat_map(|(request, _)| request.op.audited(request.act.as_ref())).collect()
 }
 
 /// Everything but appends: one write at a time, in a transaction that is open.

@@ -1,0 +1,167 @@
+//! The options of every command that talks to a server, and the client that they describe.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use agentloop_client::{Backoff, Client, Error};
+use clap::{Args, ValueEnum};
+
+use crate::terminal::commands::quoted;
+
+pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:50051";
+
+pub(super) const GLOBAL: &str = "Options of every command that talks to a server";
+
+/// Options of every subcommand that talks to a server.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// The server's address
+    #[arg(
+        long,
+        global = true,
+        env = "AGENTLOOP_SERVER",
+        default_value = DEFAULT_SERVER,
+        value_name = "URL",
+        help_heading = GLOBAL
+    )]
+    pub(crate) server: String,
+    /// The bearer token; better given by the environment than by the command line, which others can see
+    #[arg(long, global = true, env = "AGENTLOOP_TOKEN", hide_env_values = true, value_name = "TOKEN", help_heading = GLOBAL)]
+    pub(crate) token: Option<String>,
+    /// The roots of the server's certificate, for https:// (PEM). Default: those of the system
+    #[arg(long, global = true, env = "AGENTLOOP_CA_FILE", value_name = "FILE", help_heading = GLOBAL)]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Your certificate, for https:// (PEM)
+    #[arg(long, global = true, env = "AGENTLOOP_CERT_FILE", requires = "tls_key", value_name = "FILE", help_heading = GLOBAL)]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of your certificate (PEM)
+    #[arg(long, global = true, env = "AGENTLOOP_KEY_FILE", requires = "tls_cert", value_name = "FILE", help_heading = GLOBAL)]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// For people, or for programs: one JSON object a line (`jsonl` means the same)
+    #[arg(long, short, global = true, value_enum, default_value_t = Output::Text, help_heading = GLOBAL)]
+    pub(crate) output: Output,
+    /// Short for `--output json`
+    #[arg(long = "json", global = true, conflicts_with = "output", help_heading = GLOBAL)]
+    pub(crate) as_json: bool,
+}
+
+/// The format of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Text for people.
+    Text,
+    /// JSON for programs: one message of the contract per line.
+    #[value(alias = "jsonl")]
+    Json,
+}
+
+/// Reads a file of certificates or a key.
+pub(crate) fn read(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Error::Endpoint(format!("cannot read {}: {error}", path.display())))
+}
+
+/// A watch never gives up: the person decides how long to wait for an absent server.
+pub(crate) const ENDLESS_BACKOFF: Backoff =
+    Backoff { max_retries: u32::MAX, initial: Duration::from_millis(100), max: Duration::from_secs(2) };
+
+/// Environment variable that lets a token travel unencrypted to another machine, as `server.allow_insecure_remote` lets a
+/// server listen for it.
+const ALLOW_INSECURE_REMOTE: &str = "AGENTLOOP_ALLOW_INSECURE_REMOTE";
+
+/// True if nobody on the way reads along: the URL is `https://`, or of this machine.
+fn keeps_secret(url: &str) -> bool {
+    let Ok(uri) = url.parse::<tonic::transport::Uri>() else { return false };
+    uri.scheme_str() == Some("https") || is_here(&uri)
+}
+
+/// True for a server of this machine.
+fn is_here(uri: &tonic::transport::Uri) -> bool {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+impl Global {
+    /// A client with few retries: a person waits, so an absent server must be reported within two seconds.
+    pub(crate) fn client(&self) -> Result<Client, Error> {
+        let backoff =
+            Backoff { max_retries: 3, initial: Duration::from_millis(200), max: Duration::from_secs(1) };
+        let mut builder = Client::builder(self.endpoint()).backoff(backoff);
+        if let Some(token) = self.token_to_present()? {
+            builder = builder.token(token);
+        }
+        if let Some(ca) = &self.tls_ca {
+            builder = builder.tls_ca(read(ca)?);
+        }
+        if let Some((certificate, key)) = self.tls_identity()? {
+            builder = builder.tls_identity(certificate, key);
+        }
+        builder.build()
+    }
+
+    /// The token, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Endpoint`] where it would travel unencrypted to another machine, unless the environment allows that.
+    pub(crate) fn token_to_present(&self) -> Result<Option<&str>, Error> {
+        let Some(token) = &self.token else { return Ok(None) };
+        let is_allowed = std::env::var(ALLOW_INSECURE_REMOTE).is_ok_and(|value| value == "true");
+        if is_allowed || keeps_secret(&self.endpoint()) {
+            return Ok(Some(token));
+        }
+        Err(Error::Endpoint(format!(
+            "the token would travel unencrypted to {}: use https://, or set {ALLOW_INSECURE_REMOTE}=true if the network \
+             between is trusted",
+            self.server
+        )))
+    }
+
+    /// The certificate and the key to present, in PEM.
+    pub(crate) fn tls_identity(&self) -> Result<Option<(String, String)>, Error> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Ok(Some((read(certificate)?, read(key)?))),
+            (Some(_) | None, _) => Ok(None),
+        }
+    }
+
+    /// The server's URL. An address without a scheme gets `http://`.
+    fn endpoint(&self) -> String {
+        if self.server.contains("://") { self.server.clone() } else { format!("http://{}", self.server) }
+    }
+
+    /// What to say after the error of a server that cannot be reached: where it was looked for, and the next thing to do.
+    pub(crate) fn where_asked(&self) -> String {
+        let url = self.endpoint();
+        let is_here = url.parse::<tonic::transport::Uri>().is_ok_and(|uri| is_here(&uri));
+        let next = if is_here { ": `agentloop serve` starts a server, --server names another" } else { "" };
+        format!("; asked at {url}{next}")
+    }
+
+    /// The option that another command needs to reach the same server, with a space before it. Empty if it needs none,
+    /// because it reads the same environment.
+    pub(crate) fn server_option(&self) -> String {
+        let by_itself = std::env::var("AGENTLOOP_SERVER").unwrap_or_else(|_| DEFAULT_SERVER.to_owned());
+        if self.server == by_itself { String::new() } else { format!(" --server {}", quoted(&self.server)) }
+    }
+
+    pub(crate) fn json(&self) -> bool {
+        self.as_json || self.output == Output::Json
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_goes_unencrypted_to_no_other_machine() {
+        for good in ["https://10.0.0.1:443", "http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"] {
+            assert!(keeps_secret(good), "{good}");
+        }
+        for bad in ["http://10.0.0.1:1", "http://server:1", "http://localhost.example.org:1", "no url"] {
+            assert!(!keeps_secret(bad), "{bad}");
+        }
+    }
+}

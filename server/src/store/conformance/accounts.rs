@@ -1,0 +1,73 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agentloop_core::id::TenantId;
+use agentloop_core::time::Timestamp;
+use futures_util::future::join_all;
+
+use super::fixture::*;
+use crate::audit::{self, Act, AuditEntry, AuditFilter};
+use crate::store::{NewBlob, PageRequest, Store};
+
+/// Bytes of the text of a message.
+const TEXT: u64 = 20_000;
+/// Most bytes that the other events of a run have here.
+const OTHERS_MAX: u64 = 10_000;
+
+async fn run_by(store: &Arc<dyn Store>, session_name: &str, run_name: &str, by: Option<&str>) {
+    let mut owner = Owner::new(store, session_name, run_name);
+    let mut creation = owner.creation();
+    creation.create.as_mut().unwrap().created_by = by.map(str::to_owned);
+    owner.write(creation).await.unwrap();
+    owner.says(&"x".repeat(TEXT as usize)).await.unwrap();
+    owner.ends().await.unwrap();
+}
+
+pub async fn journals_and_blobs_count_in_bytes(store: Arc<dyn Store>) {
+    let bytes = async |by| store.stored_bytes(&tenant(), by).await.unwrap();
+    assert_eq!((bytes(None).await, bytes(Some("ada")).await), (0, 0));
+    run_by(&store, "s", "r", Some("ada")).await;
+    run_by(&store, "t", "q", None).await;
+    let (all, own) = (bytes(None).await, bytes(Some("ada")).await);
+    assert!((TEXT..TEXT + OTHERS_MAX).contains(&own), "{own}");
+    assert!((2 * TEXT..2 * (TEXT + OTHERS_MAX)).contains(&all), "{all}");
+    assert_eq!(bytes(Some("bob")).await, 0);
+    assert_eq!(store.stored_bytes(&TenantId::parse("other").unwrap(), None).await.unwrap(), 0);
+    store.delete_session(&tenant(), &session("s")).await.unwrap();
+    let rest = bytes(None).await;
+    assert_eq!((rest, bytes(Some("ada")).await), (all - own, 0));
+    if store.blob_bytes_max() == 0 {
+        return;
+    }
+    let owner = Some("ada".to_owned());
+    let new = NewBlob { tenant: tenant(), owner, digest: None, size: None, media_type: String::new() };
+    let mut upload = store.begin_blob(new).await.unwrap();
+    upload.write(&[7; 5_000]).await.unwrap();
+    upload.finish(Timestamp(START)).await.unwrap();
+    assert_eq!((bytes(None).await, bytes(Some("ada")).await), (rest + 5_000, 5_000));
+}
+
+pub async fn an_act_has_one_row_however_much_it_writes(store: Arc<dyn Store>) {
+    let act = |what: &str| {
+        let entry = AuditEntry { what: what.to_owned(), allowed: true, ..AuditEntry::default() };
+        Act::new(entry, true)
+    };
+    // All of them wait for the writer at once, so they share a commit.
+    let writes = async |names: [&'static str; 3]| {
+        let create = async |name| {
+            let labels = BTreeMap::new();
+            store.create_session(&tenant(), &session(name), "", &labels, Timestamp(START)).await.unwrap();
+        };
+        join_all(names.map(create)).await;
+    };
+    let (one, other) = (act("one"), act("other"));
+    let first = audit::within(Some(one.clone()), writes(["a", "b", "c"]));
+    let second = audit::within(Some(other.clone()), writes(["d", "e", "f"]));
+    futures_util::future::join(first, second).await;
+    assert!(one.is_recorded() && other.is_recorded());
+    let filter = AuditFilter { tenant: tenant().to_string(), ..AuditFilter::default() };
+    let rows = store.audit(filter, PageRequest { size: 10, after: None }).await.unwrap().rows;
+    let mut acts: Vec<&str> = rows.iter().map(|row| row.entry.what.as_str()).collect();
+    acts.sort_unstable();
+    assert_eq!(acts, ["one", "other"]);
+}
