@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::security::{SecurityError, report};
+use super::security_error::{SecurityError, report};
 use crate::auth::jwt::{JWKS_BYTES_MAX, JwtCheck, KeySet, KeySource};
 use crate::clock::Clock;
 use crate::config::{JwksPlace, JwtOptions};

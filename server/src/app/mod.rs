@@ -9,6 +9,7 @@ mod metrics;
 mod observe;
 mod providers;
 mod security;
+mod security_error;
 mod serve;
 mod store;
 
@@ -20,7 +21,7 @@ use tokio::net::TcpListener;
 
 pub use self::builder::ServerBuilder;
 use self::security::Reloader;
-pub use self::security::SecurityError;
+pub use self::security_error::SecurityError;
 pub use self::store::OpenError;
 use self::store::OwnStore;
 use crate::config::Config;

@@ -11,13 +11,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::jwks::{Jwks, Occasion};
+use super::security_error::{SecurityError, report};
 use crate::auth::Authenticator;
-use crate::auth::jwt::{BadKeySet, JwtCheck};
-use crate::auth::tokens::{TokenFileError, TokenRecord, TokenTable, read};
+use crate::auth::jwt::JwtCheck;
+use crate::auth::tokens::{TokenRecord, TokenTable, read};
 use crate::clock::Clock;
 use crate::config::{AuthOptions, Config, TlsOptions};
 use crate::grpc::edge::audit::AuditLog;
-use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
+use crate::grpc::edge::tls::{Acceptor, TlsClients, TlsFiles};
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -27,31 +28,6 @@ const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const WARN_BEFORE: i64 = 14 * DAY;
 /// How often it is warned about, in seconds.
 const DAY: i64 = 24 * 60 * 60;
-
-/// The reason why certificates or tokens cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SecurityError {
-    /// A file of `[tls]` cannot be read.
-    #[error("cannot read {}: {cause}", path.display())]
-    Read {
-        /// The file that cannot be read.
-        path: PathBuf,
-        /// The operating system's error.
-        cause: io::Error,
-    },
-    /// The files of `[tls]` make no acceptor.
-    #[error("tls.{0}")]
-    Tls(#[from] BadTlsFiles),
-    /// The file of tokens.
-    #[error(transparent)]
-    Tokens(#[from] TokenFileError),
-    /// The keys of JSON Web Tokens cannot be used.
-    #[error("auth.jwt.jwks: {0}: {1}")]
-    Keys(String, BadKeySet),
-    /// The keys of JSON Web Tokens cannot be fetched.
-    #[error("auth.jwt.jwks: cannot fetch {0}: {1}")]
-    FetchKeys(String, String),
-}
 
 /// What protects the gRPC port.
 pub(super) struct Security {
@@ -278,24 +254,6 @@ impl Reloader {
             tracing::warn!("the certificate of the gRPC port has expired: clients refuse it");
         } else {
             tracing::warn!(days, "the certificate of the gRPC port expires soon");
-        }
-    }
-}
-
-/// Reports that something was read again, or that it cannot be; each problem once.
-pub(super) fn report(what: &str, done: Result<bool, SecurityError>, reported: &mut Option<String>) {
-    match done {
-        Ok(true) => {
-            *reported = None;
-            tracing::info!("{what} changed and was read again");
-        }
-        Ok(false) => *reported = None,
-        Err(error) => {
-            let text = error.to_string();
-            if reported.as_ref() != Some(&text) {
-                tracing::warn!(%error, "cannot read {what} again; what was read before stays in use");
-                *reported = Some(text);
-            }
         }
     }
 }

@@ -4,7 +4,7 @@ use agentloop_core::extension::ExtensionKind;
 use agentloop_core::policy::glob_matches;
 use agentloop_core::tool::EffectClass;
 
-use super::principal::BadPrincipal;
+use super::bad_principal::BadPrincipal;
 
 /// Most patterns of one grant.
 const PATTERNS_MAX: usize = 256;

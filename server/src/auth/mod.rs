@@ -3,6 +3,7 @@
 //! This module knows nothing of gRPC. `grpc/edge/identity.rs` takes the credentials out of a request, and
 //! `grpc/access.rs` has the table of RPCs and roles.
 
+mod bad_principal;
 pub mod certificate;
 mod der;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -19,14 +20,18 @@ use std::sync::{Arc, PoisonError, RwLock};
 use agentloop_core::time::Timestamp;
 use tokio::sync::watch;
 
+pub use self::bad_principal::BadPrincipal;
 pub use self::certificate::SubjectPattern;
 pub use self::grant::{GrantedKind, HostGrant};
 pub use self::identity::Identity;
 use self::identity::Proof;
 use self::jwt::JwtCheck;
-pub use self::principal::{BadPrincipal, Principal, Role};
+pub use self::principal::{Principal, Role};
 pub use self::quota::{Held, Holder, Quota, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope};
 use self::tokens::TokenTable;
+
+/// The beginning of every token.
+const TOKEN_PREFIX: &str = "agt_";
 
 /// Whether clients of the gRPC port present certificates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use agentloop_core::id::TenantId;
 
+use super::bad_principal::BadPrincipal;
 use super::grant::HostGrant;
 
 /// Longest name of a principal or a group, in bytes.
@@ -52,11 +53,6 @@ impl Role {
         })
     }
 }
-
-/// The description of a principal is wrong. The message says what, for the operator.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BadPrincipal(pub String);
 
 /// Somebody or something that calls: a person, a service or a tool host.
 #[derive(Debug, Clone, PartialEq, Eq)]

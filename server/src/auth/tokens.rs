@@ -18,13 +18,13 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::Rejection;
+use super::TOKEN_PREFIX;
+use super::bad_principal::BadPrincipal;
 use super::grant::HostGrant;
 use super::identity::{Identity, Proof};
-use super::principal::{BadPrincipal, Principal};
+use super::principal::Principal;
 use crate::secret::Secret;
 
-/// The beginning of every token.
-pub(super) const PREFIX: &str = "agt_";
 /// Random bytes of a token's id.
 const ID_BYTES: usize = 6;
 /// Random bytes of a token's secret part.
@@ -205,7 +205,7 @@ fn id_of(token: &str) -> Option<&str> {
     if token.len() > TOKEN_BYTES_MAX {
         return None;
     }
-    token.strip_prefix(PREFIX)?.split_once('_').map(|(id, _)| id)
+    token.strip_prefix(TOKEN_PREFIX)?.split_once('_').map(|(id, _)| id)
 }
 
 fn known_token(record: &TokenRecord) -> Result<KnownToken, BadPrincipal> {
@@ -257,7 +257,7 @@ pub fn new_token(
 ) -> (Secret, TokenRecord) {
     let millis = |length: Duration| Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
     let id = hex(&random::<ID_BYTES>());
-    let token = format!("{PREFIX}{id}_{}", URL_SAFE_NO_PAD.encode(random::<SECRET_BYTES>()));
+    let token = format!("{TOKEN_PREFIX}{id}_{}", URL_SAFE_NO_PAD.encode(random::<SECRET_BYTES>()));
     let record = TokenRecord {
         id,
         sha256: hex(&Sha256::digest(token.as_bytes())),

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use agentloop_core::id::TenantId;
 use agentloop_core::time::Millis;
 
+use super::host_grant::host_grant;
 use super::section::Section;
-use super::security::host_grant;
 use crate::auth::Role;
 use crate::auth::jwt::{ClaimPath, JwtAlgorithm, JwtRules, RoleMap};
 

@@ -7,6 +7,7 @@ mod agents;
 mod environment;
 mod error;
 mod hint;
+mod host_grant;
 mod jwt;
 mod models;
 mod process;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use agentloop_core::time::Millis;
 
+use super::host_grant::host_grant;
 use super::jwt::{self, JwtOptions};
 use super::section::Section;
-use crate::auth::{
-    CertificateRule, ClientAuth, HostGrant, Principal, Quota, QuotaLimits, Scope, SubjectPattern,
-};
+use crate::auth::{CertificateRule, ClientAuth, Principal, Quota, QuotaLimits, Scope, SubjectPattern};
 
 /// Most subjects that one list may have.
 const SUBJECTS_MAX: usize = 1_024;
@@ -145,17 +144,6 @@ fn principal(section: &mut Section<'_, '_>) -> Option<Principal> {
     );
     let described = described.map_err(|problem| section.problem(&["name", "roles"], problem.to_string()));
     Some(Principal { host: host?, ..described.ok()? })
-}
-
-/// Reads the keys that bound the offers of tool hosts.
-pub(super) fn host_grant(section: &mut Section<'_, '_>) -> Option<HostGrant> {
-    let any = |_: &str| Ok(());
-    let host_tools = section.get_list("host_tools", any);
-    let host_effect: Option<String> = section.get_checked("host_effect", Some(&"read_only".to_owned()), Ok);
-    let host_extensions = section.get_list("host_extensions", any).unwrap_or_default();
-    let kinds = host_extensions.iter().map(String::as_str);
-    let host = HostGrant::new(host_tools, host_effect.as_deref(), kinds);
-    host.map_err(|problem| section.problem(&["host_effect", "host_extensions"], problem.to_string())).ok()
 }
 
 /// Reads `[quotas]`. They count what principals do, so they mean nothing where nobody is asked who they are.

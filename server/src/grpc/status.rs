@@ -49,6 +49,11 @@ pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) ->
     Status::with_error_details(code, message, details)
 }
 
+/// UNAUTHENTICATED, with this message.
+pub fn unauthenticated(message: &str) -> Status {
+    status(Code::Unauthenticated, ErrorReason::Unauthenticated, message, [])
+}
+
 /// RESOURCE_EXHAUSTED: a quota is used up. Names it, and says when there is room again.
 #[must_use]
 pub fn quota_exceeded(exceeded: &QuotaExceeded) -> Status {

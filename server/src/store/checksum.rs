@@ -6,7 +6,7 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use crc::{CRC_64_XZ, Crc, Table};
 
-use super::codec::int;
+use super::number::int;
 use super::{RuleRow, ToolRow};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_XZ);

@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 
 use super::StoreError;
 use super::checksum::{self, ChecksummedRow};
+pub(super) use super::number::int;
 
 /// A record in the columns of its row, to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,11 +59,6 @@ pub(super) struct StoredEvent {
 pub(super) struct StoredSpec {
     pub(super) digest: Digest,
     pub(super) text: String,
-}
-
-/// A number as SQL stores it. Numbers beyond its range, such as `Timestamp::MAX`, become the largest it has.
-pub(super) fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Plain data as JSON text.

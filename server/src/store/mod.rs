@@ -16,6 +16,7 @@ mod filter;
 pub(crate) mod fuzz;
 mod job;
 mod journal;
+mod number;
 mod page;
 pub mod postgres;
 mod queue;

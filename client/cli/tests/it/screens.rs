@@ -165,7 +165,7 @@ async fn what_waits_is_listed_with_the_command_that_answers() {
 }
 
 #[tokio::test]
-async fn the_example_host_offers_what_the_readme_says() {
+async fn the_tools_of_a_host_are_listed() {
     let server = Server::start().await;
     let _host = server.host().await;
     let (_, listed) = start(&server, &["tools"]).ends().await;

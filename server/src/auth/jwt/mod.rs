@@ -27,7 +27,7 @@ pub use self::keys::{BadKeySet, JWKS_BYTES_MAX, KeySet};
 pub use self::signature::JwtAlgorithm;
 use super::grant::HostGrant;
 use super::principal::{Principal, Role};
-use super::{Rejection, tokens};
+use super::{Rejection, TOKEN_PREFIX};
 
 /// Longest token that is looked at, in bytes.
 const TOKEN_BYTES_MAX: usize = 12 * 1024;
@@ -153,7 +153,7 @@ impl JwtCheck {
 
 /// True for what can only be a JSON Web Token.
 pub(super) fn looks_like_one(bearer: &str) -> bool {
-    !bearer.starts_with(tokens::PREFIX) && bearer.contains('.')
+    !bearer.starts_with(TOKEN_PREFIX) && bearer.contains('.')
 }
 
 /// The header of a token, the part that is signed, and the signature.

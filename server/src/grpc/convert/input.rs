@@ -1,7 +1,6 @@
 //! Turns a `RunInput` into a request to start a run. Checks every field and reports all violations together.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use agentloop_core::agent::{
@@ -23,7 +22,7 @@ use tonic::Status;
 use super::context::apply_context_settings;
 use super::message::input_message;
 use super::policy::rules;
-use super::{json_object, millis};
+use super::{json_object, millis, within};
 use crate::engine::{Author, OnBusy, StartRequest};
 use crate::grpc::status::Violations;
 use crate::model::Models;
@@ -346,22 +345,6 @@ fn loop_limits(to: &mut LoopLimits, limits: &wire::LoopLimits, bad: &mut Violati
     to.max_tokens = tokens.or(to.max_tokens);
     let cost = within(&format!("{FIELD}.max_cost_micros"), limits.max_cost_micros, 1..=u64::MAX, bad);
     to.max_cost_micros = cost.or(to.max_cost_micros);
-}
-
-/// A number of the request. It has the same bounds as the key of the configuration that it replaces.
-pub(super) fn within<T: PartialOrd + Copy + std::fmt::Display>(
-    field: &str,
-    value: Option<T>,
-    bounds: RangeInclusive<T>,
-    bad: &mut Violations,
-) -> Option<T> {
-    let value = value?;
-    if value < *bounds.start() {
-        bad.add(field, format!("must be at least {}", bounds.start()));
-    } else if !bounds.contains(&value) {
-        bad.add(field, format!("must be at most {}", bounds.end()));
-    }
-    Some(value)
 }
 
 /// A length of time of the request, above zero.

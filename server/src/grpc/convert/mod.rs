@@ -1,6 +1,7 @@
 //! Conversion between the generated wire types and the core's types. No code below this module sees a wire type.
 
 pub mod audit;
+mod compaction;
 mod context;
 pub mod event;
 pub(crate) mod extension;
@@ -18,10 +19,15 @@ pub mod reuse;
 pub mod run;
 pub(crate) mod server_frame;
 pub mod session;
+pub mod todo;
 pub mod usage;
+
+use std::ops::RangeInclusive;
 
 use agentloop_core::limits::{JSON_DEPTH_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_core::time::{Millis, Timestamp};
+
+use crate::grpc::status::Violations;
 
 /// The last time that protobuf can express, the end of the year 9999. Other languages refuse a message with a later one.
 const TIMESTAMP_MAX: Timestamp = Timestamp(253_402_300_799_999);
@@ -103,6 +109,22 @@ pub fn short(text: String) -> Result<String, String> {
     } else {
         Ok(text)
     }
+}
+
+/// A number of the request. It has the same bounds as the key of the configuration that it replaces.
+fn within<T: PartialOrd + Copy + std::fmt::Display>(
+    field: &str,
+    value: Option<T>,
+    bounds: RangeInclusive<T>,
+    bad: &mut Violations,
+) -> Option<T> {
+    let value = value?;
+    if value < *bounds.start() {
+        bad.add(field, format!("must be at least {}", bounds.start()));
+    } else if !bounds.contains(&value) {
+        bad.add(field, format!("must be at most {}", bounds.end()));
+    }
+    Some(value)
 }
 
 #[cfg(test)]

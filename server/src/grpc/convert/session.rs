@@ -1,10 +1,10 @@
 //! Conversion of sessions, entries and search hits.
 
-use agentloop_core::entry::{Compaction, Entry};
-use agentloop_core::id::{EntryNo, RunId, SessionId};
-use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
+use agentloop_core::entry::Entry;
+use agentloop_core::id::{RunId, SessionId};
 use agentloop_proto::v1 as wire;
 
+use super::compaction::compacted;
 use super::event::{EventConverter, PlanningEvents, is_shown};
 use super::masked;
 use super::message::{finish_reason, message, role, usage};
@@ -78,28 +78,6 @@ pub fn items(
     [before, Some(response(item, update.token))]
 }
 
-/// Converts an item of a to-do list.
-#[must_use]
-pub fn todo(item: &TodoItem) -> wire::TodoItem {
-    let status = match item.status {
-        TodoStatus::Pending => wire::TodoStatus::Pending,
-        TodoStatus::InProgress => wire::TodoStatus::InProgress,
-        TodoStatus::Completed => wire::TodoStatus::Completed,
-        TodoStatus::Cancelled => wire::TodoStatus::Cancelled,
-    };
-    let priority = match item.priority {
-        TodoPriority::Low => wire::TodoPriority::Low,
-        TodoPriority::Medium => wire::TodoPriority::Medium,
-        TodoPriority::High => wire::TodoPriority::High,
-    };
-    wire::TodoItem {
-        id: item.id.clone(),
-        content: item.content.clone(),
-        status: status.into(),
-        priority: priority.into(),
-    }
-}
-
 /// Converts one entry of a session.
 #[must_use]
 pub fn entry(row: &EntryRow) -> wire::Entry {
@@ -152,18 +130,5 @@ pub fn hit(hit: &SearchHit) -> wire::EntryHit {
         role: role(hit.role).into(),
         snippet: hit.snippet.clone(),
         score: hit.score,
-    }
-}
-
-/// Converts a compaction, without the token counts and usage that only its event has.
-#[must_use]
-pub fn compacted(entry: EntryNo, compaction: &Compaction) -> wire::ContextCompacted {
-    wire::ContextCompacted {
-        strategy: compaction.strategy.clone(),
-        up_to_entry_no: compaction.up_to.0,
-        summary: compaction.summary.clone(),
-        entry_no: entry.0,
-        cut_up_to_entry_no: compaction.cut.as_ref().map_or(0, |cut| cut.up_to.0),
-        ..wire::ContextCompacted::default()
     }
 }

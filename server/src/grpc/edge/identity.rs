@@ -25,7 +25,7 @@ use crate::grpc::access::Access;
 use crate::grpc::edge::audit::{AuditLog, Call, recorded};
 use crate::grpc::edge::incoming::Peer;
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
-use crate::grpc::status::{quota_exceeded, status};
+use crate::grpc::status::{quota_exceeded, status, unauthenticated};
 use crate::store::{Answerer, AnswersInput};
 use crate::tool::HostIdentity;
 
@@ -166,11 +166,6 @@ impl Gate {
             false => response,
         })
     }
-}
-
-/// UNAUTHENTICATED, with this message.
-pub(super) fn unauthenticated(message: &str) -> Status {
-    status(Code::Unauthenticated, ErrorReason::Unauthenticated, message, [])
 }
 
 /// A call that may begin.

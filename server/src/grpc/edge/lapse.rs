@@ -12,7 +12,7 @@ use tonic::codegen::{Bytes, http};
 
 use crate::auth::{Authenticator, Held, Identity};
 use crate::clock::Clock;
-use crate::grpc::edge::identity::unauthenticated;
+use crate::grpc::status::unauthenticated;
 
 /// The message of streams that end.
 const MESSAGE: &str = "the credentials of this stream have expired or were revoked: present others";

@@ -15,7 +15,7 @@ use crate::engine::error::EngineError;
 use crate::grpc::convert::event::PlanningEvents;
 use crate::grpc::convert::import::import_request;
 use crate::grpc::convert::input::labels;
-use crate::grpc::convert::{filter, session, short};
+use crate::grpc::convert::{filter, session, short, todo};
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request};
 use crate::grpc::service::agent_loop::{required, shown_run};
@@ -123,7 +123,7 @@ impl Sessions for SessionsService {
         let damaged = self.engine.store().damaged_entries(tenant, &session, DAMAGED_MAX).await?;
         let todos = self.engine.store().todos(tenant, &session).await?;
         let session = wire::Session {
-            todos: todos.iter().map(session::todo).collect(),
+            todos: todos.iter().map(todo::todo).collect(),
             damaged_entry_nos: damaged.into_iter().map(|entry| entry.0).collect(),
             ..session::session(&row)
         };

@@ -88,7 +88,7 @@ impl EncodedText {
 
     /// Frees spare capacity.
     pub(in crate::model) fn trim(&mut self) {
-        super::prefix::trim(&mut self.last);
+        trim(&mut self.last);
     }
 
     /// Memory that is not shared.
@@ -119,6 +119,14 @@ impl EncodedText {
             found.push(Piece::Copied(&self.last[within]));
         }
         found
+    }
+}
+
+/// Shrinks spare capacity to an eighth of the length.
+fn trim(text: &mut Vec<u8>) {
+    let room = text.len() / 8;
+    if text.capacity() - text.len() > 2 * room {
+        text.shrink_to(text.len() + room);
     }
 }
 

@@ -11,9 +11,10 @@ use agentloop_proto::v1 as wire;
 use wire::run_event::Event as Wire;
 
 use super::EventConverter;
+use crate::grpc::convert::compaction::compacted;
 use crate::grpc::convert::message::{message, usage};
 use crate::grpc::convert::run::run_error;
-use crate::grpc::convert::session::{compacted, todo};
+use crate::grpc::convert::todo::todo;
 use crate::grpc::convert::{duration, extension};
 
 impl EventConverter {

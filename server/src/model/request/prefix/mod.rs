@@ -146,13 +146,5 @@ impl fmt::Debug for EncodedPrefix {
     }
 }
 
-/// Shrinks spare capacity to an eighth of the length.
-pub(in crate::model) fn trim(text: &mut Vec<u8>) {
-    let room = text.len() / 8;
-    if text.capacity() - text.len() > 2 * room {
-        text.shrink_to(text.len() + room);
-    }
-}
-
 #[cfg(test)]
 mod tests;

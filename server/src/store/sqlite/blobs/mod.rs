@@ -24,7 +24,7 @@ use self::read::Reader;
 use self::upload::Upload;
 use super::write::blobs::{BlobKey, BlobOp, BlobResult, readable, referred};
 use super::write::queue::WeakWriteSender;
-use super::write::task::{WriteOp, WriteRequest, WriteResult};
+use super::write::request::{WriteOp, WriteRequest, WriteResult};
 use super::{SqliteStore, closed, rows};
 use crate::audit;
 use crate::lifecycle::Tasks;

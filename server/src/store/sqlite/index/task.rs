@@ -14,7 +14,7 @@ use super::file::{self, IndexFile};
 use super::{BATCH_MESSAGES, IndexLocation};
 use crate::store::sqlite::rows;
 use crate::store::sqlite::write::queue::WeakWriteSender;
-use crate::store::sqlite::write::task::{WriteOp, WriteRequest};
+use crate::store::sqlite::write::request::{WriteOp, WriteRequest};
 use crate::store::{StoreError, codec, search};
 
 /// Messages with a number above `?1`, each once, in the order of their numbers.

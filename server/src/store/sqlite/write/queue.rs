@@ -3,20 +3,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agentloop_core::id::TenantId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::fair::FairQueue;
-use crate::store::sqlite::write::task::WriteRequest;
+use crate::store::sqlite::write::request::{Lane, WriteRequest};
 
 /// Writes of one tenant in the queue, at most. Its callers beyond that wait to enqueue theirs.
 const WRITES_PER_TENANT_MAX: usize = 1_024;
 /// Tenants whose room is kept before that of tenants without a write is dropped.
 const TENANTS_MAX: usize = 1_024;
-
-/// The tenant of a write; `None` for writes of the server's own.
-pub(in crate::store::sqlite) type Lane = Option<TenantId>;
 
 /// The sending end. The queue ends when all of them are dropped.
 #[derive(Debug, Clone)]
@@ -144,12 +140,12 @@ impl WriteQueue {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_core::id::RunId;
+    use agentloop_core::id::{RunId, TenantId};
     use futures_util::poll;
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::store::sqlite::write::task::WriteOp;
+    use crate::store::sqlite::write::request::WriteOp;
 
     fn claim(tenant: &str, run: usize) -> WriteRequest {
         let op = WriteOp::Claim {

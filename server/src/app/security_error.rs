@@ -1,0 +1,51 @@
+//! What keeps certificates, tokens and keys from being used, and how it is reported.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::auth::jwt::BadKeySet;
+use crate::auth::tokens::TokenFileError;
+use crate::grpc::edge::tls::BadTlsFiles;
+
+/// The reason why certificates or tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    /// A file of `[tls]` cannot be read.
+    #[error("cannot read {}: {cause}", path.display())]
+    Read {
+        /// The file that cannot be read.
+        path: PathBuf,
+        /// The operating system's error.
+        cause: io::Error,
+    },
+    /// The files of `[tls]` make no acceptor.
+    #[error("tls.{0}")]
+    Tls(#[from] BadTlsFiles),
+    /// The file of tokens.
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
+    /// The keys of JSON Web Tokens cannot be used.
+    #[error("auth.jwt.jwks: {0}: {1}")]
+    Keys(String, BadKeySet),
+    /// The keys of JSON Web Tokens cannot be fetched.
+    #[error("auth.jwt.jwks: cannot fetch {0}: {1}")]
+    FetchKeys(String, String),
+}
+
+/// Reports that something was read again, or that it cannot be; each problem once.
+pub(super) fn report(what: &str, done: Result<bool, SecurityError>, reported: &mut Option<String>) {
+    match done {
+        Ok(true) => {
+            *reported = None;
+            tracing::info!("{what} changed and was read again");
+        }
+        Ok(false) => *reported = None,
+        Err(error) => {
+            let text = error.to_string();
+            if reported.as_ref() != Some(&text) {
+                tracing::warn!(%error, "cannot read {what} again; what was read before stays in use");
+                *reported = Some(text);
+            }
+        }
+    }
+}
