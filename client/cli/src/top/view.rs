@@ -28,16 +28,20 @@ const HOSTS_MAX: usize = 6;
 const MODELS_MAX: usize = 4;
 /// Lines of runs, with their heading, that come before all other lists on a small screen.
 const RUN_LINES_MIN: u16 = 4;
+/// Rows from which the meter of the last minute may have a line of its own.
+const TALL: u16 = 12;
 /// Lines of a note at most.
 const NOTE_LINES_MAX: usize = 3;
 /// Characters of a prompt.
 const PREVIEW_CHARS: usize = 60;
 
 pub(super) fn draw(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
+    let head = summary(top, area);
+    let head_height = u16::try_from(head.len()).unwrap_or(1);
     let bottom = bottom(top, area);
     let bottom_height = u16::try_from(bottom.len()).unwrap_or(1);
     // On a small screen, lists give way that runs need the room of.
-    let mut room = area.height.saturating_sub(1 + bottom_height + RUN_LINES_MIN);
+    let mut room = area.height.saturating_sub(head_height + bottom_height + RUN_LINES_MIN);
     let mut fitting = |lines: Vec<Line<'static>>| {
         let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(room);
         // A heading alone tells nothing.
@@ -47,15 +51,15 @@ pub(super) fn draw(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
     };
     let (hosts, hosts_height) = fitting(hosts(top));
     let (models, models_height) = fitting(models(&top.models()));
-    let [head, runs, between, below, last] = Layout::vertical([
-        Constraint::Length(1),
+    let [first, runs, between, below, last] = Layout::vertical([
+        Constraint::Length(head_height),
         Constraint::Min(0),
         Constraint::Length(models_height),
         Constraint::Length(hosts_height),
         Constraint::Length(bottom_height),
     ])
     .areas(area);
-    Paragraph::new(summary(top)).render(head, buf);
+    Paragraph::new(head).render(first, buf);
     draw_runs(top, now, runs, buf);
     Paragraph::new(models).render(between, buf);
     Paragraph::new(hosts).render(below, buf);
@@ -77,20 +81,27 @@ fn bottom(top: &Top, area: Rect) -> Vec<Line<'static>> {
     lines.map(|line| Line::styled(line, style)).collect()
 }
 
-fn summary(top: &Top) -> Line<'static> {
+/// The lines at the top. The meter has a line of its own where it does not fit beside the rest.
+fn summary(top: &Top, area: Rect) -> Vec<Line<'static>> {
     let live = top.runs.values().filter(|run| is_live(run)).count();
     let queued: u64 = top.tools.iter().map(|tool| u64::from(tool.calls_queued)).sum();
-    let minute = top.meter.minute();
-    let mut spans = vec![
+    let mut state = Line::from(vec![
         connection(top.connected),
         Span::raw(format!("open runs: {}, live: {live}, questions: {}", top.runs.len(), top.questions.len())),
         Span::styled(format!("   calls waiting for a host: {queued}"), if queued > 0 { WARN } else { DIM }),
-        Span::raw(format!("   last minute: {} tokens in, {} out", minute.input_tokens, minute.output_tokens)),
-    ];
+    ]);
+    let minute = top.meter.minute();
+    let mut used = format!("last minute: {} tokens in, {} out", minute.input_tokens, minute.output_tokens);
     if minute.cost_micros > 0 {
-        spans.push(Span::raw(format!(", cost {:.4}", minute.cost_micros as f64 / 1e6)));
+        used += &format!(", cost {:.4}", minute.cost_micros as f64 / 1e6);
     }
-    Line::from(spans)
+    let meter = Span::raw(used);
+    if area.height >= TALL && state.width() + 3 + meter.width() > usize::from(area.width) {
+        return vec![state, Line::from(meter)];
+    }
+    state.push_span(Span::raw("   "));
+    state.push_span(meter);
+    vec![state]
 }
 
 fn connection(connected: bool) -> Span<'static> {
@@ -284,13 +295,21 @@ mod tests {
     fn all_lists_are_on_a_screen_of_the_usual_size() {
         let lines = screen(&busy(), 80, 24);
         assert!(lines[0].contains("open runs: 3, live: 3"), "{lines:#?}");
-        assert!(lines[2].starts_with("run-") && lines[4].starts_with("run-"), "{lines:#?}");
+        assert_eq!(lines[1], "last minute: 0 tokens in, 0 out", "{lines:#?}");
+        assert!(lines[3].starts_with("run-") && lines[5].starts_with("run-"), "{lines:#?}");
         assert!(
             lines.iter().any(|line| line.starts_with("local/m") && line.contains("    3 ")),
             "{lines:#?}"
         );
         assert!(lines.iter().any(|line| line.ends_with("mail (2 wait)")), "{lines:#?}");
         assert!(lines[23].starts_with("↑↓ select"), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_wide_screen_has_all_of_the_summary_in_one_line() {
+        let lines = screen(&busy(), 120, 24);
+        assert!(lines[0].ends_with("   last minute: 0 tokens in, 0 out"), "{lines:#?}");
+        assert!(lines[2].starts_with("run-"), "{lines:#?}");
     }
 
     #[test]
@@ -313,7 +332,8 @@ mod tests {
         for rows in [24, 8, 6] {
             let lines = screen(&top, 44, rows);
             assert!(lines.iter().any(|line| line.contains(id)), "{lines:#?}");
-            assert!(lines[2].starts_with("run-"), "{lines:#?}");
+            let heading = lines.iter().position(|line| line.starts_with("RUN ")).expect("a heading");
+            assert!(heading < 3 && lines[heading + 1].starts_with("run-"), "{lines:#?}");
         }
     }
 

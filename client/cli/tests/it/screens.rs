@@ -1,7 +1,7 @@
 //! Whole screens, kept as text in `screens/`: one or more for each command that people use by hand.
 //!
-//! With `KEEP_SCREENS=1` each test writes its files anew; read the difference before you commit it. Ids, times and
-//! addresses stand there as words in angle brackets.
+//! With `KEEP_SCREENS=1` each test writes its files anew. A screen may be half drawn then: read the difference, and run the
+//! tests again without it, before you commit it. Ids, times and addresses stand there as words in angle brackets.
 
 mod normal;
 
@@ -16,25 +16,25 @@ const SIZE: (u16, u16) = (24, 80);
 /// Texts that differ from run to run, each with the word that stands for it.
 type Words<'w> = &'w [(&'w str, &'w str)];
 
-/// Waits until the screen is the one that is kept.
-pub(crate) async fn shows(pty: &mut Pty, name: &str, words: Words<'_>) {
+/// The kept screen of this name; with `KEEP_SCREENS=1`, this one is kept first.
+fn kept(name: &str, screen: &str, words: Words<'_>) -> String {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/screens").join(format!("{name}.txt"));
     if std::env::var("KEEP_SCREENS").is_ok_and(|value| value == "1") {
-        fs::write(&file, normal(&pty.text(), words)).expect("written");
+        fs::write(&file, normal(screen, words)).expect("written");
     }
-    let kept = fs::read_to_string(&file).expect("the screen is kept");
+    fs::read_to_string(&file).expect("the screen is kept")
+}
+
+/// Waits until the screen is the one that is kept.
+pub(crate) async fn shows(pty: &mut Pty, name: &str, words: Words<'_>) {
+    let kept = kept(name, &pty.text(), words);
     pty.until(&format!("the screen {name}:\n{kept}"), |text| normal(text, words) == kept).await;
 }
 
 /// Compares a screen that does not change any more.
 #[track_caller]
 fn showed(screen: &str, name: &str, words: Words<'_>) {
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/screens").join(format!("{name}.txt"));
-    if std::env::var("KEEP_SCREENS").is_ok_and(|value| value == "1") {
-        fs::write(&file, normal(screen, words)).expect("written");
-    }
-    let kept = fs::read_to_string(&file).expect("the screen is kept");
-    assert_eq!(normal(screen, words), kept, "the screen {name}");
+    assert_eq!(normal(screen, words), kept(name, screen, words), "the screen {name}");
 }
 
 /// Starts a command against this server on a screen of the usual size.
