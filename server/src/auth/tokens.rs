@@ -17,12 +17,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::Rejection;
-use super::TOKEN_PREFIX;
 use super::bad_principal::BadPrincipal;
 use super::grant::HostGrant;
 use super::identity::{Identity, Proof};
 use super::principal::Principal;
+use super::{Rejection, TOKEN_PREFIX};
 use crate::secret::Secret;
 
 /// Random bytes of a token's id.

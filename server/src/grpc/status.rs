@@ -50,6 +50,7 @@ pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) ->
 }
 
 /// UNAUTHENTICATED, with this message.
+#[must_use]
 pub fn unauthenticated(message: &str) -> Status {
     status(Code::Unauthenticated, ErrorReason::Unauthenticated, message, [])
 }

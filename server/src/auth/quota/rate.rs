@@ -59,8 +59,8 @@ impl CallRates {
     }
 }
 
-/// Counts a call for the principal and its tenant, as far as they have a bound, or for neither: then the error has the scope whose bound is reached, and the time
-/// after which there is room.
+/// Counts a call for the principal and its tenant, as far as they have a bound, or for neither: then the error has the scope
+/// whose bound is reached, and the time after which there is room.
 pub(super) fn take(
     rates: &Mutex<CallRates>,
     tenant: &TenantId,

@@ -157,25 +157,7 @@ impl WriteOp {
     }
 
     pub(in crate::store::sqlite) fn as_append(&self) -> Option<&EncodedAppend> {
-        match self {
-            Self::Append(append) => Some(append),
-            Self::Claim { .. }
-            | Self::CreateSession(_)
-            | Self::GetOrCreateSession(_)
-            | Self::UpdateSession(_)
-            | Self::Fork(_)
-            | Self::DeleteSession { .. }
-            | Self::DeleteRule { .. }
-            | Self::SetNotes(_)
-            | Self::RetryJob { .. }
-            | Self::FinishJob { .. }
-            | Self::SaveTools { .. }
-            | Self::ForgetTool { .. }
-            | Self::ForgetDeleted(_)
-            | Self::Audit(_)
-            | Self::Blob(_)
-            | Self::Check => None,
-        }
+        if let Self::Append(append) = self { Some(append) } else { None }
     }
 
     /// Drops from the cache what is no longer true once this is done.
