@@ -10,6 +10,7 @@ mod background;
 mod bad_input;
 mod blobs;
 mod busy_session;
+mod circles;
 mod clock;
 mod container;
 mod context;

@@ -18,7 +18,6 @@ const LAYERS: [&[&str]; 7] = [
         "audit",
         "auth",
         "clock",
-        "cluster",
         "config",
         "fair",
         "ids",
@@ -65,7 +64,7 @@ fn top() -> PathBuf {
 }
 
 /// Every source file below a folder, by its path from the top.
-fn sources(folder: &str) -> Vec<(String, String)> {
+pub(crate) fn sources(folder: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![top().join(folder)];
     while let Some(folder) = folders.pop() {
@@ -84,7 +83,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 }
 
 /// Lines without comments and string literals that tests of other languages may hold.
-fn code(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn code(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with("//"))
 }
 

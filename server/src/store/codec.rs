@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 
 use super::StoreError;
 use super::checksum::{self, ChecksummedRow};
-pub(super) use super::number::int;
+use super::number::int;
 
 /// A record in the columns of its row, to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,15 +3,12 @@
 use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, Seq, SessionId, TenantId};
-use agentloop_core::message::Usage;
 use agentloop_core::run::event::Record;
-use agentloop_core::run::state::CallCounts;
-use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
-use super::{JobKind, Page, PageRequest, RunFilter, StoreError, UsageQuery, UsageRow};
+use super::{JobKind, Page, PageRequest, RunFilter, RunRow, RunSummary, StoreError, UsageQuery, UsageRow};
 
 /// Events of one run to be made durable together.
 #[derive(Debug, Clone)]
@@ -61,67 +58,6 @@ pub struct CreateRun {
     /// True if it interrupts the session's live run. In the queue it comes before all runs that do not, and after those
     /// that do.
     pub interrupts: bool,
-}
-
-/// The part of a run's row that lists show. It follows from the journal and is stored beside it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunSummary {
-    /// Status after the last event.
-    pub status: RunStatus,
-    /// Time at which a parked run is to be woken. Absent if it waits for something else, or does not wait.
-    pub wake_at: Option<Timestamp>,
-    /// True if hosts have calls of the run. It then goes on by itself, whatever its status.
-    pub at_hosts: bool,
-    /// The reason why it failed, was aborted or is paused.
-    pub error: Option<RunError>,
-    /// Tokens and cost of all its model calls together.
-    pub usage: Usage,
-    /// Number of its model calls.
-    pub iterations: u32,
-    /// Number of its tool calls.
-    pub tool_calls: u32,
-    /// Calls that ended, for the account of what was used.
-    pub calls: CallCounts,
-}
-
-impl RunSummary {
-    /// True if a start of the server has to continue the run, unless the run is queued.
-    #[must_use]
-    pub fn goes_on(&self) -> bool {
-        let rests = self.status.is_terminal() || self.status.is_interrupted();
-        (self.at_hosts || !rests) && self.wake_at.is_none()
-    }
-}
-
-/// A run as stored.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunRow {
-    /// Id of the run, unique within its tenant.
-    pub run: RunId,
-    /// The session that the run adds entries to.
-    pub session: SessionId,
-    /// Digest of the request that started it.
-    pub request_digest: Digest,
-    /// Name of the configured agent.
-    pub agent: String,
-    /// The model, as `provider/model`.
-    pub model: String,
-    /// Labels that the caller gave it.
-    pub labels: BTreeMap<String, String>,
-    /// Beginning of the caller's first message, on one line.
-    pub preview: String,
-    /// Name of the caller that started it; `None` where nobody was asked who they are.
-    pub created_by: Option<String>,
-    /// Time of its first event.
-    pub created_at: Timestamp,
-    /// Time of its last event.
-    pub updated_at: Timestamp,
-    /// Sequence number of its last event.
-    pub last_seq: Seq,
-    /// Its place in its session's queue, lower first, as long as it waits there.
-    pub queue_no: Option<u64>,
-    /// Columns that every append rewrites.
-    pub summary: RunSummary,
 }
 
 /// Bounds of one read of a journal or of a session's entries.

@@ -21,6 +21,7 @@ mod page;
 pub mod postgres;
 mod queue;
 mod request;
+mod row;
 mod search;
 mod session;
 pub mod sqlite;
@@ -41,12 +42,12 @@ pub use self::blob::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, New
 pub use self::filter::{Answerer, AnswersInput, RequestFilter, RunFilter, TimeRange};
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
 pub use self::journal::{
-    Append, Claimed, ClaimedRow, CreateRun, JournalStore, RunRow, RunSummary, SessionRuns, Stretch,
-    StretchMax,
+    Append, Claimed, ClaimedRow, CreateRun, JournalStore, SessionRuns, Stretch, StretchMax,
 };
 pub use self::page::{Page, PageRequest};
 pub use self::queue::{Interrupted, QueueStore};
-pub use self::request::{RequestRow, RequestStore, RuleRow};
+pub use self::request::{RequestStore, RuleRow};
+pub use self::row::{RequestRow, RunRow, RunSummary};
 pub use self::search::{SearchFilter, SearchHit, SearchStore};
 pub use self::session::{
     EntryRow, EntrySource, EntryStretch, IdleSession, LastRun, ListedEntries, ListedEntry, PROJECT_LABEL,

@@ -2,26 +2,10 @@
 
 use agentloop_core::id::{RequestId, RuleId, RunId, SessionId, TenantId};
 use agentloop_core::policy::PolicyRule;
-use agentloop_core::run::human::{Answer, PartialApproval, Question};
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
-use super::{Page, PageRequest, RequestFilter, StoreError};
-
-/// A question as stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestRow {
-    /// The run that waits for the answer.
-    pub run: RunId,
-    /// The session of the run.
-    pub session: SessionId,
-    /// The question, with the call that it is about.
-    pub question: Question,
-    /// The answer, once there is one.
-    pub answer: Option<Answer>,
-    /// Approvals before the answer, of a question that needs several.
-    pub approvals: Vec<PartialApproval>,
-}
+use super::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
 /// A rule that was remembered with a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _, Error, PgConnection, PgPool, Row as _};
 
 use super::owner::{self, ConnectError, Owner};
-use super::write::ops;
-use super::{PostgresOptions, blobs, index, rows};
+use super::write::{blobs, ops};
+use super::{PostgresOptions, index, rows};
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::append::LastNumbers;
 use crate::store::features_used::FeaturesUsed;

@@ -6,7 +6,7 @@ use sqlx::{Error, PgConnection, PgPool, Postgres, QueryBuilder, Row as _};
 
 use super::rows;
 use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainCheck, ChainVerdict};
-use crate::store::codec::int;
+use crate::store::number::int;
 use crate::store::{Page, PageRequest, StoreError};
 
 /// Rows that one query reads.

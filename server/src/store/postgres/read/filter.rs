@@ -6,7 +6,8 @@ use sqlx::postgres::PgHasArrayType;
 use sqlx::{Encode, Postgres, QueryBuilder, Type};
 
 use crate::store::TimeRange;
-use crate::store::codec::{int, text as json};
+use crate::store::codec::text as json;
+use crate::store::number::int;
 use crate::store::postgres::rows::clean;
 
 /// Adds the condition that a column with a JSON object has all of these labels. The column is the server's own text, so a

@@ -7,7 +7,8 @@ use sqlx::postgres::PgRow;
 use sqlx::{Error, PgPool, Postgres, QueryBuilder, Row as _};
 
 use super::{EXAMINED_MAX, after, all, filter, one, rows};
-use crate::store::codec::{self, int};
+use crate::store::codec;
+use crate::store::number::int;
 use crate::store::page::{self, Cursor};
 use crate::store::{
     Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError, Stretch, StretchMax, TimeRange,

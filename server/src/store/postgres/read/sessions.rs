@@ -9,7 +9,8 @@ use sqlx::postgres::PgRow;
 use sqlx::{Error, PgPool, Postgres, QueryBuilder, Row as _};
 
 use super::{EXAMINED_MAX, after, all, filter, one, rows};
-use crate::store::codec::{self, StoredEvent, int};
+use crate::store::codec::{self, StoredEvent};
+use crate::store::number::int;
 use crate::store::page::{self, Cursor};
 use crate::store::{
     EntryRow, EntrySource, EntryStretch, IdleSession, ListedEntries, ListedEntry, PROJECT_LABEL, Page,

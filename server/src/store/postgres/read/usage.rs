@@ -14,7 +14,8 @@ use sqlx::postgres::PgRow;
 use sqlx::{Error, PgConnection, PgPool, Postgres, QueryBuilder, Row as _};
 
 use super::filter;
-use crate::store::codec::{self, int, text, usage_text};
+use crate::store::codec::{self, text, usage_text};
+use crate::store::number::int;
 use crate::store::postgres::rows;
 use crate::store::{RunRow, StoreError, UsageKey, UsageQuery, UsageRow};
 

@@ -3,7 +3,7 @@
 use sqlx::{Error, PgConnection};
 
 use crate::audit::{AuditEntry, AuditRow, FIRST_HASH};
-use crate::store::codec::int;
+use crate::store::number::int;
 use crate::store::postgres::read::audit::last_row;
 use crate::store::postgres::rows::clean;
 

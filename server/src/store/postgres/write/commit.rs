@@ -12,7 +12,8 @@ use sqlx::query::Query;
 use sqlx::{Error, PgConnection, Postgres, Row as _};
 
 use crate::store::append::{NumberedAppend, RunInCommit, SessionChange, SessionInCommit};
-use crate::store::codec::{int, text, usage_text};
+use crate::store::codec::{text, usage_text};
+use crate::store::number::int;
 use crate::store::postgres::owner::Owner;
 use crate::store::postgres::rows::clean;
 use crate::store::postgres::write::append::CommitPlan;

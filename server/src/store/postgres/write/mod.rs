@@ -2,6 +2,7 @@
 
 pub(super) mod append;
 pub(super) mod audit;
+pub(super) mod blobs;
 pub(super) mod commit;
 pub(super) mod ops;
 pub(super) mod sessions;

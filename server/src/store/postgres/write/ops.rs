@@ -7,8 +7,9 @@ use sqlx::query::Query;
 use sqlx::{Error, PgConnection, Postgres, Row as _};
 
 use crate::store::append::LastNumbers;
-use crate::store::codec::{int, text};
+use crate::store::codec::text;
 use crate::store::features_used::FeaturesUsed;
+use crate::store::number::int;
 use crate::store::postgres::rows::{self, clean};
 use crate::store::{ClaimedRow, JobId, ToolRow, checksum};
 

@@ -12,7 +12,8 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{Error, PgConnection, Postgres, Row as _};
 
-use crate::store::codec::{int, text};
+use crate::store::codec::text;
+use crate::store::number::int;
 use crate::store::postgres::write::commit::found_by;
 use crate::store::postgres::{read, rows};
 use crate::store::{SessionNotes, SessionRow, SessionUpdate, StoreError};

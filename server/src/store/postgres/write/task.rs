@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Act, ActsOfCommit, AuditEntry};
 use crate::store::append::{EncodedAppend, LastNumbers, WriterCache};
-use crate::store::postgres::blobs::{self, BlobOp, BlobResult};
 use crate::store::postgres::owner::{self, ConnectError, Owner};
 use crate::store::postgres::rows;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::audit::{self, ChainEnd};
+use crate::store::postgres::write::blobs::{self, BlobOp, BlobResult};
 use crate::store::postgres::write::sessions::{self, NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::postgres::write::{commit, ops};
 use crate::store::{ClaimedRow, JobId, SessionRow, StoreError, ToolRow};

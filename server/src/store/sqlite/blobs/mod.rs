@@ -28,7 +28,7 @@ use super::write::request::{WriteOp, WriteRequest, WriteResult};
 use super::{SqliteStore, closed, rows};
 use crate::audit;
 use crate::lifecycle::Tasks;
-use crate::store::codec::int;
+use crate::store::number::int;
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError};
 
 /// Rows that one look of a sweep finds.

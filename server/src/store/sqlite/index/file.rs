@@ -7,7 +7,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
 use super::IndexLocation;
-use crate::store::codec::{int, text};
+use crate::store::codec::text;
+use crate::store::number::int;
 use crate::store::sqlite::open::lock::private;
 use crate::store::sqlite::{connect, rows};
 

@@ -10,7 +10,7 @@ use sqlx::{
 
 use super::rows;
 use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainCheck, ChainVerdict};
-use crate::store::codec::int;
+use crate::store::number::int;
 use crate::store::{Page, PageRequest, StoreError};
 
 /// Rows that one query reads.

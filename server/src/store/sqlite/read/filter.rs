@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sqlx::{Encode, QueryBuilder, Sqlite, Type};
 
 use crate::store::TimeRange;
-use crate::store::codec::int;
+use crate::store::number::int;
 
 /// Adds the condition that a column with a JSON object has all of these labels.
 pub(super) fn labels(query: &mut QueryBuilder<Sqlite>, column: &str, labels: &BTreeMap<String, String>) {

@@ -7,7 +7,8 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use super::{EXAMINED_MAX, after, all, filter, one, rows};
-use crate::store::codec::{self, int};
+use crate::store::codec;
+use crate::store::number::int;
 use crate::store::page::{self, Cursor};
 use crate::store::{
     Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError, Stretch, StretchMax, TimeRange,

@@ -9,7 +9,8 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use super::{EXAMINED_MAX, after, all, filter, one, rows};
-use crate::store::codec::{self, StoredEvent, int};
+use crate::store::codec::{self, StoredEvent};
+use crate::store::number::int;
 use crate::store::page::{self, Cursor};
 use crate::store::{
     EntryRow, EntrySource, EntryStretch, IdleSession, ListedEntries, ListedEntry, PROJECT_LABEL, Page,

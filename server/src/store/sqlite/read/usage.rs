@@ -13,7 +13,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use super::filter;
-use crate::store::codec::int;
+use crate::store::number::int;
 use crate::store::sqlite::rows;
 use crate::store::{StoreError, UsageKey, UsageQuery, UsageRow};
 

@@ -9,7 +9,8 @@ use crate::store::append::{
     NewSteer, NewTodos, NumberedAppend, RunCreation, RunHead, RunInCommit, RunUpdate, SessionChange,
     SessionHead, SessionInCommit, WriterCache,
 };
-use crate::store::codec::{EncodedEvent, int, text, usage_text};
+use crate::store::codec::{EncodedEvent, text, usage_text};
+use crate::store::number::int;
 use crate::store::sqlite::rows;
 use crate::store::sqlite::write::batch::{BatchStatement, Value, WriteBatch};
 use crate::store::{StoreError, checksum};

@@ -3,7 +3,7 @@
 use sqlx::{Error, SqliteConnection};
 
 use crate::audit::{AuditEntry, AuditRow, FIRST_HASH};
-use crate::store::codec::int;
+use crate::store::number::int;
 use crate::store::sqlite::read::audit::last_row;
 
 /// Number and hash of the last row of the chain.

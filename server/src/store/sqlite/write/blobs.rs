@@ -7,7 +7,7 @@ use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 
-use crate::store::codec::int;
+use crate::store::number::int;
 use crate::store::sqlite::rows;
 
 /// The key of a row.

@@ -5,7 +5,8 @@ use agentloop_core::time::Timestamp;
 use sqlx::{Connection as _, Error, Row as _, SqliteConnection};
 
 use crate::clock::{Clock as _, SystemClock};
-use crate::store::codec::{int, text};
+use crate::store::codec::text;
+use crate::store::number::int;
 use crate::store::sqlite::rows;
 use crate::store::{ClaimedRow, ToolRow, checksum};
 

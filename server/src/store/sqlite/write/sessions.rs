@@ -11,7 +11,8 @@ use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 
-use crate::store::codec::{int, text};
+use crate::store::codec::text;
+use crate::store::number::int;
 use crate::store::sqlite::{read, rows};
 use crate::store::{SessionNotes, SessionRow, SessionUpdate, StoreError};
 
