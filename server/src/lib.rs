@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod auth;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod fair;
 pub mod ids;

@@ -18,6 +18,7 @@ const LAYERS: [&[&str]; 7] = [
         "audit",
         "auth",
         "clock",
+        "cluster",
         "config",
         "fair",
         "ids",
