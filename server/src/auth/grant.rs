@@ -69,6 +69,17 @@ impl HostGrant {
         Ok(Self { tools, effect, kinds: kinds.collect::<Result<_, _>>()? })
     }
 
+    /// The word for its weakest effect class, as [`HostGrant::new`] takes it.
+    #[must_use]
+    pub fn effect_name(&self) -> Option<&'static str> {
+        self.effect.and_then(|effect| name_of(&EFFECTS, &effect))
+    }
+
+    /// The words for its kinds, as [`HostGrant::new`] takes them.
+    pub fn kind_names(&self) -> impl Iterator<Item = &'static str> {
+        self.kinds.iter().filter_map(|kind| name_of(&KINDS, kind))
+    }
+
     /// A grant of everything, for hosts that nobody asks who they are.
     #[must_use]
     pub fn everything() -> Self {
@@ -92,6 +103,10 @@ impl HostGrant {
     pub fn at_least(&self, declared: EffectClass) -> EffectClass {
         self.effect.map_or(declared, |least| least.max(declared))
     }
+}
+
+fn name_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> Option<&'static str> {
+    words.iter().find(|(_, known)| known == value).map(|(name, _)| *name)
 }
 
 fn known<T: Copy>(what: &str, words: &[(&str, T)], word: &str) -> Result<T, BadPrincipal> {

@@ -49,6 +49,30 @@ pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) ->
     Status::with_error_details(code, message, details)
 }
 
+/// UNAVAILABLE, with RetryInfo: there is no owner of the database that does the call now.
+#[must_use]
+pub fn owner_unavailable(message: &str) -> Status {
+    retryable(Code::Unavailable, ErrorReason::OwnerUnavailable, message)
+}
+
+/// True if the replica that says so stops or has lost the database, so that another one may do the call.
+#[must_use]
+pub fn leaves_it_to_another(status: &Status) -> bool {
+    let says = |reason: ErrorReason| {
+        let named = status.get_details_error_info().map(|info| info.reason).unwrap_or_default();
+        reason.as_str_name().trim_start_matches("ERROR_REASON_") == named
+    };
+    match status.code() {
+        Code::Unavailable => {
+            [ErrorReason::ShuttingDown, ErrorReason::StoreUnavailable, ErrorReason::OwnerUnavailable]
+                .into_iter()
+                .any(says)
+        }
+        Code::Aborted => says(ErrorReason::OwnershipLost),
+        _ => false,
+    }
+}
+
 /// UNAUTHENTICATED, with this message.
 #[must_use]
 pub fn unauthenticated(message: &str) -> Status {

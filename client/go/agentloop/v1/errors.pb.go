@@ -101,6 +101,9 @@ const (
 	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 37
 	// NOT_FOUND: no such blob; metadata `digest` names it. DATA_LOSS: its file is gone or has other bytes.
 	ErrorReason_ERROR_REASON_BLOB_NOT_FOUND ErrorReason = 39
+	// UNAVAILABLE: for now no replica of the server owns the database, or the owner changed before its answer came. A call
+	// that the contract does not confirm when it is repeated may have been done.
+	ErrorReason_ERROR_REASON_OWNER_UNAVAILABLE ErrorReason = 40
 )
 
 // Enum value maps for ErrorReason.
@@ -139,6 +142,7 @@ var (
 		38: "ERROR_REASON_MEMORY_EXHAUSTED",
 		37: "ERROR_REASON_QUOTA_EXCEEDED",
 		39: "ERROR_REASON_BLOB_NOT_FOUND",
+		40: "ERROR_REASON_OWNER_UNAVAILABLE",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":          0,
@@ -174,6 +178,7 @@ var (
 		"ERROR_REASON_MEMORY_EXHAUSTED":     38,
 		"ERROR_REASON_QUOTA_EXCEEDED":       37,
 		"ERROR_REASON_BLOB_NOT_FOUND":       39,
+		"ERROR_REASON_OWNER_UNAVAILABLE":    40,
 	}
 )
 
@@ -208,7 +213,7 @@ var File_agentloop_v1_errors_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x19agentloop/v1/errors.proto\x12\fagentloop.v1*\xd7\b\n" +
+	"\x19agentloop/v1/errors.proto\x12\fagentloop.v1*\xfb\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\x1a\n" +
@@ -243,7 +248,8 @@ const file_agentloop_v1_errors_proto_rawDesc = "" +
 	"\x17ERROR_REASON_SEARCH_OFF\x10$\x12!\n" +
 	"\x1dERROR_REASON_MEMORY_EXHAUSTED\x10&\x12\x1f\n" +
 	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10%\x12\x1f\n" +
-	"\x1bERROR_REASON_BLOB_NOT_FOUND\x10'\"\x04\b\x1d\x10#b\x06proto3"
+	"\x1bERROR_REASON_BLOB_NOT_FOUND\x10'\x12\"\n" +
+	"\x1eERROR_REASON_OWNER_UNAVAILABLE\x10(\"\x04\b\x1d\x10#b\x06proto3"
 
 var (
 	file_agentloop_v1_errors_proto_rawDescOnce sync.Once

@@ -39,6 +39,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_MEMORY_EXHAUSTED: _ClassVar[ErrorReason]
     ERROR_REASON_QUOTA_EXCEEDED: _ClassVar[ErrorReason]
     ERROR_REASON_BLOB_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_OWNER_UNAVAILABLE: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_ID_REUSED: ErrorReason
@@ -72,3 +73,4 @@ ERROR_REASON_SEARCH_OFF: ErrorReason
 ERROR_REASON_MEMORY_EXHAUSTED: ErrorReason
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason
 ERROR_REASON_BLOB_NOT_FOUND: ErrorReason
+ERROR_REASON_OWNER_UNAVAILABLE: ErrorReason

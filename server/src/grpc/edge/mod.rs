@@ -1,7 +1,9 @@
-//! Handling that does not depend on the method: connections, TLS, identity, limits, paging, disconnects and transport errors.
+//! Handling that does not depend on the method: connections, TLS, identity, limits, paging, disconnects,
+//! transport errors, and calls that another replica does.
 
 pub mod audit;
 pub(in crate::grpc) mod disconnect;
+pub mod forward;
 pub mod identity;
 pub mod incoming;
 mod lapse;

@@ -1,0 +1,46 @@
+//! Bodies of HTTP messages that are made of frames, and the reading of frames.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::Stream;
+use http_body::Frame;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{Bytes, http};
+
+/// One frame of a body, or the fault that ends it.
+pub(super) type NextFrame = Result<Frame<Bytes>, Status>;
+
+/// A body whose frames come from a stream.
+struct Frames<S>(Pin<Box<S>>);
+
+impl<S: Stream<Item = NextFrame> + Send> http_body::Body for Frames<S> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<NextFrame>> {
+        self.0.as_mut().poll_next(cx)
+    }
+}
+
+/// A body with the frames of this stream.
+pub(super) fn of_frames(frames: impl Stream<Item = NextFrame> + Send + 'static) -> Body {
+    Body::new(Frames(Box::pin(frames)))
+}
+
+/// A body of these bytes alone.
+pub(super) fn of_bytes(bytes: Bytes) -> Body {
+    of_frames(futures_util::stream::iter([Ok(Frame::data(bytes))]))
+}
+
+/// The next frame of a body.
+pub(super) async fn next_frame(body: &mut Body) -> Option<NextFrame> {
+    std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut *body), cx)).await
+}
+
+/// The frame that ends a stream with this status.
+pub(super) fn end_with(status: &Status) -> NextFrame {
+    let mut trailers = http::HeaderMap::new();
+    status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))
+}

@@ -1,0 +1,186 @@
+//! A call with its one request message, kept so that it can be sent again.
+
+use std::sync::Arc;
+
+use agentloop_proto::v1::{self as wire, ErrorReason};
+use prost::Message as _;
+use tonic::body::Body;
+use tonic::codegen::http::{HeaderMap, HeaderValue, Version, request::Parts};
+use tonic::codegen::{Bytes, http};
+use tonic::{Code, Status};
+
+use crate::auth::Principal;
+use crate::grpc::edge::forward::bodies::{next_frame, of_bytes};
+use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, REPLICA, sent_on};
+use crate::grpc::edge::forward::principal;
+use crate::grpc::edge::incoming::Peer;
+use crate::grpc::status::status;
+use crate::ids::Ids;
+
+/// Length of the gRPC prefix before each message: one byte of flags and four of length.
+pub(super) const PREFIX_BYTES: usize = 5;
+
+/// A call without its messages.
+#[derive(Clone)]
+pub(super) struct Head {
+    parts: Parts,
+    /// The headers for other replicas, without the number of the one that is meant.
+    for_replicas: HeaderMap,
+}
+
+impl Head {
+    /// The head of a call whose caller is known.
+    pub(super) fn of(parts: Parts) -> Self {
+        let mut for_replicas = sent_on(&parts.headers);
+        if let Some(principal) = parts.extensions.get::<Arc<Principal>>() {
+            for_replicas.insert(PRINCIPAL, principal::encode(principal));
+        }
+        let address = parts.extensions.get::<Peer>().and_then(|peer| peer.address);
+        if let Some(address) = address.and_then(|address| HeaderValue::try_from(address.to_string()).ok()) {
+            for_replicas.insert(CALLER, address);
+        }
+        Self { parts, for_replicas }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        self.parts.uri.path()
+    }
+
+    /// The same caller's call of another RPC.
+    fn to_path(&self, path: &'static str) -> Self {
+        let mut head = self.clone();
+        head.parts.uri = http::Uri::from_static(path);
+        head
+    }
+
+    /// The call for the services of this replica.
+    pub(super) fn for_local(&self, body: Body) -> http::Request<Body> {
+        http::Request::from_parts(self.parts.clone(), body)
+    }
+
+    /// The call for the replica of this number.
+    pub(super) fn for_replica(&self, number: i64, body: Body) -> http::Request<Body> {
+        let mut request = http::Request::new(body);
+        *request.method_mut() = self.parts.method.clone();
+        *request.version_mut() = Version::HTTP_2;
+        // The link adds where it goes.
+        *request.uri_mut() = self.path().parse().unwrap_or_default();
+        *request.headers_mut() = self.for_replicas.clone();
+        request.headers_mut().insert(REPLICA, HeaderValue::from(number));
+        request
+    }
+}
+
+/// A call with its one request message.
+#[derive(Clone)]
+pub(super) struct Kept {
+    pub(super) head: Head,
+    /// The message with its prefix, as it came.
+    framed: Bytes,
+}
+
+impl Kept {
+    /// Reads the request of a call, of at most so many bytes.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED if it is larger; the caller's fault if it breaks off.
+    pub(super) async fn read(request: http::Request<Body>, bytes_max: usize) -> Result<Self, Status> {
+        let (parts, mut body) = request.into_parts();
+        let mut framed: Vec<u8> = Vec::new();
+        while let Some(frame) = next_frame(&mut body).await {
+            let Ok(data) = frame?.into_data() else { continue };
+            framed.extend_from_slice(&data);
+            if framed.len() > bytes_max.saturating_add(PREFIX_BYTES) {
+                let message = format!("a request is larger than {bytes_max} bytes");
+                return Err(status(Code::ResourceExhausted, ErrorReason::MessageTooLarge, message, []));
+            }
+        }
+        Ok(Self { head: Head::of(parts), framed: framed.into() })
+    }
+
+    /// The encoded message; `None` if it is compressed or not whole, which the service refuses.
+    pub(super) fn message(&self) -> Option<&[u8]> {
+        let (prefix, message) = self.framed.split_at_checked(PREFIX_BYTES)?;
+        let length = u32::from_be_bytes(prefix[1..].try_into().ok()?);
+        (prefix[0] == 0 && usize::try_from(length) == Ok(message.len())).then_some(message)
+    }
+
+    /// Sets fields of the message. Encoded messages that follow each other are merged, and the last value counts, so nothing that
+    /// this version does not know is lost.
+    pub(super) fn set(&mut self, fields: &[u8]) {
+        if let Some(message) = self.message() {
+            self.framed = framed(&[message, fields]);
+        }
+    }
+
+    /// The same caller's call of another RPC, with this message.
+    pub(super) fn with(&self, path: &'static str, message: &[u8]) -> Self {
+        Self { head: self.head.to_path(path), framed: framed(&[message]) }
+    }
+
+    /// Gives what the call creates its ids, if the caller gave none. The call that is repeated then finds it.
+    pub(super) fn set_ids(&mut self, ids: &dyn Ids) {
+        if let Some(fields) = self.message().and_then(|message| missing_ids(self.head.path(), message, ids)) {
+            self.set(&fields);
+        }
+    }
+
+    /// True if an `Abort` names a run.
+    pub(super) fn names_a_run(&self) -> bool {
+        let request = self.message().and_then(|message| wire::AbortRequest::decode(message).ok());
+        request.is_some_and(|request| matches!(request.target, Some(wire::abort_request::Target::RunId(_))))
+    }
+
+    pub(super) fn body(&self) -> Body {
+        of_bytes(self.framed.clone())
+    }
+}
+
+fn framed(parts: &[&[u8]]) -> Bytes {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut framed = Vec::with_capacity(PREFIX_BYTES + length);
+    framed.push(0);
+    framed.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    parts.iter().for_each(|part| framed.extend_from_slice(part));
+    framed.into()
+}
+
+/// The fields with the ids that a request leaves to the server.
+fn missing_ids(path: &str, message: &[u8], ids: &dyn Ids) -> Option<Vec<u8>> {
+    match path {
+        // Both requests have the input as their first field.
+        "/agentloop.v1.AgentLoop/Run" | "/agentloop.v1.AgentLoop/RunStream" => {
+            let input = wire::RunRequest::decode(message).ok()?.input?;
+            if input.run_id.is_some() || brings_nothing(&input) {
+                return None;
+            }
+            let input = wire::RunInput { run_id: Some(ids.run().to_string()), ..Default::default() };
+            Some(wire::RunRequest { input: Some(input) }.encode_to_vec())
+        }
+        "/agentloop.v1.Sessions/ImportEntries" => {
+            let request = wire::ImportEntriesRequest::decode(message).ok()?;
+            let run_id = request.run_id.is_none().then(|| ids.run().to_string())?;
+            let fields = wire::ImportEntriesRequest { run_id: Some(run_id), ..Default::default() };
+            Some(fields.encode_to_vec())
+        }
+        "/agentloop.v1.Sessions/CreateSession" => {
+            let request = wire::CreateSessionRequest::decode(message).ok()?;
+            let session_id = request.session_id.is_none().then(|| ids.session().to_string())?;
+            let fields = wire::CreateSessionRequest { session_id: Some(session_id), ..Default::default() };
+            Some(fields.encode_to_vec())
+        }
+        "/agentloop.v1.Sessions/ForkSession" => {
+            let request = wire::ForkSessionRequest::decode(message).ok()?;
+            let new = request.new_session_id.is_none().then(|| ids.session().to_string())?;
+            let fields = wire::ForkSessionRequest { new_session_id: Some(new), ..Default::default() };
+            Some(fields.encode_to_vec())
+        }
+        _ => None,
+    }
+}
+
+/// True for an input that is refused. With an id it would name a run to join.
+fn brings_nothing(input: &wire::RunInput) -> bool {
+    let rest = wire::RunInput { on_disconnect: 0, ..input.clone() };
+    rest == wire::RunInput::default()
+}

@@ -1,0 +1,120 @@
+//! The link to the owner: one HTTP/2 connection, made with the first call and kept.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use crate::cluster::Peer;
+
+/// Time to make a connection.
+const CONNECT_WAIT: Duration = Duration::from_secs(1);
+/// Time between two pings, also on an idle link: a peer that stands still keeps its connections open.
+pub(super) const PING_EVERY: Duration = Duration::from_secs(1);
+/// A link whose ping is not answered for this long is broken.
+pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
+/// Bytes of one stream that wait for its reader.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// Bytes of all streams together. So 256 callers who do not read hold up nobody else.
+pub(super) const LINK_WINDOW_BYTES: u32 = 256 * STREAM_WINDOW_BYTES;
+/// All headers of a call together, in bytes. A principal with all the groups and patterns that it may have fits.
+pub(super) const HEADERS_BYTES_MAX: u32 = 256 * 1024;
+
+/// Certificates for the links between replicas, as PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LinkTls {
+    /// The certificate of this replica, and those that lead to its root.
+    pub certificate: Vec<u8>,
+    /// The key of the certificate.
+    pub key: Vec<u8>,
+    /// The roots of the certificates of all replicas.
+    pub ca: Vec<u8>,
+    /// The name that the certificates of all replicas have. `None`: each has the host of its address.
+    pub name: Option<String>,
+}
+
+impl std::fmt::Debug for LinkTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LinkTls").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A peer cannot be called: its address or the certificates are wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("the replica {number} cannot be called at {address:?}: {problem}")]
+pub struct BadLink {
+    number: i64,
+    address: String,
+    problem: String,
+}
+
+/// The link to the owner. Clones share it.
+#[derive(Clone, Default)]
+pub struct Links(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    tls: Option<LinkTls>,
+    /// The peer that was called last. Another one replaces it.
+    link: Option<(Peer, Channel)>,
+}
+
+impl Links {
+    /// Links with TLS, or plain ones.
+    #[must_use]
+    pub fn new(tls: Option<LinkTls>) -> Self {
+        Self(Arc::new(Mutex::new(State { tls, link: None })))
+    }
+
+    /// Uses other certificates for links that are made from now on. Calls under way keep theirs.
+    pub fn renew(&self, tls: Option<LinkTls>) {
+        *self.state() = State { tls, link: None };
+    }
+
+    /// The link to this peer. It connects with its first call, and again after it broke.
+    ///
+    /// # Errors
+    /// [`BadLink`]
+    pub(super) fn to(&self, peer: &Peer) -> Result<Channel, BadLink> {
+        let mut state = self.state();
+        if let Some((known, channel)) = &state.link
+            && known == peer
+        {
+            return Ok(channel.clone());
+        }
+        let channel = channel(peer, state.tls.as_ref()).map_err(|problem| BadLink {
+            number: peer.number,
+            address: peer.address.clone(),
+            problem: problem.to_string(),
+        })?;
+        state.link = Some((peer.clone(), channel.clone()));
+        Ok(channel)
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn channel(peer: &Peer, tls: Option<&LinkTls>) -> Result<Channel, tonic::transport::Error> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{}", peer.address))?
+        .connect_timeout(CONNECT_WAIT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_WAIT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(LINK_WINDOW_BYTES)
+        .http2_max_header_list_size(HEADERS_BYTES_MAX);
+    if let Some(tls) = tls {
+        let config = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(&tls.ca))
+            .identity(Identity::from_pem(&tls.certificate, &tls.key));
+        endpoint = endpoint.tls_config(match &tls.name {
+            Some(name) => config.domain_name(name),
+            None => config,
+        })?;
+    }
+    Ok(endpoint.connect_lazy())
+}

@@ -1,0 +1,71 @@
+//! The services of this replica, which are there as soon as it owns the database.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::service::Routes;
+use tower::Service as _;
+
+use crate::auth::Principal;
+use crate::grpc::edge::audit::{AuditLog, Call, recorded};
+
+/// The place for the services of this replica. Clones share it.
+#[derive(Clone)]
+pub struct LocalServices(Arc<watch::Sender<Option<Opened>>>);
+
+/// Services that take calls, with the audit log of the database that they use.
+#[derive(Clone)]
+pub(super) struct Opened {
+    routes: Routes,
+    audit: Option<AuditLog>,
+}
+
+impl LocalServices {
+    /// A place without services.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Arc::new(watch::Sender::new(None)))
+    }
+
+    /// Puts the services there: from now on they take the calls of this replica's callers and of other replicas.
+    /// With a log, each call is written to it.
+    pub fn open(&self, routes: Routes, audit: Option<AuditLog>) {
+        self.0.send_replace(Some(Opened { routes: routes.prepare(), audit }));
+    }
+
+    /// The services, if they are there.
+    pub(super) fn get(&self) -> Option<Opened> {
+        self.0.borrow().clone()
+    }
+
+    /// Tells when the services come.
+    pub(super) fn news(&self) -> watch::Receiver<Option<Opened>> {
+        self.0.subscribe()
+    }
+
+    /// The audit log, if there is one by now.
+    pub(in crate::grpc) fn audit(&self) -> Option<AuditLog> {
+        self.0.borrow().as_ref().and_then(|opened| opened.audit.clone())
+    }
+}
+
+impl Opened {
+    /// Has a call done. The principal is in its extensions.
+    pub(super) async fn call(mut self, request: http::Request<Body>) -> http::Response<Body> {
+        let Some(audit) = self.audit else { return infallible(self.routes.call(request).await) };
+        let principal = request.extensions().get::<Arc<Principal>>().cloned();
+        let call = Call::of(&request);
+        let act = audit.begins(&call, principal.as_deref());
+        infallible(recorded(audit, call, act, self.routes.call(request)).await)
+    }
+}
+
+fn infallible<T>(result: Result<T, Infallible>) -> T {
+    match result {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}

@@ -1,0 +1,24 @@
+//! Calls that reach a replica which does not own the database are sent on to the one that does.
+//!
+//! [`front::Front`] takes the calls of the public port, behind the check of credentials. It gives them to the services of this
+//! replica, or sends them over a link to the owner, whose [`peer`] port takes them. The caller is authenticated where it dials in.
+
+mod bodies;
+pub mod front;
+mod kept;
+pub mod links;
+pub mod local;
+mod messages;
+mod metadata;
+mod outcome;
+mod passing;
+pub mod peer;
+mod principal;
+mod resume;
+mod routing;
+mod rules;
+mod send;
+mod streams;
+
+// #[cfg(test)]
+// mod tests;

@@ -1,0 +1,90 @@
+//! One attempt to have a call done by the owner, and its outcome.
+
+use std::error::Error as StdError;
+
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::transport::Channel;
+use tonic::{ConnectError, Status};
+use tower::ServiceExt as _;
+
+use crate::grpc::edge::forward::bodies::{next_frame, of_frames};
+use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
+use crate::grpc::status::leaves_it_to_another;
+
+/// The outcome of one attempt.
+pub(super) enum Outcome {
+    /// The owner did the call, or refused it.
+    Answered(http::Response<Body>),
+    /// The owner stops, or has lost the database. The response says so.
+    Stopping(http::Response<Body>),
+    /// The owner did not see the call, or did not take it.
+    NotDone,
+    /// The link broke. The owner may have done the call.
+    Broken,
+}
+
+/// The part of a response that an attempt waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Its beginning: what follows is a stream.
+    Begun,
+    /// All of it, so that a link that breaks in the middle is noticed before the caller has a part.
+    Whole,
+}
+
+/// Sends a call over a link, and waits for its answer.
+pub(super) async fn ask(link: Channel, request: http::Request<Body>, until: Until) -> Outcome {
+    let response = match link.oneshot(request).await {
+        Ok(response) => response,
+        Err(error) if was_never_sent(&error) => return Outcome::NotDone,
+        Err(error) => {
+            tracing::debug!(%error, "the link to the owner broke");
+            return Outcome::Broken;
+        }
+    };
+    if response.headers().contains_key(LOOK_AGAIN) {
+        return Outcome::NotDone;
+    }
+    match refusal(&response) {
+        Some(status) if leaves_it_to_another(&status) => return Outcome::Stopping(response),
+        Some(_) => return Outcome::Answered(response),
+        None => {}
+    }
+    match until {
+        Until::Begun => Outcome::Answered(response),
+        Until::Whole => whole(response).await.map_or(Outcome::Broken, Outcome::Answered),
+    }
+}
+
+/// The status of a response that has nothing else.
+pub(super) fn refusal(response: &http::Response<Body>) -> Option<Status> {
+    response.headers().get(Status::GRPC_STATUS)?;
+    Status::from_header_map(response.headers())
+}
+
+/// Reads a single answer to its end; `None` if that does not come. The owner bounds its length.
+async fn whole(response: http::Response<Body>) -> Option<http::Response<Body>> {
+    let (parts, mut body) = response.into_parts();
+    let mut frames = Vec::new();
+    loop {
+        let frame = next_frame(&mut body).await?.ok()?;
+        let is_last = frame.is_trailers();
+        frames.push(Ok(frame));
+        if is_last {
+            let body = of_frames(futures_util::stream::iter(frames));
+            return Some(http::Response::from_parts(parts, body));
+        }
+    }
+}
+
+fn was_never_sent(error: &tonic::transport::Error) -> bool {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}

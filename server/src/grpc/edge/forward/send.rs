@@ -1,0 +1,84 @@
+//! Sends a kept call until an owner answers it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http;
+
+use crate::grpc::edge::forward::kept::Kept;
+use crate::grpc::edge::forward::outcome::{Outcome, Until, ask};
+use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT, Target};
+use crate::grpc::status::owner_unavailable;
+
+/// An owner that had the call for this long was well. After it, a new search has all of its time.
+const WAS_WELL: Duration = Duration::from_secs(10);
+
+/// The answer of whoever did the call.
+pub(super) struct Sent {
+    pub(super) response: http::Response<Body>,
+    /// Number of the replica that answered; `None` for this one.
+    pub(super) from: Option<i64>,
+}
+
+impl Sent {
+    fn here(response: http::Response<Body>) -> Self {
+        Self { response, from: None }
+    }
+
+    /// Resolves when whoever answered owns the database no more.
+    pub(super) fn moved(&self, routing: &Routing) -> Moved {
+        self.from.map_or_else(|| Box::pin(std::future::pending()) as Moved, |number| routing.moved(number))
+    }
+}
+
+/// No owner took the call in time.
+pub(super) fn nobody() -> Status {
+    owner_unavailable("no replica owns the database for now; try again")
+}
+
+/// The owner had the call, and its answer did not come.
+pub(super) fn unanswered() -> Status {
+    owner_unavailable(
+        "the owner of the database changed before its answer came; look whether the call was done, and try again",
+    )
+}
+
+/// Has a call done. `repeats` is true if it may be sent again where an owner may have done it.
+pub(super) async fn send(routing: &Routing, call: &Kept, repeats: bool, until: Until) -> Sent {
+    let mut give_up = Instant::now() + SEARCH_WAIT;
+    loop {
+        let Some(target) = routing.target(give_up).await else { return Sent::here(nobody().into_http()) };
+        let (number, link) = match target {
+            Target::Local(services) => {
+                return Sent::here(services.call(call.head.for_local(call.body())).await);
+            }
+            Target::Owner { number, link } => (number, link),
+        };
+        let began = Instant::now();
+        let request = call.head.for_replica(number, call.body());
+        let outcome = tokio::select! {
+            biased;
+            outcome = ask(link, request, until) => outcome,
+            () = routing.moved(number) => Outcome::Broken,
+        };
+        match outcome {
+            Outcome::Answered(response) => return Sent { response, from: Some(number) },
+            Outcome::Stopping(response) => {
+                let end = Instant::now() + SEARCH_WAIT;
+                if !repeats || !routing.other_than(number, end).await {
+                    return Sent { response, from: Some(number) };
+                }
+            }
+            Outcome::Broken if !repeats => return Sent::here(unanswered().into_http()),
+            Outcome::NotDone | Outcome::Broken => routing.pause(number, give_up).await,
+        }
+        if began.elapsed() >= WAS_WELL || routing.owner() != Some(number) {
+            give_up = Instant::now() + SEARCH_WAIT;
+        }
+        if Instant::now() >= give_up {
+            return Sent::here(nobody().into_http());
+        }
+    }
+}
