@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::engine::Author;
 use crate::grpc::access::Access;
 use crate::grpc::edge::audit::{AuditLog, Call, recorded};
+use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::incoming::Peer;
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
 use crate::grpc::status::{quota_exceeded, status, unauthenticated};
@@ -201,13 +202,21 @@ pub(in crate::grpc) fn permission_denied(message: &str) -> Status {
 pub struct IdentityLayer {
     gate: Option<Arc<Gate>>,
     audit: Option<AuditLog>,
+    refusals: Option<LocalServices>,
 }
 
 impl IdentityLayer {
     /// Without a gate, nobody is asked. Without a log, nothing is written.
     #[must_use]
     pub fn new(gate: Option<Gate>, audit: Option<AuditLog>) -> Self {
-        Self { gate: gate.map(Arc::new), audit }
+        Self { gate: gate.map(Arc::new), audit, refusals: None }
+    }
+
+    /// The layer of a replica: the owner writes each call that begins. A call that is refused here is written where this replica
+    /// owns the database, and only counted where it does not.
+    #[must_use]
+    pub fn of_replica(gate: Option<Gate>, local: LocalServices) -> Self {
+        Self { gate: gate.map(Arc::new), audit: None, refusals: Some(local) }
     }
 }
 
@@ -215,7 +224,8 @@ impl<S> Layer<S> for IdentityLayer {
     type Service = Identified<S>;
 
     fn layer(&self, inner: S) -> Identified<S> {
-        Identified { inner, gate: self.gate.clone(), audit: self.audit.clone() }
+        let Self { gate, audit, refusals } = self.clone();
+        Identified { inner, gate, audit, refusals }
     }
 }
 
@@ -225,6 +235,7 @@ pub struct Identified<S> {
     inner: S,
     gate: Option<Arc<Gate>>,
     audit: Option<AuditLog>,
+    refusals: Option<LocalServices>,
 }
 
 /// The answer of a call that is looked at on its way.
@@ -248,7 +259,7 @@ where
         if self.gate.is_none() && self.audit.is_none() {
             return Either::Left(self.inner.call(request));
         }
-        let (gate, audit) = (self.gate.clone(), self.audit.clone());
+        let (gate, audit, refusals) = (self.gate.clone(), self.audit.clone(), self.refusals.clone());
         // The service that is ready is the one that must be called.
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
@@ -259,7 +270,7 @@ where
                 Some(gate) => match gate.admit(&mut request).await {
                     Ok(admitted) => admitted,
                     Err(refused) => {
-                        if let Some(audit) = &audit {
+                        if let Some(audit) = audit.or_else(|| refusals.as_ref()?.audit()) {
                             audit.refused(&call, refused.principal.as_deref(), refused.cause, &refused.why);
                         }
                         return Ok(refused.status.into_http());

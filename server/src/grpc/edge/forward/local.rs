@@ -36,6 +36,12 @@ impl LocalServices {
         self.0.send_replace(Some(Opened { routes: routes.prepare(), audit }));
     }
 
+    /// Puts the same services there as in another place.
+    #[cfg(test)]
+    pub(super) fn open_as(&self, other: &Self) {
+        self.0.send_replace(other.get());
+    }
+
     /// The services, if they are there.
     pub(super) fn get(&self) -> Option<Opened> {
         self.0.borrow().clone()

@@ -20,5 +20,5 @@ mod rules;
 mod send;
 mod streams;
 
-// #[cfg(test)]
-// mod tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! Calls with one answer.
+
+use std::time::Duration;
+
+use agentloop_proto::v1::ErrorReason;
+use agentloop_proto::v1::sessions_client::SessionsClient;
+use tonic::metadata::{BinaryMetadataValue, MetadataValue};
+use tonic_types::StatusExt as _;
+use tower::{Layer as _, ServiceExt as _};
+
+use super::*;
+use crate::grpc::status::retryable;
+
+/// The answer of a call that a test has started.
+async fn answer<T>(call: tokio::task::JoinHandle<Option<T>>) -> T {
+    soon(call).await.unwrap().expect("nobody stopped it")
+}
+
+#[tokio::test]
+async fn a_call_reaches_the_owner_with_its_caller_and_without_its_credentials() {
+    let mut owner = Owner::start(7).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let mut request = tonic::Request::new(wire::GetRunRequest { run_id: "r".to_owned() });
+    let metadata = request.metadata_mut();
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    metadata.insert("traceparent", parent.parse().unwrap());
+    metadata.insert("authorization", "Bearer secret".parse().unwrap());
+    // A caller who says that it is somebody else.
+    metadata.insert("agentloop-replica", MetadataValue::from(8));
+    metadata.insert("agentloop-caller", "10.0.0.1:1".parse().unwrap());
+    let forged = br#"{"name":"eve","tenant":"local","roles":["operator"]}"#;
+    metadata.insert_bin("agentloop-principal-bin", BinaryMetadataValue::from_bytes(forged));
+    request.set_timeout(Duration::from_secs(25));
+    let mut client = replica.client();
+    let call = replica.tasks.spawn_contained("caller", async move { client.get_run(request).await });
+
+    let seen = owner.sees().await;
+    assert_eq!(seen.path, "/agentloop.v1.AgentLoop/GetRun");
+    assert_eq!(seen.decode::<wire::GetRunRequest>().run_id, "r");
+    assert_eq!(seen.principal.as_deref(), Some(&*ada()));
+    assert_eq!(seen.headers.get("traceparent").unwrap(), parent);
+    assert_eq!(seen.headers.get("grpc-timeout").unwrap(), "25000000u");
+    assert!(seen.headers.get("authorization").is_none(), "{:?}", seen.headers);
+    assert!(seen.headers.keys().all(|name| !name.as_str().starts_with("agentloop-")), "{:?}", seen.headers);
+    let run = wire::Run { run_id: "r".to_owned(), ..Default::default() };
+    seen.answers(&wire::GetRunResponse { run: Some(run.clone()) });
+    assert_eq!(answer(call).await.unwrap().into_inner().run, Some(run));
+}
+
+#[tokio::test]
+async fn a_replica_believes_nobody_at_its_own_services_either() {
+    let (local, mut calls) = scripted();
+    let replica = Replica::start(Standing::Owner).await;
+    let mut request = tonic::Request::new(wire::GetRunRequest::default());
+    let forged = br#"{"name":"eve","tenant":"local","roles":["operator"]}"#;
+    request.metadata_mut().insert_bin("agentloop-principal-bin", BinaryMetadataValue::from_bytes(forged));
+    let mut client = replica.client();
+    let call = replica.tasks.spawn_contained("caller", async move { client.get_run(request).await });
+    // The call waits for the services that the new owner has not opened yet.
+    replica.local.open_as(&local);
+    let seen = soon(calls.recv()).await.unwrap();
+    assert_eq!(seen.principal.as_deref(), Some(&*ada()));
+    assert!(seen.headers.get("agentloop-principal-bin").is_none());
+    seen.answers(&wire::GetRunResponse::default());
+    answer(call).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_waits_is_sent_to_the_next_owner_with_the_same_ids() {
+    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let call = replica.run(prompt());
+    let mut seen = first.sees().await;
+    let run = seen.decode::<wire::RunRequest>().input.unwrap().run_id.expect("the replica made an id");
+    replica.standing.send_replace(owned_by(&second));
+    let again = second.sees().await;
+    assert_eq!(again.message, seen.message);
+    again.answers(&result(&run));
+    assert_eq!(answer(call).await.unwrap(), result(&run));
+    assert_eq!(soon(seen.dropped.recv()).await, None, "the old owner is told that nobody waits");
+}
+
+#[tokio::test]
+async fn a_peer_that_says_nothing_is_left_as_soon_as_it_is_no_owner() {
+    let (_listener, address) = loopback().await;
+    let mut second = Owner::start(2).await;
+    let silent = Standing::Standby { owner: Some(Peer { number: 1, address }) };
+    let replica = Replica::start(silent).await;
+    let call = replica.run(prompt());
+    replica.standing.send_replace(Standing::Standby { owner: None });
+    replica.standing.send_replace(owned_by(&second));
+    second.sees().await.answers(&result("r"));
+    assert_eq!(answer(call).await.unwrap(), result("r"));
+}
+
+#[tokio::test]
+async fn an_owner_that_dies_is_asked_again_and_then_the_next_one() {
+    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let call = replica.run(prompt());
+    let seen = first.sees().await;
+    first.dies();
+    drop(seen);
+    replica.standing.send_replace(owned_by(&second));
+    second.sees().await.answers(&result("r"));
+    assert_eq!(answer(call).await.unwrap(), result("r"));
+}
+
+#[tokio::test]
+async fn a_wrong_number_and_a_replica_that_is_not_the_owner_are_not_shown_to_callers() {
+    let mut owner = Owner::start(2).await;
+    // The address is the right one, and another start of a server has it by now.
+    let stale = Peer { number: 1, ..owner.peer.clone() };
+    let replica = Replica::start(Standing::Standby { owner: Some(stale) }).await;
+    owner.standing.send_replace(Standing::Standby { owner: None });
+    let call = replica.run(prompt());
+    replica.standing.send_replace(owned_by(&owner));
+    assert!(owner.calls.try_recv().is_err());
+    owner.standing.send_replace(Standing::Owner);
+    owner.sees().await.answers(&result("r"));
+    assert_eq!(answer(call).await.unwrap(), result("r"));
+}
+
+#[tokio::test]
+async fn an_owner_that_stops_leaves_the_call_to_the_next_one() {
+    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let call = replica.run(prompt());
+    let stops = retryable(Code::Unavailable, ErrorReason::ShuttingDown, "stops");
+    first.sees().await.refuses(&stops);
+    replica.standing.send_replace(owned_by(&second));
+    second.sees().await.answers(&result("r"));
+    assert_eq!(answer(call).await.unwrap(), result("r"));
+}
+
+#[tokio::test]
+async fn a_refusal_reaches_the_caller_with_its_details() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let call = replica.run(prompt());
+    owner.sees().await.refuses(&retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, "full"));
+    let refused = answer(call).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::ResourceExhausted, "TOO_MANY_RUNS"));
+}
+
+#[tokio::test]
+async fn a_call_that_may_not_be_repeated_is_sent_once() {
+    use wire::abort_request::Target::{RunId, SessionId};
+    for (target, repeats) in [(SessionId("s".to_owned()), false), (RunId("r".to_owned()), true)] {
+        let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+        let replica = Replica::start(owned_by(&first)).await;
+        let mut client = replica.client();
+        let request = wire::AbortRequest { target: Some(target), ..Default::default() };
+        let call = replica.tasks.spawn_contained("caller", async move { client.abort(request).await });
+        let _seen = first.sees().await;
+        replica.standing.send_replace(owned_by(&second));
+        if repeats {
+            second.sees().await.answers(&wire::AbortResponse::default());
+            answer(call).await.unwrap();
+        } else {
+            let refused = answer(call).await.unwrap_err();
+            assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
+            assert!(refused.get_details_retry_info().is_some() && second.calls.try_recv().is_err());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_call_creates_has_its_id_before_it_is_sent() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let mut sessions = SessionsClient::new(replica.channel.clone());
+    let call = replica.tasks.spawn_contained("caller", async move {
+        sessions.create_session(wire::CreateSessionRequest::default()).await?;
+        let given = wire::CreateSessionRequest { session_id: Some("mine".to_owned()), ..Default::default() };
+        sessions.create_session(given).await?;
+        sessions.fork_session(wire::ForkSessionRequest::default()).await?;
+        sessions.import_entries(wire::ImportEntriesRequest::default()).await.map(drop)
+    });
+    for wanted in ["session-1", "mine"] {
+        let seen = owner.sees().await;
+        assert_eq!(seen.decode::<wire::CreateSessionRequest>().session_id.as_deref(), Some(wanted));
+        seen.answers(&wire::CreateSessionResponse::default());
+    }
+    let seen = owner.sees().await;
+    assert_eq!(seen.decode::<wire::ForkSessionRequest>().new_session_id.as_deref(), Some("session-2"));
+    seen.answers(&wire::ForkSessionResponse::default());
+    let seen = owner.sees().await;
+    assert_eq!(seen.decode::<wire::ImportEntriesRequest>().run_id.as_deref(), Some("run-1"));
+    seen.answers(&wire::ImportEntriesResponse::default());
+    answer(call).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_input_without_anything_gets_no_id_since_it_would_name_a_run_then() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let call = replica.run(wire::RunInput { on_disconnect: 2, ..Default::default() });
+    let seen = owner.sees().await;
+    assert_eq!(seen.decode::<wire::RunRequest>().input.unwrap().run_id, None);
+    seen.answers(&result(""));
+    answer(call).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_ends_its_call_at_the_owner() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let call = replica.run(prompt());
+    let mut seen = owner.sees().await;
+    call.abort();
+    assert_eq!(soon(seen.dropped.recv()).await, None);
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_large_is_refused_by_its_reason() {
+    let owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let refused = answer(replica.run(wire::RunInput { prompt: "x".repeat(BYTES_MAX + 1), ..prompt() })).await;
+    assert_eq!(reason(&refused.unwrap_err()), "MESSAGE_TOO_LARGE");
+}
+
+#[tokio::test]
+async fn a_replica_that_becomes_the_owner_does_the_calls_that_wait() {
+    let mut first = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&first)).await;
+    let call = replica.run(prompt());
+    let seen = first.sees().await;
+    replica.standing.send_replace(Standing::Owner);
+    let (local, mut calls) = scripted();
+    replica.local.open_as(&local);
+    let again = soon(calls.recv()).await.unwrap();
+    assert_eq!((again.message.as_slice(), again.principal.as_deref()), (&seen.message[..], Some(&*ada())));
+    again.answers(&result("r"));
+    assert_eq!(answer(call).await.unwrap(), result("r"));
+}
+
+/// A call in this process, so that the clock may be paused.
+async fn unserved(standing: Standing) -> (Status, Duration) {
+    let (_standing, standings) = watch::channel(standing);
+    let ids = Arc::new(CountingIds::default());
+    let front = Front::new(standings, Links::new(None), LocalServices::none(), ids, BYTES_MAX);
+    let began = tokio::time::Instant::now();
+    let body = of_frames(futures_util::stream::iter([frame(&wire::GetRunRequest::default())]));
+    let mut request = http::Request::new(body);
+    *request.uri_mut() = http::Uri::from_static("/agentloop.v1.AgentLoop/GetRun");
+    let response = front.layer(Routes::default()).oneshot(request).await.unwrap();
+    (Status::from_header_map(response.headers()).unwrap(), began.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_owner_a_call_waits_and_is_then_refused() {
+    for standing in [Standing::Standby { owner: None }, Standing::Owner] {
+        let (refused, waited) = unserved(standing).await;
+        assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
+        assert!(refused.get_details_retry_info().is_some());
+        assert!((10..11).contains(&waited.as_secs()), "{waited:?}");
+    }
+}

@@ -1,0 +1,283 @@
+//! Replicas in one process: owners whose services are scripted, a replica that stands by, and real connections between them.
+
+mod calls;
+mod port;
+mod streams;
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use agentloop_core::id::TenantId;
+use agentloop_proto::v1::agent_loop_client::AgentLoopClient;
+use agentloop_proto::v1::{self as wire};
+use futures_util::StreamExt as _;
+use http_body::Frame;
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tonic::body::Body;
+use tonic::codegen::{Bytes, http};
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Status};
+use tower::Service;
+use tower::util::MapRequestLayer;
+
+use super::bodies::{NextFrame, end_with, of_frames};
+use super::front::Front;
+use super::kept::Kept;
+use super::links::Links;
+use super::local::LocalServices;
+use super::peer::PeerPort;
+use crate::auth::{HostGrant, Principal, Role};
+use crate::cluster::{Peer, Standing};
+use crate::grpc::edge::incoming::connections;
+use crate::ids::CountingIds;
+use crate::lifecycle::Tasks;
+
+/// Long enough for a slow machine, short enough to fail.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The largest request that a replica sends on.
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// A call as it reached an owner.
+struct Seen {
+    path: String,
+    headers: http::HeaderMap,
+    principal: Option<Arc<Principal>>,
+    message: Vec<u8>,
+    /// The answer that the owner gives.
+    answer: tokio::sync::oneshot::Sender<Vec<NextFrame>>,
+    /// Closed when the owner has dropped the call.
+    dropped: mpsc::Receiver<()>,
+}
+
+impl Seen {
+    fn decode<M: Message + Default>(&self) -> M {
+        M::decode(self.message.as_slice()).unwrap()
+    }
+
+    /// Gives one message, and ends well.
+    fn answers(self, message: &impl Message) {
+        self.sends([frame(message), end_with(&Status::new(Code::Ok, ""))]);
+    }
+
+    /// Refuses the call.
+    fn refuses(self, status: &Status) {
+        self.sends([end_with(status)]);
+    }
+
+    /// Sends frames. A stream without an end stays open.
+    fn sends(self, frames: impl IntoIterator<Item = NextFrame>) {
+        assert!(self.answer.send(frames.into_iter().collect()).is_ok(), "the call waits");
+    }
+}
+
+fn frame(message: &impl Message) -> NextFrame {
+    let message = message.encode_to_vec();
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    Ok(Frame::data(Bytes::from([&[0], length.as_slice(), &message].concat())))
+}
+
+/// Serves every RPC of a service by handing the calls to the test.
+#[derive(Clone)]
+struct Scripted<const SERVICE: u8>(mpsc::UnboundedSender<Seen>);
+
+impl NamedService for Scripted<0> {
+    const NAME: &'static str = "agentloop.v1.AgentLoop";
+}
+
+impl NamedService for Scripted<1> {
+    const NAME: &'static str = "agentloop.v1.Sessions";
+}
+
+impl NamedService for Scripted<2> {
+    const NAME: &'static str = "agentloop.v1.ToolHost";
+}
+
+impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let calls = self.0.clone();
+        Box::pin(async move {
+            let (path, headers) = (request.uri().path().to_owned(), request.headers().clone());
+            let principal = request.extensions().get::<Arc<Principal>>().cloned();
+            let message = match SERVICE {
+                // The requests of a host never end.
+                2 => Vec::new(),
+                _ => Kept::read(request, BYTES_MAX).await.unwrap().message().unwrap().to_vec(),
+            };
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            let (alive, dropped) = mpsc::channel(1);
+            let _test_ended = calls.send(Seen { path, headers, principal, message, answer, dropped });
+            let Ok(frames) = answered.await else { return std::future::pending().await };
+            let frames: Vec<NextFrame> = frames;
+            // A refusal has nothing but headers.
+            if let [Ok(only)] = frames.as_slice()
+                && let Some(trailers) = only.trailers_ref()
+            {
+                return Ok(Status::from_header_map(trailers).unwrap().into_http());
+            }
+            let is_open = !frames.iter().any(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
+            let rest = futures_util::stream::once(async move {
+                let _alive = alive;
+                if is_open {
+                    std::future::pending::<()>().await;
+                }
+                None
+            });
+            let frames = futures_util::stream::iter(frames).chain(rest.filter_map(std::future::ready));
+            let mut response = http::Response::new(of_frames(frames));
+            let grpc = http::HeaderValue::from_static("application/grpc");
+            response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
+            Ok(response)
+        })
+    }
+}
+
+/// A replica that owns the database, with its port for other replicas.
+struct Owner {
+    peer: Peer,
+    calls: mpsc::UnboundedReceiver<Seen>,
+    standing: watch::Sender<Standing>,
+    tasks: Tasks,
+}
+
+/// Services that hand their calls to the test.
+fn scripted() -> (LocalServices, mpsc::UnboundedReceiver<Seen>) {
+    let (sender, calls) = mpsc::unbounded_channel();
+    let routes = Routes::new(Scripted::<0>(sender.clone()))
+        .add_service(Scripted::<1>(sender.clone()))
+        .add_service(Scripted::<2>(sender));
+    let local = LocalServices::none();
+    local.open(routes, None);
+    (local, calls)
+}
+
+async fn loopback() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+impl Owner {
+    async fn start(number: i64) -> Self {
+        let (local, calls) = scripted();
+        let (standing, standings) = watch::channel(Standing::Owner);
+        let (listener, address) = loopback().await;
+        let tasks = Tasks::new();
+        let port = PeerPort::new(number, standings, local, false);
+        drop(tasks.spawn("peers", async move {
+            port.serve(listener, None, std::future::pending()).await.unwrap();
+        }));
+        Self { peer: Peer { number, address }, calls, standing, tasks }
+    }
+
+    /// The next call that arrives.
+    async fn sees(&mut self) -> Seen {
+        soon(self.calls.recv()).await.expect("the owner serves")
+    }
+
+    /// Ends the process: its connections break.
+    fn dies(&self) {
+        self.tasks.hard().cancel();
+    }
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("it comes soon")
+}
+
+/// A replica that callers dial.
+struct Replica {
+    standing: watch::Sender<Standing>,
+    local: LocalServices,
+    channel: Channel,
+    tasks: Tasks,
+}
+
+fn owned_by(owner: &Owner) -> Standing {
+    Standing::Standby { owner: Some(owner.peer.clone()) }
+}
+
+fn ada() -> Arc<Principal> {
+    let host = HostGrant::new(Some(vec!["git_*".to_owned()]), Some("keyed"), ["hook"]).unwrap();
+    Arc::new(Principal {
+        name: "ada".to_owned(),
+        tenant: TenantId::parse("acme").unwrap(),
+        roles: vec![Role::Caller, Role::Host],
+        groups: vec!["sre".to_owned()],
+        host,
+    })
+}
+
+impl Replica {
+    async fn start(standing: Standing) -> Self {
+        Self::with_links(standing, Links::new(None)).await
+    }
+
+    async fn with_links(standing: Standing, links: Links) -> Self {
+        let (standing, standings) = watch::channel(standing);
+        let local = LocalServices::none();
+        let front = Front::new(standings, links, local.clone(), Arc::new(CountingIds::default()), BYTES_MAX);
+        let (listener, address) = loopback().await;
+        let tasks = Tasks::new();
+        drop(tasks.spawn("public", async move {
+            Server::builder()
+                .layer(MapRequestLayer::new(|mut request: http::Request<Body>| {
+                    request.extensions_mut().insert(ada());
+                    request
+                }))
+                .layer(front)
+                .add_routes(Routes::default())
+                .serve_with_incoming(connections(listener, 16))
+                .await
+                .unwrap();
+        }));
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect_lazy();
+        Self { standing, local, channel, tasks }
+    }
+
+    fn client(&self) -> AgentLoopClient<Channel> {
+        AgentLoopClient::new(self.channel.clone())
+    }
+
+    /// Starts a call of `Run`, which somebody has to answer.
+    fn run(
+        &self,
+        input: wire::RunInput,
+    ) -> tokio::task::JoinHandle<Option<Result<wire::RunResponse, Status>>> {
+        let mut client = self.client();
+        self.tasks.spawn_contained("caller", async move {
+            let answer = client.run(wire::RunRequest { input: Some(input) }).await;
+            answer.map(tonic::Response::into_inner)
+        })
+    }
+}
+
+fn prompt() -> wire::RunInput {
+    wire::RunInput { prompt: "hello".to_owned(), ..Default::default() }
+}
+
+/// The response of a run of this id.
+fn result(run_id: &str) -> wire::RunResponse {
+    let result = wire::RunResult { run_id: run_id.to_owned(), ..Default::default() };
+    wire::RunResponse { result: Some(result) }
+}
+
+/// The reason that a status names.
+fn reason(status: &Status) -> String {
+    use tonic_types::StatusExt as _;
+    status.get_details_error_info().map(|info| info.reason).unwrap_or_default()
+}

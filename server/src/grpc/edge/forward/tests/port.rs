@@ -1,0 +1,86 @@
+//! The port for replicas: certificates, and what is believed there.
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
+use tonic::transport::{Certificate, ClientTlsConfig};
+
+use super::*;
+use crate::grpc::edge::forward::links::LinkTls;
+use crate::grpc::edge::forward::peer::peer_acceptor;
+
+/// The certificate that replicas of a test share.
+fn certificates(name: &str) -> LinkTls {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let root = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let signed = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &root).unwrap();
+    LinkTls {
+        certificate: signed.pem().into_bytes(),
+        key: key.serialize_pem().into_bytes(),
+        ca: root.pem().into_bytes(),
+        name: Some(name.to_owned()),
+    }
+}
+
+/// An owner behind TLS.
+async fn secured(tls: &LinkTls) -> Owner {
+    let (local, calls) = scripted();
+    let (standing, standings) = watch::channel(Standing::Owner);
+    let (listener, address) = loopback().await;
+    let tasks = Tasks::new();
+    let (_acceptor, acceptors) = watch::channel(peer_acceptor(tls).unwrap());
+    let port = PeerPort::new(1, standings, local, true);
+    drop(tasks.spawn("peers", async move {
+        port.serve(listener, Some(acceptors), std::future::pending()).await.unwrap();
+    }));
+    Owner { peer: Peer { number: 1, address }, calls, standing, tasks }
+}
+
+#[tokio::test]
+async fn replicas_with_certificates_of_one_root_reach_each_other() {
+    let tls = certificates("replica.test");
+    let mut owner = secured(&tls).await;
+    let replica = Replica::with_links(owned_by(&owner), Links::new(Some(tls))).await;
+    let call = replica.run(prompt());
+    let seen = owner.sees().await;
+    assert_eq!(seen.principal.as_deref(), Some(&*ada()));
+    seen.answers(&result("r"));
+    assert_eq!(soon(call).await.unwrap().unwrap().unwrap(), result("r"));
+}
+
+#[tokio::test]
+async fn a_client_without_a_certificate_of_the_root_is_refused() {
+    let (tls, other) = (certificates("replica.test"), certificates("replica.test"));
+    let mut owner = secured(&tls).await;
+    let endpoint = Endpoint::from_shared(format!("https://{}", owner.peer.address)).unwrap();
+    let config =
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca)).domain_name("replica.test");
+    let identity = tonic::transport::Identity::from_pem(&other.certificate, &other.key);
+    for config in [config.clone(), config.identity(identity)] {
+        let channel = endpoint.clone().tls_config(config).unwrap().connect_lazy();
+        let mut request = tonic::Request::new(wire::GetRunRequest::default());
+        request.metadata_mut().insert("agentloop-replica", "1".parse().unwrap());
+        let refused = soon(AgentLoopClient::new(channel).get_run(request)).await.unwrap_err();
+        assert!(reason(&refused).is_empty(), "no service has seen it: {refused:?}");
+    }
+    assert!(owner.calls.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_call_without_a_caller_is_refused_where_callers_must_be_known() {
+    let (local, mut calls) = scripted();
+    let (_standing, standings) = watch::channel(Standing::Owner);
+    let (listener, address) = loopback().await;
+    let tasks = Tasks::new();
+    let port = PeerPort::new(1, standings, local, true);
+    drop(tasks.spawn("peers", async move {
+        port.serve(listener, None, std::future::pending()).await.unwrap();
+    }));
+    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect_lazy();
+    let mut request = tonic::Request::new(wire::GetRunRequest::default());
+    request.metadata_mut().insert("agentloop-replica", "1".parse().unwrap());
+    let refused = soon(AgentLoopClient::new(channel).get_run(request)).await.unwrap_err();
+    assert_eq!(reason(&refused), "UNAUTHENTICATED");
+    assert!(calls.try_recv().is_err());
+}

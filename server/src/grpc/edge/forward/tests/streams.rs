@@ -1,0 +1,191 @@
+//! Streams, and the change of the owner while they are open.
+
+use agentloop_proto::v1::sessions_client::SessionsClient;
+use agentloop_proto::v1::tool_host_client::ToolHostClient;
+use tonic::Streaming;
+
+use super::*;
+use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
+
+fn event(seq: u64) -> NextFrame {
+    let event = wire::RunEvent { seq, run_id: "r".to_owned(), ..Default::default() };
+    frame(&wire::RunStreamResponse { event: Some(event) })
+}
+
+fn well() -> NextFrame {
+    end_with(&Status::new(Code::Ok, ""))
+}
+
+async fn seqs(stream: &mut Streaming<wire::RunStreamResponse>, count: usize) -> Vec<u64> {
+    let mut seqs = Vec::new();
+    for _ in 0..count {
+        let next = soon(stream.message()).await.unwrap().expect("the stream goes on");
+        seqs.push(next.event.unwrap().seq);
+    }
+    seqs
+}
+
+/// Opens a stream at a replica; the owner is to answer it.
+async fn open(
+    replica: &Replica,
+    owner: &mut Owner,
+    input: wire::RunInput,
+    frames: Vec<NextFrame>,
+) -> Streaming<wire::RunStreamResponse> {
+    let mut client = replica.client();
+    let request = wire::RunStreamRequest { input: Some(input), after_seq: 0 };
+    let opened =
+        soon(async { tokio::join!(client.run_stream(request), async { owner.sees().await.sends(frames) }) });
+    opened.await.0.unwrap().into_inner()
+}
+
+#[tokio::test]
+async fn events_go_on_at_the_next_owner_without_loss_or_repetition() {
+    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let input = wire::RunInput { on_disconnect: 2, ..prompt() };
+    let mut stream = open(&replica, &mut first, input, vec![event(1), event(0), event(2), event(0)]).await;
+    assert_eq!(seqs(&mut stream, 4).await, [1, 0, 2, 0]);
+    replica.standing.send_replace(owned_by(&second));
+    let seen = second.sees().await;
+    let request: wire::RunStreamRequest = seen.decode();
+    let input = request.input.unwrap();
+    assert_eq!(seen.path, "/agentloop.v1.AgentLoop/RunStream");
+    assert_eq!((request.after_seq, input.run_id.as_deref(), input.on_disconnect), (2, Some("run-1"), 2));
+    // An owner that repeats an event does no harm.
+    seen.sends([event(0), event(2), event(3), event(0), event(4), well()]);
+    assert_eq!(seqs(&mut stream, 4).await, [0, 3, 0, 4]);
+    assert_eq!(soon(stream.message()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_link_that_breaks_in_a_message_costs_nothing() {
+    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let half = event(2).unwrap().into_data().unwrap().slice(..6);
+    let frames = vec![event(1), Ok(Frame::data(half))];
+    let mut stream = open(&replica, &mut first, prompt(), frames).await;
+    assert_eq!(seqs(&mut stream, 1).await, [1]);
+    first.dies();
+    replica.standing.send_replace(owned_by(&second));
+    let seen = second.sees().await;
+    assert_eq!(seen.decode::<wire::RunStreamRequest>().after_seq, 1);
+    seen.sends([event(2), well()]);
+    assert_eq!(seqs(&mut stream, 1).await, [2]);
+    assert_eq!(soon(stream.message()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn messages_that_steer_a_run_go_on_with_the_events_of_that_run() {
+    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let input = wire::RunInput { on_busy_session: wire::BusySessionPolicy::Steer.into(), ..prompt() };
+    let mut stream = open(&replica, &mut first, input, vec![event(5)]).await;
+    assert_eq!(seqs(&mut stream, 1).await, [5]);
+    replica.standing.send_replace(owned_by(&second));
+    let seen = second.sees().await;
+    assert_eq!(seen.path, "/agentloop.v1.AgentLoop/Subscribe");
+    let request: wire::SubscribeRequest = seen.decode();
+    assert_eq!((request.run_id.as_str(), request.after_seq), ("r", 5));
+    seen.sends([event(6), well()]);
+    assert_eq!(seqs(&mut stream, 1).await, [6]);
+}
+
+#[tokio::test]
+async fn an_error_of_a_stream_reaches_its_caller() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let slow = crate::grpc::status::retryable(
+        Code::ResourceExhausted,
+        wire::ErrorReason::SubscriberTooSlow,
+        "does not read",
+    );
+    let mut stream = open(&replica, &mut owner, prompt(), vec![event(1), end_with(&slow)]).await;
+    assert_eq!(seqs(&mut stream, 1).await, [1]);
+    assert_eq!(reason(&soon(stream.message()).await.unwrap_err()), "SUBSCRIBER_TOO_SLOW");
+    assert!(owner.calls.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn an_owner_that_stops_ends_no_stream() {
+    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let stops = crate::grpc::status::retryable(Code::Unavailable, wire::ErrorReason::ShuttingDown, "stops");
+    let mut stream = open(&replica, &mut first, prompt(), vec![event(1), end_with(&stops)]).await;
+    assert_eq!(seqs(&mut stream, 1).await, [1]);
+    replica.standing.send_replace(owned_by(&second));
+    second.sees().await.sends([event(2), well()]);
+    assert_eq!(seqs(&mut stream, 1).await, [2]);
+    assert_eq!(soon(stream.message()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_session_is_followed_by_its_token() {
+    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let item = |token: &str| {
+        frame(&wire::SubscribeSessionResponse { resume_token: token.to_owned(), ..Default::default() })
+    };
+    let mut sessions = SessionsClient::new(replica.channel.clone());
+    let request = wire::SubscribeSessionRequest {
+        session_id: "s".to_owned(),
+        durable_only: true,
+        ..Default::default()
+    };
+    let opened = soon(async {
+        let sends = async { first.sees().await.sends([item("one"), item("")]) };
+        tokio::join!(sessions.subscribe_session(request), sends)
+    });
+    let mut stream = opened.await.0.unwrap().into_inner();
+    for token in ["one", ""] {
+        assert_eq!(soon(stream.message()).await.unwrap().unwrap().resume_token, token);
+    }
+    replica.standing.send_replace(owned_by(&second));
+    let seen = second.sees().await;
+    let request: wire::SubscribeSessionRequest = seen.decode();
+    assert_eq!((request.session_id.as_str(), request.resume_token.as_str()), ("s", "one"));
+    assert!(request.durable_only);
+    seen.sends([item("two"), well()]);
+    assert_eq!(soon(stream.message()).await.unwrap().unwrap().resume_token, "two");
+    assert_eq!(soon(stream.message()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_ends_its_stream_at_the_owner() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let mut client = replica.client();
+    let request = wire::RunStreamRequest { input: Some(prompt()), after_seq: 0 };
+    let opened = soon(async {
+        tokio::join!(client.run_stream(request), async {
+            let mut seen = owner.sees().await;
+            let dropped = std::mem::replace(&mut seen.dropped, mpsc::channel(1).1);
+            seen.sends([event(1)]);
+            dropped
+        })
+    });
+    let (stream, mut dropped) = opened.await;
+    let mut stream = stream.unwrap().into_inner();
+    assert_eq!(seqs(&mut stream, 1).await, [1]);
+    drop(stream);
+    assert_eq!(soon(dropped.recv()).await, None);
+}
+
+#[tokio::test]
+async fn the_stream_of_a_tool_host_ends_when_its_owner_is_the_owner_no_more() {
+    let (mut first, second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let mut hosts = ToolHostClient::new(replica.channel.clone());
+    let hello = wire::ConnectRequest::default();
+    let frames = futures_util::stream::iter([hello]).chain(futures_util::stream::pending());
+    let opened = soon(async {
+        let sends = async { first.sees().await.sends([frame(&wire::ConnectResponse::default())]) };
+        tokio::join!(hosts.connect(frames), sends)
+    });
+    let mut stream = opened.await.0.unwrap().into_inner();
+    assert!(soon(stream.message()).await.unwrap().is_some());
+    replica.standing.send_replace(owned_by(&second));
+    let ended = soon(stream.message()).await.unwrap_err();
+    assert_eq!((ended.code(), reason(&ended).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
+    assert!(ended.metadata().get(LOOK_AGAIN.as_str()).is_none());
+}
