@@ -8,20 +8,28 @@ use crate::grpc::edge::forward::kept::{Kept, PREFIX_BYTES};
 
 /// The call that goes on with the events of a run.
 const SUBSCRIBE: &str = "/agentloop.v1.AgentLoop/Subscribe";
+/// The call that joins a run, and shows its events.
+const RUN_STREAM: &str = "/agentloop.v1.AgentLoop/RunStream";
 
 /// The place that a caller has reached.
 pub(super) enum Place {
-    /// In the events of a run.
-    Run {
-        /// The last durable event that the caller has; 0 before the first.
-        after: u64,
-        /// The run that the events are of; empty before the first.
-        run: String,
-        /// True if the messages of the call went to another run. The call itself would not find that run's events again.
-        steers: bool,
-    },
+    /// In the events that `Subscribe` shows: the last durable one, 0 before the first.
+    Subscription(u64),
+    /// In the events of a run that the caller started or joined.
+    Run(RunPlace),
     /// In a list of changes: the last token, empty before the first.
     Changes(String),
+}
+
+/// The place in the events of a run that the caller started or joined.
+pub(super) struct RunPlace {
+    /// The last durable event that the caller has; 0 before the first.
+    after: u64,
+    /// The run that the events are of; empty before the first.
+    run: String,
+    on_disconnect: i32,
+    /// True if the messages of the call went to another run. A call with its own id would not find that run.
+    steers: bool,
 }
 
 /// The fields of an event's message that say where it stands.
@@ -47,12 +55,19 @@ struct ChangeMessage {
 }
 
 impl Place {
-    /// The beginning of a stream of events.
+    /// The beginning of the stream of `RunStream` or `Subscribe`.
     pub(super) fn before_events(call: &Kept) -> Self {
-        let input = call.message().and_then(|message| wire::RunRequest::decode(message).ok()?.input);
-        let steers = call.head.path() != SUBSCRIBE
-            && input.is_some_and(|input| input.on_busy_session() == wire::BusySessionPolicy::Steer);
-        Self::Run { after: 0, run: String::new(), steers }
+        if call.head.path() == SUBSCRIBE {
+            return Self::Subscription(0);
+        }
+        let input = call.message().and_then(|message| wire::RunStreamRequest::decode(message).ok()?.input);
+        let input = input.unwrap_or_default();
+        Self::Run(RunPlace {
+            after: 0,
+            run: String::new(),
+            on_disconnect: input.on_disconnect,
+            steers: input.on_busy_session() == wire::BusySessionPolicy::Steer,
+        })
     }
 
     /// The beginning of a stream of changes.
@@ -63,51 +78,70 @@ impl Place {
     /// Notes a message that the caller is about to get. False for a durable event that it has.
     pub(super) fn passes(&mut self, framed: &Bytes) -> bool {
         let message = framed.get(PREFIX_BYTES..).unwrap_or_default();
-        match self {
-            Self::Run { after, run, .. } => {
-                let event = EventMessage::decode(message).ok().and_then(|message| message.event);
-                // A transient event has no place.
-                let Some(event) = event.filter(|event| event.seq > 0) else { return true };
-                let is_new = event.seq > *after;
-                if is_new {
-                    *after = event.seq;
-                    *run = event.run_id;
-                }
-                is_new
-            }
+        let after = match self {
             Self::Changes(last) => {
                 let token = ChangeMessage::decode(message).map(|change| change.resume_token);
                 if let Some(token) = token.ok().filter(|token| !token.is_empty()) {
                     *last = token;
                 }
-                true
+                return true;
             }
+            Self::Subscription(after) => after,
+            Self::Run(place) => &mut place.after,
+        };
+        let event = EventMessage::decode(message).ok().and_then(|message| message.event);
+        // A transient event has no place.
+        let Some(event) = event.filter(|event| event.seq > 0) else { return true };
+        if event.seq <= *after {
+            return false;
         }
+        *after = event.seq;
+        if let Self::Run(place) = self
+            && place.run.is_empty()
+        {
+            place.run = event.run_id;
+        }
+        true
     }
 
-    /// The call that goes on from here. `RunStream` is called again with the same run, which arms `on_disconnect` at the new
-    /// owner too.
+    /// True once the run is known, so that its id is all that is needed of the call.
+    pub(super) fn names_the_run(&self) -> bool {
+        matches!(self, Self::Run(place) if place.after > 0)
+    }
+
+    /// The call that goes on from here. Of one that started a run, only the run's id is needed from its first event on.
     pub(super) fn call(&self, first: &Kept) -> Kept {
         let mut call = first.clone();
         match self {
-            Self::Run { after: 0, .. } => {}
-            Self::Run { after, run, steers: true } => {
-                let request =
-                    wire::SubscribeRequest { run_id: run.clone(), after_seq: *after, ..Default::default() };
-                return first.with(SUBSCRIBE, &request.encode_to_vec());
-            }
-            // Both requests have `after_seq` as their second field.
-            Self::Run { after, steers: false, .. } => {
-                let fields = wire::SubscribeRequest { after_seq: *after, ..Default::default() };
+            Self::Subscription(0) | Self::Run(RunPlace { after: 0, .. }) => {}
+            // The last value of a field counts.
+            Self::Subscription(after_seq) => {
+                let fields = wire::SubscribeRequest { after_seq: *after_seq, ..Default::default() };
                 call.set(&fields.encode_to_vec());
             }
+            Self::Run(place) => return place.call(first),
             Self::Changes(token) => {
-                // Both requests have `resume_token` as their second field.
+                // `WatchRuns` has it as its second field too.
                 let fields =
                     wire::SubscribeSessionRequest { resume_token: token.clone(), ..Default::default() };
                 call.set(&fields.encode_to_vec());
             }
         }
         call
+    }
+}
+
+impl RunPlace {
+    /// `RunStream` arms `on_disconnect` at the new owner too.
+    fn call(&self, first: &Kept) -> Kept {
+        let (run_id, after_seq) = (self.run.clone(), self.after);
+        if self.steers {
+            let request = wire::SubscribeRequest { run_id, after_seq, ..Default::default() };
+            return first.with(SUBSCRIBE, &request.encode_to_vec());
+        }
+        let on_disconnect = self.on_disconnect;
+        let input = wire::RunInput { run_id: Some(run_id), on_disconnect, ..Default::default() };
+        let request = wire::RunStreamRequest { input: Some(input), after_seq };
+        first.with(RUN_STREAM, &request.encode_to_vec())
     }
 }

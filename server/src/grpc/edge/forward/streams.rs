@@ -31,8 +31,14 @@ pub(super) async fn follow(routing: Arc<Routing>, call: Kept, place: Place) -> h
     let Some(number) = sent.from.filter(|_| refusal(&sent.response).is_none()) else { return sent.response };
     let moved = sent.moved(&routing);
     let (parts, body) = sent.response.into_parts();
-    let following =
-        Following { routing, call, place, source: Source::new(Some(number), body, moved), fruitless: 0 };
+    let following = Following {
+        routing,
+        call,
+        place,
+        source: Source::new(Some(number), body, moved),
+        fruitless: 0,
+        forgot_input: false,
+    };
     let frames = unfold(Some(following), async |following| following?.step().await);
     http::Response::from_parts(parts, of_frames(frames))
 }
@@ -43,6 +49,8 @@ struct Following {
     call: Kept,
     place: Place,
     source: Source,
+    /// True once the input of the run is not kept any more.
+    forgot_input: bool,
     /// Streams in a row that brought nothing.
     fruitless: u32,
 }
@@ -94,6 +102,7 @@ impl Following {
             while let Some(message) = self.source.messages.pop() {
                 self.source.is_fruitful = true;
                 if self.place.passes(&message) {
+                    self.forget_input();
                     return Some((Ok(Frame::data(message)), Some(self)));
                 }
             }
@@ -141,6 +150,14 @@ impl Following {
         let moved = sent.moved(&self.routing);
         self.source = Source::new(sent.from, sent.response.into_body(), moved);
         Ok(())
+    }
+
+    /// Keeps only what names the run, once it is known: the input may be large, and the stream may be open for days.
+    fn forget_input(&mut self) {
+        if !self.forgot_input && self.place.names_the_run() {
+            self.call = self.place.call(&self.call);
+            self.forgot_input = true;
+        }
     }
 
     /// Resets the stream of the old owner, which may be well and go on sending.

@@ -4,12 +4,27 @@ use std::time::Duration;
 
 use agentloop_proto::v1::ErrorReason;
 use agentloop_proto::v1::sessions_client::SessionsClient;
+use tokio::io::AsyncReadExt as _;
 use tonic::metadata::{BinaryMetadataValue, MetadataValue};
 use tonic_types::StatusExt as _;
 use tower::{Layer as _, ServiceExt as _};
 
 use super::*;
 use crate::grpc::status::retryable;
+
+/// True if the bytes of a client have a frame with the headers of a call.
+fn has_call(bytes: &[u8]) -> bool {
+    // After the preface, each frame has three bytes of length, its type, and five bytes more.
+    let mut rest = bytes.get(24..).unwrap_or_default();
+    while let [high, middle, low, kind, _, _, _, _, _, payload @ ..] = rest {
+        if *kind == 1 {
+            return true;
+        }
+        let length = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
+        rest = payload.get(length..).unwrap_or_default();
+    }
+    false
+}
 
 /// The answer of a call that a test has started.
 async fn answer<T>(call: tokio::task::JoinHandle<Option<T>>) -> T {
@@ -82,11 +97,16 @@ async fn a_call_that_waits_is_sent_to_the_next_owner_with_the_same_ids() {
 
 #[tokio::test]
 async fn a_peer_that_says_nothing_is_left_as_soon_as_it_is_no_owner() {
-    let (_listener, address) = loopback().await;
+    let (listener, address) = loopback().await;
     let mut second = Owner::start(2).await;
     let silent = Standing::Standby { owner: Some(Peer { number: 1, address }) };
     let replica = Replica::start(silent).await;
     let call = replica.run(prompt());
+    let (mut link, _) = soon(listener.accept()).await.unwrap();
+    let mut heard = Vec::new();
+    while !has_call(&heard) {
+        soon(link.read_buf(&mut heard)).await.unwrap();
+    }
     replica.standing.send_replace(Standing::Standby { owner: None });
     replica.standing.send_replace(owned_by(&second));
     second.sees().await.answers(&result("r"));

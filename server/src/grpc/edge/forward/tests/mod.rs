@@ -63,7 +63,7 @@ impl Seen {
 
     /// Gives one message, and ends well.
     fn answers(self, message: &impl Message) {
-        self.sends([frame(message), end_with(&Status::new(Code::Ok, ""))]);
+        self.sends([frame(message), end_with(&Status::ok(""))]);
     }
 
     /// Refuses the call.

@@ -84,3 +84,21 @@ async fn a_call_without_a_caller_is_refused_where_callers_must_be_known() {
     assert_eq!(reason(&refused), "UNAUTHENTICATED");
     assert!(calls.try_recv().is_err());
 }
+
+#[tokio::test]
+async fn a_call_for_another_replica_or_at_no_owner_is_left_undone() {
+    let mut owner = Owner::start(2).await;
+    let channel = Endpoint::from_shared(format!("http://{}", owner.peer.address)).unwrap().connect_lazy();
+    let standby = Standing::Standby { owner: None };
+    for (number, standing) in
+        [("1", Standing::Owner), ("x", Standing::Owner), ("", Standing::Owner), ("2", standby)]
+    {
+        owner.standing.send_replace(standing);
+        let mut request = tonic::Request::new(wire::GetRunRequest::default());
+        request.metadata_mut().insert("agentloop-replica", number.parse().unwrap());
+        let refused = soon(AgentLoopClient::new(channel.clone()).get_run(request)).await.unwrap_err();
+        assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
+        assert!(refused.metadata().get("agentloop-look-again").is_some(), "{refused:?}");
+    }
+    assert!(owner.calls.try_recv().is_err());
+}

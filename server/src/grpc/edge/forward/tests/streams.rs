@@ -13,7 +13,7 @@ fn event(seq: u64) -> NextFrame {
 }
 
 fn well() -> NextFrame {
-    end_with(&Status::new(Code::Ok, ""))
+    end_with(&Status::ok(""))
 }
 
 async fn seqs(stream: &mut Streaming<wire::RunStreamResponse>, count: usize) -> Vec<u64> {
@@ -51,7 +51,9 @@ async fn events_go_on_at_the_next_owner_without_loss_or_repetition() {
     let request: wire::RunStreamRequest = seen.decode();
     let input = request.input.unwrap();
     assert_eq!(seen.path, "/agentloop.v1.AgentLoop/RunStream");
-    assert_eq!((request.after_seq, input.run_id.as_deref(), input.on_disconnect), (2, Some("run-1"), 2));
+    // The run is joined by its id alone, which needs none of the configuration that it was started with.
+    let joined = wire::RunInput { run_id: Some("r".to_owned()), on_disconnect: 2, ..Default::default() };
+    assert_eq!((request.after_seq, input), (2, joined));
     // An owner that repeats an event does no harm.
     seen.sends([event(0), event(2), event(3), event(0), event(4), well()]);
     assert_eq!(seqs(&mut stream, 4).await, [0, 3, 0, 4]);
