@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap, HeaderValue};
 use tonic::service::Routes;
@@ -19,7 +20,7 @@ use crate::cluster::{Standing, Standings};
 use crate::grpc::edge::forward::links::{
     HEADERS_BYTES_MAX, LINK_WINDOW_BYTES, LinkTls, PING_EVERY, PING_WAIT, STREAM_WINDOW_BYTES,
 };
-use crate::grpc::edge::forward::local::LocalServices;
+use crate::grpc::edge::forward::local::{LocalServices, Opened};
 use crate::grpc::edge::forward::metadata::{CALLER, LOOK_AGAIN, PRINCIPAL, REPLICA, strip};
 use crate::grpc::edge::forward::principal;
 use crate::grpc::edge::incoming::{Peer as Connected, connections, tls_connections};
@@ -32,6 +33,8 @@ const CONNECTIONS_MAX: usize = 256;
 const STREAMS_MAX: u32 = 1_000_000;
 /// Streams that may be reset before they are accepted. Many callers share a link, and many may leave at one time.
 const PENDING_RESETS_MAX: usize = 10_000;
+/// Time for which a call waits until a new owner has opened its services.
+const OPEN_WAIT: Duration = Duration::from_secs(5);
 /// Time for the handshake of a connection.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 
@@ -97,8 +100,7 @@ impl PeerPort {
 
     async fn take(&self, mut request: http::Request<Body>) -> http::Response<Body> {
         let meant = request.headers().get(REPLICA).and_then(|number| number.to_str().ok()?.parse().ok());
-        let is_owner = *self.standings.borrow() == Standing::Owner;
-        let services = self.local.get().filter(|_| is_owner && meant == Some(self.number));
+        let services = if meant == Some(self.number) { self.services().await } else { None };
         let Some(services) = services else { return look_again() };
         let told = request.headers().get(PRINCIPAL).map(principal::decode);
         match told {
@@ -113,6 +115,29 @@ impl PeerPort {
         request.extensions_mut().insert(caller);
         strip(request.headers_mut());
         services.call(request).await
+    }
+}
+
+impl PeerPort {
+    /// The services, while this replica owns the database. A new owner opens them within moments: waiting here costs less than a
+    /// question of every call again and again.
+    async fn services(&self) -> Option<Opened> {
+        let (mut standings, mut local) = (self.standings.clone(), self.local.news());
+        let until = Instant::now() + OPEN_WAIT;
+        loop {
+            if *standings.borrow_and_update() != Standing::Owner {
+                return None;
+            }
+            local.mark_unchanged();
+            if let Some(services) = self.local.get() {
+                return Some(services);
+            }
+            tokio::select! {
+                changed = standings.changed() => changed.ok()?,
+                changed = local.changed() => changed.ok()?,
+                () = sleep_until(until) => return None,
+            }
+        }
     }
 }
 

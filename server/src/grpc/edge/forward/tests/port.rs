@@ -102,3 +102,21 @@ async fn a_call_for_another_replica_or_at_no_owner_is_left_undone() {
     }
     assert!(owner.calls.try_recv().is_err());
 }
+
+#[tokio::test]
+async fn a_call_waits_for_the_services_of_a_new_owner() {
+    let (local, mut calls) = scripted();
+    let (_standing, standings) = watch::channel(Standing::Owner);
+    let (listener, address) = loopback().await;
+    let (tasks, empty) = (Tasks::new(), LocalServices::none());
+    let port = PeerPort::new(1, standings, empty.clone(), false);
+    drop(tasks.spawn("peers", async move {
+        port.serve(listener, None, std::future::pending()).await.unwrap();
+    }));
+    let peer = Peer { number: 1, address };
+    let replica = Replica::start(Standing::Standby { owner: Some(peer) }).await;
+    let call = replica.run(prompt());
+    empty.open_as(&local);
+    soon(calls.recv()).await.unwrap().answers(&result("r"));
+    assert_eq!(soon(call).await.unwrap().unwrap().unwrap(), result("r"));
+}
