@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agentloop_core::id::RunKey;
+use agentloop_core::id::{RunId, RunKey, TenantId};
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::run::state::RunState;
 
@@ -55,17 +55,37 @@ impl Engine {
             return;
         }
         let (engine, key) = (self.clone(), key.clone());
-        drop(self.deps().tasks.spawn("caller", async move {
-            if engine.has_stopped_after(engine.deps().options.caller_grace.duration()).await
-                || engine.deps().callers.has_any(&key)
-            {
-                return;
-            }
-            // The run may have asked a human meanwhile. It then waits for the human, as a unary call would have told.
-            if engine.state_of(&key).await.is_ok_and(|state| ends_with_its_caller(&state)) {
-                engine.abort_later(key.tenant, key.run, AbortCause::Disconnect);
+        drop(self.deps().tasks.spawn("caller", engine.abort_if_nobody_comes(key)));
+    }
+
+    /// Aborts a run because its caller has left, in a task of its own. If `is_lost` says that only the connection to the caller is
+    /// lost, somebody may come back for the run within `caller_grace`.
+    pub fn abort_unless_lost(
+        self,
+        tenant: TenantId,
+        run: RunId,
+        is_lost: impl Future<Output = bool> + Send + 'static,
+    ) {
+        let tasks = self.deps().tasks.clone();
+        drop(tasks.spawn("caller", async move {
+            if is_lost.await {
+                self.abort_if_nobody_comes(RunKey::new(tenant, run)).await;
+            } else {
+                self.abort_later(tenant, run, AbortCause::Disconnect);
             }
         }));
+    }
+
+    async fn abort_if_nobody_comes(self, key: RunKey) {
+        if self.has_stopped_after(self.deps().options.caller_grace.duration()).await
+            || self.deps().callers.has_any(&key)
+        {
+            return;
+        }
+        // The run may have asked a human meanwhile. It then waits for the human, as a unary call would have told.
+        if self.state_of(&key).await.is_ok_and(|state| ends_with_its_caller(&state)) {
+            self.abort_later(key.tenant, key.run, AbortCause::Disconnect);
+        }
     }
 }
 
@@ -77,8 +97,6 @@ fn ends_with_its_caller(state: &RunState) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_core::id::{RunId, TenantId};
-
     use super::*;
 
     #[test]

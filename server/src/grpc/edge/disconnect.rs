@@ -5,18 +5,21 @@ use agentloop_core::run::input::AbortCause;
 
 use crate::engine::Engine;
 use crate::engine::feed::Feed;
+use crate::grpc::edge::incoming::Link;
 
 /// Aborts a run when dropped, unless disarmed. It lives in the handler's future or stream, which the transport drops
 /// when the client is gone.
 pub(in crate::grpc) struct AbortOnDrop {
     armed: Option<(Engine, TenantId, RunId)>,
     feed: Option<Feed>,
+    link: Option<Link>,
 }
 
 impl AbortOnDrop {
-    /// Makes a guard that aborts this run when it is dropped.
-    pub(in crate::grpc) fn new(engine: Engine, tenant: TenantId, run: RunId) -> Self {
-        Self { armed: Some((engine, tenant, run)), feed: None }
+    /// Makes a guard that aborts this run when it is dropped. If `link` is given, another replica has sent the call on. Where that
+    /// link is lost, nobody knows if the caller has left: it may come back within `caller_grace`.
+    pub(in crate::grpc) fn new(engine: Engine, tenant: TenantId, run: RunId, link: Option<Link>) -> Self {
+        Self { armed: Some((engine, tenant, run)), feed: None, link }
     }
 
     /// Sets the run's feed. If the run was deleted, another run may have its id, and nothing is aborted.
@@ -35,7 +38,10 @@ impl Drop for AbortOnDrop {
         if let Some((engine, tenant, run)) = self.armed.take()
             && !self.feed.as_ref().is_some_and(Feed::is_deleted)
         {
-            engine.abort_later(tenant, run, AbortCause::Disconnect);
+            match self.link.take() {
+                None => engine.abort_later(tenant, run, AbortCause::Disconnect),
+                Some(link) => engine.abort_unless_lost(tenant, run, async move { link.is_lost().await }),
+            }
         }
     }
 }

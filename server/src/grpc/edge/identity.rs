@@ -24,7 +24,7 @@ use crate::engine::Author;
 use crate::grpc::access::Access;
 use crate::grpc::edge::audit::{AuditLog, Call, recorded};
 use crate::grpc::edge::forward::local::LocalServices;
-use crate::grpc::edge::incoming::Peer;
+use crate::grpc::edge::incoming::{Link, Peer};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
 use crate::grpc::status::{quota_exceeded, status, unauthenticated};
 use crate::store::{Answerer, AnswersInput};
@@ -301,6 +301,7 @@ where
 pub(in crate::grpc) struct Caller {
     tenant: TenantId,
     principal: Option<Arc<Principal>>,
+    link: Option<Link>,
 }
 
 impl Caller {
@@ -308,7 +309,12 @@ impl Caller {
     pub(in crate::grpc) fn of<T>(request: &Request<T>) -> Self {
         let principal = request.extensions().get::<Arc<Principal>>().cloned();
         let tenant = principal.as_ref().map_or_else(TenantId::local, |principal| principal.tenant.clone());
-        Self { tenant, principal }
+        Self { tenant, principal, link: request.extensions().get().cloned() }
+    }
+
+    /// The link over which another replica has sent the call on; `None` if the caller dialled this one.
+    pub(in crate::grpc) fn link(&self) -> Option<Link> {
+        self.link.clone()
     }
 
     /// The tenant that everything which the caller sees belongs to.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ use crate::grpc::edge::tls::{Accepted, Acceptor};
 const PREFACE_BYTES: usize = 24;
 /// Time within which the preface must arrive. After it, the transport's keepalive watches the client.
 const PREFACE_WAIT: Duration = Duration::from_secs(10);
+/// Time in which a connection that is lost ends after its calls.
+const LOSS_WAIT: Duration = Duration::from_millis(100);
 /// Handshakes under way at one time, at most, and never more than a quarter of the connections. A further connection ends the
 /// oldest of them, so that clients who never finish theirs keep nobody out.
 const HANDSHAKES_MAX: usize = 1_024;
@@ -35,6 +37,8 @@ pub struct Connection {
     stream: Transport,
     preface: Option<Preface>,
     peer: Peer,
+    /// Ends with the connection.
+    _open: Arc<()>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -51,6 +55,21 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// The verified names of its certificate; `None` if it presented none.
     pub names: Option<Arc<[String]>>,
+    /// The connection itself.
+    pub(in crate::grpc) link: Link,
+}
+
+/// A connection, as long as it is open.
+#[derive(Debug, Clone, Default)]
+pub struct Link(Weak<()>);
+
+impl Link {
+    /// Tells why a call of this connection was dropped: true if the connection is lost, false if the other side has reset the
+    /// call. The transport drops the calls of a lost connection a moment before the connection.
+    pub(in crate::grpc) async fn is_lost(&self) -> bool {
+        sleep(LOSS_WAIT).await;
+        self.0.strong_count() == 0
+    }
 }
 
 /// The part of the preface that has not arrived yet, and its deadline.
@@ -62,8 +81,10 @@ struct Preface {
 
 impl Connection {
     fn new(stream: Transport, peer: Peer, slot: OwnedSemaphorePermit) -> Self {
+        let open = Arc::new(());
+        let peer = Peer { link: Link(Arc::downgrade(&open)), ..peer };
         let preface = Preface { missing: PREFACE_BYTES, late: Box::pin(sleep(PREFACE_WAIT)) };
-        Self { stream, preface: Some(preface), peer, _slot: slot }
+        Self { stream, preface: Some(preface), peer, _open: open, _slot: slot }
     }
 }
 
@@ -74,7 +95,7 @@ pub fn connections(
 ) -> impl Stream<Item = io::Result<Connection>> + Send {
     accepted(listener, max_connections).map(|accepted| {
         let (stream, slot) = accepted?;
-        let peer = Peer { address: stream.peer_addr().ok(), names: None };
+        let peer = Peer { address: stream.peer_addr().ok(), names: None, ..Peer::default() };
         Ok(Connection::new(Transport::Plain(stream), peer, slot))
     })
 }
@@ -178,7 +199,7 @@ async fn handshake(acceptor: Acceptor, stream: TcpStream, slot: OwnedSemaphorePe
     let address = stream.peer_addr().ok();
     match acceptor.handshake(stream).await {
         Ok(Accepted { stream, names }) => {
-            let peer = Peer { address, names };
+            let peer = Peer { address, names, ..Peer::default() };
             Some(Connection::new(Transport::Tls(Box::new(stream)), peer, slot))
         }
         Err(error) => {

@@ -73,10 +73,10 @@ impl AgentLoopService {
         let (tenant, author) = (caller.tenant(), caller.author());
         let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
-        let (engine, of) = (self.engine.clone(), tenant.clone());
+        let (engine, of, link) = (self.engine.clone(), tenant.clone(), caller.link());
         // A steered run follows the disconnect policy of the request that started it.
         let guard = move |started: &Started| {
-            (cancel && !started.steered).then(|| AbortOnDrop::new(engine, of, started.run.clone()))
+            (cancel && !started.steered).then(|| AbortOnDrop::new(engine, of, started.run.clone(), link))
         };
         if names_a_run_only(&input) {
             let run = required("input.run_id", input.run_id.unwrap_or_default(), RunId::parse)?;

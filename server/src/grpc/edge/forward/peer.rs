@@ -110,6 +110,10 @@ impl PeerPort {
                 return unauthenticated("the replica that took the call names no caller").into_http();
             }
         }
+        let link = request.extensions().get::<Connected>().map(|replica| replica.link.clone());
+        if let Some(link) = link {
+            request.extensions_mut().insert(link);
+        }
         // The audit log has the caller's address, and not that of the replica.
         let caller = caller(request.headers());
         request.extensions_mut().insert(caller);
@@ -143,7 +147,7 @@ impl PeerPort {
 
 fn caller(headers: &HeaderMap) -> Connected {
     let address = headers.get(CALLER).and_then(|address| address.to_str().ok()?.parse().ok());
-    Connected { address, names: None }
+    Connected { address, ..Connected::default() }
 }
 
 /// Tells the other replica that nothing was done. It does not show this to its caller.

@@ -230,6 +230,31 @@ async fn a_caller_that_leaves_ends_its_call_at_the_owner() {
     let mut seen = owner.sees().await;
     call.abort();
     assert_eq!(soon(seen.dropped.recv()).await, None);
+    assert!(!seen.link.unwrap().is_lost().await, "the caller has left, and the replica is well");
+}
+
+#[tokio::test]
+async fn an_owner_can_tell_a_replica_that_is_gone_from_a_caller_that_has_left() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let _call = replica.run(prompt());
+    let mut seen = owner.sees().await;
+    replica.tasks.hard().cancel();
+    drop(replica);
+    assert_eq!(soon(seen.dropped.recv()).await, None);
+    assert!(seen.link.unwrap().is_lost().await);
+}
+
+#[tokio::test]
+async fn a_caller_that_dials_the_owner_comes_over_no_link() {
+    let (local, mut calls) = scripted();
+    let replica = Replica::start(Standing::Owner).await;
+    replica.local.open_as(&local);
+    let call = replica.run(prompt());
+    let seen = soon(calls.recv()).await.unwrap();
+    assert!(seen.link.is_none());
+    seen.answers(&result("r"));
+    answer(call).await.unwrap();
 }
 
 #[tokio::test]

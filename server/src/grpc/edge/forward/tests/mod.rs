@@ -35,7 +35,7 @@ use super::local::LocalServices;
 use super::peer::PeerPort;
 use crate::auth::{HostGrant, Principal, Role};
 use crate::cluster::{Peer, Standing};
-use crate::grpc::edge::incoming::connections;
+use crate::grpc::edge::incoming::{Link, connections};
 use crate::ids::CountingIds;
 use crate::lifecycle::Tasks;
 
@@ -49,6 +49,7 @@ struct Seen {
     path: String,
     headers: http::HeaderMap,
     principal: Option<Arc<Principal>>,
+    link: Option<Link>,
     message: Vec<u8>,
     /// The answer that the owner gives.
     answer: tokio::sync::oneshot::Sender<Vec<NextFrame>>,
@@ -113,6 +114,7 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
         Box::pin(async move {
             let (path, headers) = (request.uri().path().to_owned(), request.headers().clone());
             let principal = request.extensions().get::<Arc<Principal>>().cloned();
+            let link = request.extensions().get::<Link>().cloned();
             let message = match SERVICE {
                 // The requests of a host never end.
                 2 => Vec::new(),
@@ -120,7 +122,7 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
             };
             let (answer, answered) = tokio::sync::oneshot::channel();
             let (alive, dropped) = mpsc::channel(1);
-            let _test_ended = calls.send(Seen { path, headers, principal, message, answer, dropped });
+            let _test_ended = calls.send(Seen { path, headers, principal, link, message, answer, dropped });
             let Ok(frames) = answered.await else { return std::future::pending().await };
             let frames: Vec<NextFrame> = frames;
             // A refusal has nothing but headers.
