@@ -10,7 +10,7 @@ use tonic::codegen::http;
 use tower::{Layer, Service};
 
 use crate::cluster::Standings;
-use crate::grpc::edge::forward::kept::Kept;
+use crate::grpc::edge::forward::kept::{Kept, Room};
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::metadata::strip;
@@ -34,6 +34,7 @@ struct Inner {
     routing: Arc<Routing>,
     ids: Arc<dyn Ids>,
     message_bytes_max: usize,
+    room: Room,
 }
 
 impl Front {
@@ -48,7 +49,7 @@ impl Front {
         message_bytes_max: usize,
     ) -> Self {
         let routing = Arc::new(Routing { standings, links, local });
-        Self(Arc::new(Inner { routing, ids, message_bytes_max }))
+        Self(Arc::new(Inner { routing, ids, message_bytes_max, room: Room::new() }))
     }
 }
 
@@ -103,7 +104,7 @@ impl Inner {
         if rule == Rule::Upload {
             return Box::pin(upload(routing, request)).await;
         }
-        let mut call = match Kept::read(request, self.message_bytes_max).await {
+        let mut call = match Kept::read(request, self.message_bytes_max, &self.room).await {
             Ok(call) => call,
             Err(refused) => return refused.into_http(),
         };

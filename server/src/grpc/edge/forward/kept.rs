@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agentloop_proto::v1::{self as wire, ErrorReason};
 use prost::Message as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Version, request::Parts};
 use tonic::codegen::{Bytes, http};
@@ -14,11 +15,40 @@ use crate::grpc::edge::forward::bodies::{next_frame, of_bytes};
 use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, REPLICA, sent_on};
 use crate::grpc::edge::forward::principal;
 use crate::grpc::edge::incoming::Peer;
-use crate::grpc::status::status;
+use crate::grpc::status::{retryable, status};
 use crate::ids::Ids;
 
+/// Bytes of all requests that are kept at one time, beyond the first ones of each.
+const KEPT_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Bytes of each request that are not counted, so small calls pass when the room is used up.
+const UNCOUNTED_BYTES: usize = 16 * 1024;
 /// Length of the gRPC prefix before each message: one byte of flags and four of length.
 pub(super) const PREFIX_BYTES: usize = 5;
+
+/// The room for requests that are kept. All calls of a replica share it.
+#[derive(Clone)]
+pub(super) struct Room(Arc<Semaphore>);
+
+impl Room {
+    pub(super) fn new() -> Self {
+        Self::of(KEPT_BYTES_MAX)
+    }
+
+    pub(super) fn of(bytes_max: usize) -> Self {
+        Self(Arc::new(Semaphore::new(bytes_max)))
+    }
+
+    fn take(&self, bytes: usize) -> Result<Option<Arc<OwnedSemaphorePermit>>, Status> {
+        let Some(counted) = bytes.checked_sub(UNCOUNTED_BYTES).filter(|counted| *counted > 0) else {
+            return Ok(None);
+        };
+        let taken =
+            u32::try_from(counted).ok().and_then(|bytes| self.0.clone().try_acquire_many_owned(bytes).ok());
+        let full = "too many large requests wait for the owner of the database; try again later";
+        let taken = taken.ok_or_else(|| retryable(Code::ResourceExhausted, ErrorReason::QueueFull, full))?;
+        Ok(Some(Arc::new(taken)))
+    }
+}
 
 /// A call without its messages.
 #[derive(Clone)]
@@ -77,14 +107,20 @@ pub(super) struct Kept {
     pub(super) head: Head,
     /// The message with its prefix, as it came.
     framed: Bytes,
+    /// Its part of the room, if it is large.
+    _room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 impl Kept {
     /// Reads the request of a call, of at most so many bytes.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED if it is larger; the caller's fault if it breaks off.
-    pub(super) async fn read(request: http::Request<Body>, bytes_max: usize) -> Result<Self, Status> {
+    /// RESOURCE_EXHAUSTED if it is larger or there is no room for it; the caller's fault if it breaks off.
+    pub(super) async fn read(
+        request: http::Request<Body>,
+        bytes_max: usize,
+        room: &Room,
+    ) -> Result<Self, Status> {
         let (parts, mut body) = request.into_parts();
         let mut framed: Vec<u8> = Vec::new();
         while let Some(frame) = next_frame(&mut body).await {
@@ -95,7 +131,8 @@ impl Kept {
                 return Err(status(Code::ResourceExhausted, ErrorReason::MessageTooLarge, message, []));
             }
         }
-        Ok(Self { head: Head::of(parts), framed: framed.into() })
+        let room = room.take(framed.len())?;
+        Ok(Self { head: Head::of(parts), framed: framed.into(), _room: room })
     }
 
     /// The encoded message; `None` if it is compressed or not whole, which the service refuses.
@@ -113,9 +150,9 @@ impl Kept {
         }
     }
 
-    /// The same caller's call of another RPC, with this message.
+    /// The same caller's call of another RPC, with this message, which is small.
     pub(super) fn with(&self, path: &'static str, message: &[u8]) -> Self {
-        Self { head: self.head.to_path(path), framed: framed(&[message]) }
+        Self { head: self.head.to_path(path), framed: framed(&[message]), _room: None }
     }
 
     /// Gives what the call creates its ids, if the caller gave none. The call that is repeated then finds it.

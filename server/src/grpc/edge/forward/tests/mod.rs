@@ -29,7 +29,7 @@ use tower::util::MapRequestLayer;
 
 use super::bodies::{NextFrame, end_with, of_frames};
 use super::front::Front;
-use super::kept::Kept;
+use super::kept::{Kept, Room};
 use super::links::Links;
 use super::local::LocalServices;
 use super::peer::PeerPort;
@@ -118,7 +118,7 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
             let message = match SERVICE {
                 // The requests of a host never end.
                 2 => Vec::new(),
-                _ => Kept::read(request, BYTES_MAX).await.unwrap().message().unwrap().to_vec(),
+                _ => Kept::read(request, BYTES_MAX, &Room::new()).await.unwrap().message().unwrap().to_vec(),
             };
             let (answer, answered) = tokio::sync::oneshot::channel();
             let (alive, dropped) = mpsc::channel(1);
