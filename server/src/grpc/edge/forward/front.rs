@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::Either;
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::http;
 use tower::{Layer, Service};
@@ -48,8 +50,27 @@ impl Front {
         ids: Arc<dyn Ids>,
         message_bytes_max: usize,
     ) -> Self {
-        let routing = Arc::new(Routing { standings, links, local });
+        let (stop, told) = (CancellationToken::new(), OnceCell::new());
+        let routing = Arc::new(Routing { standings, links, local, stop, told });
         Self(Arc::new(Inner { routing, ids, message_bytes_max, room: Room::new() }))
+    }
+}
+
+impl Front {
+    /// The same front, which ends the calls that it has sent on when the token is cancelled: with UNAVAILABLE (`SHUTTING_DOWN`), so
+    /// that their callers connect to another replica. Without it, an open stream holds up the end of this replica.
+    #[must_use]
+    pub fn stops_with(self, stop: CancellationToken) -> Self {
+        let Inner { routing, ids, message_bytes_max, room } = &*self.0;
+        let routing = Arc::new(Routing {
+            standings: routing.standings.clone(),
+            links: routing.links.clone(),
+            local: routing.local.clone(),
+            stop,
+            told: OnceCell::new(),
+        });
+        let (ids, message_bytes_max, room) = (ids.clone(), *message_bytes_max, room.clone());
+        Self(Arc::new(Inner { routing, ids, message_bytes_max, room }))
     }
 }
 

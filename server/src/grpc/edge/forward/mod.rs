@@ -6,6 +6,7 @@
 mod bodies;
 pub mod front;
 mod kept;
+mod leave;
 pub mod links;
 pub mod local;
 mod messages;

@@ -3,7 +3,9 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use crate::cluster::{Standing, Standings};
@@ -20,6 +22,10 @@ pub(super) struct Routing {
     pub(super) standings: Standings,
     pub(super) links: Links,
     pub(super) local: LocalServices,
+    /// Cancelled when this replica stops.
+    pub(super) stop: CancellationToken,
+    /// Set when the owner has been told that this replica stops.
+    pub(super) told: OnceCell<()>,
 }
 
 /// Where a call goes.

@@ -8,6 +8,7 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::grpc::edge::forward::kept::Kept;
+use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{Outcome, Until, ask};
 use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT, Target};
 use crate::grpc::status::owner_unavailable;
@@ -45,8 +46,16 @@ pub(super) fn unanswered() -> Status {
     )
 }
 
-/// Has a call done. `repeats` is true if it may be sent again where an owner may have done it.
+/// Has a call done. `repeats` is true if it may be sent again where an owner may have done it. The call ends with this replica.
 pub(super) async fn send(routing: &Routing, call: &Kept, repeats: bool, until: Until) -> Sent {
+    tokio::select! {
+        biased;
+        sent = send_until_answered(routing, call, repeats, until) => sent,
+        () = routing.stopped() => Sent::here(shutting_down().into_http()),
+    }
+}
+
+async fn send_until_answered(routing: &Routing, call: &Kept, repeats: bool, until: Until) -> Sent {
     let mut give_up = Instant::now() + SEARCH_WAIT;
     loop {
         let Some(target) = routing.target(give_up).await else { return Sent::here(nobody().into_http()) };

@@ -12,6 +12,7 @@ use tonic::codegen::http::{self, HeaderMap};
 
 use crate::grpc::edge::forward::bodies::{NextFrame, end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::kept::Kept;
+use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::messages::Messages;
 use crate::grpc::edge::forward::outcome::{Until, refusal};
 use crate::grpc::edge::forward::resume::Place;
@@ -30,12 +31,14 @@ pub(super) async fn follow(routing: Arc<Routing>, call: Kept, place: Place) -> h
     // The stream of this replica's own services ends with this replica.
     let Some(number) = sent.from.filter(|_| refusal(&sent.response).is_none()) else { return sent.response };
     let moved = sent.moved(&routing);
+    let stopping = routing.stopping_stream();
     let (parts, body) = sent.response.into_parts();
     let following = Following {
         routing,
         call,
         place,
         source: Source::new(Some(number), body, moved),
+        stopping,
         fruitless: 0,
         forgot_input: false,
     };
@@ -51,6 +54,8 @@ struct Following {
     source: Source,
     /// True once the input of the run is not kept any more.
     forgot_input: bool,
+    /// Resolves when this replica stops.
+    stopping: Moved,
     /// Streams in a row that brought nothing.
     fruitless: u32,
 }
@@ -106,7 +111,12 @@ impl Following {
                     return Some((Ok(Frame::data(message)), Some(self)));
                 }
             }
-            let told = match self.source.next().await {
+            let next = tokio::select! {
+                biased;
+                () = &mut self.stopping => return Some((end_with(&shutting_down()), None)),
+                next = self.source.next() => next,
+            };
+            let told = match next {
                 Next::Bytes(bytes) => {
                     self.source.messages.push(bytes);
                     continue;
