@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub struct Connection {
     preface: Option<Preface>,
     peer: Peer,
     /// Ends with the connection.
-    _open: Arc<()>,
+    _open: Arc<Open>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -61,14 +62,27 @@ pub struct Peer {
 
 /// A connection, as long as it is open.
 #[derive(Debug, Clone, Default)]
-pub struct Link(Weak<()>);
+pub struct Link(Weak<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    /// True if the other side has said that it ends.
+    leaves: AtomicBool,
+}
 
 impl Link {
-    /// Tells why a call of this connection was dropped: true if the connection is lost, false if the other side has reset the
-    /// call. The transport drops the calls of a lost connection a moment before the connection.
+    /// Notes that the other side ends: it resets calls that nobody has left.
+    pub(in crate::grpc) fn leaves(&self) {
+        if let Some(open) = self.0.upgrade() {
+            open.leaves.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells why a call of this connection was dropped: true if the connection is lost or the other side ends, false if that side
+    /// has reset the call for its caller. The transport drops the calls of a lost connection a moment before the connection.
     pub(in crate::grpc) async fn is_lost(&self) -> bool {
         sleep(LOSS_WAIT).await;
-        self.0.strong_count() == 0
+        self.0.upgrade().is_none_or(|open| open.leaves.load(Ordering::Relaxed))
     }
 }
 
@@ -81,7 +95,7 @@ struct Preface {
 
 impl Connection {
     fn new(stream: Transport, peer: Peer, slot: OwnedSemaphorePermit) -> Self {
-        let open = Arc::new(());
+        let open = Arc::new(Open::default());
         let peer = Peer { link: Link(Arc::downgrade(&open)), ..peer };
         let preface = Preface { missing: PREFACE_BYTES, late: Box::pin(sleep(PREFACE_WAIT)) };
         Self { stream, preface: Some(preface), peer, _open: open, _slot: slot }

@@ -1,5 +1,7 @@
 //! Streams that cannot go on at another owner. They end when theirs is the owner no more, and their caller begins anew.
 
+use std::sync::Arc;
+
 use futures_util::stream::unfold;
 use http_body::Frame;
 use tokio::time::Instant;
@@ -8,19 +10,20 @@ use tonic::codegen::http;
 
 use crate::grpc::edge::forward::bodies::{end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::kept::{Head, Kept};
+use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{Outcome, Until, ask, refusal};
 use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT, Target};
 use crate::grpc::edge::forward::send::{nobody, send, unanswered};
 
 /// Has a call with one request and a stream of answers done.
-pub(super) async fn download(routing: &Routing, call: &Kept) -> http::Response<Body> {
+pub(super) async fn download(routing: &Arc<Routing>, call: &Kept) -> http::Response<Body> {
     let sent = send(routing, call, true, Until::Begun).await;
     let moved = sent.moved(routing);
-    broken_off(sent.response, moved)
+    broken_off(sent.response, moved, routing.stopping_stream())
 }
 
 /// Has a call with a stream of requests done. It is sent once: what was taken from the stream cannot be sent again.
-pub(super) async fn upload(routing: &Routing, request: http::Request<Body>) -> http::Response<Body> {
+pub(super) async fn upload(routing: &Arc<Routing>, request: http::Request<Body>) -> http::Response<Body> {
     let target = routing.target(Instant::now() + SEARCH_WAIT).await;
     let (number, link) = match target {
         None => return nobody().into_http(),
@@ -33,33 +36,35 @@ pub(super) async fn upload(routing: &Routing, request: http::Request<Body>) -> h
         biased;
         outcome = ask(link, request, Until::Begun) => outcome,
         () = routing.moved(number) => Outcome::Broken,
+        () = routing.stopped() => return shutting_down().into_http(),
     };
     match outcome {
         Outcome::Answered(response) | Outcome::Stopping(response) => {
-            broken_off(response, routing.moved(number))
+            broken_off(response, routing.moved(number), routing.stopping_stream())
         }
         Outcome::NotDone => nobody().into_http(),
         Outcome::Broken => unanswered().into_http(),
     }
 }
 
-/// The response, which ends with UNAVAILABLE when the owner moves or the link breaks.
-fn broken_off(response: http::Response<Body>, moved: Moved) -> http::Response<Body> {
+/// The response, which ends with UNAVAILABLE when the owner moves, the link breaks or this replica stops.
+fn broken_off(response: http::Response<Body>, moved: Moved, stopping: Moved) -> http::Response<Body> {
     if refusal(&response).is_some() {
         return response;
     }
     response.map(|body| {
-        of_frames(unfold(Some((body, moved)), async |open| {
-            let (mut body, mut moved) = open?;
+        of_frames(unfold(Some((body, moved, stopping)), async |open| {
+            let (mut body, mut moved, mut stopping) = open?;
             let frame = tokio::select! {
                 biased;
+                () = &mut stopping => return Some((end_with(&shutting_down()), None)),
                 () = &mut moved => None,
                 frame = next_frame(&mut body) => frame.and_then(Result::ok),
             };
             match frame {
                 None => Some((end_with(&unanswered()), None)),
                 Some(frame) if frame.is_trailers() => Some((Ok(frame), None)),
-                Some(frame) => Some((Ok::<Frame<_>, _>(frame), Some((body, moved)))),
+                Some(frame) => Some((Ok::<Frame<_>, _>(frame), Some((body, moved, stopping)))),
             }
         }))
     })

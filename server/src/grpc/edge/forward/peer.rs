@@ -9,6 +9,7 @@ use futures_util::StreamExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap, HeaderValue};
 use tonic::service::Routes;
@@ -17,6 +18,7 @@ use tower::{Layer, Service};
 
 use crate::auth::ClientAuth;
 use crate::cluster::{Standing, Standings};
+use crate::grpc::edge::forward::leave::LEAVE;
 use crate::grpc::edge::forward::links::{
     HEADERS_BYTES_MAX, LINK_WINDOW_BYTES, LinkTls, PING_EVERY, PING_WAIT, STREAM_WINDOW_BYTES,
 };
@@ -99,6 +101,12 @@ impl PeerPort {
     }
 
     async fn take(&self, mut request: http::Request<Body>) -> http::Response<Body> {
+        if request.uri().path() == LEAVE {
+            if let Some(replica) = request.extensions().get::<Connected>() {
+                replica.link.leaves();
+            }
+            return Status::ok("").into_http();
+        }
         let meant = request.headers().get(REPLICA).and_then(|number| number.to_str().ok()?.parse().ok());
         let services = if meant == Some(self.number) { self.services().await } else { None };
         let Some(services) = services else { return look_again() };

@@ -18,6 +18,7 @@ use http_body::Frame;
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 use tonic::server::NamedService;
@@ -206,6 +207,7 @@ struct Replica {
     standing: watch::Sender<Standing>,
     local: LocalServices,
     channel: Channel,
+    stop: CancellationToken,
     tasks: Tasks,
 }
 
@@ -232,7 +234,9 @@ impl Replica {
     async fn with_links(standing: Standing, links: Links) -> Self {
         let (standing, standings) = watch::channel(standing);
         let local = LocalServices::none();
-        let front = Front::new(standings, links, local.clone(), Arc::new(CountingIds::default()), BYTES_MAX);
+        let stop = CancellationToken::new();
+        let front = Front::new(standings, links, local.clone(), Arc::new(CountingIds::default()), BYTES_MAX)
+            .stops_with(stop.clone());
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
         drop(tasks.spawn("public", async move {
@@ -248,7 +252,7 @@ impl Replica {
                 .unwrap();
         }));
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect_lazy();
-        Self { standing, local, channel, tasks }
+        Self { standing, local, channel, stop, tasks }
     }
 
     fn client(&self) -> AgentLoopClient<Channel> {

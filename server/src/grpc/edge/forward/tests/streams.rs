@@ -191,3 +191,32 @@ async fn the_stream_of_a_tool_host_ends_when_its_owner_is_the_owner_no_more() {
     assert_eq!((ended.code(), reason(&ended).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
     assert!(ended.metadata().get(LOOK_AGAIN.as_str()).is_none());
 }
+
+#[tokio::test]
+async fn a_replica_that_stops_ends_its_streams_and_the_owner_knows_that_nobody_has_left() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let call = replica.run(prompt());
+    let mut waits = owner.sees().await;
+    let mut client = replica.client();
+    let request = wire::RunStreamRequest { input: Some(prompt()), after_seq: 0 };
+    let opened = soon(async {
+        tokio::join!(client.run_stream(request), async {
+            let mut seen = owner.sees().await;
+            let dropped = std::mem::replace(&mut seen.dropped, mpsc::channel(1).1);
+            let link = seen.link.clone().unwrap();
+            seen.sends([event(1)]);
+            (dropped, link)
+        })
+    });
+    let (stream, (mut dropped, link)) = opened.await;
+    let mut stream = stream.unwrap().into_inner();
+    assert_eq!(seqs(&mut stream, 1).await, [1]);
+    replica.stop.cancel();
+    assert_eq!(reason(&soon(stream.message()).await.unwrap_err()), "SHUTTING_DOWN");
+    assert_eq!(soon(dropped.recv()).await, None);
+    assert!(link.is_lost().await, "the replica stops, and its caller has not left");
+    let refused = soon(call).await.unwrap().unwrap().unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "SHUTTING_DOWN"));
+    assert_eq!(soon(waits.dropped.recv()).await, None);
+}
