@@ -27,3 +27,30 @@ pub(super) fn sent_on(headers: &HeaderMap) -> HeaderMap {
     }
     sent
 }
+
+#[cfg(test)]
+mod tests {
+    use tonic::codegen::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn credentials_and_what_only_replicas_may_say_are_not_sent_on() {
+        let names = [
+            "agentloop-replica",
+            "agentloop-principal-bin",
+            "agentloop-caller",
+            "agentloop-look-again",
+            "authorization",
+            "host",
+            "content-length",
+            "traceparent",
+            "grpc-timeout",
+        ];
+        let headers = names.map(|name| (HeaderName::from_static(name), HeaderValue::from_static("x")));
+        let sent = sent_on(&headers.into_iter().collect());
+        let mut left: Vec<&str> = sent.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["grpc-timeout", "traceparent"]);
+    }
+}
