@@ -1,4 +1,4 @@
-//! The connection: the builder of a client, and the lazy channel that all its calls share.
+//! The connection: the lazy channel that all calls of a client share.
 
 use std::time::Duration;
 
@@ -9,12 +9,11 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use crate::{Backoff, Client, Error};
+use crate::Error;
 
 /// The transport of all generated clients: a channel that adds the bearer token.
 pub type Service = InterceptedService<Channel, Bearer>;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection without any sign of life for interval plus timeout is closed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,10 +23,11 @@ const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// What `https://` uses beside the certificates of the system.
 #[derive(Clone, Default)]
-struct Tls {
-    ca: Option<String>,
-    identity: Option<(String, String)>,
-    server_name: Option<String>,
+pub(crate) struct Tls {
+    pub(crate) ca: Option<String>,
+    /// The certificate and its key.
+    pub(crate) identity: Option<(String, String)>,
+    pub(crate) server_name: Option<String>,
 }
 
 impl std::fmt::Debug for Tls {
@@ -57,97 +57,8 @@ impl Tls {
     }
 }
 
-/// Builder of a [`Client`].
-#[derive(Clone)]
-pub struct ClientBuilder {
-    endpoint: String,
-    token: Option<String>,
-    tls: Tls,
-    connect_timeout: Duration,
-    pub(crate) call_timeout: Duration,
-    pub(crate) backoff: Backoff,
-}
-
-impl std::fmt::Debug for ClientBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The token and the key must not be printed.
-        f.debug_struct("ClientBuilder").field("endpoint", &self.endpoint).finish_non_exhaustive()
-    }
-}
-
-impl ClientBuilder {
-    pub(crate) fn new(endpoint: impl Into<String>) -> Self {
-        ClientBuilder {
-            endpoint: endpoint.into(),
-            token: None,
-            tls: Tls::default(),
-            connect_timeout: CONNECT_TIMEOUT,
-            call_timeout: Duration::from_secs(30),
-            backoff: Backoff::default(),
-        }
-    }
-
-    /// Sends this bearer token with every call.
-    pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
-        self
-    }
-
-    /// Trusts servers whose certificate leads to one of these roots, in PEM, instead of those of the system.
-    pub fn tls_ca(mut self, pem: impl Into<String>) -> Self {
-        self.tls.ca = Some(pem.into());
-        self
-    }
-
-    /// Presents this certificate, in PEM, to the server. The key, in PEM, belongs to it.
-    pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
-        self.tls.identity = Some((certificate.into(), key.into()));
-        self
-    }
-
-    /// Expects this name in the server's certificate, where it is not the one in the address.
-    pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
-        self.tls.server_name = Some(name.into());
-        self
-    }
-
-    /// Sets the time that making a connection may take. Default 5 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
-    }
-
-    /// Sets the timeout of one attempt of a call. It does not apply to `run`, which waits for the run. Default 30 s.
-    pub fn call_timeout(mut self, timeout: Duration) -> Self {
-        self.call_timeout = timeout;
-        self
-    }
-
-    /// Sets the retries of calls and streams after a passing failure.
-    pub fn backoff(mut self, backoff: Backoff) -> Self {
-        self.backoff = backoff;
-        self
-    }
-
-    /// Builds the client, which connects with its first call. Must be called inside a tokio runtime.
-    ///
-    /// # Errors
-    /// [`Error::Endpoint`] when the endpoint is no URL, the token has characters that a header cannot carry, or a
-    /// certificate is none or is given for an endpoint without `https://`.
-    pub fn build(self) -> Result<Client, Error> {
-        let service = self.service()?;
-        Ok(Client::new(service, &self))
-    }
-
-    pub(crate) fn service(&self) -> Result<Service, Error> {
-        let bearer = Bearer::new(self.token.as_deref())?;
-        let channel =
-            endpoint(&self.endpoint, &self.tls)?.connect_timeout(self.connect_timeout).connect_lazy();
-        Ok(InterceptedService::new(channel, bearer))
-    }
-}
-
-fn endpoint(address: &str, tls: &Tls) -> Result<Endpoint, Error> {
+/// The endpoint at a URL, or at a host with a port.
+pub(crate) fn endpoint(address: &str, tls: &Tls) -> Result<Endpoint, Error> {
     let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
     let invalid = |error: tonic::transport::Error| Error::Endpoint(format!("{address}: {error}"));
     let endpoint = Endpoint::from_shared(url).map_err(invalid)?;
@@ -175,7 +86,7 @@ fn endpoint(address: &str, tls: &Tls) -> Result<Endpoint, Error> {
 pub struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Bearer {
-    fn new(token: Option<&str>) -> Result<Self, Error> {
+    pub(crate) fn new(token: Option<&str>) -> Result<Self, Error> {
         let Some(token) = token else { return Ok(Bearer(None)) };
         let mut value: MetadataValue<Ascii> = format!("Bearer {token}")
             .parse()
@@ -191,36 +102,5 @@ impl Interceptor for Bearer {
             request.metadata_mut().insert("authorization", value.clone());
         }
         Ok(request)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_url_or_a_host_with_a_port_is_an_endpoint() {
-        for good in ["http://127.0.0.1:50051", "127.0.0.1:50051", "localhost:1"] {
-            assert!(ClientBuilder::new(good).build().is_ok(), "{good}");
-        }
-        for bad in ["", "http://", "not an address"] {
-            assert!(matches!(ClientBuilder::new(bad).build(), Err(Error::Endpoint(_))), "{bad}");
-        }
-    }
-
-    #[tokio::test]
-    async fn certificates_need_an_encrypted_address() {
-        let built = |address: &str| ClientBuilder::new(address).tls_ca("").tls_server_name("x").build();
-        for plain in ["http://localhost:1", "localhost:1"] {
-            let refused = built(plain).expect_err("it is not encrypted").to_string();
-            assert!(refused.contains("https://"), "{refused}");
-        }
-        assert!(ClientBuilder::new("https://localhost:1").build().is_ok());
-    }
-
-    #[tokio::test]
-    async fn a_token_that_no_header_can_carry_is_refused() {
-        let built = ClientBuilder::new("localhost:1").token("line\nbreak").build();
-        assert!(matches!(built, Err(Error::Endpoint(_))));
     }
 }

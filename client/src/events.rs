@@ -52,13 +52,26 @@ enum OpenStream {
     Subscription(Streaming<SubscribeResponse>),
 }
 
+impl Client {
+    /// Starts a run and follows it from its first event to its end. If a run with this `run_id` and the same input
+    /// exists, it follows that run.
+    pub async fn run_stream(&self, input: RunInput) -> Result<EventStream, Error> {
+        EventStream::run(self.clone(), input).await
+    }
+
+    /// Follows a run from the event after `after_seq` (0: from the first) to its end.
+    pub async fn subscribe(&self, run_id: impl Into<String>, after_seq: u64) -> Result<EventStream, Error> {
+        EventStream::subscribe(self.clone(), run_id.into(), after_seq).await
+    }
+}
+
 impl EventStream {
-    pub(crate) async fn run(client: Client, mut input: RunInput) -> Result<Self, Error> {
+    async fn run(client: Client, mut input: RunInput) -> Result<Self, Error> {
         let run_id = ids::fill_in(&mut input.run_id);
         EventStream::opened(client, run_id, Some(input), 0).await
     }
 
-    pub(crate) async fn subscribe(client: Client, run_id: String, after_seq: u64) -> Result<Self, Error> {
+    async fn subscribe(client: Client, run_id: String, after_seq: u64) -> Result<Self, Error> {
         EventStream::opened(client, run_id, None, after_seq).await
     }
 

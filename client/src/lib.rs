@@ -21,6 +21,8 @@ pub use agentloop_proto::{FILE_DESCRIPTOR_SET, v1};
 pub use schemars;
 
 mod blobs;
+mod builder;
+mod calls;
 mod client;
 mod connect;
 mod error;
@@ -31,8 +33,10 @@ mod retry;
 mod watch;
 
 pub use blobs::BlobReader;
-pub use client::{Client, ExportLines};
-pub use connect::{Bearer, ClientBuilder, Service};
+pub use builder::ClientBuilder;
+pub use calls::ExportLines;
+pub use client::Client;
+pub use connect::{Bearer, Service};
 pub use error::{Error, FieldViolation, StatusError};
 pub use events::{EventStream, StreamUpdate};
 pub use ids::fresh as fresh_id;

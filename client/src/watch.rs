@@ -38,8 +38,21 @@ pub struct RunWatch(Continued<RunList>);
 #[derive(Debug)]
 pub struct SessionStream(Continued<Session>);
 
+impl Client {
+    /// Watches a list of runs, which stays live: a snapshot first, then each run whose row changes.
+    pub async fn watch_runs(&self, filter: RunFilter) -> Result<RunWatch, Error> {
+        RunWatch::open(self.clone(), filter).await
+    }
+
+    /// Follows everything that happens in a session. `resume_token` is that of an earlier subscription, or empty: then it
+    /// begins with the events of the runs that are open.
+    pub async fn subscribe_session(&self, request: SubscribeSessionRequest) -> Result<SessionStream, Error> {
+        SessionStream::open(self.clone(), request).await
+    }
+}
+
 impl RunWatch {
-    pub(crate) async fn open(client: Client, filter: RunFilter) -> Result<Self, Error> {
+    async fn open(client: Client, filter: RunFilter) -> Result<Self, Error> {
         Continued::open(client, RunList(filter)).await.map(Self)
     }
 
@@ -81,7 +94,7 @@ impl RunWatch {
 }
 
 impl SessionStream {
-    pub(crate) async fn open(client: Client, request: SubscribeSessionRequest) -> Result<Self, Error> {
+    async fn open(client: Client, request: SubscribeSessionRequest) -> Result<Self, Error> {
         let token = request.resume_token.clone();
         Continued::continued(client, Session { request, is_over: false }, token).await.map(Self)
     }
