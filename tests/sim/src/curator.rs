@@ -10,7 +10,8 @@ use agentloop_server::clock::Clock as _;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::store::StoreError;
 
-use crate::people::{ask_for, patience, pause};
+use crate::pace::{patience, pause};
+use crate::people::ask_for;
 use crate::random::Random;
 use crate::server::Server;
 use crate::world::{CALLERS_LEFT, World, passes, tenant};

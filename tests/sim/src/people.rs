@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentloop_core::agent::{BackgroundPolicy, ContextPolicy, LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::id::{RunId, SessionId};
@@ -19,6 +18,7 @@ use agentloop_server::store::{PageRequest, RequestFilter, RequestRow, RunFilter}
 
 use crate::host::{HOOKS, PLANNER};
 use crate::model::{PING, PLEASE};
+use crate::pace::{patience, pause};
 use crate::random::Random;
 use crate::world::{World, passes, tenant};
 use crate::{stepper, subscriber};
@@ -409,15 +409,4 @@ pub(crate) async fn move_clock(world: Arc<World>) {
         world.trace.line("world", &format!("the clock jumps by {by} ms"));
         world.clock.jump(by);
     }
-}
-
-/// Time after which a caller gives up a call; `None` if it waits to the end.
-pub(crate) fn patience(world: &World, random: &mut Random) -> Option<Duration> {
-    let leaves = !world.is_calm() && random.chance(world.plan.callers_leave);
-    leaves.then(|| Duration::from_millis(random.pick(&[0, 1, 5, 300, 2_000])))
-}
-
-pub(crate) async fn pause(random: &mut Random, choices: &[u64]) {
-    let most = random.pick(choices);
-    tokio::time::sleep(Duration::from_millis(random.between(most / 2, most))).await;
 }

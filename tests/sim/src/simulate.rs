@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::check;
 use crate::curator;
 use crate::host::{self, Host};
+use crate::keeper;
 use crate::people;
 use crate::plan::{Only, Plan, Plant};
-use crate::server;
 use crate::world::{World, tenant};
 
 /// Time that runs have to end after the last fault. Backoff after an outage of the store grows to minutes, and a clock
@@ -116,7 +116,7 @@ async fn live(world: Arc<World>) {
     let (of, rows) = host::remembered(world.clock.now());
     world.truth.save_tools(&of, &rows).await.expect("the truth does not fail");
     let over = CancellationToken::new();
-    let keeper = tokio::spawn(server::keep_up(world.clone(), over.clone()));
+    let keeper = tokio::spawn(keeper::keep_up(world.clone(), over.clone()));
     let mut background = JoinSet::new();
     for number in 1..=world.plan.hosts {
         background.spawn(Host::new(world.clone(), number).run());

@@ -9,7 +9,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_server::engine::StepDone;
 use agentloop_server::engine::error::EngineError;
 
-use crate::people::{patience, pause};
+use crate::pace::{patience, pause};
 use crate::random::Random;
 use crate::world::{World, passes, tenant};
 

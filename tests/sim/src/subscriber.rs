@@ -10,7 +10,7 @@ use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::{FeedItem, ModelAttempt, Progress};
 use futures_util::StreamExt as _;
 
-use crate::people::pause;
+use crate::pace::pause;
 use crate::plan::Plant;
 use crate::random::Random;
 use crate::world::{World, passes, tenant};

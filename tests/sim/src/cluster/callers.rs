@@ -4,23 +4,15 @@ use agentloop_core::cluster::routes::{Forward, ForwardStep, Route};
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 
 use super::database::{Query, Reply};
+use super::frame::{Frame, Life, Message};
 use super::plan::ClusterPlant;
-use super::process::{Accepted, Frame, Life, Message};
+use super::process::Accepted;
 use super::schedule::Event;
 use super::world::World;
 
 /// For how long a replica waits for the one that it has asked.
 const ANSWERS_WITHIN: u64 = 2_000;
 const TRIES_AGAIN_AFTER: u64 = 500;
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Caller {
-    pub(super) call: u64,
-    pub(super) place: usize,
-    pub(super) shard: ShardNo,
-    /// When it first asked this process; `None` between two calls.
-    pub(super) asks_since: Option<u64>,
-}
 
 impl World {
     pub(super) fn calls(&mut self, number: usize) {

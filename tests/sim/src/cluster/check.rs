@@ -10,31 +10,17 @@
 //! - A call that waits at a replica that is well is answered.
 //! - In the end every shard has an owner that serves it, nobody has more than its share, and all room is free again.
 
-use std::collections::BTreeMap;
-
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 
 use super::database::{Append, BatchNo};
+use super::frame::Frame;
 use super::plan::ClusterPlant;
-use super::process::{Frame, Node};
+use super::process::Node;
 use super::world::World;
 
 const FREE_MAX: u64 = 10_000;
 const WITHOUT_SERVICE_MAX: u64 = 25_000;
 const CALL_MAX: u64 = 40_000;
-
-/// Facts that the checks remember of a shard.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Watched {
-    free_since: Option<u64>,
-    unserved_since: Option<u64>,
-    claimed_at: u64,
-    accepted: Term,
-    owners: BTreeMap<Term, OwnerNo>,
-    acknowledged: BTreeMap<u64, (OwnerNo, BatchNo)>,
-    /// When its owner failed, and the term that it had then, until somebody writes again.
-    failed: Option<(u64, Term)>,
-}
 
 impl World {
     pub(super) fn check_write(&mut self, owner: OwnerNo, shard: ShardNo, term: Term) {

@@ -7,7 +7,7 @@ use agentloop_core::cluster::member::{ClusterView, OwnerSeen};
 use agentloop_core::cluster::shard::{Beat, OwnerNo, ShardNo, Term};
 use agentloop_core::cluster::suspicion::Suspect;
 
-use super::process::Life;
+use super::frame::Life;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StatementNo(pub(super) u64);

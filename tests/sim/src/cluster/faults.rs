@@ -2,8 +2,8 @@
 
 use agentloop_core::cluster::member::MemberInput;
 
+use super::frame::Life;
 use super::plan::FaultKind;
-use super::process::Life;
 use super::schedule::Event;
 use super::world::World;
 

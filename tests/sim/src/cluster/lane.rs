@@ -1,23 +1,18 @@
-//! A replica's write lane: one statement after the other, and what to do when nobody knows what became of one.
+//! The state of a replica's write lane: one statement after the other.
 
 use std::collections::VecDeque;
 
-use agentloop_core::cluster::member::MemberInput;
-use agentloop_core::cluster::shard::{ShardNo, Term};
-
-use super::database::{Append, BatchNo, ConnectionNo, Query, Reply, StatementNo, Write};
-use super::process::{Life, Message};
-use super::world::World;
+use super::database::{BatchNo, ConnectionNo, StatementNo, Write};
 
 #[derive(Debug)]
 pub(super) struct Lane {
-    connection: ConnectionNo,
-    last: BatchNo,
-    queue: VecDeque<Write>,
-    in_flight: Option<(BatchNo, Write)>,
+    pub(super) connection: ConnectionNo,
+    pub(super) last: BatchNo,
+    pub(super) queue: VecDeque<Write>,
+    pub(super) in_flight: Option<(BatchNo, Write)>,
     /// The statement whose answer is awaited.
-    awaits: Option<StatementNo>,
-    is_connected: bool,
+    pub(super) awaits: Option<StatementNo>,
+    pub(super) is_connected: bool,
 }
 
 impl Default for Lane {
@@ -36,110 +31,5 @@ impl Default for Lane {
 impl Lane {
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_none()
-    }
-}
-
-impl World {
-    pub(super) fn enqueue(&mut self, life: Life, write: Write) {
-        let Some(node) = self.node(life.place) else { return };
-        match (node.lane.queue.back_mut(), write) {
-            (Some(Write::Commit(appends)), Write::Commit(more)) => appends.extend(more),
-            (_, write) => node.lane.queue.push_back(write),
-        }
-        self.lane_goes_on(life);
-    }
-
-    /// Queues an event of a shard. False if the shard is not this replica's to write to.
-    pub(super) fn append(&mut self, life: Life, shard: ShardNo, call: Option<u64>) -> bool {
-        let Some(node) = self.node(life.place) else { return false };
-        let Some((term, last)) = node.ready.get_mut(&shard) else { return false };
-        let append = Append { shard, term: *term, after: *last, call };
-        *last += 1;
-        self.enqueue(life, Write::Commit(vec![append]));
-        true
-    }
-
-    pub(super) fn lane_goes_on(&mut self, life: Life) {
-        let Some(node) = self.node(life.place) else { return };
-        let (owner, lane) = (node.owner, &mut node.lane);
-        if lane.awaits.is_some() {
-            return;
-        }
-        let query = if !lane.is_connected {
-            lane.connection = ConnectionNo(lane.connection.0 + 1);
-            Query::Connect { owner, connection: lane.connection }
-        } else if let Some((batch, write)) = &lane.in_flight {
-            Query::Write { owner, connection: lane.connection, batch: *batch, write: write.clone() }
-        } else if let Some(write) = lane.queue.pop_front() {
-            lane.last = BatchNo(lane.last.0 + 1);
-            lane.in_flight = Some((lane.last, write.clone()));
-            Query::Write { owner, connection: lane.connection, batch: lane.last, write }
-        } else {
-            return;
-        };
-        let no = self.send(life, query);
-        self.node(life.place).expect("it is there").lane.awaits = Some(no);
-    }
-
-    pub(super) fn lane_replied(&mut self, life: Life, no: StatementNo, reply: Reply) {
-        let Some(node) = self.node(life.place) else { return };
-        let owner = node.owner;
-        if node.lane.awaits != Some(no) {
-            return;
-        }
-        node.lane.awaits = None;
-        match reply {
-            Reply::Broken => node.lane.is_connected = false,
-            Reply::Connected { last } => {
-                node.lane.is_connected = true;
-                // The look-up is exact: nothing of an earlier connection is accepted any more.
-                if node.lane.in_flight.as_ref().is_some_and(|(batch, _)| *batch <= last) {
-                    self.count("commits found after a lost answer");
-                    self.lane_done(life, None);
-                }
-            }
-            Reply::Written => self.lane_done(life, None),
-            Reply::Claimed(shards) => self.lane_done(life, Some(shards)),
-            Reply::Fenced => return self.tell(life, MemberInput::Fenced),
-            Reply::Conflict => {
-                self.problem(format!("owner {owner} conflicts with itself"));
-                return self.stops(life.place, "has a conflict");
-            }
-            other => unreachable!("no answer to a write: {other:?}"),
-        }
-        self.lane_goes_on(life);
-    }
-
-    fn lane_done(&mut self, life: Life, claimed: Option<Vec<(ShardNo, Term)>>) {
-        let Some(node) = self.node(life.place) else { return };
-        let owner = node.owner;
-        let Some((batch, write)) = node.lane.in_flight.take() else { return };
-        match write {
-            Write::Commit(appends) => {
-                for append in appends {
-                    self.acknowledged(owner, batch, &append);
-                    self.emit(life, append.shard);
-                    if let Some(call) = append.call {
-                        self.served(life, call);
-                    }
-                }
-            }
-            Write::Claim(_) => {
-                let input = claimed.map_or(MemberInput::ClaimLost, MemberInput::Claimed);
-                self.tell(life, input);
-            }
-            Write::Release { shard, .. } => self.tell(life, MemberInput::Released(shard)),
-        }
-    }
-
-    fn served(&mut self, life: Life, call: u64) {
-        let Some(node) = self.node(life.place) else { return };
-        for asker in node.serving.remove(&call).unwrap_or_default() {
-            match asker {
-                Some(asker) => self.send_peer(life, asker, Message::Done { call }),
-                None => self.call_done(life, call),
-            }
-        }
-        self.seek_room(life, call);
     }
 }

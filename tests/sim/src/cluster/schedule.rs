@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 use agentloop_core::cluster::shard::OwnerNo;
 
 use super::database::{Reply, Statement, StatementNo};
-use super::process::{Frame, Life};
+use super::frame::{Frame, Life};
 
 /// Lines that are kept for whoever looks at a failure.
 const TAIL_LINES: usize = 60;

@@ -7,8 +7,8 @@ use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use super::database::{
     Append, BatchNo, ConnectionNo, OwnerRow, Query, Reply, Statement, StatementNo, Write, Written,
 };
+use super::frame::Life;
 use super::plan::ClusterPlant;
-use super::process::Life;
 use super::schedule::Event;
 use super::world::World;
 

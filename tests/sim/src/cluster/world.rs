@@ -1,34 +1,20 @@
-//! One seed from its first event to its last.
+//! The state of a simulation, which all its parts work on.
 
 use std::collections::BTreeMap;
 
-use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use agentloop_core::cluster::terms::TermsSeen;
 
-use super::callers::Caller;
-use super::check::Watched;
-use super::database::Database;
-use super::plan::{ClusterPlant, Plan};
-use super::process::{Life, Process};
+use super::database::{BatchNo, Database};
+use super::frame::Life;
+use super::plan::Plan;
+use super::process::Process;
 use super::room::Link;
-use super::schedule::{Event, Log, Schedule};
+use super::schedule::{Log, Schedule};
 use crate::random::Random;
 
-/// No faults after this time.
-const CALM_AT: u64 = 90_000;
 /// No new calls after this time.
 const QUIET_AT: u64 = 150_000;
-const END_AT: u64 = 170_000;
-const LOOK_EVERY: u64 = 250;
-
-/// Options for running a seed.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ClusterOptions {
-    /// True prints every line of the trace.
-    pub trace: bool,
-    /// A fault that is built in on purpose.
-    pub plant: Option<ClusterPlant>,
-}
 
 /// The result of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +34,7 @@ pub struct ClusterOutcome {
     pub takeovers: Vec<u64>,
 }
 
+/// Everything that a simulation consists of.
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) random: Random,
@@ -69,23 +56,30 @@ pub(super) struct World {
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// Runs the simulation of a seed.
-#[must_use]
-pub fn simulate_cluster(seed: u64, options: ClusterOptions) -> ClusterOutcome {
-    let mut world = World::new(Plan::draw(seed, options.plant), seed, options.trace);
-    world.run();
-    ClusterOutcome {
-        problems: world.problems,
-        digest: world.log.digest(),
-        lines: world.log.lines,
-        tail: world.log.tail(),
-        counts: world.counts,
-        takeovers: world.takeovers,
-    }
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller {
+    pub(super) call: u64,
+    pub(super) place: usize,
+    pub(super) shard: ShardNo,
+    /// When it first asked this process; `None` between two calls.
+    pub(super) asks_since: Option<u64>,
+}
+
+/// Facts that the checks remember of a shard.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Watched {
+    pub(super) free_since: Option<u64>,
+    pub(super) unserved_since: Option<u64>,
+    pub(super) claimed_at: u64,
+    pub(super) accepted: Term,
+    pub(super) owners: BTreeMap<Term, OwnerNo>,
+    pub(super) acknowledged: BTreeMap<u64, (OwnerNo, BatchNo)>,
+    /// When its owner failed, and the term that it had then, until somebody writes again.
+    pub(super) failed: Option<(u64, Term)>,
 }
 
 impl World {
-    fn new(plan: Plan, seed: u64, trace: bool) -> Self {
+    pub(super) fn new(plan: Plan, seed: u64, trace: bool) -> Self {
         let process = |place| Process { place, ..Process::default() };
         let caller = Caller { call: 0, place: 0, shard: ShardNo(0), asks_since: None };
         Self {
@@ -109,57 +103,6 @@ impl World {
         }
     }
 
-    fn run(&mut self) {
-        let plan = format!("{:?}", self.plan);
-        self.trace(&plan);
-        for place in 0..self.processes.len() {
-            let start = self.random.below(2_000);
-            self.schedule.at(start, Event::Starts(place));
-        }
-        for caller in 0..self.callers.len() {
-            self.schedule.at(1_000, Event::Calls(caller));
-        }
-        self.schedule.at(2_000, Event::Fault);
-        self.schedule.at(CALM_AT, Event::Calm);
-        self.schedule.at(LOOK_EVERY, Event::Look);
-        while let Some(event) = self.schedule.pop(END_AT) {
-            self.handle(event);
-            // One problem is enough.
-            if !self.problems.is_empty() {
-                return;
-            }
-        }
-        self.check_end();
-    }
-
-    fn handle(&mut self, event: Event) {
-        match event {
-            Event::Starts(place) => self.starts(place),
-            Event::AtDatabase(statement) => self.arrives_at_database(*statement),
-            Event::Commits(lane, no) => self.commits(lane, no),
-            Event::Terminates(lane, no) => self.terminates(lane, no),
-            Event::Received(frame) => self.received(&frame),
-            Event::Calls(caller) => self.calls(caller),
-            Event::Fault => self.fault(),
-            Event::Thaws(life) => self.thaws(life),
-            Event::RuntimeGoesOn(life) => self.runtime_goes_on(life),
-            Event::Look => {
-                self.look();
-                self.schedule.after(LOOK_EVERY, Event::Look);
-            }
-            Event::Calm => {
-                self.trace("no more faults");
-                self.is_calm = true;
-                self.plan.connection_breaks = 0;
-            }
-            Event::BeatThread(life)
-            | Event::Runtime(life)
-            | Event::Replied(life, ..)
-            | Event::Arrives(life, _)
-            | Event::Leaves(life, _) => self.happens(life, event),
-        }
-    }
-
     /// True while callers come.
     pub(super) fn is_busy(&self) -> bool {
         self.schedule.now() < QUIET_AT
@@ -176,5 +119,20 @@ impl World {
     pub(super) fn problem(&mut self, what: String) {
         self.trace(&format!("PROBLEM: {what}"));
         self.problems.push(what);
+    }
+    /// True once there was a violation.
+    pub(super) fn has_problem(&self) -> bool {
+        !self.problems.is_empty()
+    }
+
+    pub(super) fn outcome(self) -> ClusterOutcome {
+        ClusterOutcome {
+            problems: self.problems,
+            digest: self.log.digest(),
+            lines: self.log.lines,
+            tail: self.log.tail(),
+            counts: self.counts,
+            takeovers: self.takeovers,
+        }
     }
 }

@@ -1,0 +1,292 @@
+//! The work of a replica: that of its two threads, and what its member decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agentloop_core::cluster::lease::LeaseTimes;
+use agentloop_core::cluster::member::{Member, MemberAction, MemberInput};
+use agentloop_core::cluster::routes::{Route, Routes};
+use agentloop_core::cluster::seeks::Seeks;
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
+use agentloop_core::time::Timestamp;
+
+use super::database::{Query, Reply, StatementNo, Write};
+use super::frame::{Frame, Life};
+use super::lane::Lane;
+use super::plan::{ClusterPlant, FaultKind};
+use super::process::{BeatWork, Node, Process};
+use super::room::Room;
+use super::schedule::Event;
+use super::world::World;
+
+const RUNTIME_EVERY: u64 = 100;
+const BEAT_THREAD_EVERY: u64 = 50;
+
+impl World {
+    pub(super) fn local_time(&self, place: usize) -> Timestamp {
+        let (rate, base) = self.processes[place].clock;
+        Timestamp(base + self.schedule.now() * rate / 1_000)
+    }
+
+    pub(super) fn node(&mut self, place: usize) -> Option<&mut Node> {
+        self.processes[place].node.as_deref_mut()
+    }
+
+    pub(super) fn starts(&mut self, place: usize) {
+        let now = self.schedule.now();
+        let clock = (self.random.between(995, 1_005), self.random.below(1_000_000));
+        let process = &mut self.processes[place];
+        if process.is_up {
+            return;
+        }
+        let number = process.number + 1;
+        *process = Process {
+            place,
+            number,
+            is_up: true,
+            clock,
+            cut_until: process.cut_until,
+            slow_until: process.slow_until,
+            well_from: process.well_from.max(now),
+            ..Process::default()
+        };
+        self.count("starts of replicas");
+        self.send(Life { place, number }, Query::Register);
+    }
+
+    /// An event of a process, if it still lives; later, if it is frozen.
+    pub(super) fn happens(&mut self, life: Life, event: Event) {
+        let process = &mut self.processes[life.place];
+        if process.number != life.number || !process.is_up {
+            return;
+        }
+        if process.is_frozen {
+            process.frozen.push(event);
+            return;
+        }
+        let beats = match &event {
+            Event::BeatThread(_) => true,
+            Event::Replied(_, no, _) => {
+                process.node.as_ref().is_some_and(|node| node.beat_thread.contains_key(no))
+            }
+            _ => false,
+        };
+        if process.runtime_stands && !beats {
+            process.standing.push(event);
+            return;
+        }
+        match event {
+            Event::BeatThread(_) => self.beat_thread(life),
+            Event::Runtime(_) => self.runtime(life),
+            Event::Replied(_, no, reply) => self.replied(life, no, reply),
+            Event::Arrives(_, frame) => self.arrives(life, frame),
+            Event::Leaves(_, frame) => {
+                let way = self.random.between(0, 5);
+                self.schedule.after(way, Event::Received(frame));
+            }
+            other => unreachable!("no event of a process: {other:?}"),
+        }
+    }
+
+    fn registered(&mut self, life: Life, owner: OwnerNo) {
+        let now = self.local_time(life.place);
+        self.trace(&format!("owner {owner} starts in place {}", life.place));
+        self.lives.insert(owner, life);
+        self.processes[life.place].node = Some(Box::new(Node {
+            owner,
+            member: Member::new(owner, LeaseTimes::default(), now),
+            lane: Lane::default(),
+            ready: BTreeMap::new(),
+            reading: BTreeMap::new(),
+            beat_thread: BTreeMap::new(),
+            routes: Routes::default(),
+            calls: BTreeMap::new(),
+            serving: BTreeMap::new(),
+            looks: None,
+            seeks: Seeks::default(),
+            uses: BTreeMap::new(),
+            room: Room::default(),
+            links: BTreeMap::new(),
+            peers: BTreeSet::new(),
+            leaves: None,
+        }));
+        self.schedule.after(0, Event::BeatThread(life));
+        self.schedule.after(1, Event::Runtime(life));
+    }
+
+    fn beat_thread(&mut self, life: Life) {
+        let now = self.local_time(life.place);
+        let pulses = self.plan.plant == Some(ClusterPlant::BeatWithoutPulse);
+        let Some(node) = self.node(life.place) else { return };
+        if pulses {
+            drop(node.member.handle(MemberInput::Pulse, now));
+        }
+        if node.member.poll_beat(now) {
+            let (owner, is_draining) = (node.owner, node.member.is_draining());
+            let no = self.send(life, Query::Beat { owner, is_draining });
+            self.node(life.place).expect("it is there").beat_thread.insert(no, BeatWork::Beat(now));
+        }
+        self.schedule.after(BEAT_THREAD_EVERY, Event::BeatThread(life));
+    }
+
+    fn runtime(&mut self, life: Life) {
+        self.tell(life, MemberInput::Pulse);
+        if self.node(life.place).is_none() {
+            return;
+        }
+        self.work(life);
+        self.attend_calls(life);
+        self.attend_room(life);
+        self.lane_goes_on(life);
+        self.leave_if_done(life);
+        self.schedule.after(RUNTIME_EVERY, Event::Runtime(life));
+    }
+
+    /// Runs make progress and send pieces of it.
+    fn work(&mut self, life: Life) {
+        let Some(node) = self.node(life.place) else { return };
+        let shards: Vec<ShardNo> = node.ready.keys().copied().collect();
+        for shard in shards {
+            if self.is_busy() && self.random.chance(150) {
+                self.append(life, shard, None);
+            }
+            if self.random.chance(150) {
+                self.emit(life, shard);
+            }
+        }
+    }
+
+    /// Sends something out for a shard, if the lease allows it.
+    pub(super) fn emit(&mut self, life: Life, shard: ShardNo) {
+        let now = self.local_time(life.place);
+        let unchecked = self.plan.plant == Some(ClusterPlant::LeaseNotChecked);
+        let Some(node) = self.node(life.place) else { return };
+        let Some(term) = node.member.term(shard).filter(|_| unchecked || node.member.may_act(shard, now))
+        else {
+            return;
+        };
+        let owner = node.owner;
+        self.check_emission(owner, shard, term);
+        let write = self.random.below(3);
+        self.schedule.after(write, Event::Leaves(life, Frame::Effect { shard, term }));
+        // The worst moment: after it was checked, before it has left.
+        if self.plan.kinds.contains(&FaultKind::Freeze) && !self.is_calm && self.random.chance(2) {
+            let length = self.random.between(3_000, 12_000);
+            self.freeze(life.place, length);
+        }
+    }
+
+    pub(super) fn tell(&mut self, life: Life, input: MemberInput) {
+        let now = self.local_time(life.place);
+        let Some(node) = self.node(life.place) else { return };
+        let actions = node.member.handle(input, now);
+        for action in actions {
+            self.act(life, action);
+        }
+    }
+
+    fn act(&mut self, life: Life, action: MemberAction) {
+        match action {
+            MemberAction::Fence(suspect) => {
+                self.trace(&format!("place {} suspects owner {}", life.place, suspect.owner));
+                self.fence(life, Query::Mark(suspect));
+            }
+            MemberAction::FinishFence(owner) => self.fence(life, Query::FinishFence(owner)),
+            MemberAction::Claim(at_most) => self.enqueue(life, Write::Claim(at_most)),
+            MemberAction::Shed(count) => self.shed(life, count),
+            MemberAction::Gain(shard, term) => self.read_shard(life, shard, term),
+            MemberAction::Stop => self.stops(life.place, "finds that it is fenced"),
+        }
+    }
+
+    fn fence(&mut self, life: Life, query: Query) {
+        let no = self.send(life, query);
+        if let Some(node) = self.node(life.place) {
+            node.beat_thread.insert(no, BeatWork::Fence);
+        }
+    }
+
+    fn shed(&mut self, life: Life, count: u16) {
+        let Some(node) = self.node(life.place) else { return };
+        let shards: Vec<ShardNo> = node.member.held().map(|(shard, _)| shard).collect();
+        for shard in shards.into_iter().rev().take(usize::from(count)) {
+            let Some(node) = self.node(life.place) else { return };
+            let Some(term) = node.member.release(shard) else { continue };
+            node.ready.remove(&shard);
+            self.enqueue(life, Write::Release { shard, term });
+        }
+    }
+
+    fn read_shard(&mut self, life: Life, shard: ShardNo, term: Term) {
+        let no = self.send(life, Query::Read(shard));
+        let Some(node) = self.node(life.place) else { return };
+        node.reading.insert(no, (shard, term));
+        node.ready.remove(&shard);
+        let route = Route { owner: node.owner, term };
+        node.routes.note(shard, route);
+    }
+
+    fn leave_if_done(&mut self, life: Life) {
+        let Some(node) = self.node(life.place) else { return };
+        let is_done = node.member.is_draining() && node.member.held().count() == 0 && node.lane.is_idle();
+        if is_done && node.leaves.is_none() {
+            let query = Query::Leave(node.owner);
+            let no = self.send(life, query);
+            self.node(life.place).expect("it is there").leaves = Some(no);
+        }
+    }
+
+    fn replied(&mut self, life: Life, no: StatementNo, reply: Reply) {
+        if let Reply::Registered(owner) = reply {
+            return self.registered(life, owner);
+        }
+        let Some(node) = self.node(life.place) else {
+            // The number was given to nobody.
+            self.send(life, Query::Register);
+            return;
+        };
+        if let Some(work) = node.beat_thread.remove(&no) {
+            return self.beat_replied(life, work, reply);
+        }
+        if let Some((shard, term)) = node.reading.remove(&no) {
+            return self.shard_read(life, shard, term, reply);
+        }
+        if node.looks == Some(no) {
+            return self.owners_read(life, reply);
+        }
+        if node.leaves == Some(no) {
+            node.leaves = None;
+            if matches!(reply, Reply::Done) {
+                self.left(life);
+            }
+            return;
+        }
+        self.lane_replied(life, no, reply);
+    }
+
+    fn beat_replied(&mut self, life: Life, work: BeatWork, reply: Reply) {
+        match (work, reply) {
+            (BeatWork::Beat(sent), Reply::View(view)) => {
+                let peers = view.owners.iter().map(|seen| seen.owner).collect();
+                self.note_peers(life, peers, sent);
+                self.tell(life, MemberInput::Beaten { sent, view });
+            }
+            (BeatWork::Beat(_), Reply::Fenced) => self.tell(life, MemberInput::Fenced),
+            (BeatWork::Beat(_), _) => self.tell(life, MemberInput::BeatLost),
+            (BeatWork::Fence, Reply::Marked { owner, holds: true }) => {
+                self.fence(life, Query::FinishFence(owner));
+            }
+            (BeatWork::Fence, _) => {}
+        }
+    }
+
+    fn shard_read(&mut self, life: Life, shard: ShardNo, term: Term, reply: Reply) {
+        let Some(node) = self.node(life.place) else { return };
+        if node.member.term(shard) != Some(term) {
+            return;
+        }
+        match reply {
+            Reply::Read { last } => drop(node.ready.insert(shard, (term, last))),
+            _ => self.read_shard(life, shard, term),
+        }
+    }
+}
