@@ -8,7 +8,12 @@ mod normal;
 use std::{fs, path::PathBuf};
 
 use self::normal::normal;
-use crate::{process::ended, pty::Pty, served::Server};
+use crate::{
+    process::ended,
+    pty::Pty,
+    served::Server,
+    setup::{VARIABLES, free_address},
+};
 
 /// The size of the screens here: what a terminal has that nobody has made larger.
 const SIZE: (u16, u16) = (24, 80);
@@ -141,6 +146,31 @@ async fn the_place_of_the_database_is_said_at_the_start() {
 }
 
 #[tokio::test]
+async fn a_server_is_set_up_and_checked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path().to_str().expect("text");
+    let address = free_address();
+    let mut variables = VARIABLES.map(|name| (name, "")).to_vec();
+    variables.extend([("HOME", here), ("AGENTLOOP_SERVER_LISTEN", &*address), ("NO_COLOR", "1")]);
+    let start = |args: &[&str]| Pty::start_sized(args, folder.path(), &variables, SIZE);
+    let words = [(here, "<folder>"), (&*address, "<address>"), ("disk", "<rest>")];
+
+    let mut init = start(&["init", "--config", "agentloop.toml"]);
+    init.sees("Number:").await;
+    init.types("5\r");
+    let (code, screen) = init.ends().await;
+    assert_eq!(code, 0, "{screen}");
+    showed(&screen, "init", &words);
+    let (code, screen) = start(&["doctor", "--config", "agentloop.toml"]).ends().await;
+    assert_eq!(code, 0, "{screen}");
+    showed(&screen, "doctor", &words);
+    fs::write(folder.path().join("empty.toml"), "").expect("written");
+    let (code, screen) = start(&["doctor", "--config", "empty.toml"]).ends().await;
+    assert_eq!(code, 1, "{screen}");
+    showed(&screen, "doctor-failed", &words);
+}
+
+#[tokio::test]
 async fn commands_are_explained_and_a_mistyped_one_stays() {
     let server = Server::start().await;
     let mut chat = chat(&server, "help").await;
@@ -150,7 +180,7 @@ async fn commands_are_explained_and_a_mistyped_one_stays() {
     chat.types("\x1b");
     chat.sees_no("leave; a run goes on without you").await;
     chat.types("/hepl\r");
-    chat.sees("no command /hepl").await;
+    chat.sees("sends it as text").await;
     shows(&mut chat, "chat-mistyped", &[]).await;
 }
 

@@ -8,7 +8,8 @@ use tokio::{io::AsyncWriteExt as _, process::Command};
 
 use crate::{process::Running, pty::Pty};
 
-const VARIABLES: [&str; 8] = [
+/// Variables of the environment that would decide for a test.
+pub(crate) const VARIABLES: [&str; 8] = [
     "AGENTLOOP_CONFIG",
     "AGENTLOOP_STORE_PATH",
     "ANTHROPIC_API_KEY",
@@ -31,7 +32,7 @@ fn command(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     let free = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
     free.local_addr().expect("a bound socket has an address").to_string()
 }

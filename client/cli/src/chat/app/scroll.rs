@@ -24,6 +24,7 @@ impl App {
             card: self.cards.front(),
             card_has_keys: self.focus == Focus::Card,
             queued: self.queue.len(),
+            hint: self.hint.as_deref(),
         }
     }
 

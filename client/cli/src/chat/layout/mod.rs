@@ -12,6 +12,7 @@ use unicode_width::UnicodeWidthChar as _;
 
 use self::blocks::BlockOptions;
 use super::{card::Card, editor::Editor, transcript::Transcript};
+use crate::terminal::text::wrap;
 
 /// A lower screen does not show everything at once.
 const ROWS_FOR_ALL: u16 = 12;
@@ -22,6 +23,8 @@ const EDITOR_ROWS_MAX: usize = 8;
 const CARD_EDITOR_ROWS_MAX: usize = 6;
 /// Bound on the rows of the queue. With more runs, the last row shows how many are left out.
 pub(crate) const QUEUE_ROWS_MAX: usize = 3;
+/// Bound on the rows of a hint.
+const HINT_ROWS_MAX: usize = 3;
 
 /// The state of the chat that decides the areas.
 pub(crate) struct LayoutInput<'a> {
@@ -32,6 +35,8 @@ pub(crate) struct LayoutInput<'a> {
     pub(crate) card_has_keys: bool,
     /// Number of queued runs.
     pub(crate) queued: usize,
+    /// The hint that is shown in place of the status.
+    pub(crate) hint: Option<&'a str>,
 }
 
 /// The areas of the screen, from top to bottom.
@@ -60,17 +65,26 @@ impl LayoutInput<'_> {
             (false, _) => (card_rows, Some(editor_rows)),
         };
         let queue_rows = if is_small { 0 } else { self.queued.min(QUEUE_ROWS_MAX) };
+        let hint_rows = self.hint.map_or(1, |hint| hint_lines(hint, screen.width).len());
+        let status_rows = if is_small { 1 } else { hint_rows };
         let rows = |rows: usize| Constraint::Length(u16::try_from(rows).unwrap_or(u16::MAX));
         let parts = [
             Constraint::Fill(1),
             rows(card_rows),
             rows(queue_rows),
             rows(editor_rows.map_or(0, |rows| rows + 1)),
-            rows(1),
+            rows(status_rows),
         ];
         let [transcript, card, queue, editor, status] = Layout::vertical(parts).areas(screen);
         Areas { transcript, card, queue, editor, status }
     }
+}
+
+/// A hint as lines of at most this many columns. The end of a very long one is left out.
+pub(crate) fn hint_lines(hint: &str, width: u16) -> Vec<String> {
+    let mut lines = wrap(hint, usize::from(width));
+    lines.truncate(HINT_ROWS_MAX);
+    lines
 }
 
 /// Number of lines of a block.

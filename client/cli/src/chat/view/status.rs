@@ -1,16 +1,17 @@
-//! Draws the status line: the run and the reason for its wait, tokens, and the session.
+//! Draws the status line: the run and the reason for its wait, tokens, and the session. A hint takes its place.
 
 use agentloop_client::v1::RunStatus;
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
     text::{Line, Span},
-    widgets::Widget,
+    widgets::{Paragraph, Widget},
 };
 
 use crate::{
     chat::{
         app::{App, LiveRun, Scroll},
+        layout::hint_lines,
         styles::{BOLD, DIM, WARN},
         transcript::answer_to,
     },
@@ -21,13 +22,17 @@ const SESSION_CHARS: usize = 40;
 const NAME_CHARS: usize = 24;
 
 pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
-    line(app).render(area, buf);
+    match &app.hint {
+        Some(hint) => {
+            let lines: Vec<Line<'static>> =
+                hint_lines(hint, area.width).into_iter().map(Line::from).collect();
+            Paragraph::new(lines).style(WARN).render(area, buf);
+        }
+        None => line(app).render(area, buf),
+    }
 }
 
 fn line(app: &App) -> Line<'static> {
-    if let Some(hint) = &app.hint {
-        return Line::styled(hint.clone(), WARN);
-    }
     let mut spans = Vec::new();
     if let Some(live) = &app.live {
         spans.extend(run(app, live));

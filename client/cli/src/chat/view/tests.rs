@@ -108,6 +108,22 @@ fn a_new_chat_says_what_to_do() {
 }
 
 #[test]
+fn a_long_hint_is_wrapped() {
+    let mut app = chat();
+    app.handle(Event::Paste("/hepl".into()));
+    press(&mut app, KeyCode::Enter);
+    let text = "a space before it sends it as text";
+    let rows = screen(&mut app, 80, 24);
+    let last = rows[22..].join(" ");
+    assert!(last.starts_with("no command /hepl: /agent") && last.ends_with(text), "{rows:#?}");
+    assert_eq!(rows[21], "/hepl", "the editor stays above it");
+    assert!(screen(&mut app, 60, 24).join(" ").contains(text));
+    assert_eq!(screen(&mut app, 60, 8)[6], "/hepl", "a low screen has one row for it");
+    press(&mut app, KeyCode::Backspace);
+    assert!(screen(&mut app, 80, 24)[23].starts_with("ready"), "the next key ends it");
+}
+
+#[test]
 fn the_answer_comes_piece_by_piece() {
     let mut app = running();
     sees(&mut app, &["> What is 1 + 2?", "sending…"]);

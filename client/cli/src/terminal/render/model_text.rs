@@ -49,10 +49,10 @@ impl ModelText {
     pub(super) fn finished(&mut self, finished: &AssistantMessage) -> TextUpdate {
         let AssistantMessage { model_call, attempt, .. } = *finished;
         let update = self.begin(ModelAttempt { model_call, attempt });
-        let text = finished.message.as_ref().map(format::text).unwrap_or_default();
-        // Reasoning that was not shown as it came is not shown afterwards.
-        let reasoning = self.reasoning.clone();
-        let update = self.rest(update, &text, &reasoning);
+        let message = finished.message.clone().unwrap_or_default();
+        // A fast model has answered before anybody listens. After a part of the text, it would stand within the answer.
+        let reasoning = if self.text.is_empty() { reasoning(&message) } else { self.reasoning.clone() };
+        let update = self.rest(update, &format::text(&message), &reasoning);
         *self = ModelText::default();
         update
     }

@@ -2,9 +2,9 @@ use std::sync::{Arc, Mutex};
 
 use agentloop_client::v1::{
     AssistantMessage, HumanAnswer, HumanInput, HumanRequest, HumanRequestKind, HumanRequested, HumanResolved,
-    Message, ModelCallFailed, ModelDelta, Part, PartialMessage, RunError, RunErrorCode, RunFinished,
-    RunStatus, SelectOption, Selection, ToolCall, ToolCallAccepted, ToolCallProposed, ToolCallResult,
-    ToolResult, ToolStatus, human_input, model_delta::Delta, part::Content,
+    Message, ModelCallFailed, ModelDelta, Part, PartialMessage, Reasoning, RunError, RunErrorCode,
+    RunFinished, RunStatus, SelectOption, Selection, ToolCall, ToolCallAccepted, ToolCallProposed,
+    ToolCallResult, ToolResult, ToolStatus, human_input, model_delta::Delta, part::Content,
 };
 
 use super::*;
@@ -124,6 +124,20 @@ fn another_attempt_or_another_text_replaces_the_shown_text() {
 fn reasoning_and_text_have_lines_of_their_own() {
     let events = vec![reasoning("hm"), reasoning("m"), text(1, "Hello"), finished(1, said("Hello"))];
     assert_eq!(shown(events), "hmm\nHello\n");
+}
+
+/// Deltas are only seen by those who listen early enough.
+#[test]
+fn reasoning_is_shown_once_with_or_without_deltas() {
+    let thought = |text: &str| Content::Reasoning(Reasoning { text: text.into(), redacted: false });
+    let end = || finished(1, vec![thought("hmm"), Content::Text("Hello".into())]);
+    for deltas in
+        [vec![], vec![reasoning("h")], vec![reasoning("hmm")], vec![reasoning("hmm"), text(1, "Hel")]]
+    {
+        assert_eq!(shown([deltas.clone(), vec![end()]].concat()), "hmm\nHello\n", "{deltas:?}");
+    }
+    assert_eq!(shown(vec![text(1, "Hel"), end()]), "Hello\n", "not within the answer");
+    assert_eq!(shown(vec![reasoning("hmm"), finished(1, said("Hello"))]), "hmm\nHello\n");
 }
 
 #[test]

@@ -51,8 +51,9 @@ fn varying(text: &str) -> Option<(usize, &'static str)> {
         }
     }
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
-    let unit = text[digits..].split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-    (digits > 0 && UNITS.contains(&unit)).then_some((digits + unit.len(), "<time>"))
+    let space = usize::from(text[digits..].starts_with(' '));
+    let unit = text[digits + space..].split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    (digits > 0 && UNITS.contains(&unit)).then_some((digits + space + unit.len(), "<time>"))
 }
 
 /// True if the text begins like the pattern: `x` stands for a hexadecimal digit, `0` for a decimal one.
@@ -75,6 +76,7 @@ fn ids_and_times_are_replaced_and_columns_stay() {
         ("x    3s  y", "x  <time>  y"),
         ("x  123s  y", "x  <time>  y"),
         ("completed in 12ms, 1.2s", "completed in <time>, <time>"),
+        ("answers in 0.9 s, 11 tokens", "answers in <time>, 11 tokens"),
         ("2 hosts, r-1s, 24 rows, 3st", "2 hosts, r-1s, 24 rows, 3st"),
         ("--server http://127.0.0.1:1", "--server <url>"),
         ("ok disk 12 GB of 40", "ok disk <rest>"),
