@@ -3,36 +3,30 @@
 //! One lock guards the fleet, the catalogue and the send queues. Nothing awaits under it. Frames and news are queued
 //! while it is held, so they leave in the order in which they were decided.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod admission;
+mod operator;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use agentloop_core::host::frame::{
-    CallRef, CallResult, CapabilityVerdict, Disposition, ServerFrame, Welcome,
-};
-use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output, ServedTool};
+use agentloop_core::host::frame::{CallResult, ServerFrame};
+use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output};
 use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Timestamp;
-use agentloop_core::tool::{ToolDeclaration, ToolTerms};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use crate::extension::remote::RemoteExtensions;
 use crate::tool::catalogue::own::OwnTools;
-use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool, Tool};
-use crate::tool::catalogue::terms::{Declarer, TermsBook, TermsError};
+use crate::tool::catalogue::registry::{Catalogue, RememberedTool};
+use crate::tool::catalogue::terms::TermsBook;
 use crate::tool::host::deliver::{HostAnswer, NewsReceiver, NewsSender, channel, deliver};
 use crate::tool::host::outbound::{Full, Sender};
-use crate::tool::host::snapshot::{HostSnapshot, ToolSnapshot};
-use crate::tool::host::state::{State, Timeline, served_tool};
-use crate::tool::in_process::in_process;
-use crate::tool::{
-    CallAnswer, CallSink, FleetCounts, HostOptions, SinkUnavailable, Verdict, host::translate,
-};
+use crate::tool::host::state::{State, Timeline};
+use crate::tool::{CallAnswer, CallSink, HostOptions, SinkUnavailable, Verdict, host::translate};
 
-/// Ids of hosts whose principals are remembered. At the bound, those of hosts that are gone are forgotten.
-const PRINCIPALS_MAX: usize = 65_536;
 /// The shortest time between two refreshes of the catalogue, however short tools are kept.
 const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
 /// How often a shutdown looks if hosts have answered their offers.
@@ -116,13 +110,6 @@ impl RemoteTools {
             sink: OnceLock::new(),
             extensions,
         })
-    }
-
-    /// Says that the terms of these names were lost. Call it before hosts connect. Unless a name's terms are known all the
-    /// same, they count as the strictest that there are, UNSAFE with approval, until a host declares such or an operator
-    /// accepts weaker ones.
-    pub fn lose_terms(&self, names: BTreeSet<String>) {
-        self.lock().terms.lose(names);
     }
 
     /// The hooks, planners and context sources that hosts offer.
@@ -252,128 +239,6 @@ impl RemoteTools {
         self.lock().closing
     }
 
-    /// A tenant's known tools, sorted by name, with the embedder's.
-    #[must_use]
-    pub fn tools_snapshot(&self, tenant: &TenantId) -> Vec<ToolSnapshot> {
-        let state = self.lock();
-        let now = self.now();
-        let mut views: HashMap<String, _> =
-            state.fleet.tools(tenant).into_iter().map(|view| (view.name.clone(), view)).collect();
-        let snapshot = |tool: &Tool| {
-            let view = views.remove(&tool.declaration.name);
-            let (hosts, calls, queued) = match view {
-                Some(view) => (view.hosts, view.calls, view.queued),
-                None if tool.is_own(&state.catalogue) => (vec![in_process()], 0, 0),
-                None => Default::default(),
-            };
-            ToolSnapshot {
-                declaration: tool.declaration.clone(),
-                digest: tool.digest.clone(),
-                terms: state
-                    .terms
-                    .digest(tenant, &tool.declaration.name)
-                    .unwrap_or(&tool.terms.digest)
-                    .clone(),
-                hosts,
-                calls_in_flight: calls,
-                calls_queued: queued,
-                last_seen: tool.last_seen(now),
-                refused: state.terms.all_refused(tenant, &tool.declaration.name).to_vec(),
-                configured: state.terms.is_configured(&tool.declaration.name),
-            }
-        };
-        state.catalogue.tools(tenant).map(snapshot).collect()
-    }
-
-    /// The row to store before [`Self::accept_terms`]: the tool with the terms of a refused declaration. An empty digest
-    /// means the only declaration of the name that was refused. `None` if it is accepted already.
-    ///
-    /// # Errors
-    /// [`TermsError`], except `Served`.
-    pub fn refused_terms(
-        &self,
-        tenant: &TenantId,
-        name: &str,
-        digest: &str,
-    ) -> Result<Option<RememberedTool>, TermsError> {
-        let state = self.lock();
-        let Some(refused) = state.terms.refused(tenant, name, digest)? else { return Ok(None) };
-        let known = state.catalogue.tool(tenant, name);
-        let declaration = known.map_or(&refused.declaration, |tool| &tool.declaration);
-        Ok(Some(RememberedTool {
-            tenant: tenant.clone(),
-            declaration: ToolDeclaration::clone(declaration),
-            last_seen: known.map_or(refused.refused_at, |tool| tool.last_seen(self.now())),
-            terms: Some(ToolTerms::clone(&refused.tool.terms)),
-        }))
-    }
-
-    /// Accepts these terms, which a host was refused for. The host is asked to connect again, and keeps its calls.
-    pub fn accept_terms(&self, tenant: &TenantId, name: &str, terms: &ToolTerms) {
-        let mut state = self.lock();
-        let refused = state.terms.refused(tenant, name, terms.digest.as_str());
-        let connection = refused.ok().flatten().map(|refused| refused.connection);
-        state.terms.accept(tenant, name, Arc::new(terms.clone()));
-        // A save that began before may end after the store was told of these terms.
-        state.catalogue.mark_unsaved(tenant, name);
-        self.unsaved.notify_one();
-        let Some(connection) = connection.filter(|connection| state.streams.contains_key(connection)) else {
-            return;
-        };
-        let frame = ServerFrame::GoAway {
-            reconnect_after: self.options.reconnect_after,
-            reason: format!("the declaration of the tool {name} was accepted: connect again"),
-        };
-        let mut out = vec![Output::Send { connection, frame }];
-        let close = Input::CloseStream { connection, reason: CloseReason::Reconnect };
-        out.extend(state.fleet.handle(tenant, close, self.now()));
-        self.route(&mut state, out, self.now());
-    }
-
-    /// Checks that the terms of a tool can be forgotten: before the store forgets them, and [`Self::forget_terms`].
-    ///
-    /// # Errors
-    /// When the configuration sets them, or a connected host serves the tool.
-    pub fn can_forget_terms(&self, tenant: &TenantId, name: &str) -> Result<(), TermsError> {
-        let state = self.lock();
-        if state.terms.is_configured(name) {
-            Err(TermsError::Configured(name.to_owned()))
-        } else if state.catalogue.is_served(tenant, name) {
-            Err(TermsError::Served(name.to_owned()))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Forgets a tool and its terms, unless a host has begun to serve it by now. True if there was something to forget.
-    pub fn forget_terms(&self, tenant: &TenantId, name: &str) -> bool {
-        let mut state = self.lock();
-        if state.catalogue.is_served(tenant, name) {
-            return false;
-        }
-        state.catalogue.remove(tenant, name);
-        self.step(&mut state, tenant, Input::Forget { tool: name.to_owned() });
-        state.terms.forget(tenant, name)
-    }
-
-    /// A tenant's hosts, sorted by id: those that are connected, and lost ones whose calls wait for them.
-    #[must_use]
-    pub fn hosts_snapshot(&self, tenant: &TenantId) -> Vec<HostSnapshot> {
-        self.lock().fleet.hosts(tenant)
-    }
-
-    /// Counts of hosts and calls over all tenants, for metrics.
-    #[must_use]
-    pub fn counts(&self) -> FleetCounts {
-        self.lock().fleet.counts()
-    }
-
-    /// Declarations that were refused because they are weaker than the known terms, since the start.
-    #[must_use]
-    pub fn weaker_declarations(&self) -> u64 {
-        self.lock().terms.refused_count()
-    }
-
     /// Records a result that came by `CompleteCall` instead of a host's stream.
     ///
     /// # Errors
@@ -451,110 +316,6 @@ impl RemoteTools {
         self.route(state, out, now)
     }
 
-    /// Notes that a host of this principal has this id. Returns `false` if it is that of another principal's host, whose place
-    /// nobody else takes.
-    pub(in crate::tool) fn claim_host_id(
-        &self,
-        tenant: &TenantId,
-        host: &HostId,
-        principal: Option<&str>,
-    ) -> bool {
-        let mut state = self.lock();
-        if state.principals.len() >= PRINCIPALS_MAX {
-            // Hosts that the fleet does not know any more have no place that could be taken.
-            let State { fleet, principals, .. } = &mut *state;
-            let tenants: BTreeSet<TenantId> = principals.keys().map(|(tenant, _)| tenant.clone()).collect();
-            let known = tenants.into_iter().flat_map(|tenant| {
-                let hosts = fleet.hosts(&tenant);
-                hosts.into_iter().map(move |known| (tenant.clone(), known.host))
-            });
-            let known: BTreeSet<(TenantId, HostId)> = known.collect();
-            principals.retain(|key, _| known.contains(key));
-        }
-        let key = (tenant.clone(), host.clone());
-        let holder = state.principals.entry(key).or_insert_with(|| principal.map(str::to_owned));
-        holder.as_deref() == principal
-    }
-
-    /// Admits a host with the tools it offers. Returns `false` and does nothing once the shutdown has begun, because
-    /// nothing would end its stream.
-    pub(in crate::tool) fn join(
-        &self,
-        tenant: &TenantId,
-        by: Declarer,
-        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
-        input: impl FnOnce(Vec<ServedTool>) -> Input,
-    ) -> bool {
-        let mut state = self.lock();
-        if state.closing {
-            return false;
-        }
-        self.admit_tools(&mut state, tenant, &by, offered, input);
-        true
-    }
-
-    /// Replaces a connected host's tools.
-    pub(in crate::tool) fn replace(
-        &self,
-        tenant: &TenantId,
-        by: Declarer,
-        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
-        input: impl FnOnce(Vec<ServedTool>) -> Input,
-    ) {
-        self.admit_tools(&mut self.lock(), tenant, &by, offered, input);
-    }
-
-    /// Admits the tools that a host offers, at its hello or later. `offered` has, in the host's order, the tools that
-    /// passed the checks and the verdicts on the others. The lock is held until the accepted ones are in the catalogue.
-    fn admit_tools(
-        &self,
-        state: &mut State,
-        tenant: &TenantId,
-        by: &Declarer,
-        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
-        input: impl FnOnce(Vec<ServedTool>) -> Input,
-    ) {
-        let now = self.now();
-        let connection = by.connection;
-        let offered = state.make_room(tenant, by, offered, now);
-        let served = offered.iter().flatten().map(served_tool).collect();
-        let mut out = state.fleet.handle(tenant, input(served), now);
-        let admitted = out
-            .iter()
-            .position(|output| matches!(output, Output::Joined { .. } | Output::ToolsReplaced { .. }));
-        if let Some(admitted) = admitted {
-            let frame = match out.remove(admitted) {
-                Output::Joined { tools, calls, .. } => {
-                    self.welcome(connection, state.enter(tenant, offered, tools, now), calls)
-                }
-                Output::ToolsReplaced { tools, .. } => {
-                    ServerFrame::ToolsUpdated(state.enter(tenant, offered, tools, now))
-                }
-                other => unreachable!("it was matched above: {other:?}"),
-            };
-            self.unsaved.notify_one();
-            out.insert(0, Output::Send { connection, frame });
-        }
-        self.route(state, out, now);
-    }
-
-    fn welcome(
-        &self,
-        connection: ConnectionId,
-        capabilities: Vec<CapabilityVerdict>,
-        calls: Vec<(CallRef, Disposition)>,
-    ) -> ServerFrame {
-        ServerFrame::Welcome(Box::new(Welcome {
-            connection: connection.to_string(),
-            capabilities,
-            heartbeat_interval: self.options.heartbeat_interval,
-            lease_timeout: self.options.fleet.lease_timeout,
-            grace_period: self.options.fleet.grace_period,
-            max_frame_bytes: self.options.max_frame_bytes,
-            calls,
-        }))
-    }
-
     /// Carries out the fleet's outputs. A host whose send queue is full is dropped, which may lead to more outputs.
     pub(in crate::tool) fn route(
         &self,
@@ -563,7 +324,7 @@ impl RemoteTools {
         now: Timestamp,
     ) -> Vec<HostAnswer> {
         let mut answers = Vec::new();
-        let mut todo = std::collections::VecDeque::from(out);
+        let mut todo = VecDeque::from(out);
         while let Some(output) = todo.pop_front() {
             match output {
                 Output::Send { connection, frame } => {

@@ -1,0 +1,147 @@
+//! What operators see of tools and hosts, and what they decide about the terms of tools.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use agentloop_core::host::frame::ServerFrame;
+use agentloop_core::host::{CloseReason, Input, Output};
+use agentloop_core::id::TenantId;
+use agentloop_core::tool::{ToolDeclaration, ToolTerms};
+
+use super::RemoteTools;
+use crate::tool::FleetCounts;
+use crate::tool::catalogue::registry::{RememberedTool, Tool};
+use crate::tool::catalogue::terms::TermsError;
+use crate::tool::host::snapshot::{HostSnapshot, ToolSnapshot};
+use crate::tool::in_process::in_process;
+
+impl RemoteTools {
+    /// A tenant's known tools, sorted by name, with the embedder's.
+    #[must_use]
+    pub fn tools_snapshot(&self, tenant: &TenantId) -> Vec<ToolSnapshot> {
+        let state = self.lock();
+        let now = self.now();
+        let mut views: HashMap<String, _> =
+            state.fleet.tools(tenant).into_iter().map(|view| (view.name.clone(), view)).collect();
+        let snapshot = |tool: &Tool| {
+            let view = views.remove(&tool.declaration.name);
+            let (hosts, calls, queued) = match view {
+                Some(view) => (view.hosts, view.calls, view.queued),
+                None if tool.is_own(&state.catalogue) => (vec![in_process()], 0, 0),
+                None => Default::default(),
+            };
+            ToolSnapshot {
+                declaration: tool.declaration.clone(),
+                digest: tool.digest.clone(),
+                terms: state
+                    .terms
+                    .digest(tenant, &tool.declaration.name)
+                    .unwrap_or(&tool.terms.digest)
+                    .clone(),
+                hosts,
+                calls_in_flight: calls,
+                calls_queued: queued,
+                last_seen: tool.last_seen(now),
+                refused: state.terms.all_refused(tenant, &tool.declaration.name).to_vec(),
+                configured: state.terms.is_configured(&tool.declaration.name),
+            }
+        };
+        state.catalogue.tools(tenant).map(snapshot).collect()
+    }
+
+    /// The row to store before [`Self::accept_terms`]: the tool with the terms of a refused declaration. An empty digest
+    /// means the only declaration of the name that was refused. `None` if it is accepted already.
+    ///
+    /// # Errors
+    /// [`TermsError`], except `Served`.
+    pub fn refused_terms(
+        &self,
+        tenant: &TenantId,
+        name: &str,
+        digest: &str,
+    ) -> Result<Option<RememberedTool>, TermsError> {
+        let state = self.lock();
+        let Some(refused) = state.terms.refused(tenant, name, digest)? else { return Ok(None) };
+        let known = state.catalogue.tool(tenant, name);
+        let declaration = known.map_or(&refused.declaration, |tool| &tool.declaration);
+        Ok(Some(RememberedTool {
+            tenant: tenant.clone(),
+            declaration: ToolDeclaration::clone(declaration),
+            last_seen: known.map_or(refused.refused_at, |tool| tool.last_seen(self.now())),
+            terms: Some(ToolTerms::clone(&refused.tool.terms)),
+        }))
+    }
+
+    /// Accepts these terms, which a host was refused for. The host is asked to connect again, and keeps its calls.
+    pub fn accept_terms(&self, tenant: &TenantId, name: &str, terms: &ToolTerms) {
+        let mut state = self.lock();
+        let refused = state.terms.refused(tenant, name, terms.digest.as_str());
+        let connection = refused.ok().flatten().map(|refused| refused.connection);
+        state.terms.accept(tenant, name, Arc::new(terms.clone()));
+        // A save that began before may end after the store was told of these terms.
+        state.catalogue.mark_unsaved(tenant, name);
+        self.unsaved.notify_one();
+        let Some(connection) = connection.filter(|connection| state.streams.contains_key(connection)) else {
+            return;
+        };
+        let frame = ServerFrame::GoAway {
+            reconnect_after: self.options.reconnect_after,
+            reason: format!("the declaration of the tool {name} was accepted: connect again"),
+        };
+        let mut out = vec![Output::Send { connection, frame }];
+        let close = Input::CloseStream { connection, reason: CloseReason::Reconnect };
+        out.extend(state.fleet.handle(tenant, close, self.now()));
+        self.route(&mut state, out, self.now());
+    }
+
+    /// Checks that the terms of a tool can be forgotten: before the store forgets them, and [`Self::forget_terms`].
+    ///
+    /// # Errors
+    /// When the configuration sets them, or a connected host serves the tool.
+    pub fn can_forget_terms(&self, tenant: &TenantId, name: &str) -> Result<(), TermsError> {
+        let state = self.lock();
+        if state.terms.is_configured(name) {
+            Err(TermsError::Configured(name.to_owned()))
+        } else if state.catalogue.is_served(tenant, name) {
+            Err(TermsError::Served(name.to_owned()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Forgets a tool and its terms, unless a host has begun to serve it by now. True if there was something to forget.
+    pub fn forget_terms(&self, tenant: &TenantId, name: &str) -> bool {
+        let mut state = self.lock();
+        if state.catalogue.is_served(tenant, name) {
+            return false;
+        }
+        state.catalogue.remove(tenant, name);
+        self.step(&mut state, tenant, Input::Forget { tool: name.to_owned() });
+        state.terms.forget(tenant, name)
+    }
+
+    /// A tenant's hosts, sorted by id: those that are connected, and lost ones whose calls wait for them.
+    #[must_use]
+    pub fn hosts_snapshot(&self, tenant: &TenantId) -> Vec<HostSnapshot> {
+        self.lock().fleet.hosts(tenant)
+    }
+
+    /// Counts of hosts and calls over all tenants, for metrics.
+    #[must_use]
+    pub fn counts(&self) -> FleetCounts {
+        self.lock().fleet.counts()
+    }
+
+    /// Declarations that were refused because they are weaker than the known terms, since the start.
+    #[must_use]
+    pub fn weaker_declarations(&self) -> u64 {
+        self.lock().terms.refused_count()
+    }
+
+    /// Says that the terms of these names were lost. Call it before hosts connect. Unless a name's terms are known all the
+    /// same, they count as the strictest that there are, UNSAFE with approval, until a host declares such or an operator
+    /// accepts weaker ones.
+    pub fn lose_terms(&self, names: BTreeSet<String>) {
+        self.lock().terms.lose(names);
+    }
+}
