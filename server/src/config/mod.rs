@@ -4,6 +4,7 @@
 //! The result is plain data. `app` hands each module the part that concerns it.
 
 mod agents;
+mod cluster;
 mod environment;
 mod error;
 mod hint;
@@ -33,6 +34,7 @@ use agentloop_core::tool::TermsOptions;
 use crate::auth::QuotaLimits;
 use crate::secret::Secret;
 
+pub use self::cluster::{ClusterOptions, ClusterTls};
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Place, Problem};
 pub use self::jwt::{JwksPlace, JwtOptions};
@@ -67,6 +69,8 @@ pub struct Config {
     pub audit: Option<AuditOptions>,
     /// `[store]`: the database.
     pub store: StoreOptions,
+    /// `[cluster]`: this server as one of several replicas; `None` for a server alone.
+    pub cluster: Option<ClusterOptions>,
     /// `[log]`: format and level of the log.
     pub log: LogOptions,
     /// `[metrics]`: the endpoint that Prometheus reads.
@@ -154,6 +158,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let protection = process::Protection { encrypted: tls.is_some(), asks: auth.is_some() };
     let server = root.overridable_section("server", |section| process::server(section, protection));
     let store = root.overridable_section("store", process::store);
+    let cluster = root.overridable_section("cluster", |section| cluster::cluster(section, &store.location));
     let log = root.overridable_section("log", process::log);
     let metrics = root.overridable_section("metrics", telemetry::metrics);
     let telemetry = root.overridable_section("telemetry", telemetry::telemetry);
@@ -184,6 +189,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
         quotas,
         audit,
         store,
+        cluster,
         log,
         metrics,
         telemetry,

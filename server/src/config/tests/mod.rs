@@ -1,6 +1,7 @@
 //! Tests of the configuration: accepted and refused files, and its documentation.
 
 mod accepted;
+mod cluster;
 mod documented;
 mod example;
 mod refused;

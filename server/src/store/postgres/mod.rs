@@ -9,6 +9,7 @@ mod index;
 mod open;
 mod owner;
 mod read;
+mod replica;
 mod rows;
 mod words;
 mod write;
@@ -33,6 +34,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use self::open::OpenError;
+pub use self::owner::Claim;
+pub use self::replica::{Replica, ReplicaOptions, ReplicaRow};
 
 use self::blobs::Blobs;
 use self::index::Index;
@@ -124,6 +127,15 @@ impl PostgresStore {
         Ok(Self::start(opened, options))
     }
 
+    /// Opens the database that this replica owns, see [`Replica::owned`]. Its tables are there: the replica has made them.
+    ///
+    /// # Errors
+    /// [`OpenError`], of which [`OpenError::Fenced`] says that the replica owns it no longer.
+    pub async fn open_owned(options: &PostgresOptions, claim: Claim) -> Result<Self, OpenError> {
+        let opened = Box::pin(open::open_owned(options, claim)).await?;
+        Ok(Self::start(opened, options))
+    }
+
     /// Opens a database that a copy is made into, to compare it.
     pub(in crate::store) async fn open_copy(options: &PostgresOptions) -> Result<Self, OpenError> {
         let opened = Box::pin(open::open(options, true)).await?;
@@ -139,10 +151,11 @@ impl PostgresStore {
             options: opened.writing,
             db: Some(opened.db),
             owner: opened.owner,
+            hold: opened.hold,
             batch: 0,
-            numbers: opened.numbers,
+            numbers: opened.started.numbers,
             cache: WriterCache::default(),
-            epoch: opened.epoch,
+            epoch: opened.started.epoch,
             requests: queue,
             closing: closing.clone(),
             failed: tasks.soft().clone(),
@@ -156,9 +169,9 @@ impl PostgresStore {
         Self {
             writes,
             readers: opened.readers,
-            epoch: opened.epoch,
+            epoch: opened.started.epoch,
             counters,
-            used: opened.used,
+            used: opened.started.used,
             damaged: DamagedSessions::default(),
             damaged_questions: DamagedQuestions::default(),
             blobs,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use agentloop_core::id::Epoch;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions as _, Connection as _, Error, PgConnection, PgPool, Row as _};
+use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, PgConnection, PgPool, Row as _};
 
-use super::owner::{self, ConnectError, Owner};
+use super::owner::{self, Claim, ConnectError, Hold, Owner};
 use super::write::{blobs, ops};
 use super::{PostgresOptions, index, rows};
 use crate::clock::{Clock as _, SystemClock};
@@ -88,6 +88,34 @@ pub enum OpenError {
         /// The other server, as PostgreSQL knows it.
         holder: String,
     },
+    /// Replicas use the database, and this server is none.
+    #[error(
+        "the database at {at} is in use by replicas ({holder}), and this server has no [cluster]; set cluster.listen to make \
+         it one of them, stop them, or name another database"
+    )]
+    InUseByReplicas {
+        /// Host, port and database.
+        at: String,
+        /// One of them, as PostgreSQL knows it.
+        holder: String,
+    },
+    /// A server without `[cluster]` uses the database, and this one is a replica.
+    #[error(
+        "the database at {at} is in use by a server without [cluster] ({holder}); stop that server and set its \
+         cluster.listen, or name another database"
+    )]
+    InUseAlone {
+        /// Host, port and database.
+        at: String,
+        /// The other server, as PostgreSQL knows it.
+        holder: String,
+    },
+    /// This replica does not own the database any more.
+    #[error("another replica has taken the database at {at} over; start this server again")]
+    Fenced {
+        /// Host, port and database.
+        at: String,
+    },
     /// The schema is of a newer server.
     #[error(
         "the database at {at} is of a newer server (schema {found}, this server knows {known}); use that server"
@@ -135,6 +163,12 @@ pub(in crate::store::postgres) struct OpenedStore {
     pub(in crate::store::postgres) db: PgConnection,
     pub(in crate::store::postgres) readers: PgPool,
     pub(in crate::store::postgres) owner: Owner,
+    pub(in crate::store::postgres) hold: Hold,
+    pub(in crate::store::postgres) started: Started,
+}
+
+/// What the database tells a server that starts.
+pub(in crate::store::postgres) struct Started {
     pub(in crate::store::postgres) epoch: Epoch,
     pub(in crate::store::postgres) numbers: LastNumbers,
     pub(in crate::store::postgres) used: FeaturesUsed,
@@ -151,27 +185,35 @@ pub(in crate::store::postgres) async fn open(
     let mut db = writing.connect().await.map_err(|error| cannot_connect(&at, &error))?;
     let failed = |error: Error| failure(&at, &error);
     check_server(&mut db, &at, options.accept_loss).await?;
-    owner::lock(&mut db).await.map_err(|error| match error {
-        ConnectError::InUse(holder) => OpenError::InUse { at: at.clone(), holder },
-        ConnectError::Sql(error) => failed(error),
-        ConnectError::Fenced => unreachable!("the lock knows no owner"),
-    })?;
+    owner::lock(&mut db).await.map_err(|error| not_had(&at, error))?;
     migrate(&mut db, &at).await?;
-    if !is_copied
-        && sqlx::query("SELECT 1 FROM copied").fetch_optional(&mut db).await.map_err(failed)?.is_some()
-    {
-        return Err(OpenError::HalfCopied { at });
+    if !is_copied {
+        check_copied(&mut db, &at).await?;
     }
     let owner = owner::take_over(&mut db).await.map_err(failed)?;
-    let epoch = ops::begin_epoch(&mut db, SystemClock.now()).await.map_err(failed)?;
-    let numbers = ops::number_block(&mut db).await.map_err(failed)?;
-    blobs::forget_unfinished(&mut db).await.map_err(failed)?;
-    let used = ops::features_used(&mut db).await.map_err(failed)?;
-    if !options.search {
-        index::empty(&mut db).await.map_err(failed)?;
-    }
+    let started = begin(&mut db, options).await.map_err(failed)?;
     let readers = readers(base, options).await.map_err(failed)?;
-    Ok(OpenedStore { writing, db, readers, owner, epoch, numbers, used })
+    Ok(OpenedStore { writing, db, readers, owner, hold: Hold::Lock, started })
+}
+
+/// Opens the database that a replica owns. What a start changes is one transaction behind the fence: an earlier owner's
+/// epoch is lower, and an owner that was fenced meanwhile changes nothing.
+pub(in crate::store::postgres) async fn open_owned(
+    options: &PostgresOptions,
+    claim: Claim,
+) -> Result<OpenedStore, OpenError> {
+    let base = connect_options(options)?;
+    let at = place(&base);
+    let writing = for_writing(base.clone());
+    let mut db = writing.connect().await.map_err(|error| cannot_connect(&at, &error))?;
+    let failed = |error: Error| failure(&at, &error);
+    check_server(&mut db, &at, options.accept_loss).await?;
+    db.execute("BEGIN").await.map_err(failed)?;
+    let owner = owner::enter(&mut db, claim).await.map_err(|error| not_had(&at, error))?;
+    let started = begin(&mut db, options).await.map_err(failed)?;
+    db.execute("COMMIT").await.map_err(failed)?;
+    let readers = readers(base, options).await.map_err(failed)?;
+    Ok(OpenedStore { writing, db, readers, owner, hold: Hold::Lease, started })
 }
 
 /// A connection to a database that a copy is made into: locked, and with the tables of a store.
@@ -180,13 +222,57 @@ pub(in crate::store) async fn for_copy(options: &PostgresOptions) -> Result<PgCo
     let at = place(&base);
     let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
     check_server(&mut db, &at, options.accept_loss).await?;
-    owner::lock(&mut db).await.map_err(|error| match error {
-        ConnectError::InUse(holder) => OpenError::InUse { at: at.clone(), holder },
-        ConnectError::Sql(error) => failure(&at, &error),
-        ConnectError::Fenced => unreachable!("the lock knows no owner"),
-    })?;
+    owner::lock(&mut db).await.map_err(|error| not_had(&at, error))?;
     migrate(&mut db, &at).await?;
     Ok(db)
+}
+
+/// A connection of a replica to its database, as [`for_replica`] makes it.
+pub(in crate::store::postgres) struct ReplicaConnection {
+    pub(in crate::store::postgres) db: PgConnection,
+    /// Options of a connection in its place.
+    pub(in crate::store::postgres) options: PgConnectOptions,
+    /// Host, port and database, for messages.
+    pub(in crate::store::postgres) at: String,
+}
+
+/// A connection for the beats of a replica. It shares the lock with those of other replicas. The tables are there afterwards.
+pub(in crate::store::postgres) async fn for_replica(
+    options: &PostgresOptions,
+) -> Result<ReplicaConnection, OpenError> {
+    let base = connect_options(options)?;
+    let at = place(&base);
+    // A beat that a crash of the database takes back would be seen to stand still for too long.
+    let base = base.options([("synchronous_commit", "on"), ("jit", "off")]);
+    let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
+    check_server(&mut db, &at, options.accept_loss).await?;
+    owner::share_lock(&mut db).await.map_err(|error| match error {
+        ConnectError::InUse(holder) => OpenError::InUseAlone { at: at.clone(), holder },
+        other => not_had(&at, other),
+    })?;
+    migrate(&mut db, &at).await?;
+    check_copied(&mut db, &at).await?;
+    Ok(ReplicaConnection { db, options: base, at })
+}
+
+/// Begins the epoch of this start, and drops what the start before has left.
+async fn begin(db: &mut PgConnection, options: &PostgresOptions) -> Result<Started, Error> {
+    let epoch = ops::begin_epoch(db, SystemClock.now()).await?;
+    let numbers = ops::number_block(db).await?;
+    blobs::forget_unfinished(db).await?;
+    let used = ops::features_used(db).await?;
+    if !options.search {
+        index::empty(db).await?;
+    }
+    Ok(Started { epoch, numbers, used })
+}
+
+async fn check_copied(db: &mut PgConnection, at: &str) -> Result<(), OpenError> {
+    let found = sqlx::query("SELECT 1 FROM copied").fetch_optional(db).await;
+    match found.map_err(|error| failure(at, &error))? {
+        Some(_) => Err(OpenError::HalfCopied { at: at.to_owned() }),
+        None => Ok(()),
+    }
 }
 
 /// Reads the address. Errors name no part of it: it may have a password.
@@ -254,7 +340,7 @@ async fn readers(base: PgConnectOptions, options: &PostgresOptions) -> Result<Pg
 }
 
 /// Host, port and database, for messages.
-fn place(options: &PgConnectOptions) -> String {
+pub(in crate::store::postgres) fn place(options: &PgConnectOptions) -> String {
     let database = options.get_database().unwrap_or_else(|| options.get_username());
     match options.get_socket() {
         Some(socket) => format!("{} (database {database})", socket.display()),
@@ -275,7 +361,17 @@ fn cannot_connect(at: &str, error: &Error) -> OpenError {
     }
 }
 
-fn failure(at: &str, error: &Error) -> OpenError {
+fn not_had(at: &str, error: ConnectError) -> OpenError {
+    let at = at.to_owned();
+    match error {
+        ConnectError::InUse(holder) => OpenError::InUse { at, holder },
+        ConnectError::InUseByReplicas(holder) => OpenError::InUseByReplicas { at, holder },
+        ConnectError::Fenced => OpenError::Fenced { at },
+        ConnectError::Sql(error) => failure(&at, &error),
+    }
+}
+
+pub(in crate::store::postgres) fn failure(at: &str, error: &Error) -> OpenError {
     match rows::code(error).as_deref() {
         Some("25006") => OpenError::ReadOnly { at: at.to_owned() },
         _ => OpenError::Failed { at: at.to_owned(), what: error.to_string() },

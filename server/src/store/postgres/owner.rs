@@ -3,6 +3,9 @@
 //! Two things see to that. A lock of the writing connection (an advisory lock of PostgreSQL) keeps a second server from
 //! starting. The owner's row keeps an older server from writing: every commit changes that row first, and finds none if
 //! another server has started since. So it does no harm that the lock goes with its connection.
+//!
+//! Replicas share that lock among them, on connections that do not write, so that a server without `[cluster]` keeps out. Which
+//! of them has a row of an owner is the matter of `replica/`.
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
@@ -11,6 +14,8 @@ use super::rows;
 
 /// Longest wait for the lock of an owner. It is held for a moment after its connection was cut.
 const LOCK_WAIT_MILLIS: u32 = 3_000;
+/// Longest wait for an earlier connection of the same owner. After it, that connection is ended.
+const LANE_WAIT_MILLIS: u32 = 1_000;
 /// PostgreSQL's code for a lock that could not be had in time.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
@@ -22,11 +27,13 @@ macro_rules! lock_key {
 }
 
 const LOCK: &str = concat!("SELECT pg_advisory_lock(", lock_key!(), ")");
+const SHARE_LOCK: &str = concat!("SELECT pg_advisory_lock_shared(", lock_key!(), ")");
+const TRY_SHARE_LOCK: &str = concat!("SELECT pg_try_advisory_lock_shared(", lock_key!(), ") AS is_held");
 
 /// The holder of the lock: its process, address and start.
 const HOLDER: &str = "
     SELECT a.pid, coalesce(host(a.client_addr), 'a local socket') AS address, a.application_name AS name,
-           to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS since
+           to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS since, l.mode = 'ShareLock' AS is_shared
     FROM pg_locks AS l
     JOIN pg_stat_activity AS a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -41,12 +48,33 @@ pub(in crate::store::postgres) struct Owner {
     pub(in crate::store::postgres) conn: i64,
 }
 
+/// A replica's ownership of the database, with which it opens the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// The number of this start of a server. It is never used again.
+    pub number: i64,
+    /// The number of claims so far, this one included. It is higher than that of every earlier owner.
+    pub term: u64,
+}
+
+/// The means by which a server keeps others from writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::postgres) enum Hold {
+    /// The lock of its writing connection.
+    Lock,
+    /// Its lease as a replica.
+    Lease,
+}
+
 /// The reason why a writing connection is not to be had.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::store::postgres) enum ConnectError {
     /// Another server holds the lock.
     #[error("another server uses the database ({0})")]
     InUse(String),
+    /// Replicas hold the lock.
+    #[error("replicas use the database ({0})")]
+    InUseByReplicas(String),
     /// Another server has taken the database over.
     #[error("another server has taken the database over")]
     Fenced,
@@ -58,40 +86,85 @@ pub(in crate::store::postgres) enum ConnectError {
 /// Takes the lock for as long as the connection lives.
 ///
 /// # Errors
-/// [`ConnectError::InUse`] if another connection keeps it.
+/// [`ConnectError::InUse`] or [`ConnectError::InUseByReplicas`] if other connections keep it.
 pub(in crate::store::postgres) async fn lock(db: &mut PgConnection) -> Result<(), ConnectError> {
-    wait_for_locks(db).await?;
-    match db.execute(LOCK).await {
+    take_lock(db, LOCK).await
+}
+
+/// Takes the lock together with other replicas, for as long as the connection lives.
+///
+/// # Errors
+/// [`ConnectError::InUse`] if a server without `[cluster]` keeps it.
+pub(in crate::store::postgres) async fn share_lock(db: &mut PgConnection) -> Result<(), ConnectError> {
+    take_lock(db, SHARE_LOCK).await
+}
+
+/// Like [`share_lock`], without a wait. False if the lock is not to be had now.
+pub(in crate::store::postgres) async fn try_share_lock(db: &mut PgConnection) -> Result<bool, Error> {
+    sqlx::query(TRY_SHARE_LOCK).fetch_one(db).await?.try_get("is_held")
+}
+
+async fn take_lock(db: &mut PgConnection, sql: &'static str) -> Result<(), ConnectError> {
+    wait_for_locks(db, LOCK_WAIT_MILLIS).await?;
+    match db.execute(sql).await {
         Ok(_) => {}
-        Err(error) if rows::code(&error).as_deref() == Some(LOCK_NOT_AVAILABLE) => {
-            return Err(ConnectError::InUse(holder(db).await?));
-        }
+        Err(error) if is_waited_for(&error) => return Err(holder(db).await?),
         Err(error) => return Err(error.into()),
     }
     db.execute("SET lock_timeout = DEFAULT").await?;
     Ok(())
 }
 
-async fn wait_for_locks(db: &mut PgConnection) -> Result<(), Error> {
-    let sql = "SELECT set_config('lock_timeout', $1, false)";
-    sqlx::query(sql).bind(LOCK_WAIT_MILLIS.to_string()).execute(db).await.map(|_| ())
+/// True if a lock was not to be had within the time that [`wait_for_locks`] gives.
+pub(in crate::store::postgres) fn is_waited_for(error: &Error) -> bool {
+    rows::code(error).as_deref() == Some(LOCK_NOT_AVAILABLE)
 }
 
-async fn holder(db: &mut PgConnection) -> Result<String, Error> {
+/// Bounds the wait of every later statement of this connection for a lock.
+pub(in crate::store::postgres) async fn wait_for_locks(
+    db: &mut PgConnection,
+    millis: u32,
+) -> Result<(), Error> {
+    let sql = "SELECT set_config('lock_timeout', $1, false)";
+    sqlx::query(sql).bind(millis.to_string()).execute(db).await.map(|_| ())
+}
+
+async fn holder(db: &mut PgConnection) -> Result<ConnectError, Error> {
     let Some(row) = sqlx::query(HOLDER).fetch_optional(db).await? else {
-        return Ok("it has just stopped".to_owned());
+        return Ok(ConnectError::InUse("it has just stopped".to_owned()));
     };
     let text = |column: &str| row.try_get::<String, _>(column);
     let pid: i32 = row.try_get("pid")?;
-    Ok(format!("{}, from {} since {} UTC, backend {pid}", text("name")?, text("address")?, text("since")?))
+    let holder =
+        format!("{}, from {} since {} UTC, backend {pid}", text("name")?, text("address")?, text("since")?);
+    let is_shared: bool = row.try_get("is_shared")?;
+    Ok(if is_shared { ConnectError::InUseByReplicas(holder) } else { ConnectError::InUse(holder) })
 }
+
+/// Replicas first: none whose connection was cut can claim from then on, and what one has claimed before goes with the
+/// owners.
+const DISMISS: &str = "DELETE FROM replicas; UPDATE ownership SET owner_no = NULL WHERE owner_no IS NOT NULL; DELETE FROM owners";
 
 /// Becomes the only owner: the rows of earlier ones go. A commit of theirs that is under way is waited for.
 pub(in crate::store::postgres) async fn take_over(db: &mut PgConnection) -> Result<Owner, Error> {
-    db.execute("DELETE FROM owners").await?;
-    let sql = "INSERT INTO owners (conn, version) VALUES (1, $1) RETURNING owner_no";
+    db.execute(DISMISS).await?;
+    let sql = "INSERT INTO owners (conn, version, pid) VALUES (1, $1, pg_backend_pid()) RETURNING owner_no";
     let row = sqlx::query(sql).bind(env!("CARGO_PKG_VERSION")).fetch_one(db).await?;
     Ok(Owner { no: row.try_get("owner_no")?, conn: 1 })
+}
+
+/// Makes this connection the one that writes for a replica that owns the database. The caller has a transaction open.
+///
+/// # Errors
+/// [`ConnectError::Fenced`] if the replica owns it no longer.
+pub(in crate::store::postgres) async fn enter(
+    db: &mut PgConnection,
+    claim: Claim,
+) -> Result<Owner, ConnectError> {
+    let sql = "UPDATE owners SET conn = conn + 1, pid = pg_backend_pid() WHERE owner_no = $1 AND NOT fenced
+               RETURNING conn";
+    let row = sqlx::query(sql).bind(claim.number).fetch_optional(db).await?.ok_or(ConnectError::Fenced)?;
+    Ok(Owner { no: claim.number, conn: row.try_get("conn")? })
 }
 
 /// A connection in the place of one that was lost, and the number of the last commit that happened. From then on the lost
@@ -102,18 +175,48 @@ pub(in crate::store::postgres) async fn take_over(db: &mut PgConnection) -> Resu
 pub(in crate::store::postgres) async fn reconnect(
     options: &PgConnectOptions,
     owner: Owner,
+    hold: Hold,
 ) -> Result<(PgConnection, i64), ConnectError> {
     let mut db = options.connect().await?;
-    wait_for_locks(&mut db).await?;
+    let wait = match hold {
+        Hold::Lock => LOCK_WAIT_MILLIS,
+        Hold::Lease => LANE_WAIT_MILLIS,
+    };
+    wait_for_locks(&mut db, wait).await?;
     // A higher number, and not the next one: an answer that was lost must not look like another owner.
-    let sql = "UPDATE owners SET conn = $2 WHERE owner_no = $1 AND conn < $2 RETURNING batch";
-    let changed = sqlx::query(sql).bind(owner.no).bind(owner.conn).fetch_optional(&mut db).await?;
+    let sql = "UPDATE owners SET conn = $2, pid = pg_backend_pid()
+               WHERE owner_no = $1 AND conn < $2 AND NOT fenced RETURNING batch";
+    let changed = match sqlx::query(sql).bind(owner.no).bind(owner.conn).fetch_optional(&mut db).await {
+        Err(error) if hold == Hold::Lease && is_waited_for(&error) => {
+            end_connection(&mut db, owner.no).await?;
+            return Err(error.into());
+        }
+        changed => changed?,
+    };
     let Some(row) = changed else { return Err(ConnectError::Fenced) };
     let batch = row.try_get("batch")?;
-    match lock(&mut db).await {
-        Ok(()) => Ok((db, batch)),
-        Err(error) => Err(error),
+    match hold {
+        Hold::Lock => lock(&mut db).await?,
+        Hold::Lease => {
+            db.execute("SET lock_timeout = DEFAULT").await?;
+        }
     }
+    Ok((db, batch))
+}
+
+/// Ends the connection that commits for an owner, if it is inside of a transaction that has changed a row of an owner.
+/// Returns true if there is one. The transaction is rolled back, or was committed.
+pub(in crate::store::postgres) async fn end_connection(
+    db: &mut PgConnection,
+    owner_no: i64,
+) -> Result<bool, Error> {
+    // The number of a process may be used again, so its lock is asked for as well.
+    let sql = "SELECT coalesce(bool_or(pg_terminate_backend(o.pid)), false) AS is_ended FROM owners AS o
+               WHERE o.owner_no = $1 AND EXISTS (
+                   SELECT 1 FROM pg_locks AS l
+                   WHERE l.pid = o.pid AND l.locktype = 'relation' AND l.granted AND l.mode = 'RowExclusiveLock'
+                     AND l.relation = 'owners'::regclass)";
+    sqlx::query(sql).bind(owner_no).fetch_one(db).await?.try_get("is_ended")
 }
 
 /// Changes the owner's row, as the first statement of a transaction. `false`: this server does not own the database any more.
@@ -122,7 +225,7 @@ pub(in crate::store::postgres) async fn fence(
     owner: Owner,
     batch: i64,
 ) -> Result<bool, Error> {
-    let sql = "UPDATE owners SET batch = $3 WHERE owner_no = $1 AND conn = $2";
+    let sql = "UPDATE owners SET batch = $3 WHERE owner_no = $1 AND conn = $2 AND NOT fenced";
     let done = sqlx::query(sql).bind(owner.no).bind(owner.conn).bind(batch).execute(db).await?;
     Ok(done.rows_affected() == 1)
 }

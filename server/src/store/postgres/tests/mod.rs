@@ -9,6 +9,7 @@ mod blobs;
 mod commits;
 mod copies;
 mod opening;
+mod replicas;
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};

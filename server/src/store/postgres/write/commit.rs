@@ -22,7 +22,7 @@ use crate::store::{PROJECT_LABEL, USER_LABEL, checksum};
 /// The fence and all writes of a commit. It returns no row if the fence holds this server off.
 pub(in crate::store::postgres) const COMMIT: &str = "
 WITH fence AS MATERIALIZED (
-    UPDATE owners SET batch = $3 WHERE owner_no = $1 AND conn = $2 RETURNING owner_no),
+    UPDATE owners SET batch = $3 WHERE owner_no = $1 AND conn = $2 AND NOT fenced RETURNING owner_no),
 specs_in AS (
     INSERT INTO specs (digest, spec)
     SELECT v.* FROM fence, unnest($4::text[], $5::text[]) AS v

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Act, ActsOfCommit, AuditEntry};
 use crate::store::append::{EncodedAppend, LastNumbers, WriterCache};
-use crate::store::postgres::owner::{self, ConnectError, Owner};
+use crate::store::postgres::owner::{self, ConnectError, Hold, Owner};
 use crate::store::postgres::rows;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::audit::{self, ChainEnd};
@@ -141,6 +141,7 @@ pub(in crate::store::postgres) struct Writer {
     /// `None` after a failure, until the next commit.
     pub(in crate::store::postgres) db: Option<PgConnection>,
     pub(in crate::store::postgres) owner: Owner,
+    pub(in crate::store::postgres) hold: Hold,
     /// Number of the last commit.
     pub(in crate::store::postgres) batch: i64,
     /// The numbers that were given out last.
@@ -270,7 +271,7 @@ impl Writer {
     async fn reconnect(&mut self, until: Instant) -> Result<i64, Error> {
         loop {
             self.owner.conn += 1;
-            match owner::reconnect(&self.options, self.owner).await {
+            match owner::reconnect(&self.options, self.owner, self.hold).await {
                 Ok((db, batch)) => {
                     self.db = Some(db);
                     return Ok(batch);
@@ -291,11 +292,11 @@ impl Writer {
         if self.db.is_none() {
             // The commit before was given up. It cannot happen any more once there is a new connection.
             self.owner.conn += 1;
-            match owner::reconnect(&self.options, self.owner).await {
+            match owner::reconnect(&self.options, self.owner, self.hold).await {
                 Ok((db, _)) => self.db = Some(db),
                 Err(ConnectError::Fenced) => return Err(Failure::Fenced),
                 Err(ConnectError::Sql(error)) => return Err(Failure::Lost { error, answers: None }),
-                Err(other @ ConnectError::InUse(_)) => {
+                Err(other @ (ConnectError::InUse(_) | ConnectError::InUseByReplicas(_))) => {
                     let error = Error::Configuration(other.to_string().into());
                     return Err(Failure::Lost { error, answers: None });
                 }

@@ -1,0 +1,284 @@
+//! The protocol of one replica, driven over its connection: it beats, fences, claims and leaves.
+//!
+//! The decisions are [`Member`]'s. A fence waits for the commit under way in short waits between two beats, so that this
+//! replica's own beats go on.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use agentloop_core::cluster::lease::LeaseTimes;
+use agentloop_core::cluster::member::{Member, MemberAction, MemberInput};
+use agentloop_core::cluster::shard::Term;
+use agentloop_core::cluster::suspicion::Suspect;
+use agentloop_core::time::{Millis, Timestamp};
+use sqlx::{Error, PgConnection};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::lease::LeaseWatch;
+use super::link::Link;
+use super::seen::{self, DATABASE, Seen};
+use super::statements;
+use crate::clock::{Clock as _, SystemClock};
+use crate::store::postgres::owner::{self, Claim};
+
+/// Wait for a commit under way, after which the connection of the fenced owner is ended.
+const COMMIT_WAIT: Millis = Millis::secs(1);
+/// Wait between two attempts while something is to be tried again.
+const RETRY_WAIT: Duration = Duration::from_millis(50);
+
+/// The reason why a replica's part is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::postgres) enum End {
+    /// It has left in order.
+    Left,
+    /// Others have fenced it.
+    Fenced,
+}
+
+/// What the replica tells others.
+#[derive(Debug)]
+pub(in crate::store::postgres) struct Outputs {
+    pub(in crate::store::postgres) lease: Rc<LeaseWatch>,
+    pub(in crate::store::postgres) claim: watch::Sender<Option<Claim>>,
+    pub(in crate::store::postgres) seen: watch::Sender<Seen>,
+}
+
+/// The state of a replica in its thread.
+#[derive(Debug)]
+pub(in crate::store::postgres) struct Driver {
+    me: i64,
+    times: LeaseTimes,
+    member: Member,
+    link: Link,
+    seen: Seen,
+    /// Sending of the last beat that was answered.
+    confirmed: Timestamp,
+    /// Fences that have begun and have not ended, and since when this replica waits for each.
+    fences: BTreeMap<i64, Timestamp>,
+    /// False after a beat that failed.
+    is_reached: bool,
+    /// Last movement of the server's runtime, in milliseconds of the clock.
+    pulse: Arc<AtomicU64>,
+    out: Outputs,
+}
+
+impl Driver {
+    pub(in crate::store::postgres) fn new(
+        me: i64,
+        times: LeaseTimes,
+        link: Link,
+        pulse: Arc<AtomicU64>,
+        out: Outputs,
+    ) -> Self {
+        let now = SystemClock.now();
+        Self {
+            me,
+            times,
+            member: Member::new(seen::owner_no(me), times, now),
+            link,
+            seen: Seen::default(),
+            confirmed: Timestamp(0),
+            fences: BTreeMap::new(),
+            is_reached: true,
+            pulse,
+            out,
+        }
+    }
+
+    /// Takes part until the replica is told to leave, or is fenced.
+    pub(in crate::store::postgres) async fn run(mut self, leaving: CancellationToken) -> End {
+        while !leaving.is_cancelled() {
+            let now = SystemClock.now();
+            let pulse = Timestamp(self.pulse.load(Ordering::Relaxed));
+            self.member.handle(MemberInput::Pulse, pulse);
+            if self.member.poll_beat(now) {
+                let actions = self.beat(now).await;
+                if self.perform(actions, now).await == Some(End::Fenced) {
+                    self.tell();
+                    return End::Fenced;
+                }
+                self.link.share_lock().await;
+            }
+            self.finish_fences().await;
+            self.tell();
+            let _told = leaving.run_until_cancelled(tokio::time::sleep(self.wait())).await;
+        }
+        self.leave().await;
+        End::Left
+    }
+
+    /// Time until something is to be done. The beat may be due and held back, while the server's runtime stands still.
+    fn wait(&self) -> Duration {
+        let left = self.member.deadline().since(SystemClock.now()).duration();
+        if self.fences.is_empty() { left.max(RETRY_WAIT) } else { left.min(RETRY_WAIT) }
+    }
+
+    async fn beat(&mut self, sent: Timestamp) -> Vec<MemberAction> {
+        let me = self.me;
+        let answer =
+            self.link.execute(async move |db: &mut PgConnection| statements::beat(db, me).await).await;
+        let now = SystemClock.now();
+        match answer {
+            Ok(beaten) if !beaten.is_beaten => {
+                tracing::error!("other replicas have taken this one for dead and fenced it; it stops");
+                self.seen.update(&beaten, now);
+                self.member.handle(MemberInput::Fenced, now)
+            }
+            Ok(beaten) => {
+                if !std::mem::replace(&mut self.is_reached, true) {
+                    tracing::info!("the database answers the beats of this replica again");
+                }
+                self.confirmed = self.confirmed.max(sent);
+                self.seen.update(&beaten, now);
+                self.member.handle(MemberInput::Beaten { sent, view: seen::view(&beaten, me) }, now)
+            }
+            Err(error) => {
+                if std::mem::replace(&mut self.is_reached, false) {
+                    tracing::warn!(%error, "the database does not answer the beats of this replica; trying again");
+                }
+                self.member.handle(MemberInput::BeatLost, now)
+            }
+        }
+    }
+
+    /// Does what the protocol asks for. `sent` is the time of the beat whose answer asks for it.
+    async fn perform(&mut self, actions: Vec<MemberAction>, sent: Timestamp) -> Option<End> {
+        for action in actions {
+            match action {
+                MemberAction::Fence(suspect) if self.seen.is_over(&suspect, sent) => {
+                    self.fence(suspect).await
+                }
+                // The protocol asks again with the next beat.
+                MemberAction::Fence(_) => {}
+                MemberAction::FinishFence(owner) => self.note_fence(seen::number(owner)),
+                MemberAction::Claim(_) => self.claim().await,
+                MemberAction::Gain(_, term) => self.gain(term),
+                // Nothing is given away but at the end.
+                MemberAction::Shed(_) => {}
+                MemberAction::Stop => return Some(End::Fenced),
+            }
+        }
+        None
+    }
+
+    async fn fence(&mut self, suspect: Suspect) {
+        let (number, beat) = (seen::number(suspect.owner), suspect.beat.0);
+        let marked = async move |db: &mut PgConnection| statements::mark(db, number, beat).await;
+        match self.link.execute(marked).await {
+            Ok(true) => {
+                tracing::warn!(
+                    replica = number,
+                    "a replica has not beaten for the time of its lease; it is fenced"
+                );
+                self.note_fence(number);
+            }
+            Ok(false) => {}
+            // The next beat shows if it was marked.
+            Err(error) => {
+                tracing::warn!(%error, replica = number, "a replica could not be fenced; trying again")
+            }
+        }
+    }
+
+    fn note_fence(&mut self, number: i64) {
+        self.fences.entry(number).or_insert_with(|| SystemClock.now());
+    }
+
+    /// Tries once to complete each fence.
+    async fn finish_fences(&mut self) {
+        for (number, since) in self.fences.clone() {
+            match self.link.execute(async move |db: &mut PgConnection| finish(db, number).await).await {
+                Ok(()) => {
+                    self.fences.remove(&number);
+                }
+                Err(error) if owner::is_waited_for(&error) => {
+                    if SystemClock.now().since(since) >= COMMIT_WAIT {
+                        self.end_connection(number).await;
+                    }
+                }
+                // The next beat shows it, if it has not ended.
+                Err(error) => {
+                    self.fences.remove(&number);
+                    tracing::warn!(%error, replica = number, "the fence of a replica is not complete; trying again");
+                }
+            }
+        }
+    }
+
+    async fn end_connection(&mut self, number: i64) {
+        let ended = async move |db: &mut PgConnection| owner::end_connection(db, number).await;
+        match self.link.execute(ended).await {
+            Ok(is_ended) => {
+                tracing::warn!(
+                    replica = number,
+                    is_ended,
+                    "a fenced replica holds a transaction open; its connection is ended"
+                );
+            }
+            Err(error) => {
+                tracing::warn!(%error, replica = number, "the connection of a fenced replica was not ended")
+            }
+        }
+    }
+
+    async fn claim(&mut self) {
+        let me = self.me;
+        let claimed =
+            self.link.execute(async move |db: &mut PgConnection| statements::claim(db, me).await).await;
+        let now = SystemClock.now();
+        let input = match claimed {
+            Ok(Some(term)) => MemberInput::Claimed(vec![(DATABASE, Term(term))]),
+            // Another replica was faster.
+            Ok(None) => MemberInput::Claimed(Vec::new()),
+            Err(error) => {
+                tracing::debug!(%error, "a claim of the database was not answered; the next beat shows what became of it");
+                MemberInput::ClaimLost
+            }
+        };
+        for action in self.member.handle(input, now) {
+            if let MemberAction::Gain(_, term) = action {
+                self.gain(term);
+            }
+        }
+    }
+
+    fn gain(&self, term: Term) {
+        tracing::info!(replica = self.me, term = term.0, "this replica owns the database");
+        let claim = Claim { number: self.me, term: term.0 };
+        self.out.claim.send_replace(Some(claim));
+    }
+
+    /// Tells others where this replica stands.
+    fn tell(&self) {
+        self.out.seen.send_replace(self.seen.clone());
+        if self.member.may_act(DATABASE, SystemClock.now()) {
+            self.out.lease.own(self.confirmed.after(self.times.trusted));
+        } else {
+            self.out.lease.stand_by(self.seen.owner(self.me));
+        }
+    }
+
+    /// Frees the database and goes. If the database does not answer, others take over after the lease.
+    async fn leave(&mut self) {
+        self.out.lease.stand_by(None);
+        let (me, until) = (self.me, SystemClock.now().after(self.times.trusted));
+        while let Err(error) =
+            self.link.execute(async move |db: &mut PgConnection| statements::leave(db, me).await).await
+        {
+            if SystemClock.now() >= until {
+                tracing::warn!(%error, "this replica did not say that it leaves; others take over after its lease");
+                return;
+            }
+            tokio::time::sleep(RETRY_WAIT).await;
+        }
+    }
+}
+
+async fn finish(db: &mut PgConnection, number: i64) -> Result<(), Error> {
+    statements::mark_lane(db, number).await?;
+    statements::end(db, number).await
+}

@@ -1,0 +1,106 @@
+//! The thread of a replica, with a runtime and a connection of its own. Whatever the server's runtime does, the thread beats in
+//! time, or does not beat because that runtime stands still.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::{io, thread};
+
+use agentloop_core::cluster::lease::LeaseTimes;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::driver::{Driver, End, Outputs};
+use super::lease::LeaseWatch;
+use super::link::Link;
+use super::seen::{self, Seen};
+use super::{ReplicaOptions, statements};
+use crate::cluster::Standing;
+use crate::store::postgres::PostgresOptions;
+use crate::store::postgres::open::{self, OpenError};
+use crate::store::postgres::owner::Claim;
+
+/// The thread's side of a replica.
+pub(in crate::store::postgres) struct ReplicaThread {
+    pub(in crate::store::postgres) options: PostgresOptions,
+    pub(in crate::store::postgres) me: ReplicaOptions,
+    pub(in crate::store::postgres) pulse: Arc<AtomicU64>,
+    pub(in crate::store::postgres) standing: watch::Sender<Standing>,
+    pub(in crate::store::postgres) claim: watch::Sender<Option<Claim>>,
+    pub(in crate::store::postgres) seen: watch::Sender<Seen>,
+    pub(in crate::store::postgres) signals: Signals,
+}
+
+/// What the thread is told, and tells.
+#[derive(Debug, Clone, Default)]
+pub(in crate::store::postgres) struct Signals {
+    /// To leave in order.
+    pub(in crate::store::postgres) leaving: CancellationToken,
+    /// To stop where it is, without a word to the database.
+    pub(in crate::store::postgres) dropped: CancellationToken,
+    /// The thread has ended.
+    pub(in crate::store::postgres) ended: CancellationToken,
+    /// The replica is fenced, or its thread has panicked.
+    pub(in crate::store::postgres) failed: CancellationToken,
+}
+
+impl ReplicaThread {
+    /// Starts the thread. It sends the number of the replica once that is in the database.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(in crate::store::postgres) fn start(
+        self,
+        joined: oneshot::Sender<Result<i64, OpenError>>,
+    ) -> io::Result<()> {
+        // Dropped at the end of the thread, also where it does not start.
+        let ended = self.signals.ended.clone().drop_guard();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        thread::Builder::new().name("replica".to_owned()).spawn(move || {
+            let signals = self.signals.clone();
+            let _ended = ended;
+            let failed = signals.failed.drop_guard();
+            let run = signals.dropped.run_until_cancelled_owned(self.run(joined));
+            match runtime.block_on(run) {
+                Some(Some(End::Fenced)) => drop(failed),
+                Some(Some(End::Left) | None) | None => drop(failed.disarm()),
+            }
+        })?;
+        Ok(())
+    }
+
+    /// `None`: the replica did not join.
+    async fn run(self, joined: oneshot::Sender<Result<i64, OpenError>>) -> Option<End> {
+        let times = LeaseTimes::from_lease(seen::millis(self.me.lease));
+        let (number, link) = match self.join(times).await {
+            Ok((number, link)) => (number, link),
+            Err(error) => {
+                // Nobody may be waiting any more.
+                let _ = joined.send(Err(error));
+                return None;
+            }
+        };
+        let lease = Rc::new(LeaseWatch::new(self.standing));
+        let out = Outputs { lease: lease.clone(), claim: self.claim, seen: self.seen };
+        let driver = Driver::new(number, times, link, self.pulse, out);
+        let _ = joined.send(Ok(number));
+        tokio::select! { biased;
+            end = driver.run(self.signals.leaving) => Some(end),
+            () = lease.run() => unreachable!("it never ends"),
+        }
+    }
+
+    async fn join(&self, times: LeaseTimes) -> Result<(i64, Link), OpenError> {
+        let connection = Box::pin(open::for_replica(&self.options)).await?;
+        let at = connection.at.clone();
+        let failed = |error: sqlx::Error| open::failure(&at, &error);
+        // After this time, an answer proves no lease.
+        let patience = times.trusted.duration();
+        let mut link = Link::new(connection, patience, times.beat_every.duration() / 2);
+        link.begin().await.map_err(failed)?;
+        let me = self.me.clone();
+        let registered = async move |db: &mut sqlx::PgConnection| statements::register(db, &me).await;
+        let number = link.execute(registered).await.map_err(failed)?;
+        Ok((number, link))
+    }
+}

@@ -1,0 +1,96 @@
+//! Owners that are fenced while they live: their commits write nothing, and nobody waits for them for ever.
+
+use super::*;
+use crate::store::conformance::fixture;
+use crate::store::postgres::replica::statements;
+
+/// Fences an owner, as another replica does after its lease.
+async fn fence(schema: &Schema, server: &Server) {
+    let (mut db, number) = (schema.shell().await, server.replica.number());
+    let observer = ReplicaOptions { address: "x:1".to_owned(), lease: LONG };
+    let observer = statements::register(&mut db, &observer).await.unwrap();
+    until(async || {
+        let seen = statements::beat(&mut db, observer).await.unwrap();
+        let suspect = seen.replicas.iter().find(|replica| replica.number == number).unwrap();
+        statements::mark(&mut db, number, suspect.beat).await.unwrap()
+    })
+    .await;
+    statements::mark_lane(&mut db, number).await.unwrap();
+    statements::leave(&mut db, observer).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fenced_owner_writes_nothing_and_stops() {
+    let Some(schema) = Schema::new().await else { return };
+    let server = Server::start(&schema, "a:1", Duration::from_secs(5)).await;
+    let (_, store) = server.own().await;
+    let shared: Arc<dyn Store> = store.clone();
+    let mut owner = fixture::Owner::started(&shared, "s", "r").await;
+    fence(&schema, &server).await;
+    let refused = owner.says("too late").await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    assert!(store.failed().is_cancelled());
+    let mut shell = schema.shell().await;
+    assert_eq!(number(&mut shell, "SELECT count(*) FROM run_events").await, 1);
+    tokio::time::timeout(BOUND, server.replica.failed().cancelled()).await.unwrap();
+    assert!(!matches!(*server.replica.standings().borrow(), Standing::Owner));
+    server.replica.leave().await;
+    server.replica.leave().await;
+    assert_eq!(server.replica.owned().await, None);
+}
+
+#[tokio::test]
+async fn a_transaction_of_a_fenced_owner_writes_nothing() {
+    let Some(schema) = Schema::new().await else { return };
+    let server = Server::start(&schema, "a:1", LONG).await;
+    let (_, store) = server.own().await;
+    store.check().await.unwrap();
+    let mut shell = schema.shell().await;
+    let checks = "SELECT value FROM meta WHERE key = 'checks'";
+    assert_eq!(number(&mut shell, checks).await, 1);
+    fence(&schema, &server).await;
+    let refused = store.check().await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    assert!(store.failed().is_cancelled());
+    assert_eq!(number(&mut shell, checks).await, 1);
+}
+
+/// An owner that froze between two statements of a transaction holds the lock that the fence waits for.
+#[tokio::test]
+async fn a_transaction_that_a_frozen_owner_left_open_is_ended() {
+    let Some(schema) = Schema::new().await else { return };
+    let frozen = Server::start(&schema, "a:1", SHORT).await;
+    let (claim, store) = frozen.own().await;
+    store.check().await.unwrap();
+    // A connection in the place of the owner's: the owner's own threads cannot be stopped inside of a commit.
+    let mut writing = schema.shell().await;
+    writing.execute("BEGIN").await.unwrap();
+    let options = "UPDATE owners SET conn = conn + 1, pid = pg_backend_pid()";
+    writing.execute(options).await.unwrap();
+    writing.execute("COMMIT").await.unwrap();
+    writing.execute("BEGIN").await.unwrap();
+    writing.execute("UPDATE owners SET batch = batch + 1").await.unwrap();
+    writing.execute("UPDATE meta SET value = 77 WHERE key = 'checks'").await.unwrap();
+    frozen.kill();
+    let second = Server::start(&schema, "b:1", SHORT).await;
+    let (after, _store) = second.own().await;
+    assert_eq!(after.term, claim.term + 1);
+    assert!(writing.execute("COMMIT").await.is_err(), "its connection is ended");
+    let mut shell = schema.shell().await;
+    assert_eq!(number(&mut shell, "SELECT value FROM meta WHERE key = 'checks'").await, 1);
+}
+
+/// Whoever began the fence may be gone.
+#[tokio::test]
+async fn a_fence_that_somebody_began_is_completed() {
+    let Some(schema) = Schema::new().await else { return };
+    let first = Server::start(&schema, "a:1", LONG).await;
+    let (claim, store) = first.own().await;
+    store.check().await.unwrap();
+    fence(&schema, &first).await;
+    let second = Server::start(&schema, "b:1", Duration::from_secs(5)).await;
+    assert_eq!(second.claim().await.term, claim.term + 1);
+    let mut shell = schema.shell().await;
+    let ended = "SELECT count(*) FROM replicas WHERE fenced AND ended_at IS NOT NULL";
+    assert_eq!(number(&mut shell, ended).await, 1);
+}

@@ -1,0 +1,113 @@
+//! Several replicas over one database. Each server of a test has a runtime of its own, which a test can end like a process.
+
+mod fences;
+mod restart;
+mod statements;
+mod takeovers;
+
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use super::*;
+use crate::cluster::{Peer, Standing};
+
+/// Bound on every wait: much longer than what is waited for takes.
+const BOUND: Duration = Duration::from_secs(60);
+/// A lease that is over soon.
+const SHORT: Duration = Duration::from_secs(1);
+/// A lease that no test waits for.
+const LONG: Duration = Duration::from_secs(10);
+
+/// A server of a cluster.
+struct Server {
+    options: PostgresOptions,
+    address: String,
+    replica: Arc<Replica>,
+    runtime: Option<Runtime>,
+}
+
+impl Server {
+    async fn join(options: &PostgresOptions, address: &str, lease: Duration) -> Result<Self, OpenError> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let me = ReplicaOptions { address: address.to_owned(), lease };
+        let joining = options.clone();
+        let joined = runtime.spawn(async move { Replica::join(&joining, me).await }).await.unwrap();
+        let mut server = Self {
+            options: options.clone(),
+            address: address.to_owned(),
+            replica: match joined {
+                Ok(replica) => Arc::new(replica),
+                Err(error) => {
+                    runtime.shutdown_background();
+                    return Err(error);
+                }
+            },
+            runtime: None,
+        };
+        server.runtime = Some(runtime);
+        Ok(server)
+    }
+
+    async fn start(schema: &Schema, address: &str, lease: Duration) -> Self {
+        Self::join(&schema.options, address, lease).await.unwrap()
+    }
+
+    fn peer(&self) -> Peer {
+        Peer { number: self.replica.number(), address: self.address.clone() }
+    }
+
+    /// Waits until the server owns the database.
+    async fn claim(&self) -> Claim {
+        let owned = tokio::time::timeout(BOUND, self.replica.owned()).await;
+        owned.expect("in time").expect("it is not fenced")
+    }
+
+    /// Waits until the server owns the database, and opens the store.
+    async fn own(&self) -> (Claim, Arc<PostgresStore>) {
+        let (claim, options) = (self.claim().await, self.options.clone());
+        let runtime = self.runtime.as_ref().unwrap();
+        let opened = runtime.spawn(async move { PostgresStore::open_owned(&options, claim).await });
+        (claim, Arc::new(opened.await.unwrap().unwrap()))
+    }
+
+    async fn wait_for(&self, standing: Standing) {
+        let mut standings = self.replica.standings();
+        wait_for(&mut standings, |found| *found == standing).await;
+    }
+
+    /// Ends the server without a word to anybody.
+    fn kill(mut self) {
+        self.runtime.take().unwrap().shutdown_background();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn wait_for<T: std::fmt::Debug>(values: &mut watch::Receiver<T>, is_it: impl FnMut(&T) -> bool) {
+    let waited = tokio::time::timeout(BOUND, values.wait_for(is_it)).await.map(|found| found.is_ok());
+    assert_eq!(waited.ok(), Some(true), "it is {:?}", values.borrow());
+}
+
+/// Asks again and again until the answer is true.
+async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    let asked = async {
+        while !is_so().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(BOUND, asked).await.expect("in time");
+}
+
+/// The one number that a query returns.
+async fn number(db: &mut PgConnection, sql: &'static str) -> i64 {
+    use sqlx::Row as _;
+    sqlx::query(sql).fetch_one(db).await.unwrap().get(0)
+}

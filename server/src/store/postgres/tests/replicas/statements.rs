@@ -1,0 +1,275 @@
+//! Each statement of replicas, against others that are under way: who waits, and who finds nothing any more.
+
+use futures_util::future::join_all;
+
+use super::*;
+use crate::store::postgres::owner::{self, ConnectError, Hold, Owner};
+use crate::store::postgres::replica::statements::{self, Beaten};
+
+/// The schema with its tables, and no server.
+async fn with_tables() -> Option<Schema> {
+    let schema = Schema::new().await?;
+    schema.open().await.close().await;
+    Some(schema)
+}
+
+async fn register(db: &mut PgConnection) -> i64 {
+    let me = ReplicaOptions { address: "a:1".to_owned(), lease: LONG };
+    statements::register(db, &me).await.unwrap()
+}
+
+/// An owner, as the fence of a commit names it.
+async fn register_owner(db: &mut PgConnection) -> Owner {
+    let number = register(db).await;
+    let term = statements::claim(db, number).await.unwrap().unwrap();
+    owner::enter(db, Claim { number, term }).await.unwrap()
+}
+
+fn counter(beaten: &Beaten, number: i64) -> u64 {
+    beaten.replicas.iter().find(|replica| replica.number == number).unwrap().beat
+}
+
+/// Waits until a statement of this schema waits for a lock of this kind.
+async fn until_waiting(db: &mut PgConnection, kind: &'static str) {
+    let sql = "SELECT count(*) AS n FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+               WHERE NOT l.granted AND l.locktype = $1 AND a.application_name = current_schema()";
+    until(async || {
+        use sqlx::Row as _;
+        sqlx::query(sql).bind(kind).fetch_one(&mut *db).await.unwrap().get::<i64, _>("n") > 0
+    })
+    .await;
+}
+
+/// A connection whose waits [`until_waiting`] finds.
+async fn named(schema: &Schema) -> PgConnection {
+    let mut db = schema.shell().await;
+    db.execute("SELECT set_config('application_name', current_schema(), false)").await.unwrap();
+    db
+}
+
+#[tokio::test]
+async fn of_many_claims_at_once_one_succeeds() {
+    let Some(schema) = with_tables().await else { return };
+    let mut connections = join_all((0..8).map(|_| schema.shell())).await;
+    let mut candidates = Vec::new();
+    for db in &mut connections {
+        candidates.push(register(db).await);
+    }
+    for round in 1..=10 {
+        let claims =
+            connections.iter_mut().zip(&candidates).map(|(db, number)| statements::claim(db, *number));
+        let claimed: Vec<_> = join_all(claims).await.into_iter().map(Result::unwrap).collect();
+        let terms: Vec<_> = claimed.iter().flatten().collect();
+        assert_eq!(terms, [&round]);
+        let place = claimed.iter().position(Option::is_some).unwrap();
+        statements::leave(&mut connections[place], candidates[place]).await.unwrap();
+        candidates[place] = register(&mut connections[place]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_moves_is_not_fenced_and_a_fenced_one_does_not_move() {
+    let Some(schema) = with_tables().await else { return };
+    let mut db = schema.shell().await;
+    let number = register(&mut db).await;
+    let seen = statements::beat(&mut db, number).await.unwrap();
+    assert_eq!((seen.is_beaten, counter(&seen, number)), (true, 0));
+    assert!(!statements::mark(&mut db, number, 0).await.unwrap(), "it has beaten since");
+    assert!(statements::mark(&mut db, number, 1).await.unwrap());
+    assert!(!statements::mark(&mut db, number, 1).await.unwrap(), "once");
+    let seen = statements::beat(&mut db, number).await.unwrap();
+    assert_eq!((seen.is_beaten, counter(&seen, number)), (false, 1));
+    statements::leave(&mut db, number).await.unwrap();
+    assert!(!statements::beat(&mut db, number).await.unwrap().is_beaten, "a row that is gone is fenced");
+}
+
+/// Both are on one row, so one of them waits, and looks again.
+#[tokio::test]
+async fn a_mark_and_a_beat_wait_for_each_other() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut beating, mut marking) = (named(&schema).await, named(&schema).await);
+    let mut shell = schema.shell().await;
+    let number = register(&mut shell).await;
+    marking.execute("BEGIN").await.unwrap();
+    assert!(statements::mark(&mut marking, number, 0).await.unwrap());
+    let beat = statements::beat(&mut beating, number);
+    let (beaten, ()) = tokio::join!(beat, async {
+        until_waiting(&mut shell, "transactionid").await;
+        marking.execute("COMMIT").await.unwrap();
+    });
+    assert!(!beaten.unwrap().is_beaten);
+
+    let number = register(&mut shell).await;
+    beating.execute("BEGIN").await.unwrap();
+    assert!(statements::beat(&mut beating, number).await.unwrap().is_beaten);
+    let mark = statements::mark(&mut marking, number, 0);
+    let (marked, ()) = tokio::join!(mark, async {
+        until_waiting(&mut shell, "transactionid").await;
+        beating.execute("COMMIT").await.unwrap();
+    });
+    assert!(!marked.unwrap(), "the counter has moved");
+}
+
+#[tokio::test]
+async fn the_fence_waits_for_a_commit_under_way() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut committing, mut fencing) = (schema.shell().await, named(&schema).await);
+    let owner = register_owner(&mut committing).await;
+    committing.execute("BEGIN").await.unwrap();
+    assert!(owner::fence(&mut committing, owner, 1).await.unwrap());
+    owner::wait_for_locks(&mut fencing, 20).await.unwrap();
+    let waited = statements::mark_lane(&mut fencing, owner.no).await.unwrap_err();
+    assert!(owner::is_waited_for(&waited), "{waited}");
+    owner::wait_for_locks(&mut fencing, 0).await.unwrap();
+    let mut shell = schema.shell().await;
+    let (marked, ()) = tokio::join!(statements::mark_lane(&mut fencing, owner.no), async {
+        until_waiting(&mut shell, "transactionid").await;
+        committing.execute("COMMIT").await.unwrap();
+    });
+    marked.unwrap();
+    assert_eq!(number(&mut shell, "SELECT batch FROM owners").await, 1, "it was not lost");
+    assert!(!owner::fence(&mut committing, owner, 2).await.unwrap());
+}
+
+/// Its snapshot is from before the mark. The row is looked at again.
+#[tokio::test]
+async fn a_commit_that_began_before_the_fence_and_is_late_writes_nothing() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut late, mut shell) = (named(&schema).await, schema.shell().await);
+    let owner = register_owner(&mut shell).await;
+    shell.execute("SELECT pg_advisory_lock(hashtext('late'), hashtext(current_schema()))").await.unwrap();
+    let sql = "WITH wait AS MATERIALIZED (
+                   SELECT pg_advisory_xact_lock(hashtext('late'), hashtext(current_schema())) IS NOT NULL AS over)
+               UPDATE owners SET batch = 7 FROM wait
+               WHERE wait.over AND owner_no = $1 AND conn = $2 AND NOT fenced";
+    let commit = sqlx::query(sql).bind(owner.no).bind(owner.conn).execute(&mut late);
+    let (committed, ()) = tokio::join!(commit, async {
+        until_waiting(&mut shell, "advisory").await;
+        statements::mark_lane(&mut shell, owner.no).await.unwrap();
+        shell.execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    });
+    assert_eq!(committed.unwrap().rows_affected(), 0);
+    assert_eq!(number(&mut shell, "SELECT batch FROM owners").await, 0);
+}
+
+#[tokio::test]
+async fn a_statement_of_an_older_connection_writes_nothing() {
+    let Some(schema) = with_tables().await else { return };
+    let mut old = schema.shell().await;
+    let owner = register_owner(&mut old).await;
+    let options = super::open::connect_options(&schema.options).unwrap();
+    let newer = Owner { conn: owner.conn + 1, ..owner };
+    let (mut new, batch) = owner::reconnect(&options, newer, Hold::Lease).await.unwrap();
+    assert_eq!(batch, 0);
+    assert!(!owner::fence(&mut old, owner, 1).await.unwrap());
+    assert!(owner::fence(&mut new, newer, 1).await.unwrap());
+    statements::mark_lane(&mut old, owner.no).await.unwrap();
+    let fenced = owner::reconnect(&options, Owner { conn: owner.conn + 2, ..owner }, Hold::Lease).await;
+    assert!(matches!(fenced, Err(ConnectError::Fenced)));
+}
+
+/// The database has not noticed yet that the other end of the older connection is gone.
+#[tokio::test]
+async fn an_older_connection_that_holds_a_transaction_open_is_ended() {
+    let Some(schema) = with_tables().await else { return };
+    let mut old = schema.shell().await;
+    let owner = register_owner(&mut old).await;
+    old.execute("BEGIN").await.unwrap();
+    assert!(owner::fence(&mut old, owner, 1).await.unwrap());
+    let options = super::open::connect_options(&schema.options).unwrap();
+    let newer = Owner { conn: owner.conn + 1, ..owner };
+    let waited = owner::reconnect(&options, newer, Hold::Lease).await;
+    assert!(matches!(&waited, Err(ConnectError::Sql(error)) if owner::is_waited_for(error)));
+    let (mut new, batch) = owner::reconnect(&options, newer, Hold::Lease).await.unwrap();
+    assert_eq!(batch, 0, "the older one had not committed");
+    assert!(old.execute("COMMIT").await.is_err());
+    assert!(owner::fence(&mut new, newer, 1).await.unwrap());
+    assert!(!owner::end_connection(&mut new, owner.no).await.unwrap(), "it is in no transaction");
+}
+
+#[tokio::test]
+async fn a_fenced_replica_claims_nothing_and_opens_nothing() {
+    let Some(schema) = with_tables().await else { return };
+    let mut db = schema.shell().await;
+    let first = register(&mut db).await;
+    assert!(statements::mark(&mut db, first, 0).await.unwrap());
+    assert_eq!(statements::claim(&mut db, first).await.unwrap(), None);
+    let second = register(&mut db).await;
+    let term = statements::claim(&mut db, second).await.unwrap().unwrap();
+    assert!(statements::mark(&mut db, second, 0).await.unwrap());
+    statements::mark_lane(&mut db, second).await.unwrap();
+    let claim = Claim { number: second, term };
+    let before = number(&mut db, "SELECT value FROM meta WHERE key = 'epoch'").await;
+    for _ in ["its row is marked", "its row is gone"] {
+        let refused = PostgresStore::open_owned(&schema.options, claim).await.err().unwrap();
+        assert!(matches!(refused, OpenError::Fenced { .. }), "{refused}");
+        statements::end(&mut db, second).await.unwrap();
+    }
+    assert_eq!(number(&mut db, "SELECT value FROM meta WHERE key = 'epoch'").await, before);
+    let third = register(&mut db).await;
+    assert_eq!(statements::claim(&mut db, third).await.unwrap(), Some(term + 1));
+}
+
+/// A claim under way is waited for, so its shard is found and freed.
+#[tokio::test]
+async fn a_mark_waits_for_a_claim_under_way() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut claiming, mut marking) = (schema.shell().await, named(&schema).await);
+    let number = register(&mut claiming).await;
+    claiming.execute("BEGIN").await.unwrap();
+    assert!(statements::claim(&mut claiming, number).await.unwrap().is_some());
+    let mut shell = schema.shell().await;
+    let (marked, ()) = tokio::join!(statements::mark(&mut marking, number, 0), async {
+        until_waiting(&mut shell, "transactionid").await;
+        claiming.execute("COMMIT").await.unwrap();
+    });
+    assert!(marked.unwrap());
+    statements::mark_lane(&mut shell, number).await.unwrap();
+    statements::end(&mut shell, number).await.unwrap();
+    let left = super::number(&mut shell, "SELECT count(*) FROM ownership WHERE owner_no IS NULL").await;
+    assert_eq!(left, 1);
+    let ended = statements::beat(&mut shell, number).await.unwrap();
+    assert!(ended.replicas[0].is_ended && !ended.is_beaten && ended.owner.is_none(), "{ended:?}");
+}
+
+/// A replica whose connection was cut has no lock. The server alone dismisses it, whatever it does meanwhile.
+#[tokio::test]
+async fn a_server_alone_dismisses_replicas_whose_connection_was_cut() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut db, mut claiming) = (named(&schema).await, schema.shell().await);
+    let owner = register_owner(&mut db).await;
+    statements::leave(&mut db, owner.no).await.unwrap();
+    let late = register(&mut claiming).await;
+    claiming.execute("BEGIN").await.unwrap();
+    let term = statements::claim(&mut claiming, late).await.unwrap().unwrap();
+    let mut shell = schema.shell().await;
+    let (taken, ()) = tokio::join!(owner::take_over(&mut db), async {
+        until_waiting(&mut shell, "transactionid").await;
+        claiming.execute("COMMIT").await.unwrap();
+    });
+    let alone = taken.unwrap();
+    assert!(matches!(
+        owner::enter(&mut claiming, Claim { number: late, term }).await,
+        Err(ConnectError::Fenced)
+    ));
+    assert!(!statements::beat(&mut claiming, late).await.unwrap().is_beaten);
+    assert_eq!(statements::claim(&mut claiming, late).await.unwrap(), None);
+    assert!(owner::fence(&mut db, alone, 1).await.unwrap());
+}
+
+#[tokio::test]
+async fn rows_of_replicas_that_ended_long_ago_go() {
+    let Some(schema) = with_tables().await else { return };
+    let mut db = schema.shell().await;
+    let (old, new) = (register(&mut db).await, register(&mut db).await);
+    for number in [old, new] {
+        assert!(statements::mark(&mut db, number, 0).await.unwrap());
+        statements::end(&mut db, number).await.unwrap();
+    }
+    let sql = "UPDATE replicas SET ended_at = now() - interval '61 minutes' WHERE replica_no = $1";
+    sqlx::query(sql).bind(old).execute(&mut db).await.unwrap();
+    let me = register(&mut db).await;
+    let left = statements::beat(&mut db, me).await.unwrap().replicas;
+    assert_eq!(left.iter().map(|replica| replica.number).collect::<Vec<_>>(), [new, me]);
+    assert!(old < new && new < me, "numbers are not used again");
+}
