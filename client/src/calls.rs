@@ -8,10 +8,11 @@ use agentloop_proto::v1::{
     GetSessionRequest, GetUsageRequest, GetUsageResponse, Host, HumanRequest, ImportEntriesRequest,
     ImportEntriesResponse, ListAgentsRequest, ListAuditRecordsRequest, ListAuditRecordsResponse,
     ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest, ListPendingResponse,
-    ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest, ListSessionsResponse,
-    ListToolsRequest, RememberedRule, ReplayRunRequest, ReplayRunResponse, ResumeRunRequest, Run, RunInput,
-    RunRequest, RunResult, SearchEntriesRequest, Session, SubmitApprovalRequest, SubmitInputRequest, Tool,
-    UpdateSessionRequest, VerifyAuditRequest, VerifyAuditResponse, abort_request,
+    ListReplicasRequest, ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest,
+    ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest, ReplayRunResponse, Replica,
+    ResumeRunRequest, Run, RunInput, RunRequest, RunResult, SearchEntriesRequest, Session,
+    SubmitApprovalRequest, SubmitInputRequest, Tool, UpdateSessionRequest, VerifyAuditRequest,
+    VerifyAuditResponse, abort_request,
 };
 use tonic::Streaming;
 use tonic_health::pb::{
@@ -255,6 +256,12 @@ impl Client {
     pub async fn verify_audit(&self) -> Result<VerifyAuditResponse, Error> {
         let request = VerifyAuditRequest {};
         self.unary(request, |c, r| async move { c.server().verify_audit(r).await }).await
+    }
+
+    /// Lists the replicas of the server that share its database, the owner first. A server without replicas lists none.
+    pub async fn list_replicas(&self) -> Result<Vec<Replica>, Error> {
+        let request = ListReplicasRequest {};
+        Ok(self.unary(request, |c, r| async move { c.server().list_replicas(r).await }).await?.replicas)
     }
 
     /// Lists the configured agents by name.

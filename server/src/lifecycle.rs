@@ -40,6 +40,8 @@ pub enum Exit {
     Forced,
     /// These tasks, on which the process depends, panicked.
     Crashed(Vec<&'static str>),
+    /// Another replica has taken this one for dead, and its place. A supervisor starts it again, and it stands by.
+    Fenced,
 }
 
 impl Exit {
@@ -50,6 +52,8 @@ impl Exit {
             Self::Clean => 0,
             Self::Crashed(_) => 1,
             Self::Forced => 2,
+            // EX_TEMPFAIL of sysexits.h: try again.
+            Self::Fenced => 75,
         }
     }
 }

@@ -40,6 +40,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("Server/ListAgents", "caller viewer approver operator"),
     ("Server/GetUsage", "caller viewer approver operator"),
     ("Server/ListAuditRecords", "operator"),
+    ("Server/ListReplicas", "operator"),
     ("Server/VerifyAudit", "operator"),
     ("Sessions/CreateSession", "caller operator"),
     ("Sessions/UpdateSession", "caller operator"),

@@ -203,14 +203,14 @@ async fn bounds_are_refused_clearly() {
 
 #[tokio::test]
 async fn an_upload_and_a_read_that_stand_still_are_ended() {
-    let server = TestServer::with(&Model::start().await, "[blobs]\nidle_timeout = \"100ms\"\n").await;
+    let server = TestServer::with(&Model::start().await, "[blobs]\nidle_timeout = \"500ms\"\n").await;
     let large = bytes(3, 32 * 1024 * 1024);
     let name = put(&server, &large).await;
     let request = wire::GetBlobRequest { digest: name, offset: 0 };
     let mut slow = soon(server.blobs().get_blob(request)).await.expect("it begins").into_inner();
     soon(slow.message()).await.expect("the header");
-    // Each of them is ended after 100 ms, in which the reader takes nothing. The first ones pass while its window fills.
-    for _ in 0..15 {
+    // Each of them is ended after 500 ms, in which the reader takes nothing. The first ones pass while its window fills.
+    for _ in 0..5 {
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         sender.send(wire::PutBlobRequest { part: Some(header("", 0)) }).await.expect("sent");
         let upload = tokio_stream::wrappers::ReceiverStream::new(receiver);

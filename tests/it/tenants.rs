@@ -31,6 +31,8 @@ enum Reach {
     /// Rows of the audit log: `audit.rs::operators_see_the_rows_of_their_tenant` tries it. The check of the chain tells
     /// numbers alone.
     Audit,
+    /// Facts about processes, for operators: nothing in them is a tenant's.
+    Process,
 }
 
 /// Every RPC of the contract.
@@ -54,6 +56,7 @@ const ROWS: &[(&str, Reach)] = &[
     ("Server/ListAgents", Reach::Own),
     ("Server/ListAuditRecords", Reach::Audit),
     ("Server/VerifyAudit", Reach::Audit),
+    ("Server/ListReplicas", Reach::Process),
     ("Server/GetUsage", Reach::Own),
     ("Sessions/CreateSession", Reach::Own),
     ("Sessions/UpdateSession", Reach::NotFound),

@@ -21,6 +21,7 @@ mod need_input;
 mod other_models;
 mod parked;
 mod readmes;
+mod replicas;
 mod resumed;
 mod scenarios;
 mod server_killed;

@@ -107,7 +107,7 @@ async fn every_event(of: Scenario, fault: &Fault, events: impl Iterator<Item = u
     let (model, brain) = (Model::start().await, Brain::default());
     brain.drive(&model, Temper { fails: of.model_fails, thinks_ms: 10 }, 1);
     let server = Server::start(&setting(&model)).await;
-    let world = World::new(&server, brain, counts.clone());
+    let world = World::new(server.client(), &server.file(""), brain, counts.clone());
     let mut site = Site::start(server, 1, counts.clone()).await;
     for after in events {
         println!("{}: {fault:?} after event {after}", of.name);

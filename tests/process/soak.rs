@@ -23,6 +23,9 @@ struct Options {
     /// Number of tool hosts.
     #[arg(long, default_value_t = 3)]
     hosts: usize,
+    /// Number of replicas over the PostgreSQL database of AGENTLOOP_TEST_POSTGRES; 0: one server with a file of its own.
+    #[arg(long, default_value_t = 0)]
+    replicas: usize,
     /// The longest time between two faults, in milliseconds.
     #[arg(long, default_value_t = 4_000)]
     calm_ms: u64,
@@ -32,8 +35,8 @@ struct Options {
 async fn main() {
     let options = Options::parse();
     let temper = Temper { fails: 6, thinks_ms: 40 };
-    let Options { seed, sessions, hosts, .. } = options;
-    let mut load = Load::start(&Plan { seed, sessions, hosts, temper }).await;
+    let Options { seed, sessions, hosts, replicas, .. } = options;
+    let mut load = Load::start(&Plan { seed, sessions, hosts, temper, replicas }).await;
     let end = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
     while Instant::now() < end {
         load.suffer(options.calm_ms).await;

@@ -7,6 +7,7 @@ pub mod contract;
 pub mod credentials;
 pub mod errors;
 pub mod events;
+pub mod failover;
 pub mod golden;
 pub mod host;
 pub mod input;

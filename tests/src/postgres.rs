@@ -1,10 +1,14 @@
 //! The store of the servers under test: a SQLite file, or a schema of a PostgreSQL, if `AGENTLOOP_TEST_POSTGRES` has the
 //! address of one. `tests/with-postgres` starts one.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
+use tokio::process::Command;
 
 /// The keys of `[store]` for a new and empty store, which is a file of this name or a schema of its own.
 ///
@@ -47,4 +51,34 @@ pub fn in_new_schema(url: String) -> String {
     });
     made.join().expect("no panic").expect("a schema can be made");
     of_schema
+}
+
+/// True if this process may act as the owner of a folder that is not its own.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// Stops the PostgreSQL that `tests/with-postgres` has started, without a warning, and starts it again. Another one is left
+/// alone.
+///
+/// # Panics
+/// When it does not start.
+pub async fn restart() {
+    let of = |name: &str| std::env::var_os(format!("AGENTLOOP_TEST_POSTGRES_{name}")).map(PathBuf::from);
+    let (Some(data), Some(bin)) = (of("DATA"), of("BIN")) else { return };
+    // It refuses to be run by root, so whoever owns its folder runs it.
+    let owner = std::fs::metadata(&data).expect("the folder is there");
+    let (user, group) = (format!("--reuid={}", owner.uid()), format!("--regid={}", owner.gid()));
+    let mut command = match is_root() {
+        true => {
+            let mut command = Command::new("setpriv");
+            command.args([&user, &group, "--clear-groups"]).arg(bin.join("pg_ctl"));
+            command
+        }
+        false => Command::new(bin.join("pg_ctl")),
+    };
+    command.current_dir("/").arg("-D").arg(&data).arg("-l").arg(data.join("log"));
+    command.args(["-m", "immediate", "-w", "restart"]).stdout(Stdio::null());
+    let restarted = command.status().await.expect("there is a pg_ctl");
+    assert!(restarted.success(), "{restarted}");
 }

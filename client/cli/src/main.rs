@@ -70,6 +70,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Host(args) => command::host::host(&global, args).await,
         Command::Agents(_) => command::info::agents(&global).await,
         Command::Info(_) => command::info::info(&global).await,
+        Command::Cluster(_) => command::cluster::cluster(&global).await,
         Command::Usage(args) => command::usage::usage(&global, args).await,
         Command::Health(args) => command::health::health(&global, &args).await,
         Command::Doctor(args) => Box::pin(command::doctor::doctor(&global, args)).await,

@@ -8,11 +8,13 @@ ALTER TABLE owners
 
 -- Replicas: one row for each start. Numbers are those of owners, so none is used twice. A replica raises beat while it lives.
 -- fenced: it may own nothing any more; beat stands still from then on. ended_at: its fence is complete. lease: milliseconds
--- for which beat must stand still before anybody may set fenced.
+-- for which beat must stand still before anybody may set fenced. configuration: a digest of the part that should be the same
+-- for all.
 CREATE TABLE replicas (
     replica_no bigint      NOT NULL PRIMARY KEY DEFAULT nextval('owners_owner_no_seq'),
     address    text        NOT NULL,
     version    text        NOT NULL,
+    configuration text     NOT NULL,
     started_at timestamptz NOT NULL DEFAULT now(),
     lease      bigint      NOT NULL,
     beat       bigint      NOT NULL DEFAULT 0,

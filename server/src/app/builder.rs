@@ -2,37 +2,25 @@
 //! configuration.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentloop_core::tool::ToolDeclaration;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::audit::{AuditLines, follow};
-use crate::app::host_check::HostCheck;
-use crate::app::hosts::{host_options, remember_tools, remembered_tools};
+use crate::app::health::Readiness;
 use crate::app::observe::{MetricsObserver, TraceObserver};
-use crate::app::security::{Security, keep_current};
+use crate::app::ports::Ports;
+use crate::app::security::Security;
 use crate::app::store::OwnStore;
-use crate::app::{Server, StartError, listen, metrics, offers_wait, providers, serve};
+use crate::app::work::{Work, WorkParts, WrapTools};
+use crate::app::{Server, StartError, metrics, providers, serve};
 use crate::auth::Quotas;
-use crate::auth::jwt::KeySource;
 use crate::clock::Clock;
-use crate::config::{AuditOptions, Config};
-use crate::engine::{
-    Compactor, Engine, EngineOptions, EngineParts, Executors, JobExecutor, LogObserver, Observer, Recall,
-    Retention,
-};
-use crate::extension::remote::Remote;
+use crate::config::Config;
+use crate::engine::{Compactor, EngineParts, Executors, JobExecutor, LogObserver, Observer};
 use crate::extension::{ContextSource, Hook, LocalExtensions, Planner};
-use crate::grpc::convert::input::Agents;
-use crate::grpc::edge::audit::{AuditLog, AuditScope};
-use crate::grpc::edge::identity::Gate;
-use crate::grpc::server::ServerFacts;
+use crate::grpc::edge::identity::IdentityLayer;
 use crate::ids::Ids;
-use crate::lifecycle::Tasks;
 use crate::mask::Masks;
-use crate::memory::default_live_bytes;
 use crate::model::Models;
 use crate::secret::Redactor;
 use crate::store::Store;
@@ -40,21 +28,15 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::otlp::Otlp;
 use crate::tool::{OwnTools, RemoteTools, ToolExecutor, Tools};
 
-/// How often a shutdown looks if runs still wait for news of their calls.
-const RUNS_CHECK_EVERY: Duration = Duration::from_millis(10);
-
-/// Makes the tools that runs see from those of hosts.
-type WrapTools = Box<dyn FnOnce(Arc<RemoteTools>) -> Arc<dyn Tools> + Send>;
-
 /// The parts of a server. Agents and bounds come from the configuration; every port can be the embedder's.
 pub struct ServerBuilder {
-    config: Config,
+    pub(super) config: Config,
     store: Option<Arc<dyn Store>>,
     models: Option<Arc<dyn Models>>,
     tools: Option<WrapTools>,
     own_tools: Vec<(ToolDeclaration, Arc<dyn ToolExecutor>)>,
     extensions: LocalExtensions,
-    engine: EngineParts,
+    pub(super) engine: EngineParts,
 }
 
 impl ServerBuilder {
@@ -182,14 +164,14 @@ impl ServerBuilder {
     /// # Errors
     /// [`StartError`]. Nothing is left running.
     pub async fn start(mut self) -> Result<Server, StartError> {
-        let quotas = Quotas::new(self.config.quotas);
-        let blobs_idle = self.config.blobs.idle_timeout.duration();
+        if self.config.cluster.is_some() && self.store.is_none() {
+            return Err(StartError::Cluster("the configuration has [cluster]: start a ReplicaServer"));
+        }
+        let (clock, tasks) = (self.engine.clock.clone(), self.engine.tasks.clone());
         let redactor = Redactor::new(self.config.secrets());
-        let hosts_of_metrics = HostCheck::new(&self.config.metrics);
-        let security = Security::load(&self.config, self.engine.clock.clone())?;
+        let security = Security::load(&self.config, clock.clone())?;
         let models = self.take_models()?;
-        let declared = self.own_tools.iter().map(|(declaration, _)| declaration.clone());
-        let own_tools = OwnTools::check(declared.collect())?;
+        let own_tools = self.check_tools()?;
         let (store, own_store) = match self.store.take() {
             Some(store) => (store, None),
             None => {
@@ -197,110 +179,68 @@ impl ServerBuilder {
                 (own.shared(), Some(own))
             }
         };
-        let (listener, address) = listen(self.config.server.listen).await?;
-        let scrapes = match self.config.metrics.listen {
-            Some(address) => {
-                Some((listen(address).await?, Metrics::new(metrics::known_models(&self.config))))
-            }
-            None => None,
-        };
-        if let Some((_, metrics)) = &scrapes {
-            self.engine.observers.push(Arc::new(MetricsObserver(metrics.clone())));
-        }
+        let ports = Ports::listen(&self.config, security).await?;
+        self.observe(ports.metrics.as_ref());
         let otlp = self.start_otlp(redactor)?;
-        let options = host_options(&self.config);
-        let hosts = remembered_tools(&*store, options, self.engine.clock.now(), own_tools).await?;
-        let server = self.config.server.clone();
-        let agents = Arc::new(self.take_agents());
-        let facts = ServerFacts {
-            started_at: self.engine.clock.now(),
-            store: own_store.as_ref().map_or("custom", OwnStore::kind),
-            message_bytes_max: server.max_message_bytes,
-            live_runs_max: server.max_live_runs,
-            hosts_max: self.config.hosts.max_hosts,
-            authentication_required: security.authenticator.is_some(),
-            agent_descriptions: std::mem::take(&mut self.config.agent_descriptions),
-        };
-        let (ids, tasks) = (self.engine.ids.clone(), self.engine.tasks.clone());
-        let clock = self.engine.clock.clone();
-        let (clock_of_audit, self_audit) = (clock.clone(), self.config.audit.take());
-        if let Some(own) = &own_store {
-            tasks.depend_on("store", own.failed().clone());
-        }
-        let engine = self.start_engine(store.clone(), models.clone(), hosts.clone(), quotas.clone());
-        let soft = tasks.soft().clone();
-        let soft_of_metrics = soft.clone();
-        let driving = hosts.clone().drive(engine.sink());
-        let grace = server.shutdown_grace.duration();
-        let stopped = runs_stopped(soft.clone(), engine.clone(), hosts.clone(), offers_wait(grace));
-        tasks.spawn("tools", async move {
-            tokio::select! { biased;
-                () = driving => {}
-                () = stopped => {}
-            }
-        });
-        tasks.spawn("remember tools", remember_tools(hosts.clone(), store.clone(), soft));
-        let (metrics_address, counted) = match scrapes {
-            Some(((listener, address), metrics)) => {
-                let sources = metrics::Sources {
-                    engine: engine.clone(),
-                    tools: hosts.clone(),
-                    store: own_store.clone(),
-                    reloader: security.reloader.clone(),
-                };
-                metrics::read_at_scrape(&metrics, sources);
-                let serving =
-                    metrics::serve(listener, address, metrics.clone(), hosts_of_metrics, soft_of_metrics);
-                drop(tasks.spawn("metrics", serving));
-                tracing::info!(%address, "serving metrics");
-                (Some(address), Some(metrics))
-            }
-            None => (None, None),
-        };
-        security.describe();
-        if let Some(reloader) = &security.reloader {
-            let keeping = keep_current(reloader.clone(), tasks.soft().clone());
-            drop(tasks.spawn("certificates and tokens", keeping));
-        }
-        let gate = security.authenticator.map(|authenticator| {
-            let counted = counted.clone();
-            let keys = security.jwks.map(|jwks| jwks as Arc<dyn KeySource>);
-            Gate::new(authenticator, keys, clock, quotas, move |cause| {
-                counted.iter().for_each(|metrics| metrics.rejected(cause));
-            })
-        });
+        let grace = self.config.server.shutdown_grace.duration();
+        let parts = self.into_parts(models, own_tools, ports.asks);
+        let quotas = parts.quotas.clone();
         let calls_ended = CancellationToken::new();
-        let audit = start_audit(self_audit, &store, &clock_of_audit, &tasks, calls_ended.clone());
-        if let (Some(reloader), Some(audit)) = (&security.reloader, &audit) {
+        let work = parts.start(store.clone(), own_store.as_ref(), calls_ended.clone()).await?;
+        let Ports { address, metrics_address, .. } = ports;
+        let reloader = ports.reloader.clone();
+        if let Some(metrics) = &ports.metrics {
+            metrics::read_at_scrape(metrics, work.sources(own_store.clone(), reloader.clone()));
+        }
+        if let (Some(reloader), Some(audit)) = (&reloader, &work.audit) {
             reloader.report_to(audit.clone());
         }
-        let services = serve::Services {
-            engine: engine.clone(),
-            models,
-            agents,
-            tools: hosts,
-            ids,
-            store,
-            facts,
-            blobs_idle,
-            metrics: counted,
-            acceptor: security.acceptor,
-            gate,
-            audit,
+        let Work { engine, routes, audit, stop, .. } = work;
+        let port = ports.open(quotas, clock, |gate| IdentityLayer::new(gate, audit), &tasks);
+        let soft = tasks.soft().clone();
+        let stopped = async move {
+            soft.cancelled().await;
+            stop.send_hosts_away().await;
         };
-        let serving = serve::serve(listener, services, server, tasks.clone());
-        let calls_ended = calls_ended.drop_guard();
+        let serving = serve::serve(port, routes, None, Readiness::Store(store), stopped, tasks.clone());
+        let calls = calls_ended.drop_guard();
         tasks.spawn("grpc", async move {
             serving.await;
-            drop(calls_ended);
+            drop(calls);
         });
         tracing::info!(%address, "listening");
-        let reloader = security.reloader;
         Ok(Server { address, metrics_address, engine, tasks, store: own_store, otlp, grace, reloader })
     }
 
+    /// Counts what happens in runs, if metrics are configured.
+    pub(super) fn observe(&mut self, metrics: Option<&Metrics>) {
+        if let Some(metrics) = metrics {
+            self.engine.observers.push(Arc::new(MetricsObserver(metrics.clone())));
+        }
+    }
+
+    pub(super) fn check_tools(&self) -> Result<OwnTools, StartError> {
+        let declared = self.own_tools.iter().map(|(declaration, _)| declaration.clone());
+        Ok(OwnTools::check(declared.collect())?)
+    }
+
+    pub(super) fn into_parts(self, models: Arc<dyn Models>, own_tools: OwnTools, asks: bool) -> WorkParts {
+        WorkParts {
+            quotas: Quotas::new(self.config.quotas),
+            config: self.config,
+            models,
+            wrap_tools: self.tools,
+            own_tools,
+            tool_executors: self.own_tools,
+            extensions: self.extensions,
+            engine: self.engine,
+            authentication_required: asks,
+            replicas: None,
+        }
+    }
+
     /// Starts the export of traces and metrics, if a collector is configured.
-    fn start_otlp(&mut self, redactor: Redactor) -> Result<Option<Otlp>, StartError> {
+    pub(super) fn start_otlp(&mut self, redactor: Redactor) -> Result<Option<Otlp>, StartError> {
         let options = &self.config.telemetry;
         let Some(endpoint) = &options.otlp_endpoint else { return Ok(None) };
         let masks = Masks::new(self.config.sensitive_arguments.clone());
@@ -309,7 +249,7 @@ impl ServerBuilder {
         Ok(Some(otlp))
     }
 
-    fn take_models(&mut self) -> Result<Arc<dyn Models>, StartError> {
+    pub(super) fn take_models(&mut self) -> Result<Arc<dyn Models>, StartError> {
         let configured = std::mem::take(&mut self.config.providers);
         if let Some(models) = self.models.take() {
             return Ok(models);
@@ -320,92 +260,5 @@ impl ServerBuilder {
             );
         }
         Ok(Arc::new(providers::registry(configured)?))
-    }
-
-    fn take_agents(&mut self) -> Agents {
-        let in_doubt_timeout = self.config.runs.in_doubt_timeout;
-        let mut agents = std::mem::take(&mut self.config.agents);
-        for spec in agents.values_mut() {
-            spec.in_doubt_timeout = in_doubt_timeout;
-        }
-        agents
-    }
-
-    fn start_engine(
-        mut self,
-        store: Arc<dyn Store>,
-        models: Arc<dyn Models>,
-        hosts: Arc<RemoteTools>,
-        quotas: Option<Quotas>,
-    ) -> Engine {
-        self.engine.extensions = Arc::new(extension_chain(self.extensions, store.clone(), &hosts));
-        let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
-        self.engine.options = EngineOptions {
-            masks: Masks::new(self.config.sensitive_arguments.clone()),
-            quotas,
-            max_live_runs: server.max_live_runs,
-            live_bytes_max: match server.max_live_bytes {
-                0 => default_live_bytes(),
-                bytes => bytes,
-            },
-            park_after: runs.park_after,
-            subscriber_stall: runs.subscriber_stall,
-            subscriber_buffer: runs.subscriber_buffer,
-            caller_grace: runs.caller_grace,
-            retention: Retention { max_age: retention.max_age, max_sessions: retention.max_sessions },
-            unused_blobs_kept: blobs.unused_kept,
-            traced: telemetry.otlp_endpoint.is_some(),
-            offers_wait: offers_wait(server.shutdown_grace.duration()),
-        };
-        let own = self.own_tools.into_iter().map(|(declaration, executor)| (declaration.name, executor));
-        self.engine.tool_executors = own.collect();
-        let tools: Arc<dyn Tools> = match self.tools {
-            Some(wrap) => wrap(hosts),
-            None => hosts,
-        };
-        self.engine.start(store, models, tools)
-    }
-}
-
-/// Starts the audit log and the lines that follow it, if the configuration wants it. The log ends after the last call, and
-/// the lines end after the log.
-fn start_audit(
-    options: Option<AuditOptions>,
-    store: &Arc<dyn Store>,
-    clock: &Arc<dyn Clock>,
-    tasks: &Tasks,
-    calls_ended: CancellationToken,
-) -> Option<AuditLog> {
-    let AuditOptions { required, reads, path, stdout } = options?;
-    let scope = AuditScope { required, reads };
-    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), calls_ended);
-    let log_ended = CancellationToken::new();
-    let ends = log_ended.clone().drop_guard();
-    drop(tasks.spawn("audit log", async move {
-        writing.await;
-        drop(ends);
-    }));
-    let lines = path.map(AuditLines::File).or_else(|| stdout.then_some(AuditLines::Stdout));
-    if let Some(lines) = lines {
-        drop(tasks.spawn("audit lines", follow(lines, store.clone(), log_ended)));
-    }
-    Some(log)
-}
-
-/// All extensions: the embedder's come first, then the built-in ones, then those of hosts.
-fn extension_chain(mut own: LocalExtensions, store: Arc<dyn Store>, hosts: &RemoteTools) -> LocalExtensions {
-    let mut built_in = LocalExtensions::new();
-    built_in.add_context_source(Recall::NAME, Arc::new(Recall::new(store)));
-    built_in.set_next(Arc::new(Remote(hosts.extensions().clone())));
-    own.set_next(Arc::new(built_in));
-    own
-}
-
-/// Returns when a shutdown has begun and no run waits for news of its calls any more, but at most `wait` later.
-async fn runs_stopped(soft: CancellationToken, engine: Engine, hosts: Arc<RemoteTools>, wait: Duration) {
-    soft.cancelled().await;
-    let until = Instant::now() + wait;
-    while (engine.live_runs() > 0 || hosts.has_open_offers()) && Instant::now() < until {
-        tokio::time::sleep(RUNS_CHECK_EVERY).await;
     }
 }

@@ -21,10 +21,11 @@ use tokio_util::sync::CancellationToken;
 use crate::app::host_check::{HostCheck, Refused};
 use crate::app::security::Reloader;
 use crate::app::store::OwnStore;
+use crate::cluster::{ReplicaPart, Replicas, Standing, Standings};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::grpc::edge::incoming::{Connection, connections};
-use crate::telemetry::metrics::{self, MemoryReadings, Metrics, Readings, StoreReadings};
+use crate::telemetry::metrics::{self, MemoryReadings, Metrics, Readings, ReplicaReadings, StoreReadings};
 use crate::telemetry::models::KnownModels;
 use crate::tool::RemoteTools;
 
@@ -77,6 +78,19 @@ pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
                 commits: written.commits,
                 bytes: written.bytes,
             }),
+        }
+    });
+}
+
+/// Registers the gauges of replicas that share a database.
+pub(super) fn read_replicas_at_scrape(metrics: &Metrics, standings: Standings, replicas: Arc<dyn Replicas>) {
+    metrics.read_replicas_at_scrape(move || {
+        let rows = replicas.rows();
+        let living = rows.iter().filter(|row| row.part != ReplicaPart::Fenced);
+        ReplicaReadings {
+            is_owner: *standings.borrow() == Standing::Owner,
+            living: living.clone().count(),
+            silent_for: living.filter_map(|row| row.silent_for).max().unwrap_or_default(),
         }
     });
 }

@@ -2,16 +2,20 @@
 
 mod audit;
 mod builder;
+mod health;
 mod host_check;
 mod hosts;
 mod jwks;
 mod metrics;
 mod observe;
+mod ports;
 mod providers;
+mod replica;
 mod security;
 mod security_error;
 mod serve;
 mod store;
+mod work;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,6 +24,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 pub use self::builder::ServerBuilder;
+pub use self::replica::ReplicaServer;
 use self::security::Reloader;
 pub use self::security_error::SecurityError;
 pub use self::store::OpenError;
@@ -52,6 +57,10 @@ pub enum StartError {
     /// The certificate of the gRPC port or the tokens of callers cannot be used.
     #[error(transparent)]
     Security(#[from] SecurityError),
+    /// The configuration has `[cluster]`, or has none where it is needed: [`ReplicaServer`] is for servers that share a
+    /// database.
+    #[error("{0}")]
+    Cluster(&'static str),
     /// The server cannot listen on a configured address.
     #[error("cannot listen on {address}: {cause}")]
     Listen {

@@ -16,8 +16,9 @@ use crate::auth::Authenticator;
 use crate::auth::jwt::JwtCheck;
 use crate::auth::tokens::{TokenRecord, TokenTable, read};
 use crate::clock::Clock;
-use crate::config::{AuthOptions, Config, TlsOptions};
+use crate::config::{AuthOptions, ClusterTls, Config, TlsOptions};
 use crate::grpc::edge::audit::AuditLog;
+use crate::grpc::edge::forward::links::LinkTls;
 use crate::grpc::edge::tls::{Acceptor, TlsClients, TlsFiles};
 
 /// How often the files are looked at.
@@ -271,6 +272,19 @@ fn read_tls(options: &TlsOptions) -> Result<TlsFiles, SecurityError> {
         certificate: read_pem(&options.certificate)?,
         key: read_pem(&options.key)?,
         client_ca: options.client_ca.as_deref().map(read_pem).transpose()?,
+    })
+}
+
+/// The certificates of the links between replicas.
+///
+/// # Errors
+/// [`SecurityError::Read`]
+pub(super) fn link_tls(options: &ClusterTls) -> Result<LinkTls, SecurityError> {
+    Ok(LinkTls {
+        certificate: read_pem(&options.certificate)?,
+        key: read_pem(&options.key)?,
+        ca: read_pem(&options.ca)?,
+        name: options.name.clone(),
     })
 }
 

@@ -21,6 +21,9 @@ pub enum SecurityError {
     /// The files of `[tls]` make no acceptor.
     #[error("tls.{0}")]
     Tls(#[from] BadTlsFiles),
+    /// The files of `[cluster]` make no acceptor.
+    #[error("cluster.tls_cert, tls_key, tls_ca: {0}")]
+    ClusterTls(BadTlsFiles),
     /// The file of tokens.
     #[error(transparent)]
     Tokens(#[from] TokenFileError),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{BlobOptions, StoreLocation, StoreOptions};
-use crate::store::postgres::{self, PostgresOptions, PostgresStore};
+use crate::config::{BlobOptions, PostgresLocation, StoreLocation, StoreOptions};
+use crate::store::postgres::{self, Claim, PostgresOptions, PostgresStore};
 use crate::store::sqlite::{self, SqliteOptions, SqliteStore};
 use crate::store::{BlobBounds, Store, StoreStats};
 
@@ -35,17 +35,14 @@ impl OwnStore {
             StoreLocation::File(path) => return Self::open_sqlite(Some(path), store, blobs).await,
             StoreLocation::Postgres(postgres) => postgres,
         };
-        let options = PostgresOptions {
-            url: postgres.url.clone(),
-            password: postgres.password.clone(),
-            readers: postgres.readers,
-            statement_timeout: postgres.statement_timeout.duration(),
-            retry_for: postgres.retry_for.duration(),
-            search: store.search,
-            accept_loss: store.accept_loss,
-            blobs: BlobBounds { max_bytes: blobs.max_bytes, total_bytes: blobs.total_bytes },
-        };
+        let options = postgres_options(postgres, store, blobs);
         let opened = PostgresStore::open(&options).await?;
+        Ok(Self::Postgres(Arc::new(opened)))
+    }
+
+    /// Opens the database that this replica owns.
+    pub(super) async fn open_owned(options: &PostgresOptions, claim: Claim) -> Result<Self, OpenError> {
+        let opened = PostgresStore::open_owned(options, claim).await?;
         Ok(Self::Postgres(Arc::new(opened)))
     }
 
@@ -101,5 +98,23 @@ impl OwnStore {
             Self::Sqlite(store) => store.close().await,
             Self::Postgres(store) => store.close().await,
         }
+    }
+}
+
+/// How a PostgreSQL database is used.
+pub(super) fn postgres_options(
+    postgres: &PostgresLocation,
+    store: &StoreOptions,
+    blobs: &BlobOptions,
+) -> PostgresOptions {
+    PostgresOptions {
+        url: postgres.url.clone(),
+        password: postgres.password.clone(),
+        readers: postgres.readers,
+        statement_timeout: postgres.statement_timeout.duration(),
+        retry_for: postgres.retry_for.duration(),
+        search: store.search,
+        accept_loss: store.accept_loss,
+        blobs: BlobBounds { max_bytes: blobs.max_bytes, total_bytes: blobs.total_bytes },
     }
 }

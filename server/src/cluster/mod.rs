@@ -3,6 +3,9 @@
 //! One replica owns the database and does all the work. The others stand by: they take calls and send them on to the owner,
 //! and one of them becomes the owner when it ends. The store decides who owns it (`store/postgres/replica`).
 
+use std::time::Duration;
+
+use agentloop_core::time::Timestamp;
 use tokio::sync::watch;
 
 /// The part of this replica.
@@ -28,3 +31,37 @@ pub struct Peer {
 
 /// The newest [`Standing`].
 pub type Standings = watch::Receiver<Standing>;
+
+/// A replica, as another one sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaRow {
+    /// Where it may be called.
+    pub peer: Peer,
+    /// Version of its server.
+    pub version: String,
+    /// When it joined, by the clock of the database.
+    pub joined_at: Timestamp,
+    /// Its part.
+    pub part: ReplicaPart,
+    /// Time for which the replica that looks has seen no sign of life from it. `None` for itself.
+    pub silent_for: Option<Duration>,
+    /// Digest of the part of its configuration that all replicas should have in common.
+    pub configuration_digest: String,
+}
+
+/// The part of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReplicaPart {
+    /// It owns the database.
+    Owner,
+    /// It stands by.
+    Standby,
+    /// It was held to be dead. Its writes are refused.
+    Fenced,
+}
+
+/// Knows all replicas of a database.
+pub trait Replicas: Send + Sync {
+    /// The replicas as the last beat showed them, this one included.
+    fn rows(&self) -> Vec<ReplicaRow>;
+}

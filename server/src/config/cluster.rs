@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use agentloop_core::time::Millis;
 
-use super::process::StoreLocation;
+use sha2::{Digest as _, Sha256};
+
+use super::Config;
+use super::process::{LogFormat, LogOptions, StoreLocation};
 use super::section::Section;
 
 /// The lease of an owner where none is set.
@@ -35,6 +38,34 @@ pub struct ClusterTls {
     pub key: PathBuf,
     /// The roots of the other replicas' certificates, in PEM.
     pub ca: PathBuf,
+    /// The name that the certificates of all replicas have. `None`: each has the host of its `advertise`.
+    pub name: Option<String>,
+}
+
+/// Hex digits of a digest: enough to tell some configurations apart.
+const DIGEST_DIGITS: usize = 12;
+
+impl Config {
+    /// Digest of what all replicas of a database should have in common: all but addresses, paths of certificates, and the
+    /// log. It shows no secret, and secrets are not in it. Another version of the server may have another one.
+    #[must_use]
+    pub fn shared_digest(&self) -> String {
+        let mut common = self.clone();
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        common.server.listen = nowhere;
+        common.metrics.listen = None;
+        common.log = LogOptions { format: LogFormat::Text, level: String::new() };
+        common.tls = None;
+        common.cluster = self.cluster.as_ref().map(|cluster| ClusterOptions {
+            listen: nowhere,
+            advertise: None,
+            tls: None,
+            lease: cluster.lease,
+        });
+        let digest = Sha256::digest(format!("{common:?}"));
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        hex[..DIGEST_DIGITS].to_owned()
+    }
 }
 
 /// Reads `[cluster]`; `None` without `listen`.
@@ -44,7 +75,8 @@ pub(super) fn cluster(section: &mut Section<'_, '_>, store: &StoreLocation) -> O
     let tls = tls(section);
     let insecure = section.get_or("allow_insecure", false);
     let lease = section.get_within("lease", LEASE, LEASE_MIN..=LEASE_MAX);
-    let keys = ["listen", "advertise", "tls_cert", "tls_key", "tls_ca", "allow_insecure", "lease"];
+    let keys =
+        ["listen", "advertise", "tls_cert", "tls_key", "tls_ca", "tls_name", "allow_insecure", "lease"];
     let is_set = keys.iter().any(|key| section.is_set(key));
     if is_set && !matches!(store, StoreLocation::Postgres(_)) {
         let message =
@@ -76,8 +108,12 @@ fn tls(section: &mut Section<'_, '_>) -> Option<ClusterTls> {
     let certificate = section.get_path("tls_cert", None);
     let key = section.get_path("tls_key", None);
     let ca = section.get_path("tls_ca", None);
+    let name: Option<String> = section.get("tls_name");
+    if name.is_some() && ca.is_none() {
+        section.problem(&["tls_name"], "expected tls_cert, tls_key and tls_ca beside it".to_owned());
+    }
     match (certificate, key, ca) {
-        (Some(certificate), Some(key), Some(ca)) => Some(ClusterTls { certificate, key, ca }),
+        (Some(certificate), Some(key), Some(ca)) => Some(ClusterTls { certificate, key, ca, name }),
         (None, None, None) => None,
         _ => {
             let message = "expected tls_cert, tls_key and tls_ca, all three or none";

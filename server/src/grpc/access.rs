@@ -50,6 +50,7 @@ const TABLE: &[(&str, Access)] = &[
     ("/agentloop.v1.Server/ListAgents", READ),
     ("/agentloop.v1.Server/GetUsage", READ),
     ("/agentloop.v1.Server/ListAuditRecords", OPERATE),
+    ("/agentloop.v1.Server/ListReplicas", OPERATE),
     ("/agentloop.v1.Server/VerifyAudit", OPERATE),
     ("/agentloop.v1.Sessions/CreateSession", WRITE),
     ("/agentloop.v1.Sessions/GetSession", READ),
@@ -79,8 +80,9 @@ const TABLE: &[(&str, Access)] = &[
 ];
 
 /// Calls of operators that only read, and results of hosts, which the journal has.
-const NO_CHANGES: [&str; 3] = [
+const NO_CHANGES: [&str; 4] = [
     "/agentloop.v1.Server/ListAuditRecords",
+    "/agentloop.v1.Server/ListReplicas",
     "/agentloop.v1.Server/VerifyAudit",
     "/agentloop.v1.ToolHost/CompleteCall",
 ];

@@ -11,6 +11,7 @@ pub mod dice;
 pub mod human;
 pub mod ledger;
 pub mod live;
+pub mod replicas;
 pub mod script;
 pub mod site;
 pub mod watcher;

@@ -1,6 +1,7 @@
 //! Everything that a load consists of.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +14,7 @@ use super::check::{self, Bounds};
 use super::counts::Counts;
 use super::dice::Dice;
 use super::ledger::Ledger;
+use super::replicas::Replicas;
 use super::site::{Fault, Site};
 use super::worker::Worker;
 use crate::model::Model;
@@ -29,6 +31,8 @@ pub struct Plan {
     pub hosts: usize,
     /// The error rate and delays of the model.
     pub temper: Temper,
+    /// Number of replicas over a PostgreSQL database; 0: one server with a database of its own.
+    pub replicas: usize,
 }
 
 /// The state that all workers share.
@@ -62,9 +66,19 @@ impl Load {
         println!("seed {}", plan.seed);
         let (model, brain, counts) = (Model::start().await, Brain::default(), Counts::default());
         brain.drive(&model, plan.temper, plan.seed);
-        let server = Server::start(&setting(&model)).await;
-        let world = World::new(&server, brain, counts.clone());
-        let site = Site::start(server, plan.hosts, counts.clone()).await;
+        let setting = setting(&model);
+        let (world, site) = match plan.replicas {
+            0 => {
+                let server = Server::start(&setting).await;
+                let world = World::new(server.client(), &server.file(""), brain, counts.clone());
+                (world, Site::start(server, plan.hosts, counts.clone()).await)
+            }
+            count => {
+                let replicas = Replicas::start(&setting, count, counts.clone()).await;
+                let world = World::new(replicas.client(), &replicas.folder(), brain, counts.clone());
+                (world, Site::of_replicas(replicas, plan.hosts, counts.clone()).await)
+            }
+        };
         let mut dice = Dice::new(plan.seed);
         let mut workers = JoinSet::new();
         for number in 0..plan.sessions {
@@ -79,7 +93,7 @@ impl Load {
     /// When something does not hold.
     pub async fn suffer(&mut self, wait_ms: u64) {
         tokio::time::sleep(self.dice.up_to(wait_ms)).await;
-        let fault = Fault::any(&mut self.dice, self.site.hosts());
+        let fault = Fault::any(&mut self.dice, &self.site);
         println!("{fault:?}");
         self.site.suffer(fault).await;
         self.check_workers();
@@ -114,13 +128,13 @@ impl Load {
 }
 
 impl World {
-    /// Of this server and of the hosts that keep their files beside its own.
-    pub fn new(server: &Server, brain: Brain, counts: Counts) -> Arc<Self> {
+    /// Of servers that this client reaches, and of hosts that keep their files in this folder.
+    pub fn new(client: Client, folder: &Path, brain: Brain, counts: Counts) -> Arc<Self> {
         Arc::new(Self {
-            client: server.client(),
+            client,
             brain,
             counts,
-            ledger: Mutex::new(Ledger::new(&server.file(""))),
+            ledger: Mutex::new(Ledger::new(folder)),
             bounds: Mutex::default(),
             ended: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -192,6 +206,7 @@ pub fn setting(model: &Model) -> Setting {
         bounded: false,
         tls: false,
         environment: &[],
+        store: None,
         more: String::new(),
     }
 }

@@ -80,6 +80,12 @@ impl Process {
         self.rest().await
     }
 
+    /// Its exit code and all that nobody waited for, if it has ended.
+    pub async fn has_ended(&mut self) -> Option<(i32, String)> {
+        let status = self.child.try_wait().expect("it ran")?;
+        Some((status.code().expect("no signal ended it"), self.rest().await))
+    }
+
     /// Waits for its exit code and for all that it still says.
     pub async fn ended(mut self) -> (i32, String) {
         let what = format!("the end of {}", self.name);

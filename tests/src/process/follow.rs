@@ -21,7 +21,11 @@ pub struct Follower {
 impl Follower {
     /// Starts a run and follows it.
     pub async fn start(server: &Server, input: RunInput) -> Follower {
-        let client = server.client();
+        Follower::with(server.client(), input).await
+    }
+
+    /// Starts a run and follows it with this client.
+    pub async fn with(client: Client, input: RunInput) -> Follower {
         let stream = soon("a run", client.run_stream(input)).await.expect("started");
         Follower { client, stream, seen: Vec::new() }
     }

@@ -30,11 +30,11 @@ impl Host {
         Host::run(server, id, command).await
     }
 
-    /// Starts the tests' own host with room for this many calls, connected.
-    pub async fn start_with(server: &Server, id: &str, concurrency: usize) -> Host {
+    /// Starts the tests' own host with room for this many calls, connected to this address, and with its file in a folder.
+    pub async fn start_in(folder: &Path, url: &str, id: &str, concurrency: usize) -> Host {
         let mut command = Command::new(built("examples/journal-host"));
-        command.args(["--server", &server.url(), "--concurrency", &concurrency.to_string()]);
-        Host::run(server, id, command).await
+        command.args(["--server", url, "--concurrency", &concurrency.to_string()]);
+        Host::run_in(folder, id, command).await
     }
 
     /// Starts the example of a language, connected; `None` where it was not set up and needs not be.
@@ -55,8 +55,12 @@ impl Host {
         Some(Host::run(server, &format!("{language}-1"), command).await)
     }
 
-    async fn run(server: &Server, id: &str, mut command: Command) -> Host {
-        let journal = server.file(&format!("{id}.journal"));
+    async fn run(server: &Server, id: &str, command: Command) -> Host {
+        Host::run_in(&server.file(""), id, command).await
+    }
+
+    async fn run_in(folder: &Path, id: &str, mut command: Command) -> Host {
+        let journal = folder.join(format!("{id}.journal"));
         command.args(["--host-id", id, "--journal"]).arg(&journal);
         let mut process = Process::start(id, command);
         process.line_with("ready").await;

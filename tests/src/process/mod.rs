@@ -2,6 +2,7 @@
 //!
 //! A program that uses this needs `cargo build --workspace --all-targets` first, with the same profile.
 
+pub mod balancer;
 pub mod child;
 pub mod follow;
 pub mod host;

@@ -15,6 +15,7 @@ use super::{built, eventually};
 use crate::credentials::Authority;
 
 /// Settings of a server under test.
+#[derive(Clone)]
 pub struct Setting {
     /// The section of the provider `test`.
     pub provider: String,
@@ -48,6 +49,8 @@ pub struct Setting {
     pub tls: bool,
     /// Variables of its environment.
     pub environment: &'static [(&'static str, &'static str)],
+    /// The keys of `[store]`. `None`: a store of its own.
+    pub store: Option<String>,
 }
 
 impl Default for Setting {
@@ -70,6 +73,7 @@ impl Default for Setting {
             more: String::new(),
             tls: false,
             environment: &[],
+            store: None,
         }
     }
 }
@@ -82,7 +86,12 @@ pub struct Server {
     environment: &'static [(&'static str, &'static str)],
     authority: Option<Authority>,
     process: Option<Process>,
+    is_replica: bool,
+    replica_address: Option<String>,
 }
+
+/// What a replica says before its address for others.
+const REACH_IT_AT: &str = "others reach it at";
 
 impl Server {
     /// Starts a server whose model is `test/m`.
@@ -96,7 +105,17 @@ impl Server {
         }
         std::fs::write(dir.path().join("agentloop.toml"), config).expect("written");
         let Setting { bounded, environment, .. } = *setting;
-        let mut server = Server { dir, port, bounded, environment, authority, process: None };
+        let is_replica = setting.more.contains("[cluster]");
+        let mut server = Server {
+            dir,
+            port,
+            bounded,
+            environment,
+            authority,
+            process: None,
+            is_replica,
+            replica_address: None,
+        };
         server.renew_certificate();
         server.start_again().await;
         server
@@ -120,8 +139,17 @@ impl Server {
     pub async fn start_again(&mut self) {
         assert!(self.process.is_none(), "it still runs");
         let mut process = self.another();
+        if self.is_replica {
+            let line = process.line_with(REACH_IT_AT).await;
+            self.replica_address = line.split_once(REACH_IT_AT).map(|(_, address)| address.trim().to_owned());
+        }
         process.line_with("agentloop listens on").await;
         self.process = Some(process);
+    }
+
+    /// Host and port at which other replicas reach it, if it is one.
+    pub fn replica_address(&self) -> Option<&str> {
+        self.replica_address.as_deref()
     }
 
     /// One more process with the same configuration.
@@ -190,6 +218,13 @@ impl Server {
     /// SIGKILL: it cannot do anything about it.
     pub async fn kill(&mut self) {
         self.process.take().expect("it runs").kill().await;
+    }
+
+    /// How it has ended, if it has ended by itself.
+    pub async fn has_ended(&mut self) -> Option<(i32, String)> {
+        let ended = self.process.as_mut()?.has_ended().await?;
+        self.process = None;
+        Some(ended)
     }
 
     /// SIGTERM, and how it ends.
@@ -263,7 +298,7 @@ impl Server {
 fn configuration(port: u16, setting: &Setting) -> String {
     let Setting { provider, server, agent, lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
     let Setting { max_parallel, retry, ask_human, titles, park_after, log_level, .. } = setting;
-    let store = crate::postgres::store_keys("agentloop.db");
+    let store = setting.store.clone().unwrap_or_else(|| crate::postgres::store_keys("agentloop.db"));
     format!(
         r#"
 [server]

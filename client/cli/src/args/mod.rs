@@ -151,6 +151,7 @@ pub(crate) enum Command {
     Host(HostArgs),
     Agents(AgentsArgs),
     Info(InfoArgs),
+    Cluster(ClusterArgs),
     Usage(UsageArgs),
     Health(HealthArgs),
     Doctor(DoctorArgs),
@@ -188,6 +189,12 @@ pub(crate) struct AgentsArgs {}
 /// Show what the server is, what it can do, and who you are to it
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {}
+
+/// List the replicas of the server that share its database
+///
+/// Shows which of them is the owner, how long each has been silent, and whether their versions or configurations differ.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArgs {}
 
 /// Ask whether the server is ready: exits with 0 if it is
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ pub(crate) mod approve;
 pub(crate) mod audit;
 pub(crate) mod blob;
 pub(crate) mod cert;
+pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod fork;

@@ -89,6 +89,7 @@ impl ConfiguredServer {
         let mut config = self.0.clone();
         config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         config.store.location = StoreLocation::Memory;
+        config.cluster = None;
         // The trial calls itself, on loopback and for a moment.
         (config.tls, config.auth) = (None, None);
         config.metrics.listen = None;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use agentloop_server::{
-    app::Server,
+    app::{ReplicaServer, Server},
     config::{Config, StoreLocation, StoreOptions},
     lifecycle::Signals,
     secret::Redactor,
@@ -32,6 +32,13 @@ pub(crate) async fn serve(file: Option<&Path>, accept_loss: bool) -> Result<Exit
     let database = place_database(&mut config.store)?;
     let signals = Signals::install()?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
+    if config.cluster.is_some() {
+        let server = Box::pin(ReplicaServer::start(config)).await.map_err(failed)?;
+        eprintln!("the database is {database}");
+        eprintln!("this is replica {}; others reach it at {}", server.number(), server.replica_address());
+        eprintln!("agentloop listens on {scheme}://{}", server.address());
+        return Ok(ExitCode::from(server.run_until(signals).await.code()));
+    }
     let server = Box::pin(Server::start(config)).await.map_err(failed)?;
     eprintln!("the database is {database}");
     eprintln!("agentloop listens on {scheme}://{}", server.address());

@@ -84,6 +84,63 @@ func (UsageGroup) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{0}
 }
 
+// The part of a replica.
+type ReplicaState int32
+
+const (
+	// Not set.
+	ReplicaState_REPLICA_STATE_UNSPECIFIED ReplicaState = 0
+	// It owns the database and does all the work.
+	ReplicaState_REPLICA_STATE_OWNER ReplicaState = 1
+	// It sends calls on to the owner, and may take its place.
+	ReplicaState_REPLICA_STATE_STANDBY ReplicaState = 2
+	// It was held to be dead: its writes are refused, and it ends when it notices.
+	ReplicaState_REPLICA_STATE_FENCED ReplicaState = 3
+)
+
+// Enum value maps for ReplicaState.
+var (
+	ReplicaState_name = map[int32]string{
+		0: "REPLICA_STATE_UNSPECIFIED",
+		1: "REPLICA_STATE_OWNER",
+		2: "REPLICA_STATE_STANDBY",
+		3: "REPLICA_STATE_FENCED",
+	}
+	ReplicaState_value = map[string]int32{
+		"REPLICA_STATE_UNSPECIFIED": 0,
+		"REPLICA_STATE_OWNER":       1,
+		"REPLICA_STATE_STANDBY":     2,
+		"REPLICA_STATE_FENCED":      3,
+	}
+)
+
+func (x ReplicaState) Enum() *ReplicaState {
+	p := new(ReplicaState)
+	*p = x
+	return p
+}
+
+func (x ReplicaState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReplicaState) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_server_proto_enumTypes[1].Descriptor()
+}
+
+func (ReplicaState) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_server_proto_enumTypes[1]
+}
+
+func (x ReplicaState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReplicaState.Descriptor instead.
+func (ReplicaState) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{1}
+}
+
 // Asks what the server is.
 type GetServerInfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1463,6 +1520,190 @@ func (x *VerifyAuditResponse) GetLastHash() string {
 	return ""
 }
 
+// Asks for the replicas.
+type ListReplicasRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReplicasRequest) Reset() {
+	*x = ListReplicasRequest{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReplicasRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReplicasRequest) ProtoMessage() {}
+
+func (x *ListReplicasRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReplicasRequest.ProtoReflect.Descriptor instead.
+func (*ListReplicasRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{16}
+}
+
+// The replicas that share a database.
+type ListReplicasResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The owner first, then the others by number.
+	Replicas      []*Replica `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReplicasResponse) Reset() {
+	*x = ListReplicasResponse{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReplicasResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReplicasResponse) ProtoMessage() {}
+
+func (x *ListReplicasResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReplicasResponse.ProtoReflect.Descriptor instead.
+func (*ListReplicasResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListReplicasResponse) GetReplicas() []*Replica {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+// One start of a server that shares its database with others.
+type Replica struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number, which is never used again.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Host and port at which the other replicas reach it.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Version of the server.
+	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// When it joined.
+	JoinedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=joined_at,json=joinedAt,proto3" json:"joined_at,omitempty"`
+	// Its part.
+	State ReplicaState `protobuf:"varint,5,opt,name=state,proto3,enum=agentloop.v1.ReplicaState" json:"state,omitempty"`
+	// Time for which the replica that answers has seen no sign of life from it. Absent for itself.
+	SilentFor *durationpb.Duration `protobuf:"bytes,6,opt,name=silent_for,json=silentFor,proto3" json:"silent_for,omitempty"`
+	// Digest of the part of its configuration that all replicas should have in common. Where two differ, runs depend on
+	// which of them is the owner.
+	ConfigurationDigest string `protobuf:"bytes,7,opt,name=configuration_digest,json=configurationDigest,proto3" json:"configuration_digest,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *Replica) Reset() {
+	*x = Replica{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replica) ProtoMessage() {}
+
+func (x *Replica) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replica.ProtoReflect.Descriptor instead.
+func (*Replica) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Replica) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Replica) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Replica) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Replica) GetJoinedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.JoinedAt
+	}
+	return nil
+}
+
+func (x *Replica) GetState() ReplicaState {
+	if x != nil {
+		return x.State
+	}
+	return ReplicaState_REPLICA_STATE_UNSPECIFIED
+}
+
+func (x *Replica) GetSilentFor() *durationpb.Duration {
+	if x != nil {
+		return x.SilentFor
+	}
+	return nil
+}
+
+func (x *Replica) GetConfigurationDigest() string {
+	if x != nil {
+		return x.ConfigurationDigest
+	}
+	return ""
+}
+
 var File_agentloop_v1_server_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_server_proto_rawDesc = "" +
@@ -1592,21 +1833,39 @@ const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\arecords\x18\x03 \x01(\x04R\arecords\x12\x19\n" +
 	"\bfirst_no\x18\x04 \x01(\x04R\afirstNo\x12\x17\n" +
 	"\alast_no\x18\x05 \x01(\x04R\x06lastNo\x12\x1b\n" +
-	"\tlast_hash\x18\x06 \x01(\tR\blastHash*\x8a\x01\n" +
+	"\tlast_hash\x18\x06 \x01(\tR\blastHash\"\x15\n" +
+	"\x13ListReplicasRequest\"I\n" +
+	"\x14ListReplicasResponse\x121\n" +
+	"\breplicas\x18\x01 \x03(\v2\x15.agentloop.v1.ReplicaR\breplicas\"\xad\x02\n" +
+	"\aReplica\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x127\n" +
+	"\tjoined_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\bjoinedAt\x120\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x1a.agentloop.v1.ReplicaStateR\x05state\x128\n" +
+	"\n" +
+	"silent_for\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tsilentFor\x121\n" +
+	"\x14configuration_digest\x18\a \x01(\tR\x13configurationDigest*\x8a\x01\n" +
 	"\n" +
 	"UsageGroup\x12\x1b\n" +
 	"\x17USAGE_GROUP_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11USAGE_GROUP_AGENT\x10\x01\x12\x15\n" +
 	"\x11USAGE_GROUP_MODEL\x10\x02\x12\x15\n" +
 	"\x11USAGE_GROUP_LABEL\x10\x03\x12\x1a\n" +
-	"\x16USAGE_GROUP_CREATED_BY\x10\x042\xb5\x03\n" +
+	"\x16USAGE_GROUP_CREATED_BY\x10\x04*{\n" +
+	"\fReplicaState\x12\x1d\n" +
+	"\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13REPLICA_STATE_OWNER\x10\x01\x12\x19\n" +
+	"\x15REPLICA_STATE_STANDBY\x10\x02\x12\x18\n" +
+	"\x14REPLICA_STATE_FENCED\x10\x032\x8c\x04\n" +
 	"\x06Server\x12X\n" +
 	"\rGetServerInfo\x12\".agentloop.v1.GetServerInfoRequest\x1a#.agentloop.v1.GetServerInfoResponse\x12O\n" +
 	"\n" +
 	"ListAgents\x12\x1f.agentloop.v1.ListAgentsRequest\x1a .agentloop.v1.ListAgentsResponse\x12I\n" +
 	"\bGetUsage\x12\x1d.agentloop.v1.GetUsageRequest\x1a\x1e.agentloop.v1.GetUsageResponse\x12a\n" +
 	"\x10ListAuditRecords\x12%.agentloop.v1.ListAuditRecordsRequest\x1a&.agentloop.v1.ListAuditRecordsResponse\x12R\n" +
-	"\vVerifyAudit\x12 .agentloop.v1.VerifyAuditRequest\x1a!.agentloop.v1.VerifyAuditResponseb\x06proto3"
+	"\vVerifyAudit\x12 .agentloop.v1.VerifyAuditRequest\x1a!.agentloop.v1.VerifyAuditResponse\x12U\n" +
+	"\fListReplicas\x12!.agentloop.v1.ListReplicasRequest\x1a\".agentloop.v1.ListReplicasResponseb\x06proto3"
 
 var (
 	file_agentloop_v1_server_proto_rawDescOnce sync.Once
@@ -1620,74 +1879,84 @@ func file_agentloop_v1_server_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_server_proto_rawDescData
 }
 
-var file_agentloop_v1_server_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agentloop_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_agentloop_v1_server_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_agentloop_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_agentloop_v1_server_proto_goTypes = []any{
 	(UsageGroup)(0),                  // 0: agentloop.v1.UsageGroup
-	(*GetServerInfoRequest)(nil),     // 1: agentloop.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),    // 2: agentloop.v1.GetServerInfoResponse
-	(*ServerLimits)(nil),             // 3: agentloop.v1.ServerLimits
-	(*ListAgentsRequest)(nil),        // 4: agentloop.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 5: agentloop.v1.ListAgentsResponse
-	(*Agent)(nil),                    // 6: agentloop.v1.Agent
-	(*GetUsageRequest)(nil),          // 7: agentloop.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),         // 8: agentloop.v1.GetUsageResponse
-	(*UsageRow)(nil),                 // 9: agentloop.v1.UsageRow
-	(*Quota)(nil),                    // 10: agentloop.v1.Quota
-	(*ListAuditRecordsRequest)(nil),  // 11: agentloop.v1.ListAuditRecordsRequest
-	(*AuditFilter)(nil),              // 12: agentloop.v1.AuditFilter
-	(*ListAuditRecordsResponse)(nil), // 13: agentloop.v1.ListAuditRecordsResponse
-	(*AuditRecord)(nil),              // 14: agentloop.v1.AuditRecord
-	(*VerifyAuditRequest)(nil),       // 15: agentloop.v1.VerifyAuditRequest
-	(*VerifyAuditResponse)(nil),      // 16: agentloop.v1.VerifyAuditResponse
-	nil,                              // 17: agentloop.v1.GetUsageRequest.LabelsEntry
-	nil,                              // 18: agentloop.v1.UsageRow.RunErrorsEntry
-	(*timestamppb.Timestamp)(nil),    // 19: google.protobuf.Timestamp
-	(*Caller)(nil),                   // 20: agentloop.v1.Caller
-	(*durationpb.Duration)(nil),      // 21: google.protobuf.Duration
-	(*ToolNames)(nil),                // 22: agentloop.v1.ToolNames
-	(*LoopLimits)(nil),               // 23: agentloop.v1.LoopLimits
-	(*Usage)(nil),                    // 24: agentloop.v1.Usage
+	(ReplicaState)(0),                // 1: agentloop.v1.ReplicaState
+	(*GetServerInfoRequest)(nil),     // 2: agentloop.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),    // 3: agentloop.v1.GetServerInfoResponse
+	(*ServerLimits)(nil),             // 4: agentloop.v1.ServerLimits
+	(*ListAgentsRequest)(nil),        // 5: agentloop.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 6: agentloop.v1.ListAgentsResponse
+	(*Agent)(nil),                    // 7: agentloop.v1.Agent
+	(*GetUsageRequest)(nil),          // 8: agentloop.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),         // 9: agentloop.v1.GetUsageResponse
+	(*UsageRow)(nil),                 // 10: agentloop.v1.UsageRow
+	(*Quota)(nil),                    // 11: agentloop.v1.Quota
+	(*ListAuditRecordsRequest)(nil),  // 12: agentloop.v1.ListAuditRecordsRequest
+	(*AuditFilter)(nil),              // 13: agentloop.v1.AuditFilter
+	(*ListAuditRecordsResponse)(nil), // 14: agentloop.v1.ListAuditRecordsResponse
+	(*AuditRecord)(nil),              // 15: agentloop.v1.AuditRecord
+	(*VerifyAuditRequest)(nil),       // 16: agentloop.v1.VerifyAuditRequest
+	(*VerifyAuditResponse)(nil),      // 17: agentloop.v1.VerifyAuditResponse
+	(*ListReplicasRequest)(nil),      // 18: agentloop.v1.ListReplicasRequest
+	(*ListReplicasResponse)(nil),     // 19: agentloop.v1.ListReplicasResponse
+	(*Replica)(nil),                  // 20: agentloop.v1.Replica
+	nil,                              // 21: agentloop.v1.GetUsageRequest.LabelsEntry
+	nil,                              // 22: agentloop.v1.UsageRow.RunErrorsEntry
+	(*timestamppb.Timestamp)(nil),    // 23: google.protobuf.Timestamp
+	(*Caller)(nil),                   // 24: agentloop.v1.Caller
+	(*durationpb.Duration)(nil),      // 25: google.protobuf.Duration
+	(*ToolNames)(nil),                // 26: agentloop.v1.ToolNames
+	(*LoopLimits)(nil),               // 27: agentloop.v1.LoopLimits
+	(*Usage)(nil),                    // 28: agentloop.v1.Usage
 }
 var file_agentloop_v1_server_proto_depIdxs = []int32{
-	19, // 0: agentloop.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
-	3,  // 1: agentloop.v1.GetServerInfoResponse.limits:type_name -> agentloop.v1.ServerLimits
-	20, // 2: agentloop.v1.GetServerInfoResponse.caller:type_name -> agentloop.v1.Caller
-	21, // 3: agentloop.v1.GetServerInfoResponse.retention:type_name -> google.protobuf.Duration
-	6,  // 4: agentloop.v1.ListAgentsResponse.agents:type_name -> agentloop.v1.Agent
-	22, // 5: agentloop.v1.Agent.allow_list:type_name -> agentloop.v1.ToolNames
-	23, // 6: agentloop.v1.Agent.loop_limits:type_name -> agentloop.v1.LoopLimits
-	19, // 7: agentloop.v1.GetUsageRequest.from_time:type_name -> google.protobuf.Timestamp
-	19, // 8: agentloop.v1.GetUsageRequest.to_time:type_name -> google.protobuf.Timestamp
-	21, // 9: agentloop.v1.GetUsageRequest.bucket:type_name -> google.protobuf.Duration
+	23, // 0: agentloop.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
+	4,  // 1: agentloop.v1.GetServerInfoResponse.limits:type_name -> agentloop.v1.ServerLimits
+	24, // 2: agentloop.v1.GetServerInfoResponse.caller:type_name -> agentloop.v1.Caller
+	25, // 3: agentloop.v1.GetServerInfoResponse.retention:type_name -> google.protobuf.Duration
+	7,  // 4: agentloop.v1.ListAgentsResponse.agents:type_name -> agentloop.v1.Agent
+	26, // 5: agentloop.v1.Agent.allow_list:type_name -> agentloop.v1.ToolNames
+	27, // 6: agentloop.v1.Agent.loop_limits:type_name -> agentloop.v1.LoopLimits
+	23, // 7: agentloop.v1.GetUsageRequest.from_time:type_name -> google.protobuf.Timestamp
+	23, // 8: agentloop.v1.GetUsageRequest.to_time:type_name -> google.protobuf.Timestamp
+	25, // 9: agentloop.v1.GetUsageRequest.bucket:type_name -> google.protobuf.Duration
 	0,  // 10: agentloop.v1.GetUsageRequest.group_by:type_name -> agentloop.v1.UsageGroup
-	17, // 11: agentloop.v1.GetUsageRequest.labels:type_name -> agentloop.v1.GetUsageRequest.LabelsEntry
-	9,  // 12: agentloop.v1.GetUsageResponse.rows:type_name -> agentloop.v1.UsageRow
-	10, // 13: agentloop.v1.GetUsageResponse.quotas:type_name -> agentloop.v1.Quota
-	19, // 14: agentloop.v1.UsageRow.start:type_name -> google.protobuf.Timestamp
-	18, // 15: agentloop.v1.UsageRow.run_errors:type_name -> agentloop.v1.UsageRow.RunErrorsEntry
-	24, // 16: agentloop.v1.UsageRow.usage:type_name -> agentloop.v1.Usage
-	21, // 17: agentloop.v1.Quota.window:type_name -> google.protobuf.Duration
-	12, // 18: agentloop.v1.ListAuditRecordsRequest.filter:type_name -> agentloop.v1.AuditFilter
-	19, // 19: agentloop.v1.AuditFilter.from_time:type_name -> google.protobuf.Timestamp
-	19, // 20: agentloop.v1.AuditFilter.to_time:type_name -> google.protobuf.Timestamp
-	14, // 21: agentloop.v1.ListAuditRecordsResponse.records:type_name -> agentloop.v1.AuditRecord
-	19, // 22: agentloop.v1.AuditRecord.at:type_name -> google.protobuf.Timestamp
-	1,  // 23: agentloop.v1.Server.GetServerInfo:input_type -> agentloop.v1.GetServerInfoRequest
-	4,  // 24: agentloop.v1.Server.ListAgents:input_type -> agentloop.v1.ListAgentsRequest
-	7,  // 25: agentloop.v1.Server.GetUsage:input_type -> agentloop.v1.GetUsageRequest
-	11, // 26: agentloop.v1.Server.ListAuditRecords:input_type -> agentloop.v1.ListAuditRecordsRequest
-	15, // 27: agentloop.v1.Server.VerifyAudit:input_type -> agentloop.v1.VerifyAuditRequest
-	2,  // 28: agentloop.v1.Server.GetServerInfo:output_type -> agentloop.v1.GetServerInfoResponse
-	5,  // 29: agentloop.v1.Server.ListAgents:output_type -> agentloop.v1.ListAgentsResponse
-	8,  // 30: agentloop.v1.Server.GetUsage:output_type -> agentloop.v1.GetUsageResponse
-	13, // 31: agentloop.v1.Server.ListAuditRecords:output_type -> agentloop.v1.ListAuditRecordsResponse
-	16, // 32: agentloop.v1.Server.VerifyAudit:output_type -> agentloop.v1.VerifyAuditResponse
-	28, // [28:33] is the sub-list for method output_type
-	23, // [23:28] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	21, // 11: agentloop.v1.GetUsageRequest.labels:type_name -> agentloop.v1.GetUsageRequest.LabelsEntry
+	10, // 12: agentloop.v1.GetUsageResponse.rows:type_name -> agentloop.v1.UsageRow
+	11, // 13: agentloop.v1.GetUsageResponse.quotas:type_name -> agentloop.v1.Quota
+	23, // 14: agentloop.v1.UsageRow.start:type_name -> google.protobuf.Timestamp
+	22, // 15: agentloop.v1.UsageRow.run_errors:type_name -> agentloop.v1.UsageRow.RunErrorsEntry
+	28, // 16: agentloop.v1.UsageRow.usage:type_name -> agentloop.v1.Usage
+	25, // 17: agentloop.v1.Quota.window:type_name -> google.protobuf.Duration
+	13, // 18: agentloop.v1.ListAuditRecordsRequest.filter:type_name -> agentloop.v1.AuditFilter
+	23, // 19: agentloop.v1.AuditFilter.from_time:type_name -> google.protobuf.Timestamp
+	23, // 20: agentloop.v1.AuditFilter.to_time:type_name -> google.protobuf.Timestamp
+	15, // 21: agentloop.v1.ListAuditRecordsResponse.records:type_name -> agentloop.v1.AuditRecord
+	23, // 22: agentloop.v1.AuditRecord.at:type_name -> google.protobuf.Timestamp
+	20, // 23: agentloop.v1.ListReplicasResponse.replicas:type_name -> agentloop.v1.Replica
+	23, // 24: agentloop.v1.Replica.joined_at:type_name -> google.protobuf.Timestamp
+	1,  // 25: agentloop.v1.Replica.state:type_name -> agentloop.v1.ReplicaState
+	25, // 26: agentloop.v1.Replica.silent_for:type_name -> google.protobuf.Duration
+	2,  // 27: agentloop.v1.Server.GetServerInfo:input_type -> agentloop.v1.GetServerInfoRequest
+	5,  // 28: agentloop.v1.Server.ListAgents:input_type -> agentloop.v1.ListAgentsRequest
+	8,  // 29: agentloop.v1.Server.GetUsage:input_type -> agentloop.v1.GetUsageRequest
+	12, // 30: agentloop.v1.Server.ListAuditRecords:input_type -> agentloop.v1.ListAuditRecordsRequest
+	16, // 31: agentloop.v1.Server.VerifyAudit:input_type -> agentloop.v1.VerifyAuditRequest
+	18, // 32: agentloop.v1.Server.ListReplicas:input_type -> agentloop.v1.ListReplicasRequest
+	3,  // 33: agentloop.v1.Server.GetServerInfo:output_type -> agentloop.v1.GetServerInfoResponse
+	6,  // 34: agentloop.v1.Server.ListAgents:output_type -> agentloop.v1.ListAgentsResponse
+	9,  // 35: agentloop.v1.Server.GetUsage:output_type -> agentloop.v1.GetUsageResponse
+	14, // 36: agentloop.v1.Server.ListAuditRecords:output_type -> agentloop.v1.ListAuditRecordsResponse
+	17, // 37: agentloop.v1.Server.VerifyAudit:output_type -> agentloop.v1.VerifyAuditResponse
+	19, // 38: agentloop.v1.Server.ListReplicas:output_type -> agentloop.v1.ListReplicasResponse
+	33, // [33:39] is the sub-list for method output_type
+	27, // [27:33] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_server_proto_init() }
@@ -1701,8 +1970,8 @@ func file_agentloop_v1_server_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_server_proto_rawDesc), len(file_agentloop_v1_server_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   18,
+			NumEnums:      2,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

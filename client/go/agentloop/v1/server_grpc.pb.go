@@ -24,6 +24,7 @@ const (
 	Server_GetUsage_FullMethodName         = "/agentloop.v1.Server/GetUsage"
 	Server_ListAuditRecords_FullMethodName = "/agentloop.v1.Server/ListAuditRecords"
 	Server_VerifyAudit_FullMethodName      = "/agentloop.v1.Server/VerifyAudit"
+	Server_ListReplicas_FullMethodName     = "/agentloop.v1.Server/ListReplicas"
 )
 
 // ServerClient is the client API for Server service.
@@ -54,6 +55,10 @@ type ServerClient interface {
 	//
 	// UNAVAILABLE.
 	VerifyAudit(ctx context.Context, in *VerifyAuditRequest, opts ...grpc.CallOption) (*VerifyAuditResponse, error)
+	// Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+	//
+	// UNAVAILABLE.
+	ListReplicas(ctx context.Context, in *ListReplicasRequest, opts ...grpc.CallOption) (*ListReplicasResponse, error)
 }
 
 type serverClient struct {
@@ -114,6 +119,16 @@ func (c *serverClient) VerifyAudit(ctx context.Context, in *VerifyAuditRequest, 
 	return out, nil
 }
 
+func (c *serverClient) ListReplicas(ctx context.Context, in *ListReplicasRequest, opts ...grpc.CallOption) (*ListReplicasResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListReplicasResponse)
+	err := c.cc.Invoke(ctx, Server_ListReplicas_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ServerServer is the server API for Server service.
 // All implementations must embed UnimplementedServerServer
 // for forward compatibility.
@@ -142,6 +157,10 @@ type ServerServer interface {
 	//
 	// UNAVAILABLE.
 	VerifyAudit(context.Context, *VerifyAuditRequest) (*VerifyAuditResponse, error)
+	// Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+	//
+	// UNAVAILABLE.
+	ListReplicas(context.Context, *ListReplicasRequest) (*ListReplicasResponse, error)
 	mustEmbedUnimplementedServerServer()
 }
 
@@ -166,6 +185,9 @@ func (UnimplementedServerServer) ListAuditRecords(context.Context, *ListAuditRec
 }
 func (UnimplementedServerServer) VerifyAudit(context.Context, *VerifyAuditRequest) (*VerifyAuditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifyAudit not implemented")
+}
+func (UnimplementedServerServer) ListReplicas(context.Context, *ListReplicasRequest) (*ListReplicasResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListReplicas not implemented")
 }
 func (UnimplementedServerServer) mustEmbedUnimplementedServerServer() {}
 func (UnimplementedServerServer) testEmbeddedByValue()                {}
@@ -278,6 +300,24 @@ func _Server_VerifyAudit_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Server_ListReplicas_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListReplicasRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ServerServer).ListReplicas(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Server_ListReplicas_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ServerServer).ListReplicas(ctx, req.(*ListReplicasRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Server_ServiceDesc is the grpc.ServiceDesc for Server service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -304,6 +344,10 @@ var Server_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "VerifyAudit",
 			Handler:    _Server_VerifyAudit_Handler,
+		},
+		{
+			MethodName: "ListReplicas",
+			Handler:    _Server_ListReplicas_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -19,11 +19,22 @@ class UsageGroup(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     USAGE_GROUP_MODEL: _ClassVar[UsageGroup]
     USAGE_GROUP_LABEL: _ClassVar[UsageGroup]
     USAGE_GROUP_CREATED_BY: _ClassVar[UsageGroup]
+
+class ReplicaState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REPLICA_STATE_UNSPECIFIED: _ClassVar[ReplicaState]
+    REPLICA_STATE_OWNER: _ClassVar[ReplicaState]
+    REPLICA_STATE_STANDBY: _ClassVar[ReplicaState]
+    REPLICA_STATE_FENCED: _ClassVar[ReplicaState]
 USAGE_GROUP_UNSPECIFIED: UsageGroup
 USAGE_GROUP_AGENT: UsageGroup
 USAGE_GROUP_MODEL: UsageGroup
 USAGE_GROUP_LABEL: UsageGroup
 USAGE_GROUP_CREATED_BY: UsageGroup
+REPLICA_STATE_UNSPECIFIED: ReplicaState
+REPLICA_STATE_OWNER: ReplicaState
+REPLICA_STATE_STANDBY: ReplicaState
+REPLICA_STATE_FENCED: ReplicaState
 
 class GetServerInfoRequest(_message.Message):
     __slots__ = ()
@@ -276,3 +287,31 @@ class VerifyAuditResponse(_message.Message):
     last_no: int
     last_hash: str
     def __init__(self, broken_no: _Optional[int] = ..., problem: _Optional[str] = ..., records: _Optional[int] = ..., first_no: _Optional[int] = ..., last_no: _Optional[int] = ..., last_hash: _Optional[str] = ...) -> None: ...
+
+class ListReplicasRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListReplicasResponse(_message.Message):
+    __slots__ = ("replicas",)
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    replicas: _containers.RepeatedCompositeFieldContainer[Replica]
+    def __init__(self, replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ...) -> None: ...
+
+class Replica(_message.Message):
+    __slots__ = ("number", "address", "version", "joined_at", "state", "silent_for", "configuration_digest")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    JOINED_AT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FOR_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    address: str
+    version: str
+    joined_at: _timestamp_pb2.Timestamp
+    state: ReplicaState
+    silent_for: _duration_pb2.Duration
+    configuration_digest: str
+    def __init__(self, number: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., joined_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., silent_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., configuration_digest: _Optional[str] = ...) -> None: ...

@@ -61,6 +61,11 @@ class ServerStub:
                 request_serializer=agentloop_dot_v1_dot_server__pb2.VerifyAuditRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_server__pb2.VerifyAuditResponse.FromString,
                 _registered_method=True)
+        self.ListReplicas = channel.unary_unary(
+                '/agentloop.v1.Server/ListReplicas',
+                request_serializer=agentloop_dot_v1_dot_server__pb2.ListReplicasRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_server__pb2.ListReplicasResponse.FromString,
+                _registered_method=True)
 
 
 class ServerServicer:
@@ -114,6 +119,15 @@ class ServerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListReplicas(self, request, context):
+        """Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+
+        UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ServerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -141,6 +155,11 @@ def add_ServerServicer_to_server(servicer, server):
                     servicer.VerifyAudit,
                     request_deserializer=agentloop_dot_v1_dot_server__pb2.VerifyAuditRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_server__pb2.VerifyAuditResponse.SerializeToString,
+            ),
+            'ListReplicas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReplicas,
+                    request_deserializer=agentloop_dot_v1_dot_server__pb2.ListReplicasRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_server__pb2.ListReplicasResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -280,6 +299,33 @@ class Server:
             '/agentloop.v1.Server/VerifyAudit',
             agentloop_dot_v1_dot_server__pb2.VerifyAuditRequest.SerializeToString,
             agentloop_dot_v1_dot_server__pb2.VerifyAuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReplicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Server/ListReplicas',
+            agentloop_dot_v1_dot_server__pb2.ListReplicasRequest.SerializeToString,
+            agentloop_dot_v1_dot_server__pb2.ListReplicasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,9 +34,16 @@ fn a_replica_that_others_can_reach() {
          lease = '4s'",
     );
     assert_eq!(options.advertise.as_deref(), Some("replica-1.internal:50052"));
-    let tls = ClusterTls { certificate: "/c".into(), key: "/k".into(), ca: "/a".into() };
+    let tls = ClusterTls { certificate: "/c".into(), key: "/k".into(), ca: "/a".into(), name: None };
     assert_eq!((options.tls, options.lease), (Some(tls), Millis::secs(4)));
     assert_eq!(cluster("listen = '10.0.0.1:1'\nallow_insecure = true").tls, None);
+    let named =
+        "listen = '127.0.0.1:1'\ntls_cert = '/c'\ntls_key = '/k'\ntls_ca = '/a'\ntls_name = 'replica'";
+    assert_eq!(cluster(named).tls.unwrap().name.as_deref(), Some("replica"));
+    assert!(
+        problem("listen = '127.0.0.1:1'\ntls_name = 'replica'")
+            .contains("cluster.tls_name: expected tls_cert")
+    );
 }
 
 #[test]

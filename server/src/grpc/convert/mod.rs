@@ -15,6 +15,7 @@ pub(crate) mod json;
 pub mod masked;
 pub mod message;
 pub(crate) mod policy;
+pub mod replica;
 pub mod reuse;
 pub mod run;
 pub(crate) mod server_frame;

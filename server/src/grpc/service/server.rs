@@ -11,9 +11,11 @@ use agentloop_proto::v1::server_server::{self, ServerServer};
 use prost::Message as _;
 use tonic::{Code, Request, Response, Status};
 
+use crate::cluster::Replicas;
 use crate::engine::Engine;
 use crate::grpc::convert::audit as convert;
 use crate::grpc::convert::input::Agents;
+use crate::grpc::convert::replica::replica;
 use crate::grpc::convert::{duration, timestamp};
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request};
@@ -25,7 +27,7 @@ use crate::model::Models;
 const BLOBS: &str = "blobs";
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 26] = [
+const FEATURES: [&str; 27] = [
     "approvers",
     "audit",
     "authentication",
@@ -38,6 +40,7 @@ const FEATURES: [&str; 26] = [
     "host_status",
     "import_export",
     "memory_bounds",
+    "replicas",
     "resume_state",
     "run_filters",
     "server_info",
@@ -79,17 +82,19 @@ pub struct ServerService {
     engine: Engine,
     models: Arc<dyn Models>,
     agents: Arc<Agents>,
+    replicas: Option<Arc<dyn Replicas>>,
 }
 
 impl ServerService {
-    /// The service for tonic's router.
+    /// The service for tonic's router. `replicas` are those that share the database, if it is shared.
     pub fn server(
         facts: ServerFacts,
         engine: Engine,
         models: Arc<dyn Models>,
         agents: Arc<Agents>,
+        replicas: Option<Arc<dyn Replicas>>,
     ) -> ServerServer<Self> {
-        ServerServer::new(Self { facts, engine, models, agents })
+        ServerServer::new(Self { facts, engine, models, agents, replicas })
     }
 
     fn limits(&self) -> v1::ServerLimits {
@@ -181,6 +186,16 @@ impl server_server::Server for ServerService {
     ) -> Result<Response<v1::VerifyAuditResponse>, Status> {
         let verdict = self.engine.store().verify_audit().await?;
         Ok(Response::new(convert::verdict(verdict)))
+    }
+
+    async fn list_replicas(
+        &self,
+        _request: Request<v1::ListReplicasRequest>,
+    ) -> Result<Response<v1::ListReplicasResponse>, Status> {
+        let mut rows = self.replicas.as_ref().map(|replicas| replicas.rows()).unwrap_or_default();
+        rows.sort_by_key(|row| (row.part, row.peer.number));
+        let replicas = rows.into_iter().map(replica).collect();
+        Ok(Response::new(v1::ListReplicasResponse { replicas }))
     }
 
     async fn list_agents(

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::open::OpenError;
 pub use self::owner::Claim;
-pub use self::replica::{Replica, ReplicaOptions, ReplicaRow};
+pub use self::replica::{Replica, ReplicaOptions};
 
 use self::blobs::Blobs;
 use self::index::Index;

@@ -6,6 +6,7 @@
 
 mod instruments;
 mod readings;
+mod replicas;
 mod run;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use prometheus_client::registry::Registry;
 use super::models::{KnownModels, OTHER};
 use instruments::{Instruments, ModelMeter, ToolMeter};
 pub use readings::{MemoryReadings, QuotaReading, Readings, StoreReadings};
+pub use replicas::ReplicaReadings;
 pub use run::RunMeter;
 
 /// Tools with a label of their own. Further ones are counted as [`OTHER`].
@@ -64,6 +66,12 @@ impl Metrics {
     pub fn read_at_scrape(&self, read: impl Fn() -> Readings + Send + Sync + 'static) {
         let mut registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.register_collector(Box::new(readings::AtScrape::new(read)));
+    }
+
+    /// Sets the function that reads the gauges of replicas at each scrape.
+    pub fn read_replicas_at_scrape(&self, read: impl Fn() -> ReplicaReadings + Send + Sync + 'static) {
+        let mut registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register_collector(Box::new(replicas::ReplicasAtScrape(read)));
     }
 
     /// All metrics as text, of type [`CONTENT_TYPE`].

@@ -38,6 +38,7 @@ const TABLE: &[(&str, Rule)] = &[
     ("/agentloop.v1.Server/ListAgents", Rule::Repeated),
     ("/agentloop.v1.Server/GetUsage", Rule::Repeated),
     ("/agentloop.v1.Server/ListAuditRecords", Rule::Repeated),
+    ("/agentloop.v1.Server/ListReplicas", Rule::Repeated),
     ("/agentloop.v1.Server/VerifyAudit", Rule::Repeated),
     ("/agentloop.v1.Sessions/CreateSession", Rule::Repeated),
     ("/agentloop.v1.Sessions/GetSession", Rule::Repeated),

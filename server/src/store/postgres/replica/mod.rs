@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agentloop_core::time::{Millis, Timestamp};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -31,7 +30,7 @@ use super::PostgresOptions;
 use super::open::{self, OpenError};
 use super::owner::Claim;
 use crate::clock::{Clock as _, SystemClock};
-use crate::cluster::{Standing, Standings};
+use crate::cluster::{ReplicaRow, Replicas, Standing, Standings};
 use crate::lifecycle::Tasks;
 
 /// Pulses of the server's runtime in the time of a lease. A pulse is good for a fifth of that time twice.
@@ -44,25 +43,8 @@ pub struct ReplicaOptions {
     pub address: String,
     /// Time without a beat after which others take over. It trusts its own lease for 0.8 of that.
     pub lease: Duration,
-}
-
-/// A replica, as the database and this replica's beats show it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplicaRow {
-    /// The number of this start of a server. It is never used again.
-    pub number: i64,
-    /// Host and port at which other replicas reach it.
-    pub address: String,
-    /// The version of its program.
-    pub version: String,
-    /// The time of its start, by the clock of the database.
-    pub started_at: Timestamp,
-    /// Time since this replica saw its counter change. It lives as long as this stays well below its lease.
-    pub silent_for: Millis,
-    /// True if it owns the database.
-    pub is_owner: bool,
-    /// True if others have taken it for dead. Its row stays for an hour.
-    pub is_fenced: bool,
+    /// Digest of the part of its configuration that all replicas should have in common.
+    pub configuration_digest: String,
 }
 
 /// This server as one of several over a database.
@@ -148,7 +130,7 @@ impl Replica {
     /// gone, those that are fenced stay for an hour.
     #[must_use]
     pub fn members(&self) -> Vec<ReplicaRow> {
-        self.seen.borrow().rows(SystemClock.now())
+        self.seen.borrow().rows(self.number, SystemClock.now())
     }
 
     /// Cancelled when others have fenced this replica, or its thread has panicked. The process should end.
@@ -175,5 +157,11 @@ impl Replica {
 async fn show_pulse(pulse: Arc<AtomicU64>, every: Duration, stopped: CancellationToken) {
     while stopped.run_until_cancelled(tokio::time::sleep(every)).await.is_some() {
         pulse.store(SystemClock.now().0, Ordering::Relaxed);
+    }
+}
+
+impl Replicas for Replica {
+    fn rows(&self) -> Vec<ReplicaRow> {
+        self.members()
     }
 }

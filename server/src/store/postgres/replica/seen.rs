@@ -7,9 +7,8 @@ use agentloop_core::cluster::shard::{Beat, OwnerNo, ShardNo, Term};
 use agentloop_core::cluster::suspicion::Suspect;
 use agentloop_core::time::{Millis, Timestamp};
 
-use super::ReplicaRow;
 use super::statements::{Beaten, StoredReplica};
-use crate::cluster::Peer;
+use crate::cluster::{Peer, ReplicaPart, ReplicaRow};
 
 /// The whole database is one shard of the protocol: one replica owns all of it.
 pub(in crate::store::postgres) const DATABASE: ShardNo = ShardNo(0);
@@ -54,16 +53,22 @@ impl Seen {
         Some(Peer { number: owner, address: seen.stored.address.clone() })
     }
 
-    /// All replicas, in the order of their numbers.
-    pub(in crate::store::postgres) fn rows(&self, now: Timestamp) -> Vec<ReplicaRow> {
-        let row = |seen: &ReplicaSeen| ReplicaRow {
-            number: seen.stored.number,
-            address: seen.stored.address.clone(),
-            version: seen.stored.version.clone(),
-            started_at: seen.stored.started_at,
-            silent_for: now.since(seen.since),
-            is_owner: self.owner == Some(seen.stored.number),
-            is_fenced: seen.stored.is_fenced,
+    /// All replicas, in the order of their numbers, as `me` sees them.
+    pub(in crate::store::postgres) fn rows(&self, me: i64, now: Timestamp) -> Vec<ReplicaRow> {
+        let row = |seen: &ReplicaSeen| {
+            let stored = &seen.stored;
+            ReplicaRow {
+                peer: Peer { number: stored.number, address: stored.address.clone() },
+                version: stored.version.clone(),
+                joined_at: stored.started_at,
+                part: match (stored.is_fenced, self.owner == Some(stored.number)) {
+                    (true, _) => ReplicaPart::Fenced,
+                    (false, true) => ReplicaPart::Owner,
+                    (false, false) => ReplicaPart::Standby,
+                },
+                silent_for: (stored.number != me).then(|| now.since(seen.since).duration()),
+                configuration_digest: stored.configuration_digest.clone(),
+            }
         };
         self.replicas.values().map(row).collect()
     }
@@ -108,6 +113,8 @@ pub(in crate::store::postgres) fn millis(length: std::time::Duration) -> Millis 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn stored(number: i64, beat: u64) -> StoredReplica {
@@ -115,6 +122,7 @@ mod tests {
             number,
             address: format!("10.0.0.{number}:1"),
             version: "1".to_owned(),
+            configuration_digest: "c".to_owned(),
             started_at: Timestamp(5),
             lease: Millis(2_500),
             beat,
@@ -159,8 +167,8 @@ mod tests {
         let moved = StoredReplica { beat: 5, ..slow };
         seen.update(&beaten(Some(2), vec![stored(1, 3), moved]), Timestamp(11_000));
         assert!(!seen.is_over(&suspect, Timestamp(11_000)));
-        let silent: Vec<_> = seen.rows(Timestamp(11_500)).iter().map(|row| row.silent_for).collect();
-        assert_eq!(silent, [Millis(500), Millis(500)]);
+        let silent: Vec<_> = seen.rows(1, Timestamp(11_500)).iter().map(|row| row.silent_for).collect();
+        assert_eq!(silent, [None, Some(Duration::from_millis(500))]);
     }
 
     #[test]

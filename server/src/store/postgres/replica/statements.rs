@@ -15,7 +15,7 @@ use crate::store::postgres::rows;
 const BEAT: &str = "
     WITH me AS (
         UPDATE replicas SET beat = beat + 1 WHERE replica_no = $1 AND NOT fenced RETURNING replica_no)
-    SELECT r.replica_no, r.address, r.version, (extract(epoch FROM r.started_at) * 1000)::bigint AS started_at, r.lease,
+    SELECT r.replica_no, r.address, r.version, r.configuration, (extract(epoch FROM r.started_at) * 1000)::bigint AS started_at, r.lease,
            r.beat, r.fenced, r.ended_at IS NOT NULL AS is_ended, o.owner_no, o.term,
            EXISTS (SELECT 1 FROM me) AS is_beaten
     FROM ownership AS o LEFT JOIN replicas AS r ON true
@@ -65,6 +65,7 @@ pub(in crate::store::postgres) struct StoredReplica {
     pub(in crate::store::postgres) number: i64,
     pub(in crate::store::postgres) address: String,
     pub(in crate::store::postgres) version: String,
+    pub(in crate::store::postgres) configuration_digest: String,
     /// By the clock of the database.
     pub(in crate::store::postgres) started_at: Timestamp,
     pub(in crate::store::postgres) lease: Millis,
@@ -80,9 +81,11 @@ pub(in crate::store::postgres) async fn register(
     me: &ReplicaOptions,
 ) -> Result<i64, Error> {
     let sql = "WITH gone AS (DELETE FROM replicas WHERE ended_at < now() - interval '1 hour')
-               INSERT INTO replicas (address, version, lease) VALUES ($1, $2, $3) RETURNING replica_no";
+               INSERT INTO replicas (address, version, configuration, lease) VALUES ($1, $2, $3, $4)
+               RETURNING replica_no";
     let lease = int(u64::try_from(me.lease.as_millis()).unwrap_or(u64::MAX));
-    let query = sqlx::query(sql).bind(&me.address).bind(env!("CARGO_PKG_VERSION")).bind(lease);
+    let query = sqlx::query(sql).bind(&me.address).bind(env!("CARGO_PKG_VERSION"));
+    let query = query.bind(&me.configuration_digest).bind(lease);
     query.fetch_one(db).await?.try_get("replica_no")
 }
 
@@ -106,6 +109,7 @@ fn replica(row: &PgRow) -> Result<Option<StoredReplica>, Error> {
         number,
         address: row.try_get("address")?,
         version: row.try_get("version")?,
+        configuration_digest: row.try_get("configuration")?,
         started_at: rows::time(row, "started_at")?,
         lease: Millis(rows::number(row, "lease")?),
         beat: rows::number(row, "beat")?,

@@ -40,6 +40,18 @@ export enum UsageGroup {
   CREATED_BY = 4,
 }
 
+/** The part of a replica. */
+export enum ReplicaState {
+  /** UNSPECIFIED - Not set. */
+  UNSPECIFIED = 0,
+  /** OWNER - It owns the database and does all the work. */
+  OWNER = 1,
+  /** STANDBY - It sends calls on to the owner, and may take its place. */
+  STANDBY = 2,
+  /** FENCED - It was held to be dead: its writes are refused, and it ends when it notices. */
+  FENCED = 3,
+}
+
 /** Asks what the server is. */
 export interface GetServerInfoRequest {
 }
@@ -324,6 +336,41 @@ export interface VerifyAuditResponse {
   lastNo: bigint;
   /** Hash of the last of them. A copy kept elsewhere shows whether records were cut off at the end. */
   lastHash: string;
+}
+
+/** Asks for the replicas. */
+export interface ListReplicasRequest {
+}
+
+/** The replicas that share a database. */
+export interface ListReplicasResponse {
+  /** The owner first, then the others by number. */
+  replicas: Replica[];
+}
+
+/** One start of a server that shares its database with others. */
+export interface Replica {
+  /** Its number, which is never used again. */
+  number: bigint;
+  /** Host and port at which the other replicas reach it. */
+  address: string;
+  /** Version of the server. */
+  version: string;
+  /** When it joined. */
+  joinedAt?:
+    | Date
+    | undefined;
+  /** Its part. */
+  state: ReplicaState;
+  /** Time for which the replica that answers has seen no sign of life from it. Absent for itself. */
+  silentFor?:
+    | Duration
+    | undefined;
+  /**
+   * Digest of the part of its configuration that all replicas should have in common. Where two differ, runs depend on
+   * which of them is the owner.
+   */
+  configurationDigest: string;
 }
 
 function createBaseGetServerInfoRequest(): GetServerInfoRequest {
@@ -2392,6 +2439,244 @@ export const VerifyAuditResponse: MessageFns<VerifyAuditResponse> = {
   },
 };
 
+function createBaseListReplicasRequest(): ListReplicasRequest {
+  return {};
+}
+
+export const ListReplicasRequest: MessageFns<ListReplicasRequest> = {
+  encode(_: ListReplicasRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListReplicasRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListReplicasRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListReplicasRequest>): ListReplicasRequest {
+    return ListReplicasRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<ListReplicasRequest>): ListReplicasRequest {
+    const message = createBaseListReplicasRequest();
+    return message;
+  },
+};
+
+function createBaseListReplicasResponse(): ListReplicasResponse {
+  return { replicas: [] };
+}
+
+export const ListReplicasResponse: MessageFns<ListReplicasResponse> = {
+  encode(message: ListReplicasResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.replicas) {
+      Replica.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListReplicasResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListReplicasResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.replicas.push(Replica.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListReplicasResponse>): ListReplicasResponse {
+    return ListReplicasResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListReplicasResponse>): ListReplicasResponse {
+    const message = createBaseListReplicasResponse();
+    message.replicas = object.replicas?.map((e) => Replica.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseReplica(): Replica {
+  return {
+    number: 0n,
+    address: "",
+    version: "",
+    joinedAt: undefined,
+    state: 0,
+    silentFor: undefined,
+    configurationDigest: "",
+  };
+}
+
+export const Replica: MessageFns<Replica> = {
+  encode(message: Replica, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.number !== 0n) {
+      if (BigInt.asUintN(64, message.number) !== message.number) {
+        throw new globalThis.Error("value provided for field message.number of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.number);
+    }
+    if (message.address !== "") {
+      writer.uint32(18).string(message.address);
+    }
+    if (message.version !== "") {
+      writer.uint32(26).string(message.version);
+    }
+    if (message.joinedAt !== undefined) {
+      Timestamp.encode(toTimestamp(message.joinedAt), writer.uint32(34).fork()).join();
+    }
+    if (message.state !== 0) {
+      writer.uint32(40).int32(message.state);
+    }
+    if (message.silentFor !== undefined) {
+      Duration.encode(message.silentFor, writer.uint32(50).fork()).join();
+    }
+    if (message.configurationDigest !== "") {
+      writer.uint32(58).string(message.configurationDigest);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Replica {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReplica();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.number = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.address = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.version = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.joinedAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.state = reader.int32() as any;
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.silentFor = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.configurationDigest = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Replica>): Replica {
+    return Replica.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Replica>): Replica {
+    const message = createBaseReplica();
+    message.number = (object.number !== undefined && object.number !== null) ? BigInt(object.number) : 0n;
+    message.address = object.address ?? "";
+    message.version = object.version ?? "";
+    message.joinedAt = object.joinedAt ?? undefined;
+    message.state = object.state ?? 0;
+    message.silentFor = (object.silentFor !== undefined && object.silentFor !== null)
+      ? Duration.fromPartial(object.silentFor)
+      : undefined;
+    message.configurationDigest = object.configurationDigest ?? "";
+    return message;
+  },
+};
+
 /**
  * The server itself: what it is, and which agents it has.
  * buf:lint:ignore SERVICE_SUFFIX
@@ -2472,6 +2757,21 @@ export const ServerService = {
     responseSerialize: (value: VerifyAuditResponse): Buffer => Buffer.from(VerifyAuditResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): VerifyAuditResponse => VerifyAuditResponse.decode(value),
   },
+  /**
+   * Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+   *
+   * UNAVAILABLE.
+   */
+  listReplicas: {
+    path: "/agentloop.v1.Server/ListReplicas" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: ListReplicasRequest): Buffer => Buffer.from(ListReplicasRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ListReplicasRequest => ListReplicasRequest.decode(value),
+    responseSerialize: (value: ListReplicasResponse): Buffer =>
+      Buffer.from(ListReplicasResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ListReplicasResponse => ListReplicasResponse.decode(value),
+  },
 } as const;
 
 export interface ServerServer extends UntypedServiceImplementation {
@@ -2506,6 +2806,12 @@ export interface ServerServer extends UntypedServiceImplementation {
    * UNAVAILABLE.
    */
   verifyAudit: handleUnaryCall<VerifyAuditRequest, VerifyAuditResponse>;
+  /**
+   * Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+   *
+   * UNAVAILABLE.
+   */
+  listReplicas: handleUnaryCall<ListReplicasRequest, ListReplicasResponse>;
 }
 
 export interface ServerClient extends Client {
@@ -2609,6 +2915,26 @@ export interface ServerClient extends Client {
     metadata: Metadata,
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: VerifyAuditResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+   *
+   * UNAVAILABLE.
+   */
+  listReplicas(
+    request: ListReplicasRequest,
+    callback: (error: ServiceError | null, response: ListReplicasResponse) => void,
+  ): ClientUnaryCall;
+  listReplicas(
+    request: ListReplicasRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: ListReplicasResponse) => void,
+  ): ClientUnaryCall;
+  listReplicas(
+    request: ListReplicasRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: ListReplicasResponse) => void,
   ): ClientUnaryCall;
 }
 

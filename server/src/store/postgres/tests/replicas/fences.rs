@@ -7,7 +7,8 @@ use crate::store::postgres::replica::statements;
 /// Fences an owner, as another replica does after its lease.
 async fn fence(schema: &Schema, server: &Server) {
     let (mut db, number) = (schema.shell().await, server.replica.number());
-    let observer = ReplicaOptions { address: "x:1".to_owned(), lease: LONG };
+    let observer =
+        ReplicaOptions { address: "x:1".to_owned(), lease: LONG, configuration_digest: "c".to_owned() };
     let observer = statements::register(&mut db, &observer).await.unwrap();
     until(async || {
         let seen = statements::beat(&mut db, observer).await.unwrap();

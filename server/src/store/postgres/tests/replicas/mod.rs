@@ -31,7 +31,7 @@ struct Server {
 impl Server {
     async fn join(options: &PostgresOptions, address: &str, lease: Duration) -> Result<Self, OpenError> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let me = ReplicaOptions { address: address.to_owned(), lease };
+        let me = ReplicaOptions { address: address.to_owned(), lease, configuration_digest: "c".to_owned() };
         let joining = options.clone();
         let joined = runtime.spawn(async move { Replica::join(&joining, me).await }).await.unwrap();
         let mut server = Self {

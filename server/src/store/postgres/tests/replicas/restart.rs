@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::*;
+use crate::cluster::ReplicaRow;
 use crate::store::conformance::fixture;
 
 /// A PostgreSQL on a port and in a folder of its own.
@@ -90,7 +91,8 @@ async fn a_crash_of_the_database_makes_nobody_suspicious() {
         // Both have beaten again, so each has seen the other after the gap.
         for server in [&owner, &other] {
             until(async || {
-                let silent_for = |row: &ReplicaRow| row.silent_for.duration() < lease / 2;
+                let silent_for =
+                    |row: &ReplicaRow| row.silent_for.is_none_or(|silent_for| silent_for < lease / 2);
                 let members = server.replica.members();
                 members.len() == 2 && members.iter().all(silent_for)
             })

@@ -14,7 +14,7 @@ async fn with_tables() -> Option<Schema> {
 }
 
 async fn register(db: &mut PgConnection) -> i64 {
-    let me = ReplicaOptions { address: "a:1".to_owned(), lease: LONG };
+    let me = ReplicaOptions { address: "a:1".to_owned(), lease: LONG, configuration_digest: "c".to_owned() };
     statements::register(db, &me).await.unwrap()
 }
 

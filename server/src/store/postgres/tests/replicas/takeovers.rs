@@ -4,6 +4,7 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::*;
+use crate::cluster::{ReplicaPart, ReplicaRow};
 use crate::store::conformance::fixture::{self, tenant};
 
 const STANDBY_WITHOUT_OWNER: Standing = Standing::Standby { owner: None };
@@ -28,10 +29,12 @@ async fn a_second_replica_stands_by_and_knows_the_owner() {
     other.wait_for(Standing::Standby { owner: Some(owner.peer()) }).await;
     until(async || other.replica.members().len() == 2).await;
     let members = other.replica.members();
-    let shown: Vec<_> = members.iter().map(|row| (row.number, row.address.as_str(), row.is_owner)).collect();
+    let shown: Vec<_> =
+        members.iter().map(|row| (row.peer.number, row.peer.address.as_str(), row.part)).collect();
     let (first, second) = (owner.replica.number(), other.replica.number());
-    assert_eq!(shown, [(first, "owner:1", true), (second, "other:1", false)]);
-    assert!(members.iter().all(|row| !row.is_fenced && row.version == env!("CARGO_PKG_VERSION")));
+    let (owns, stands_by) = (ReplicaPart::Owner, ReplicaPart::Standby);
+    assert_eq!(shown, [(first, "owner:1", owns), (second, "other:1", stands_by)]);
+    assert!(members.iter().all(|row| row.version == env!("CARGO_PKG_VERSION")));
     assert_eq!(*owner.replica.standings().borrow(), Standing::Owner);
 }
 
@@ -53,8 +56,9 @@ async fn another_follows_an_owner_that_was_killed() {
     assert_eq!(runs(&store).await, 1);
     write(&store, "s2", "r2").await;
     assert_eq!(runs(&store).await, 2);
-    let is_shown =
-        |row: &ReplicaRow| row.number == killed && row.is_fenced && !row.is_owner && row.address == "a:1";
+    let is_shown = |row: &ReplicaRow| {
+        row.peer.number == killed && row.part == ReplicaPart::Fenced && row.peer.address == "a:1"
+    };
     until(async || second.replica.members().iter().any(is_shown)).await;
 }
 

@@ -1,0 +1,100 @@
+//! `agentloop cluster`: the replicas of the server that share its database.
+
+use std::collections::BTreeSet;
+
+use agentloop_client::v1::{Replica, ReplicaState};
+
+use crate::{
+    args::Global,
+    exit::{Exit, Failure},
+    terminal::format,
+    terminal::json,
+    terminal::print,
+};
+
+/// Prints the replicas, and what an operator should know of them.
+pub(crate) async fn cluster(global: &Global) -> Result<Exit, Failure> {
+    let client = global.client()?;
+    let replicas = client.list_replicas().await?;
+    if global.json() {
+        replicas.iter().try_for_each(|replica| print::line(&json::line("Replica", replica)))?;
+        return Ok(Exit::Completed);
+    }
+    if replicas.is_empty() {
+        print::line(
+            "this server shares its database with no other: [cluster] of its configuration is not set",
+        )?;
+        return Ok(Exit::Completed);
+    }
+    let hosts = client.list_hosts().await?.len();
+    let rows: Vec<_> = replicas.iter().map(row).collect();
+    print::table(["REPLICA", "ADDRESS", "PART", "VERSION", "JOINED", "SILENT FOR", "CONFIGURATION"], &rows)?;
+    let connected = if hosts == 1 { "1 tool host is".to_owned() } else { format!("{hosts} tool hosts are") };
+    print::line(&format!("{connected} connected"))?;
+    notes(&replicas).iter().try_for_each(|note| print::line(note))?;
+    Ok(Exit::Completed)
+}
+
+fn row(replica: &Replica) -> [String; 7] {
+    [
+        replica.number.to_string(),
+        replica.address.clone(),
+        format::enum_name(replica.state().as_str_name(), "REPLICA_STATE_"),
+        replica.version.clone(),
+        format::time(replica.joined_at.as_ref()),
+        format::duration(replica.silent_for.as_ref()),
+        replica.configuration_digest.clone(),
+    ]
+}
+
+/// What is not as it should be, a line for each.
+fn notes(replicas: &[Replica]) -> Vec<String> {
+    let living: Vec<_> = replicas.iter().filter(|replica| replica.state() != ReplicaState::Fenced).collect();
+    let is_mixed = |of: fn(&Replica) -> &str| {
+        living.iter().map(|replica| of(replica)).collect::<BTreeSet<_>>().len() > 1
+    };
+    let mut notes = Vec::new();
+    if is_mixed(|replica| &replica.configuration_digest) {
+        let what =
+            "their configurations differ: runs depend on which of them is the owner; give all the same file";
+        notes.push(what.to_owned());
+    }
+    if is_mixed(|replica| &replica.version) {
+        notes.push("their versions differ: end the update soon".to_owned());
+    }
+    if living.len() == 1 {
+        notes.push("there is one replica: if it ends, nobody takes its place".to_owned());
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(number: u64, version: &str, digest: &str, state: ReplicaState) -> Replica {
+        Replica {
+            number,
+            version: version.to_owned(),
+            configuration_digest: digest.to_owned(),
+            state: state.into(),
+            ..Replica::default()
+        }
+    }
+
+    #[test]
+    fn replicas_that_differ_are_named_and_fenced_ones_do_not_count() {
+        let (owner, standby) = (ReplicaState::Owner, ReplicaState::Standby);
+        let alike = [replica(1, "0.1.0", "a", owner), replica(2, "0.1.0", "a", standby)];
+        assert_eq!(notes(&alike), Vec::<String>::new());
+        let other = [replica(1, "0.1.0", "a", owner), replica(2, "0.2.0", "b", standby)];
+        let found = notes(&other);
+        assert!(
+            found.len() == 2 && found[0].contains("configurations") && found[1].contains("versions"),
+            "{found:?}"
+        );
+        let alone = [replica(1, "0.1.0", "a", owner), replica(2, "0.2.0", "b", ReplicaState::Fenced)];
+        let found = notes(&alone);
+        assert!(found.len() == 1 && found[0].contains("one replica"), "{found:?}");
+    }
+}

@@ -1,0 +1,4 @@
+{{- define "agentloop.labels" -}}
+app.kubernetes.io/name: agentloop
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}

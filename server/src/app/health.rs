@@ -1,0 +1,119 @@
+//! The health service: the process lives, and the server takes calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_proto::v1::{
+    agent_loop_server, blobs_server, server_server, sessions_server, tool_host_server, tools_server,
+};
+use tokio::sync::watch;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::app::store::OwnStore;
+use crate::cluster::{Standing, Standings};
+use crate::lifecycle::Tasks;
+use crate::store::Store;
+
+/// The time between two checks that the store still answers.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// The health service that says only that the process lives, whatever the store's state.
+const LIVENESS: &str = "liveness";
+/// The health services that say if the server takes requests: it as a whole, and each of its services.
+const READINESS: [&str; 7] = [
+    "",
+    agent_loop_server::SERVICE_NAME,
+    blobs_server::SERVICE_NAME,
+    server_server::SERVICE_NAME,
+    sessions_server::SERVICE_NAME,
+    tool_host_server::SERVICE_NAME,
+    tools_server::SERVICE_NAME,
+];
+
+/// What readiness depends on.
+pub(super) enum Readiness {
+    /// The store answers.
+    Store(Arc<dyn Store>),
+    /// This replica is the owner and its store answers, or it knows the owner.
+    Replica {
+        /// The part of this replica.
+        standings: Standings,
+        /// Its store, while it is the owner.
+        store: watch::Receiver<Option<OwnStore>>,
+    },
+}
+
+impl Readiness {
+    /// The reason why the server takes no calls.
+    async fn check(&self) -> Result<(), String> {
+        let store = match self {
+            Self::Store(store) => store.clone(),
+            Self::Replica { standings, store } => {
+                let standing = standings.borrow().clone();
+                let opened = store.borrow().clone();
+                match (standing, opened) {
+                    (Standing::Owner, Some(store)) => store.shared(),
+                    (Standing::Owner, None) => {
+                        return Err("this replica is taking the database over".to_owned());
+                    }
+                    (Standing::Standby { owner: Some(_) }, _) => return Ok(()),
+                    (Standing::Standby { owner: None }, _) => {
+                        return Err("no replica owns the database".to_owned());
+                    }
+                }
+            }
+        };
+        store.check().await.map_err(|error| format!("the store does not answer: {error}"))
+    }
+
+    /// Resolves when it is time to check again.
+    async fn due(&mut self) {
+        let after = tokio::time::sleep(CHECK_EVERY);
+        match self {
+            Self::Store(_) => after.await,
+            Self::Replica { standings, store } => {
+                // A sender that is gone tells nothing new: the process ends then.
+                tokio::select! {
+                    () = after => {}
+                    Ok(()) = standings.changed() => {}
+                    Ok(()) = store.changed() => {}
+                }
+            }
+        }
+    }
+}
+
+/// Keeps the health status up to date: serving while calls are taken and no shutdown has begun. The first check is done when
+/// this returns: nobody is told that a server works which does not.
+pub(super) async fn report(health: HealthReporter, mut readiness: Readiness, tasks: &Tasks) {
+    health.set_service_status(LIVENESS, ServingStatus::Serving).await;
+    let mut ready = check(&health, &readiness, None).await;
+    let soft = tasks.soft().clone();
+    drop(tasks.spawn("health", async move {
+        while soft.run_until_cancelled(readiness.due()).await.is_some() {
+            ready = check(&health, &readiness, Some(ready)).await;
+        }
+        set_readiness(&health, ServingStatus::NotServing).await;
+    }));
+}
+
+async fn set_readiness(health: &HealthReporter, status: ServingStatus) {
+    for service in READINESS {
+        health.set_service_status(service, status).await;
+    }
+}
+
+/// Checks if calls are taken, and reports a change. Returns true if they are.
+async fn check(health: &HealthReporter, readiness: &Readiness, before: Option<bool>) -> bool {
+    let now = readiness.check().await;
+    if let Err(why) = &now
+        && before != Some(false)
+    {
+        tracing::error!(%why, "not ready");
+    }
+    if before != Some(now.is_ok()) {
+        let status = if now.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };
+        set_readiness(health, status).await;
+    }
+    now.is_ok()
+}

@@ -1,0 +1,95 @@
+//! The ports of a server: the one that callers and hosts dial, and the one where metrics are read.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use crate::app::host_check::HostCheck;
+use crate::app::security::{Reloader, Security, keep_current};
+use crate::app::{StartError, listen, metrics, serve};
+use crate::auth::Quotas;
+use crate::auth::jwt::KeySource;
+use crate::clock::Clock;
+use crate::config::{Config, ServerOptions};
+use crate::grpc::edge::identity::{Gate, IdentityLayer};
+use crate::lifecycle::Tasks;
+use crate::telemetry::metrics::Metrics;
+
+/// Ports that are listened on, and what protects them.
+pub(super) struct Ports {
+    /// Where callers and hosts dial in.
+    pub(super) address: SocketAddr,
+    /// Where metrics are read, if they are configured.
+    pub(super) metrics_address: Option<SocketAddr>,
+    /// The metrics, if they are configured.
+    pub(super) metrics: Option<Metrics>,
+    /// Reads certificates and tokens again, if there are any.
+    pub(super) reloader: Option<Arc<Reloader>>,
+    /// True if callers must present credentials.
+    pub(super) asks: bool,
+    options: ServerOptions,
+    listener: TcpListener,
+    scrapes: Option<(TcpListener, HostCheck)>,
+    security: Security,
+}
+
+impl Ports {
+    /// Listens on the configured addresses. Nothing is answered yet.
+    ///
+    /// # Errors
+    /// [`StartError::Listen`].
+    pub(super) async fn listen(config: &Config, security: Security) -> Result<Self, StartError> {
+        let (listener, address) = listen(config.server.listen).await?;
+        let (mut scrapes, mut metrics_address, mut counted) = (None, None, None);
+        if let Some(configured) = config.metrics.listen {
+            let (listener, found) = listen(configured).await?;
+            scrapes = Some((listener, HostCheck::new(&config.metrics)));
+            metrics_address = Some(found);
+            counted = Some(Metrics::new(metrics::known_models(config)));
+        }
+        Ok(Self {
+            address,
+            metrics_address,
+            metrics: counted,
+            reloader: security.reloader.clone(),
+            asks: security.authenticator.is_some(),
+            options: config.server.clone(),
+            listener,
+            scrapes,
+            security,
+        })
+    }
+
+    /// Starts what serves metrics, and what reads certificates and tokens again. Returns the port for callers, to be
+    /// served. `identity` is given what checks the credentials of callers, if they must present any.
+    pub(super) fn open(
+        self,
+        quotas: Option<Quotas>,
+        clock: Arc<dyn Clock>,
+        identity: impl FnOnce(Option<Gate>) -> IdentityLayer,
+        tasks: &Tasks,
+    ) -> serve::Port {
+        let Self { metrics_address, metrics, options, listener, scrapes, security, .. } = self;
+        if let (Some((listener, hosts)), Some(address), Some(metrics)) = (scrapes, metrics_address, &metrics)
+        {
+            let serving = metrics::serve(listener, address, metrics.clone(), hosts, tasks.soft().clone());
+            drop(tasks.spawn("metrics", serving));
+            tracing::info!(%address, "serving metrics");
+        }
+        security.describe();
+        if let Some(reloader) = &security.reloader {
+            drop(
+                tasks.spawn("certificates and tokens", keep_current(reloader.clone(), tasks.soft().clone())),
+            );
+        }
+        let gate = security.authenticator.map(|authenticator| {
+            let counted = metrics.clone();
+            let keys = security.jwks.map(|jwks| jwks as Arc<dyn KeySource>);
+            Gate::new(authenticator, keys, clock, quotas, move |cause| {
+                counted.iter().for_each(|metrics| metrics.rejected(cause));
+            })
+        });
+        serve::Port { listener, options, metrics, acceptor: security.acceptor, identity: identity(gate) }
+    }
+}

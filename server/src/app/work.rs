@@ -1,0 +1,229 @@
+//! The part of a server that needs its store: the engine, the fleet of tool hosts, the audit log, and the services.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::tool::ToolDeclaration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::audit::{AuditLines, follow};
+use crate::app::hosts::{host_options, remember_tools, remembered_tools};
+use crate::app::security::Reloader;
+use crate::app::serve::{self, Routes};
+use crate::app::store::OwnStore;
+use crate::app::{StartError, metrics, offers_wait};
+use crate::auth::Quotas;
+use crate::clock::Clock;
+use crate::cluster::Replicas;
+use crate::config::{AuditOptions, Config};
+use crate::engine::{Engine, EngineOptions, EngineParts, Recall, Retention};
+use crate::extension::LocalExtensions;
+use crate::extension::remote::Remote;
+use crate::grpc::convert::input::Agents;
+use crate::grpc::edge::audit::{AuditLog, AuditScope};
+use crate::grpc::server::ServerFacts;
+use crate::lifecycle::Tasks;
+use crate::mask::Masks;
+use crate::memory::default_live_bytes;
+use crate::model::Models;
+use crate::store::Store;
+use crate::tool::{OwnTools, RemoteTools, ToolExecutor, Tools};
+
+/// How often a shutdown looks if runs still wait for news of their calls.
+const RUNS_CHECK_EVERY: Duration = Duration::from_millis(10);
+
+/// Makes the tools that runs see from those of hosts.
+pub(super) type WrapTools = Box<dyn FnOnce(Arc<RemoteTools>) -> Arc<dyn Tools> + Send>;
+
+/// Everything that the work is started with, but the store.
+pub(super) struct WorkParts {
+    pub(super) config: Config,
+    pub(super) models: Arc<dyn Models>,
+    pub(super) wrap_tools: Option<WrapTools>,
+    /// The names of the tools that run in this process, checked.
+    pub(super) own_tools: OwnTools,
+    pub(super) tool_executors: Vec<(ToolDeclaration, Arc<dyn ToolExecutor>)>,
+    pub(super) extensions: LocalExtensions,
+    pub(super) engine: EngineParts,
+    pub(super) quotas: Option<Quotas>,
+    /// True if callers must present credentials.
+    pub(super) authentication_required: bool,
+    /// Those that share the database, if it is shared.
+    pub(super) replicas: Option<Arc<dyn Replicas>>,
+}
+
+/// The work, which goes on from here.
+pub(super) struct Work {
+    pub(super) engine: Engine,
+    pub(super) hosts: Arc<RemoteTools>,
+    /// The services of the contract.
+    pub(super) routes: Routes,
+    /// The audit log, if one is written.
+    pub(super) audit: Option<AuditLog>,
+    /// Sends the hosts away.
+    pub(super) stop: Stop,
+}
+
+/// Sends the hosts away when a shutdown has begun. Clones do the same.
+#[derive(Clone)]
+pub(super) struct Stop {
+    hosts: Arc<RemoteTools>,
+    offers_wait: Duration,
+}
+
+impl Stop {
+    /// Returns when the hosts have been sent away: calls may end then.
+    pub(super) async fn send_hosts_away(&self) {
+        self.hosts.close_offers(self.offers_wait).await;
+        self.hosts.go_away();
+        self.hosts.close();
+    }
+}
+
+impl WorkParts {
+    /// Continues every unfinished run. The audit log ends after `calls_ended`.
+    ///
+    /// # Errors
+    /// [`StartError::Store`].
+    pub(super) async fn start(
+        mut self,
+        store: Arc<dyn Store>,
+        own_store: Option<&OwnStore>,
+        calls_ended: CancellationToken,
+    ) -> Result<Work, StartError> {
+        let (clock, tasks) = (self.engine.clock.clone(), self.engine.tasks.clone());
+        let options = host_options(&self.config);
+        let own_tools = std::mem::take(&mut self.own_tools);
+        let hosts = remembered_tools(&*store, options, clock.now(), own_tools).await?;
+        let agents = Arc::new(self.take_agents());
+        let server = self.config.server.clone();
+        let facts = ServerFacts {
+            started_at: clock.now(),
+            store: own_store.map_or("custom", OwnStore::kind),
+            message_bytes_max: server.max_message_bytes,
+            live_runs_max: server.max_live_runs,
+            hosts_max: self.config.hosts.max_hosts,
+            authentication_required: self.authentication_required,
+            agent_descriptions: std::mem::take(&mut self.config.agent_descriptions),
+        };
+        if let Some(own) = own_store {
+            tasks.depend_on("store", own.failed().clone());
+        }
+        let (ids, models) = (self.engine.ids.clone(), self.models.clone());
+        let blobs_idle = self.config.blobs.idle_timeout.duration();
+        let audited = self.config.audit.take();
+        let replicas = self.replicas.take();
+        let engine = self.start_engine(store.clone(), hosts.clone());
+        let offers_wait = offers_wait(server.shutdown_grace.duration());
+        let driving = hosts.clone().drive(engine.sink());
+        let stopped = runs_stopped(tasks.soft().clone(), engine.clone(), hosts.clone(), offers_wait);
+        tasks.spawn("tools", async move {
+            tokio::select! { biased;
+                () = driving => {}
+                () = stopped => {}
+            }
+        });
+        let remembering = remember_tools(hosts.clone(), store.clone(), tasks.soft().clone());
+        tasks.spawn("remember tools", remembering);
+        let audit = start_audit(audited, &store, &clock, &tasks, calls_ended);
+        let (tools, of_services) = (hosts.clone(), engine.clone());
+        let services =
+            serve::Services { engine: of_services, models, agents, tools, ids, facts, blobs_idle, replicas };
+        let routes = services.routes(server.max_message_bytes, &tasks);
+        let stop = Stop { hosts: hosts.clone(), offers_wait };
+        Ok(Work { engine, hosts, routes, audit, stop })
+    }
+
+    fn take_agents(&mut self) -> Agents {
+        let in_doubt_timeout = self.config.runs.in_doubt_timeout;
+        let mut agents = std::mem::take(&mut self.config.agents);
+        for spec in agents.values_mut() {
+            spec.in_doubt_timeout = in_doubt_timeout;
+        }
+        agents
+    }
+
+    fn start_engine(mut self, store: Arc<dyn Store>, hosts: Arc<RemoteTools>) -> Engine {
+        self.engine.extensions = Arc::new(extension_chain(self.extensions, store.clone(), &hosts));
+        let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
+        self.engine.options = EngineOptions {
+            masks: Masks::new(self.config.sensitive_arguments.clone()),
+            quotas: self.quotas,
+            max_live_runs: server.max_live_runs,
+            live_bytes_max: match server.max_live_bytes {
+                0 => default_live_bytes(),
+                bytes => bytes,
+            },
+            park_after: runs.park_after,
+            subscriber_stall: runs.subscriber_stall,
+            subscriber_buffer: runs.subscriber_buffer,
+            caller_grace: runs.caller_grace,
+            retention: Retention { max_age: retention.max_age, max_sessions: retention.max_sessions },
+            unused_blobs_kept: blobs.unused_kept,
+            traced: telemetry.otlp_endpoint.is_some(),
+            offers_wait: offers_wait(server.shutdown_grace.duration()),
+        };
+        let own = self.tool_executors.into_iter().map(|(declaration, executor)| (declaration.name, executor));
+        self.engine.tool_executors = own.collect();
+        let tools: Arc<dyn Tools> = match self.wrap_tools {
+            Some(wrap) => wrap(hosts),
+            None => hosts,
+        };
+        self.engine.start(store, self.models, tools)
+    }
+}
+
+impl Work {
+    /// What is read of it at a scrape.
+    pub(super) fn sources(
+        &self,
+        store: Option<OwnStore>,
+        reloader: Option<Arc<Reloader>>,
+    ) -> metrics::Sources {
+        metrics::Sources { engine: self.engine.clone(), tools: self.hosts.clone(), store, reloader }
+    }
+}
+
+/// Starts the audit log and the lines that follow it, if the configuration wants it. The log ends after the last call, and
+/// the lines end after the log.
+fn start_audit(
+    options: Option<AuditOptions>,
+    store: &Arc<dyn Store>,
+    clock: &Arc<dyn Clock>,
+    tasks: &Tasks,
+    calls_ended: CancellationToken,
+) -> Option<AuditLog> {
+    let AuditOptions { required, reads, path, stdout } = options?;
+    let scope = AuditScope { required, reads };
+    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), calls_ended);
+    let log_ended = CancellationToken::new();
+    let ends = log_ended.clone().drop_guard();
+    drop(tasks.spawn("audit log", async move {
+        writing.await;
+        drop(ends);
+    }));
+    let lines = path.map(AuditLines::File).or_else(|| stdout.then_some(AuditLines::Stdout));
+    if let Some(lines) = lines {
+        drop(tasks.spawn("audit lines", follow(lines, store.clone(), log_ended)));
+    }
+    Some(log)
+}
+
+/// All extensions: the embedder's come first, then the built-in ones, then those of hosts.
+fn extension_chain(mut own: LocalExtensions, store: Arc<dyn Store>, hosts: &RemoteTools) -> LocalExtensions {
+    let mut built_in = LocalExtensions::new();
+    built_in.add_context_source(Recall::NAME, Arc::new(Recall::new(store)));
+    built_in.set_next(Arc::new(Remote(hosts.extensions().clone())));
+    own.set_next(Arc::new(built_in));
+    own
+}
+
+/// Returns when a shutdown has begun and no run waits for news of its calls any more, but at most `wait` later.
+async fn runs_stopped(soft: CancellationToken, engine: Engine, hosts: Arc<RemoteTools>, wait: Duration) {
+    soft.cancelled().await;
+    let until = Instant::now() + wait;
+    while (engine.live_runs() > 0 || hosts.has_open_offers()) && Instant::now() < until {
+        tokio::time::sleep(RUNS_CHECK_EVERY).await;
+    }
+}

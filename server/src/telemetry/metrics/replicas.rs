@@ -1,0 +1,51 @@
+//! Metrics of a server that shares its database with others, read at each scrape.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+/// The replicas at the time of a scrape.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReplicaReadings {
+    /// True if this one owns the database, and its lease is valid.
+    pub is_owner: bool,
+    /// Replicas that are not fenced, this one included.
+    pub living: usize,
+    /// The longest time for which one of them has shown no sign of life.
+    pub silent_for: Duration,
+}
+
+/// A collector that calls `read` at each scrape.
+pub(super) struct ReplicasAtScrape<F>(pub(super) F);
+
+impl<F> fmt::Debug for ReplicasAtScrape<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicasAtScrape").finish_non_exhaustive()
+    }
+}
+
+impl<F: Fn() -> ReplicaReadings + Send + Sync + 'static> Collector for ReplicasAtScrape<F> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let ReplicaReadings { is_owner, living, silent_for } = (self.0)();
+        let mut gauge = |name: &str, help: &str, value: i64| {
+            let gauge = ConstGauge::new(value);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+        };
+        gauge(
+            "replica_owner",
+            "1 if this replica owns the database, 0 if it stands by",
+            i64::from(is_owner),
+        )?;
+        let help = "Replicas that share the database and are not held to be dead";
+        gauge("replicas", help, i64::try_from(living).unwrap_or(i64::MAX))?;
+        let gauge = ConstGauge::new(silent_for.as_secs_f64());
+        let help = "The longest time for which one of these replicas has shown no sign of life";
+        let metric =
+            encoder.encode_descriptor("replica_silence", help, Some(&Unit::Seconds), gauge.metric_type())?;
+        gauge.encode(metric)
+    }
+}

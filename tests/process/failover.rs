@@ -1,0 +1,41 @@
+//! How long runs stand still when the replica that owns the database is killed, frozen or told to stop.
+//!
+//! `cargo build --profile profiling -p agentloop-cli -p agentloop-tests --bins --examples`, then
+//! `tests/with-postgres target/profiling/examples/failover --way freeze`. See `--help`.
+
+use std::time::Duration;
+
+use agentloop_tests::failover::{Plan, Way, measure};
+use clap::Parser;
+
+#[derive(Parser)]
+struct Options {
+    /// Runs that are at work.
+    #[arg(long, default_value_t = 200)]
+    runs: usize,
+    /// Owners that are lost, one after the other.
+    #[arg(long, default_value_t = 20)]
+    losses: usize,
+    /// What is done to the owner: kill, freeze or terminate.
+    #[arg(long, default_value = "kill", value_parser = way)]
+    way: Way,
+    /// Time that the model takes for an answer, in milliseconds.
+    #[arg(long, default_value_t = 2_000)]
+    thinks_ms: u64,
+}
+
+fn way(text: &str) -> Result<Way, String> {
+    match text {
+        "kill" => Ok(Way::Kill),
+        "freeze" => Ok(Way::Freeze),
+        "terminate" => Ok(Way::Terminate),
+        _ => Err("expected kill, freeze or terminate".to_owned()),
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let Options { runs, losses, way, thinks_ms } = Options::parse();
+    let plan = Plan { runs, losses, way, thinks: Duration::from_millis(thinks_ms) };
+    println!("{:#?}", measure(&plan).await);
+}

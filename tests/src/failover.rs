@@ -1,0 +1,215 @@
+//! The time for which runs stand still when the replica that owns the database is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agentloop_client::host::{CallContext, Tool, ToolHost};
+use agentloop_client::v1::run_event::Event;
+use agentloop_client::v1::{ReplicaState, RunEvent};
+use agentloop_client::{Backoff, Client, EventStream};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::model::{Answer, Model};
+use crate::postgres;
+use crate::process::balancer::Balancer;
+use crate::process::eventually;
+use crate::process::server::{Server, Setting, input};
+
+/// Replicas over the database.
+const REPLICAS: usize = 3;
+/// The exit code of a replica that others have taken for dead.
+pub const FENCED: i32 = 75;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Runs that are at work.
+    pub runs: usize,
+    /// Owners that are lost, one after the other.
+    pub losses: usize,
+    /// What is done to the owner.
+    pub way: Way,
+    /// Time that the model takes for an answer.
+    pub thinks: Duration,
+}
+
+/// What is done to the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP, and SIGCONT when another one has its place.
+    Freeze,
+    /// SIGTERM.
+    Terminate,
+}
+
+/// The times from the loss of the owner to the next durable event of each run, in milliseconds.
+#[derive(Debug, Clone)]
+pub struct Pauses {
+    /// Number of measured times.
+    pub count: usize,
+    /// Half of them are shorter.
+    pub p50: u64,
+    /// 99 of 100 are shorter.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
+    /// Owners that were lost although nothing was done to them.
+    pub lost_unasked: usize,
+    /// Durable events that subscribers saw twice or not at all.
+    pub out_of_order: u64,
+    /// Runs that ended.
+    pub ended: usize,
+}
+
+/// A run as its subscriber sees it.
+struct Watched {
+    /// Time of the newest durable event by the clock of its server, in milliseconds since 1970.
+    newest: watch::Receiver<u64>,
+}
+
+/// Has runs at work on three replicas, and loses one owner after the other.
+///
+/// # Panics
+/// When there is no database, or something fails that must not.
+pub async fn measure(plan: &Plan) -> Pauses {
+    let url =
+        postgres::url().expect("AGENTLOOP_TEST_POSTGRES has the address of a database: tests/with-postgres");
+    let model = Model::start().await;
+    let thinks = plan.thinks;
+    model.forgets().answers(move |request| {
+        // Different arguments each time: equal calls would end the run.
+        let place = request["messages"].as_array().map_or(0, Vec::len);
+        let call = ("look".to_owned(), json!({ "at": place }));
+        Answer::Later(thinks, Box::new(Answer::Asks(vec![call])))
+    });
+    let setting = Setting {
+        provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),
+        store: Some(format!("url = \"{}\"", postgres::in_new_schema(url))),
+        more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
+        agent: "limits = { max_iterations = 10000 }\ncontext = { max_entries = 8 }\n",
+        lease_timeout: "6s",
+        log_level: "warn",
+        ..Setting::default()
+    };
+    let mut servers = Vec::new();
+    for _ in 0..REPLICAS {
+        servers.push(Server::start(&setting).await);
+    }
+    let balancer = Balancer::start(servers.iter().map(Server::address).collect()).await;
+    let host = host(&balancer.url());
+    let serving = tokio::spawn(async move { host.run_until(std::future::pending()).await });
+    let client = client(&balancer.url());
+    eventually("the tool", || async { client.list_tools().await.ok()?.first().map(drop) }).await;
+    let out_of_order = Arc::new(AtomicU64::new(0));
+    let (mut watched, mut watching) = (Vec::new(), JoinSet::new());
+    for number in 0..plan.runs {
+        let stream =
+            client.run_stream(input(&format!("r-{number}"), &format!("s-{number}"), "Look on")).await;
+        let (sender, newest) = watch::channel(0);
+        watching.spawn(follow(stream.expect("it starts"), sender, out_of_order.clone()));
+        watched.push(Watched { newest });
+    }
+    let (mut pauses, mut lost_unasked) = (Vec::new(), 0);
+    for _ in 0..plan.losses {
+        let at = owner(&client, &servers).await;
+        // Every run has an event of this owner before it is lost.
+        let begun = now_ms();
+        for run in &mut watched {
+            run.newest.wait_for(|newest| *newest > begun).await.expect("it is followed");
+        }
+        let lost = now_ms();
+        balancer.set(at, false);
+        match plan.way {
+            Way::Kill => servers[at].kill().await,
+            Way::Freeze => servers[at].signal("STOP").await,
+            Way::Terminate => {
+                let (code, said) = servers[at].terminate().await;
+                assert_eq!(code, 0, "{said}");
+            }
+        }
+        for run in &mut watched {
+            let next = *run.newest.wait_for(|newest| *newest > lost).await.expect("it is followed");
+            pauses.push(next - lost);
+        }
+        if plan.way == Way::Freeze {
+            servers[at].signal("CONT").await;
+            let (code, said) = servers[at].take().ended().await;
+            assert_eq!(code, FENCED, "{said}");
+        }
+        servers[at].start_again().await;
+        balancer.set(at, true);
+        for server in &mut servers {
+            if server.has_ended().await.is_some() {
+                lost_unasked += 1;
+                server.start_again().await;
+            }
+        }
+    }
+    let ended = plan.runs - watching.len() + std::iter::from_fn(|| watching.try_join_next()).count();
+    serving.abort();
+    pauses.sort_unstable();
+    let part =
+        |percent: usize| pauses.get(pauses.len() * percent / 100).or(pauses.last()).copied().unwrap_or(0);
+    Pauses {
+        count: pauses.len(),
+        p50: part(50),
+        p99: part(99),
+        max: part(100),
+        lost_unasked,
+        out_of_order: out_of_order.load(Ordering::Relaxed),
+        ended,
+    }
+}
+
+/// Reads the events of a run, and tells the time of the newest durable one.
+async fn follow(mut stream: EventStream, newest: watch::Sender<u64>, out_of_order: Arc<AtomicU64>) {
+    let mut last = 0;
+    while let Some(event) = stream.next().await {
+        let RunEvent { seq, at, event, .. } = event.expect("the stream goes on");
+        if seq == 0 {
+            continue;
+        }
+        out_of_order.fetch_add(u64::from(seq != last + 1), Ordering::Relaxed);
+        last = seq;
+        if matches!(event, Some(Event::RunFinished(_))) {
+            break;
+        }
+        let at = at.unwrap_or_default();
+        let millis = at.seconds * 1_000 + i64::from(at.nanos) / 1_000_000;
+        newest.send_replace(u64::try_from(millis).unwrap_or_default());
+    }
+}
+
+fn host(url: &str) -> ToolHost {
+    let look = Tool::new("look", "Looks")
+        .input_schema(&json!({ "type": "object", "properties": { "at": { "type": "integer" } } }))
+        .read_only()
+        .handler(|_: Value, _: CallContext| async { Ok("nothing".to_owned()) });
+    ToolHost::builder(url).host_id("h-1").concurrency(256).tool(look).build().expect("a good host")
+}
+
+fn client(url: &str) -> Client {
+    let backoff =
+        Backoff { max_retries: 1_000, initial: Duration::from_millis(20), max: Duration::from_millis(200) };
+    Client::builder(url).backoff(backoff).build().expect("a good address")
+}
+
+/// The place of the owner among the servers.
+async fn owner(client: &Client, servers: &[Server]) -> usize {
+    eventually("an owner", || async {
+        let replicas = client.list_replicas().await.ok()?;
+        let owner = replicas.into_iter().find(|replica| replica.state() == ReplicaState::Owner)?;
+        servers.iter().position(|server| server.replica_address() == Some(owner.address.as_str()))
+    })
+    .await
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
