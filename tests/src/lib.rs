@@ -8,6 +8,7 @@ pub mod credentials;
 pub mod errors;
 pub mod events;
 pub mod failover;
+pub mod forwarded;
 pub mod golden;
 pub mod host;
 pub mod input;

@@ -12,6 +12,7 @@ use crate::load::world::setting;
 use crate::model::Model;
 use crate::parked;
 use crate::process::host::Host;
+use crate::process::processor_time;
 use crate::process::server::Server;
 
 /// Changes in a second.
@@ -87,12 +88,4 @@ async fn stretch(server: &Server, client: &Client, numbers: std::ops::Range<u64>
         client.abort_run(format!("r-k{number}"), "").await.expect("aborted");
     }
     processor_time(server.pid()) - before
-}
-
-/// Processor time of a process, in ticks of 10 ms.
-fn processor_time(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a running process");
-    let (_, fields) = stat.rsplit_once(") ").expect("its name is in brackets");
-    let ticks = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
-    Duration::from_millis(10 * ticks)
 }

@@ -77,6 +77,21 @@ async fn until_end(bus: &mut Streaming<wire::SubscribeSessionResponse>, run: &st
     }
 }
 
+/// Everything that the bus tells up to this line.
+async fn until_line(bus: &mut Streaming<wire::SubscribeSessionResponse>, wanted: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    while lines.last().is_none_or(|line| line != wanted) {
+        let message = soon(bus.message()).await.expect("it goes on").expect("it goes on");
+        let Some(Item::Event(event)) = message.item else { continue };
+        if let Some(line) = told(&event)
+            && lines.last() != Some(&line)
+        {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
 async fn session(server: &TestServer) -> wire::Session {
     let request = wire::GetSessionRequest { session_id: "s1".to_owned() };
     soon(server.sessions().get_session(request))
@@ -105,6 +120,8 @@ async fn a_prompt_is_told_as_it_goes_on_and_read_back_afterwards() {
     };
     let mut events = server.stream(prompt).await;
     assert_eq!(speech.asked().await["model"], "other", "a prompt may name its model");
+    // From here on the bus is told what the model says, piece by piece.
+    let mut lines = until_line(&mut bus, "message created: assistant").await;
     speech.say("Let me ");
     speech.say("look.");
     speech.ask(0, "weather", &json!({ "city": "Beijing" }));
@@ -114,7 +131,7 @@ async fn a_prompt_is_told_as_it_goes_on_and_read_back_afterwards() {
     model.asks("update_todos", json!({ "todos": [todo] })).says("Sunny.");
     events.wait_for_name("run_finished").await;
 
-    let lines = until_end(&mut bus, "r1").await;
+    lines.extend(until_end(&mut bus, "r1").await);
     let table = [
         "message created: user",
         "message created: assistant",

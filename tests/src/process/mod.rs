@@ -94,3 +94,14 @@ pub fn on_path(program: &str) -> Option<PathBuf> {
 pub fn times() -> u64 {
     std::env::var("CRASH_TESTS").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }
+
+/// Processor time of a process, in ticks of 10 ms.
+///
+/// # Panics
+/// When there is no such process.
+pub fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a running process");
+    let (_, fields) = stat.rsplit_once(") ").expect("its name is in brackets");
+    let ticks = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
+    Duration::from_millis(10 * ticks)
+}
