@@ -143,7 +143,7 @@ impl Tasks {
     }
 
     fn record_crash(&self, name: &'static str) {
-        tracing::error!("a task that the process depends on has panicked; shutting down");
+        tracing::error!("a part that the process depends on has failed; shutting down");
         self.crashed.lock().unwrap_or_else(PoisonError::into_inner).push(name);
         self.soft.cancel();
     }

@@ -118,11 +118,11 @@ async fn the_owner_stands_still_and_finds_its_place_taken() {
     assert_eq!(again.request["messages"], cut.request["messages"]);
     let now = eventually("another owner", || async { owner(&client).await }).await;
     assert_ne!(now.number, before);
+    // What the frozen one is told counts no more, and it finds out when it writes it, or when it beats.
+    cut.say("Too late.").await;
     replicas.owner().signal("CONT").await;
     let (code, said) = replicas.owner().take().ended().await;
     assert_eq!(code, FENCED, "{said}");
-    // What the frozen one was told counts no more.
-    cut.say("Too late.").await;
     again.say("Hello.").await;
     assert_eq!(run.answer().await, "Hello.");
 }

@@ -1,5 +1,6 @@
 //! The time for which runs stand still when the replica that owns the database is lost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,6 +21,8 @@ use crate::process::server::{Server, Setting, input};
 
 /// Replicas over the database.
 const REPLICAS: usize = 3;
+/// Pauses that are looked at, in milliseconds.
+const SLOW_MS: u64 = 4_000;
 /// The exit code of a replica that others have taken for dead.
 pub const FENCED: i32 = 75;
 
@@ -58,6 +61,8 @@ pub struct Pauses {
     pub p99: u64,
     /// The longest.
     pub max: u64,
+    /// The kinds of the events that came after more than 4 s.
+    pub slow: BTreeMap<String, usize>,
     /// Owners that were lost although nothing was done to them.
     pub lost_unasked: usize,
     /// Durable events that subscribers saw twice or not at all.
@@ -68,8 +73,16 @@ pub struct Pauses {
 
 /// A run as its subscriber sees it.
 struct Watched {
-    /// Time of the newest durable event by the clock of its server, in milliseconds since 1970.
-    newest: watch::Receiver<u64>,
+    newest: watch::Receiver<Newest>,
+}
+
+/// The newest durable event of a run.
+#[derive(Debug, Clone, Default)]
+struct Newest {
+    /// Its time by the clock of its server, in milliseconds since 1970.
+    at: u64,
+    /// Its kind.
+    kind: String,
 }
 
 /// Has runs at work on three replicas, and loses one owner after the other.
@@ -91,7 +104,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
         provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),
         store: Some(format!("url = \"{}\"", postgres::in_new_schema(url))),
         more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
-        agent: "limits = { max_iterations = 10000 }\ncontext = { max_entries = 8 }\n",
+        agent: "limits = { max_iterations = 10000 }\ncontext = { max_messages = 20 }\n",
         lease_timeout: "6s",
         log_level: "warn",
         ..Setting::default()
@@ -110,17 +123,17 @@ pub async fn measure(plan: &Plan) -> Pauses {
     for number in 0..plan.runs {
         let stream =
             client.run_stream(input(&format!("r-{number}"), &format!("s-{number}"), "Look on")).await;
-        let (sender, newest) = watch::channel(0);
+        let (sender, newest) = watch::channel(Newest::default());
         watching.spawn(follow(stream.expect("it starts"), sender, out_of_order.clone()));
         watched.push(Watched { newest });
     }
-    let (mut pauses, mut lost_unasked) = (Vec::new(), 0);
+    let (mut pauses, mut slow, mut lost_unasked) = (Vec::new(), BTreeMap::new(), 0);
     for _ in 0..plan.losses {
         let at = owner(&client, &servers).await;
         // Every run has an event of this owner before it is lost.
         let begun = now_ms();
         for run in &mut watched {
-            run.newest.wait_for(|newest| *newest > begun).await.expect("it is followed");
+            run.newest.wait_for(|newest| newest.at > begun).await.expect("it is followed");
         }
         let lost = now_ms();
         balancer.set(at, false);
@@ -133,8 +146,12 @@ pub async fn measure(plan: &Plan) -> Pauses {
             }
         }
         for run in &mut watched {
-            let next = *run.newest.wait_for(|newest| *newest > lost).await.expect("it is followed");
-            pauses.push(next - lost);
+            let waited = run.newest.wait_for(|newest| newest.at > lost);
+            let next = waited.await.expect("it is followed").clone();
+            pauses.push(next.at - lost);
+            if next.at - lost > SLOW_MS {
+                *slow.entry(next.kind).or_default() += 1;
+            }
         }
         if plan.way == Way::Freeze {
             servers[at].signal("CONT").await;
@@ -160,6 +177,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
         p50: part(50),
         p99: part(99),
         max: part(100),
+        slow,
         lost_unasked,
         out_of_order: out_of_order.load(Ordering::Relaxed),
         ended,
@@ -167,7 +185,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
 }
 
 /// Reads the events of a run, and tells the time of the newest durable one.
-async fn follow(mut stream: EventStream, newest: watch::Sender<u64>, out_of_order: Arc<AtomicU64>) {
+async fn follow(mut stream: EventStream, newest: watch::Sender<Newest>, out_of_order: Arc<AtomicU64>) {
     let mut last = 0;
     while let Some(event) = stream.next().await {
         let RunEvent { seq, at, event, .. } = event.expect("the stream goes on");
@@ -181,7 +199,9 @@ async fn follow(mut stream: EventStream, newest: watch::Sender<u64>, out_of_orde
         }
         let at = at.unwrap_or_default();
         let millis = at.seconds * 1_000 + i64::from(at.nanos) / 1_000_000;
-        newest.send_replace(u64::try_from(millis).unwrap_or_default());
+        let kind = format!("{:?}", event.as_ref());
+        let kind = kind.trim_start_matches("Some(").split('(').next().unwrap_or_default().to_owned();
+        newest.send_replace(Newest { at: u64::try_from(millis).unwrap_or_default(), kind });
     }
 }
 

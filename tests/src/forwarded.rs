@@ -4,18 +4,19 @@ use std::time::{Duration, Instant};
 
 use agentloop_client::Client;
 use agentloop_client::v1::run_event::Event;
+use tokio::task::JoinSet;
 
 use crate::model::{Answer, Model};
 use crate::postgres;
 use crate::process::server::{Server, Setting, input};
 use crate::process::{eventually, processor_time};
 
-/// Calls of a measured stretch.
-const CALLS: u32 = 20_000;
-/// Pieces of the measured answer.
-const PIECES: u32 = 50_000;
+/// Calls of each caller in a measured stretch.
+const CALLS: u32 = 500;
+/// Pieces of each measured answer.
+const PIECES: u32 = 2_000;
 /// The time between two pieces: each is a delta of its own.
-const PIECE_EVERY: Duration = Duration::from_micros(400);
+const PIECE_EVERY: Duration = Duration::from_millis(5);
 
 /// The measured cost, in microseconds of processor time.
 #[derive(Debug, Clone, Copy)]
@@ -36,11 +37,11 @@ pub struct Cost {
     pub deltas: [u32; 2],
 }
 
-/// Makes the same calls at an owner and at a replica that stands by.
+/// Makes the same calls at an owner and at a replica that stands by, by so many callers at a time.
 ///
 /// # Panics
 /// When there is no database, or a call fails.
-pub async fn measure() -> Cost {
+pub async fn measure(callers: u32) -> Cost {
     let url =
         postgres::url().expect("AGENTLOOP_TEST_POSTGRES has the address of a database: tests/with-postgres");
     let model = Model::start().await;
@@ -57,10 +58,10 @@ pub async fn measure() -> Cost {
     eventually("an owner", || async { client.server_info().await.ok() }).await;
     let standby = Server::start(&setting).await;
     let servers = [&owner, &standby];
-    let (unary_at_owner, unary_wait_at_owner) = unary(&owner.client(), &servers).await;
-    let (unary_sent_on, unary_wait_sent_on) = unary(&standby.client(), &servers).await;
-    let (delta_at_owner, read) = deltas(&owner.client(), &servers, "r-1").await;
-    let (delta_sent_on, sent_on) = deltas(&standby.client(), &servers, "r-2").await;
+    let (unary_at_owner, unary_wait_at_owner) = unary(&owner.client(), &servers, callers).await;
+    let (unary_sent_on, unary_wait_sent_on) = unary(&standby.client(), &servers, callers).await;
+    let (delta_at_owner, read) = deltas(&owner.client(), &servers, "a", callers).await;
+    let (delta_sent_on, sent_on) = deltas(&standby.client(), &servers, "b", callers).await;
     Cost {
         unary_at_owner,
         unary_sent_on,
@@ -73,22 +74,40 @@ pub async fn measure() -> Cost {
 }
 
 /// Processor time of all servers, and time that passes, of one call.
-async fn unary(client: &Client, servers: &[&Server]) -> (f64, f64) {
+async fn unary(client: &Client, servers: &[&Server], callers: u32) -> (f64, f64) {
     client.server_info().await.expect("it is told");
-    let (before, began) = (spent(servers), Instant::now());
-    for _ in 0..CALLS {
-        client.server_info().await.expect("it is told");
+    let (before, began, mut calling) = (spent(servers), Instant::now(), JoinSet::new());
+    for _ in 0..callers {
+        let client = client.clone();
+        calling.spawn(async move {
+            for _ in 0..CALLS {
+                client.server_info().await.expect("it is told");
+            }
+        });
     }
-    let (passed, spent) = (began.elapsed(), spent(servers) - before);
-    (micros(spent, CALLS), micros(passed, CALLS))
+    while let Some(caller) = calling.join_next().await {
+        caller.expect("it calls");
+    }
+    (micros(spent(servers) - before, CALLS * callers), micros(began.elapsed(), CALLS))
 }
 
 /// Processor time of all servers for one delta, and the number of deltas that were read.
-async fn deltas(client: &Client, servers: &[&Server], run: &str) -> (f64, u32) {
-    let mut stream = client.run_stream(input(run, run, "Speak")).await.expect("it starts");
-    let (before, mut read) = (spent(servers), 0);
-    while let Some(event) = stream.next().await {
-        read += u32::from(matches!(event.expect("it goes on").event, Some(Event::ModelDelta(_))));
+async fn deltas(client: &Client, servers: &[&Server], name: &str, callers: u32) -> (f64, u32) {
+    let (before, mut reading) = (spent(servers), JoinSet::new());
+    for caller in 0..callers {
+        let (client, run) = (client.clone(), format!("{name}-{caller}"));
+        reading.spawn(async move {
+            let mut stream = client.run_stream(input(&run, &run, "Speak")).await.expect("it starts");
+            let mut read = 0;
+            while let Some(event) = stream.next().await {
+                read += u32::from(matches!(event.expect("it goes on").event, Some(Event::ModelDelta(_))));
+            }
+            read
+        });
+    }
+    let mut read = 0;
+    while let Some(caller) = reading.join_next().await {
+        read += caller.expect("it reads");
     }
     (micros(spent(servers) - before, read), read)
 }

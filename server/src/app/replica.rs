@@ -31,6 +31,9 @@ use crate::telemetry::otlp::Otlp;
 /// another replica owns the database, so a longer model call is cut, and made again there.
 const HANDOVER_WAIT: Duration = Duration::from_secs(1);
 
+/// Time for which a replica whose store has failed waits to learn if others have taken it for dead. It is some beats.
+const VERDICT_WAIT: Duration = Duration::from_secs(2);
+
 /// A running server that shares its database with others.
 pub struct ReplicaServer {
     address: SocketAddr,
@@ -122,6 +125,10 @@ impl ReplicaServer {
         };
         let store = self.store.borrow().clone();
         if let Some(store) = store {
+            if store.failed().is_cancelled() {
+                // It may be the first to find out that another replica has this one's place. The next beat tells.
+                let _unknown = tokio::time::timeout(VERDICT_WAIT, self.replica.failed().cancelled()).await;
+            }
             store.close().await;
         }
         let is_fenced = self.replica.failed().is_cancelled();
