@@ -21,8 +21,6 @@ use crate::process::server::{Server, Setting, input};
 
 /// Replicas over the database.
 const REPLICAS: usize = 3;
-/// Pauses that are looked at, in milliseconds.
-const SLOW_MS: u64 = 4_000;
 /// The exit code of a replica that others have taken for dead.
 pub const FENCED: i32 = 75;
 
@@ -61,8 +59,8 @@ pub struct Pauses {
     pub p99: u64,
     /// The longest.
     pub max: u64,
-    /// The kinds of the events that came after more than 4 s.
-    pub slow: BTreeMap<String, usize>,
+    /// For each kind of event that came next: how many, and the longest pause.
+    pub by_kind: BTreeMap<String, (usize, u64)>,
     /// Owners that were lost although nothing was done to them.
     pub lost_unasked: usize,
     /// Durable events that subscribers saw twice or not at all.
@@ -127,7 +125,8 @@ pub async fn measure(plan: &Plan) -> Pauses {
         watching.spawn(follow(stream.expect("it starts"), sender, out_of_order.clone()));
         watched.push(Watched { newest });
     }
-    let (mut pauses, mut slow, mut lost_unasked) = (Vec::new(), BTreeMap::new(), 0);
+    let (mut pauses, mut lost_unasked) = (Vec::new(), 0);
+    let mut by_kind = BTreeMap::<String, Vec<u64>>::new();
     for _ in 0..plan.losses {
         let at = owner(&client, &servers).await;
         // Every run has an event of this owner before it is lost.
@@ -149,9 +148,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
             let waited = run.newest.wait_for(|newest| newest.at > lost);
             let next = waited.await.expect("it is followed").clone();
             pauses.push(next.at - lost);
-            if next.at - lost > SLOW_MS {
-                *slow.entry(next.kind).or_default() += 1;
-            }
+            by_kind.entry(next.kind).or_default().push(next.at - lost);
         }
         if plan.way == Way::Freeze {
             servers[at].signal("CONT").await;
@@ -177,7 +174,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
         p50: part(50),
         p99: part(99),
         max: part(100),
-        slow,
+        by_kind: by_kind.into_iter().map(|(kind, all)| (kind, (all.len(), most(&all)))).collect(),
         lost_unasked,
         out_of_order: out_of_order.load(Ordering::Relaxed),
         ended,
@@ -227,6 +224,10 @@ async fn owner(client: &Client, servers: &[Server]) -> usize {
         servers.iter().position(|server| server.replica_address() == Some(owner.address.as_str()))
     })
     .await
+}
+
+fn most(all: &[u64]) -> u64 {
+    all.iter().copied().max().unwrap_or_default()
 }
 
 fn now_ms() -> u64 {
