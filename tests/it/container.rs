@@ -67,6 +67,15 @@ fn starts_a_server_that_can_be_reached_and_stops_in_time() {
 }
 
 #[test]
+fn says_what_it_is_and_leaves_out_what_nobody_runs() {
+    let labels = only("LABEL");
+    for name in ["title", "description", "licenses", "base.name"] {
+        assert!(labels.contains(&format!("org.opencontainers.image.{name}=")), "{name}: {labels}");
+    }
+    assert!(read("Dockerfile").contains("strip --strip-debug /out/agentloop"));
+}
+
+#[test]
 fn asks_for_health_where_the_server_listens() {
     let check = only("HEALTHCHECK");
     let (_, command) = check.split_once(" CMD ").expect("a command");

@@ -97,6 +97,55 @@ async fn an_entry_is_named_and_its_session_goes_on_in_a_fork_before_it() {
 }
 
 #[tokio::test]
+async fn a_changed_amount_is_never_shown_and_no_replay_of_it_is_faithful() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    for run in ["r-1", "r-2"] {
+        model.says("It costs 1000.");
+        server.run(in_session(run, run, "What does it cost?")).await;
+    }
+    let whole = server.subscribe("r-1", 0).await.rest().await;
+    change_a_digit(&mut server, "r-2").await;
+
+    let request = wire::SubscribeRequest { run_id: "r-2".to_owned(), after_seq: 0, durable_only: false };
+    let end = match soon(server.agent_loop().subscribe(request)).await {
+        Err(refused) => refused,
+        Ok(stream) => {
+            let mut stream = stream.into_inner();
+            loop {
+                match soon(stream.message()).await {
+                    Ok(Some(shown)) => assert!(!format!("{shown:?}").contains("9000"), "{shown:?}"),
+                    Ok(None) => panic!("the stream ends well"),
+                    Err(status) => break status,
+                }
+            }
+        }
+    };
+    assert_refused(Err::<(), _>(end), Code::DataLoss, "JOURNAL_CORRUPT");
+    let request = wire::ReplayRunRequest { run_id: "r-2".to_owned() };
+    let replayed = soon(server.agent_loop().replay_run(request)).await;
+    assert_refused(replayed, Code::DataLoss, "JOURNAL_CORRUPT");
+    let joined = server.try_run(in_session("r-2", "r-2", "What does it cost?")).await;
+    assert_refused(joined, Code::DataLoss, "JOURNAL_CORRUPT");
+
+    assert_eq!(server.subscribe("r-1", 0).await.rest().await, whole, "the other run is as it was");
+    let replayed = server.replay("r-1").await;
+    assert_eq!((replayed.faithful, replayed.unverified_events), (true, 0), "{replayed:?}");
+}
+
+#[tokio::test]
+async fn events_of_an_older_server_are_counted_as_unverified() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    model.says("It costs 1000.");
+    server.run(in_session("s", "r-1", "What does it cost?")).await;
+    change(&mut server, "r-1", "checksum = NULL", "%").await;
+    let replayed = server.replay("r-1").await;
+    assert!(replayed.faithful, "{replayed:?}");
+    assert_eq!(replayed.unverified_events, replayed.events);
+}
+
+#[tokio::test]
 async fn a_decision_on_a_run_that_waited_says_how_to_go_on() {
     let model = Model::start().await;
     let mut server = TestServer::start(&model).await;

@@ -19,8 +19,8 @@ async fn health_serves_while_the_server_does() {
     let mut server = TestServer::start(&model).await;
     let mut client = HealthClient::new(server.channel());
     let request = |service: &str| HealthCheckRequest { service: service.to_owned() };
-    let services =
-        ["AgentLoop", "Server", "Sessions", "ToolHost", "Tools"].map(|name| format!("agentloop.v1.{name}"));
+    let services = ["AgentLoop", "Blobs", "Server", "Sessions", "ToolHost", "Tools"]
+        .map(|name| format!("agentloop.v1.{name}"));
     for service in services.iter().map(String::as_str).chain(["", "liveness"]) {
         let health = soon(client.check(request(service))).await.expect("known").into_inner();
         assert_eq!(health.status(), ServingStatus::Serving, "{service:?}");

@@ -204,6 +204,45 @@ mod tests {
         assert_eq!(Digest::of(&[b"a"]).as_str().len(), 32);
     }
 
+    fn declared() -> ToolDeclaration {
+        serde_json::from_value(serde_json::json!({
+            "name": "pay", "description": "Pays", "effect": "keyed",
+            "input_schema": r#"{"type":"object","properties":{"to":{"type":"string"}},"required":["to"]}"#,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn terms_are_what_approvals_and_repetitions_rest_on_and_nothing_else() {
+        let terms = declared().terms();
+        let same = [
+            ToolDeclaration { description: "Pays somebody".to_owned(), ..declared() },
+            ToolDeclaration { timeout: Some(Millis(5)), ..declared() },
+            ToolDeclaration {
+                input_schema:
+                    r#"{ "required": ["to"], "properties": {"to": {"type": "string"}}, "type": "object" }"#
+                        .to_owned(),
+                ..declared()
+            },
+        ];
+        for declaration in same {
+            assert_eq!(declaration.terms(), terms, "{declaration:?}");
+        }
+        let others = [
+            ToolDeclaration { name: "paid".to_owned(), ..declared() },
+            ToolDeclaration { effect: EffectClass::Unsafe, ..declared() },
+            ToolDeclaration { requires_approval: true, ..declared() },
+            ToolDeclaration { requires_runtime: true, ..declared() },
+            ToolDeclaration {
+                input_schema: declared().input_schema.replace("string", "number"),
+                ..declared()
+            },
+        ];
+        for declaration in others {
+            assert_ne!(declaration.terms(), terms, "{declaration:?}");
+        }
+    }
+
     #[test]
     fn only_unsafe_is_not_repeatable() {
         assert!(!EffectClass::default().repeatable());

@@ -23,11 +23,17 @@ pub(crate) async fn replay(global: &Global, args: ReplayArgs) -> Result<Exit, Fa
 }
 
 fn describe(replayed: &ReplayRunResponse) -> String {
-    let ReplayRunResponse { events, state_digest, context_digest, .. } = replayed;
-    if replayed.faithful {
+    let ReplayRunResponse { events, unverified_events, state_digest, context_digest, .. } = replayed;
+    let outcome = if replayed.faithful {
         format!("faithful: {events} events\n  state   {state_digest}\n  context {context_digest}")
     } else {
         format!("not faithful after {events} events: {}", replayed.difference)
+    };
+    match unverified_events {
+        0 => outcome,
+        count => format!(
+            "{outcome}\n  {count} events are of a server that wrote no checksums: nothing can tell if they changed"
+        ),
     }
 }
 
@@ -45,6 +51,11 @@ mod tests {
             ..ReplayRunResponse::default()
         };
         assert_eq!(describe(&good), "faithful: 7 events\n  state   s\n  context c");
+        let old = ReplayRunResponse { unverified_events: 3, ..good.clone() };
+        assert!(describe(&old).starts_with(&describe(&good)));
+        assert!(describe(&old).ends_with(
+            "  3 events are of a server that wrote no checksums: nothing can tell if they changed"
+        ));
         let bad = ReplayRunResponse { faithful: false, difference: "event 8".into(), ..good };
         assert_eq!(describe(&bad), "not faithful after 7 events: event 8");
     }

@@ -176,6 +176,11 @@ mod tests {
         assert_eq!(config.server.listen, listen);
         assert_eq!(config.store.location, StoreLocation::File(files.dir.join("agentloop.db")));
         assert_eq!(config.agents["default"].model, "demo/scripted");
+        assert_eq!(
+            format!("{:?}", config.tools.weaker),
+            "Accept",
+            "whoever tries a host may change its tools"
+        );
         let Backend::Scripted { file } = &config.providers["demo"].backend else { panic!("{config:?}") };
         assert_eq!(file, &files.dir.join("demo-model.toml"));
     }

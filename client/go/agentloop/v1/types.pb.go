@@ -872,7 +872,9 @@ func (ReasoningEffort) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
-// Meaning of running a call of a tool twice. It decides what happens if a host is lost during a call.
+// Meaning of running a call of a tool twice. It decides what happens if a host is lost during a call. Each class is stricter
+// than the one before it: READ_ONLY, IDEMPOTENT, KEYED, UNSAFE. At each offer of a call, the stricter one of the call and of
+// the host's declaration counts.
 type EffectClass int32
 
 const (
@@ -3696,7 +3698,9 @@ func (x *ResponseSchema) GetStrict() bool {
 	return false
 }
 
-// A tool as its host declares it. Hosts that serve the same tool must declare it alike.
+// A tool as its host declares it. Hosts that serve the same tool must declare the same terms: name, `effect`,
+// `requires_approval`, `requires_runtime` and the schema of the arguments, which is compared as JSON, whatever its spaces and the
+// order of its keys. Description, title and timeout may differ.
 type ToolDeclaration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the tool: `[A-Za-z0-9_-]`, 1 to 64 bytes.

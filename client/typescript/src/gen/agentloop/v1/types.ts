@@ -261,7 +261,11 @@ export enum ReasoningEffort {
   HIGH = 4,
 }
 
-/** Meaning of running a call of a tool twice. It decides what happens if a host is lost during a call. */
+/**
+ * Meaning of running a call of a tool twice. It decides what happens if a host is lost during a call. Each class is stricter
+ * than the one before it: READ_ONLY, IDEMPOTENT, KEYED, UNSAFE. At each offer of a call, the stricter one of the call and of
+ * the host's declaration counts.
+ */
 export enum EffectClass {
   /** UNSPECIFIED - Counts as UNSAFE. */
   UNSPECIFIED = 0,
@@ -819,7 +823,11 @@ export interface ResponseSchema {
   strict: boolean;
 }
 
-/** A tool as its host declares it. Hosts that serve the same tool must declare it alike. */
+/**
+ * A tool as its host declares it. Hosts that serve the same tool must declare the same terms: name, `effect`,
+ * `requires_approval`, `requires_runtime` and the schema of the arguments, which is compared as JSON, whatever its spaces and the
+ * order of its keys. Description, title and timeout may differ.
+ */
 export interface ToolDeclaration {
   /** Name of the tool: `[A-Za-z0-9_-]`, 1 to 64 bytes. */
   name: string;
