@@ -71,16 +71,26 @@ pub struct Pauses {
 
 /// A run as its subscriber sees it.
 struct Watched {
-    newest: watch::Receiver<Newest>,
+    durable: watch::Receiver<Vec<Durable>>,
 }
 
-/// The newest durable event of a run.
-#[derive(Debug, Clone, Default)]
-struct Newest {
+/// A durable event of a run.
+#[derive(Debug, Clone)]
+struct Durable {
     /// Its time by the clock of its server, in milliseconds since 1970.
     at: u64,
     /// Its kind.
     kind: String,
+}
+
+impl Watched {
+    /// The first durable event after this time.
+    async fn first_after(&mut self, time: u64) -> Durable {
+        let is_later = |event: &&Durable| event.at > time;
+        let seen = self.durable.wait_for(|durable| durable.iter().any(|event| is_later(&event))).await;
+        let seen = seen.expect("it is followed");
+        seen.iter().find(is_later).expect("it was waited for").clone()
+    }
 }
 
 /// Has runs at work on three replicas, and loses one owner after the other.
@@ -121,9 +131,9 @@ pub async fn measure(plan: &Plan) -> Pauses {
     for number in 0..plan.runs {
         let stream =
             client.run_stream(input(&format!("r-{number}"), &format!("s-{number}"), "Look on")).await;
-        let (sender, newest) = watch::channel(Newest::default());
+        let (sender, durable) = watch::channel(Vec::new());
         watching.spawn(follow(stream.expect("it starts"), sender, out_of_order.clone()));
-        watched.push(Watched { newest });
+        watched.push(Watched { durable });
     }
     let (mut pauses, mut lost_unasked) = (Vec::new(), 0);
     let mut by_kind = BTreeMap::<String, Vec<u64>>::new();
@@ -132,7 +142,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
         // Every run has an event of this owner before it is lost.
         let begun = now_ms();
         for run in &mut watched {
-            run.newest.wait_for(|newest| newest.at > begun).await.expect("it is followed");
+            run.first_after(begun).await;
         }
         let lost = now_ms();
         balancer.set(at, false);
@@ -144,9 +154,10 @@ pub async fn measure(plan: &Plan) -> Pauses {
                 assert_eq!(code, 0, "{said}");
             }
         }
+        // An owner that is told to stop writes on until it ends.
+        let gone = if plan.way == Way::Terminate { now_ms() } else { lost };
         for run in &mut watched {
-            let waited = run.newest.wait_for(|newest| newest.at > lost);
-            let next = waited.await.expect("it is followed").clone();
+            let next = run.first_after(gone).await;
             pauses.push(next.at - lost);
             by_kind.entry(next.kind).or_default().push(next.at - lost);
         }
@@ -181,8 +192,8 @@ pub async fn measure(plan: &Plan) -> Pauses {
     }
 }
 
-/// Reads the events of a run, and tells the time of the newest durable one.
-async fn follow(mut stream: EventStream, newest: watch::Sender<Newest>, out_of_order: Arc<AtomicU64>) {
+/// Reads the events of a run, and keeps the times of the durable ones.
+async fn follow(mut stream: EventStream, durable: watch::Sender<Vec<Durable>>, out_of_order: Arc<AtomicU64>) {
     let mut last = 0;
     while let Some(event) = stream.next().await {
         let RunEvent { seq, at, event, .. } = event.expect("the stream goes on");
@@ -198,7 +209,8 @@ async fn follow(mut stream: EventStream, newest: watch::Sender<Newest>, out_of_o
         let millis = at.seconds * 1_000 + i64::from(at.nanos) / 1_000_000;
         let kind = format!("{:?}", event.as_ref());
         let kind = kind.trim_start_matches("Some(").split('(').next().unwrap_or_default().to_owned();
-        newest.send_replace(Newest { at: u64::try_from(millis).unwrap_or_default(), kind });
+        let at = u64::try_from(millis).unwrap_or_default();
+        durable.send_modify(|durable| durable.push(Durable { at, kind }));
     }
 }
 

@@ -63,7 +63,10 @@ impl Readiness {
                 }
             }
         };
-        store.check().await.map_err(|error| format!("the store does not answer: {error}"))
+        match tokio::time::timeout(CHECK_EVERY, store.check()).await {
+            Ok(checked) => checked.map_err(|error| format!("the store does not answer: {error}")),
+            Err(_) => Err(format!("the store has not answered for {CHECK_EVERY:?}")),
+        }
     }
 
     /// Resolves when it is time to check again.

@@ -31,6 +31,13 @@ use crate::telemetry::otlp::Otlp;
 /// another replica owns the database, so a longer model call is cut, and made again there.
 const HANDOVER_WAIT: Duration = Duration::from_secs(1);
 
+/// Time for which one that stands by lets its callers' last answers leave.
+const LEAVE_WAIT: Duration = Duration::from_secs(3);
+/// Time for the last commit of an owner that stops.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+/// The wait before a database that this replica owns is opened again after a failure, and the number of tries.
+const OPEN_AGAIN: Duration = Duration::from_millis(500);
+const OPEN_TRIES: u32 = 20;
 /// Time for which a replica whose store has failed waits to learn if others have taken it for dead. It is some beats.
 const VERDICT_WAIT: Duration = Duration::from_secs(2);
 
@@ -119,7 +126,9 @@ impl ReplicaServer {
     async fn stopped(self) -> Exit {
         let was_cut = self.tasks.hard().is_cancelled();
         // A stop after the handover's wait is as good as any: the journal has everything.
-        let exit = match self.tasks.shut_down(self.grace.min(HANDOVER_WAIT)).await {
+        let is_owner = self.store.borrow().is_some();
+        let wait = if is_owner { HANDOVER_WAIT } else { LEAVE_WAIT };
+        let exit = match self.tasks.shut_down(self.grace.min(wait)).await {
             Exit::Forced if !was_cut => Exit::Clean,
             exit => exit,
         };
@@ -129,7 +138,11 @@ impl ReplicaServer {
                 // It may be the first to find out that another replica has this one's place. The next beat tells.
                 let _unknown = tokio::time::timeout(VERDICT_WAIT, self.replica.failed().cancelled()).await;
             }
-            store.close().await;
+            // A fenced one has nothing to write. Another one may have a database that does not answer; whatever it still
+            // has to write is refused as soon as this replica has left.
+            if !self.replica.failed().is_cancelled() {
+                let _cut = tokio::time::timeout(CLOSE_WAIT, store.close()).await;
+            }
         }
         let is_fenced = self.replica.failed().is_cancelled();
         if !is_fenced {
@@ -258,7 +271,8 @@ impl Successor {
     }
 
     async fn work(self, claim: Claim) -> Result<(), StartError> {
-        let own = Box::pin(OwnStore::open_owned(&self.options, claim)).await?;
+        let (options, replica) = (self.options, self.replica);
+        let own = open(&options, &replica, claim).await?;
         let work = self.parts.start(own.shared(), Some(&own), self.calls_ended).await?;
         if let Some(metrics) = &self.metrics {
             metrics::read_at_scrape(metrics, work.sources(Some(own.clone()), self.reloader.clone()));
@@ -271,6 +285,21 @@ impl Successor {
         self.local.open(work.routes, work.audit);
         tracing::info!("every unfinished run goes on");
         Ok(())
+    }
+}
+
+/// Opens the database that this replica owns. It may be away for a moment: then nobody else could open it either.
+async fn open(options: &PostgresOptions, replica: &Replica, claim: Claim) -> Result<OwnStore, OpenError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match Box::pin(OwnStore::open_owned(options, claim)).await {
+            Err(error) if tries < OPEN_TRIES && !replica.failed().is_cancelled() => {
+                tracing::warn!(%error, "the database cannot be opened; trying again");
+                tokio::time::sleep(OPEN_AGAIN).await;
+            }
+            opened => return opened,
+        }
     }
 }
 

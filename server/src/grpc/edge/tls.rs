@@ -51,6 +51,12 @@ pub struct TlsClients {
 #[error("{0}")]
 pub struct BadTlsFiles(String);
 
+impl From<String> for BadTlsFiles {
+    fn from(problem: String) -> Self {
+        Self(problem)
+    }
+}
+
 /// Makes the handshakes of new connections. Cheap to clone.
 #[derive(Clone)]
 pub struct Acceptor {

@@ -24,10 +24,11 @@ pub(in crate::store::postgres) fn code(error: &Error) -> Option<Cow<'_, str>> {
 /// True if the connection is of no use any more, and nobody knows if its last statement was carried out.
 pub(in crate::store::postgres) fn is_lost(error: &Error) -> bool {
     match error {
-        // 57P: the database stops, starts or ended the connection. 08: the connection. 25P03: it waited too long.
-        Error::Database(found) => found
-            .code()
-            .is_some_and(|code| code.starts_with("57P") || code.starts_with("08") || code == "25P03"),
+        // 57P: the database stops, starts or ended the connection. 08: the connection. 25P03: it waited too long. 25006: it
+        // takes no writes any more, because another one has become the primary.
+        Error::Database(found) => found.code().is_some_and(|code| {
+            code.starts_with("57P") || code.starts_with("08") || code == "25P03" || code == "25006"
+        }),
         Error::Io(_)
         | Error::Tls(_)
         | Error::Protocol(_)

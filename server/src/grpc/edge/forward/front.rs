@@ -17,7 +17,7 @@ use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::metadata::strip;
 use crate::grpc::edge::forward::outcome::Until;
-use crate::grpc::edge::forward::passing::{download, upload};
+use crate::grpc::edge::forward::passing::{broken_off, download, upload};
 use crate::grpc::edge::forward::resume::Place;
 use crate::grpc::edge::forward::routing::{Routing, Target};
 use crate::grpc::edge::forward::rules::Rule;
@@ -117,11 +117,18 @@ where
 impl Inner {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
         let routing = &self.routing;
+        let rule = Rule::of(request.uri().path());
         // Most calls of an owner: nothing is kept of them.
         if let Some(Target::Local(services)) = routing.present() {
-            return services.call(request).await;
+            let response = services.call(request).await;
+            return match rule {
+                Rule::Repeated | Rule::RepeatedForRun => response,
+                Rule::Events | Rule::Changes | Rule::Download | Rule::Upload => {
+                    // The services themselves end their streams when this replica stops.
+                    broken_off(response, routing.deposed(), Box::pin(std::future::pending()))
+                }
+            };
         }
-        let rule = Rule::of(request.uri().path());
         if rule == Rule::Upload {
             return Box::pin(upload(routing, request)).await;
         }

@@ -14,9 +14,9 @@ pub(super) const PING_EVERY: Duration = Duration::from_secs(1);
 /// A link whose ping is not answered for this long is broken.
 pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
 /// Bytes of one stream that wait for its reader.
-pub(super) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// Bytes of all streams together. So 256 callers who do not read hold up nobody else.
-pub(super) const LINK_WINDOW_BYTES: u32 = 256 * STREAM_WINDOW_BYTES;
+pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// Bytes of all streams together: the most that HTTP/2 knows. So callers who do not read hold up nobody else.
+pub(super) const LINK_WINDOW_BYTES: u32 = (1 << 31) - 1;
 /// All headers of a call together, in bytes. A principal with all the groups and patterns that it may have fits.
 pub(super) const HEADERS_BYTES_MAX: u32 = 256 * 1024;
 

@@ -48,7 +48,11 @@ pub(super) async fn upload(routing: &Arc<Routing>, request: http::Request<Body>)
 }
 
 /// The response, which ends with UNAVAILABLE when the owner moves, the link breaks or this replica stops.
-fn broken_off(response: http::Response<Body>, moved: Moved, stopping: Moved) -> http::Response<Body> {
+pub(super) fn broken_off(
+    response: http::Response<Body>,
+    moved: Moved,
+    stopping: Moved,
+) -> http::Response<Body> {
     if refusal(&response).is_some() {
         return response;
     }

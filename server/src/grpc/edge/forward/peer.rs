@@ -16,7 +16,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tower::{Layer, Service};
 
-use crate::auth::ClientAuth;
+use crate::auth::{ClientAuth, SubjectPattern};
 use crate::cluster::{Standing, Standings};
 use crate::grpc::edge::forward::leave::LEAVE;
 use crate::grpc::edge::forward::links::{
@@ -54,13 +54,13 @@ pub struct PeerPort {
 /// # Errors
 /// [`BadTlsFiles`]
 pub fn peer_acceptor(tls: &LinkTls) -> Result<Acceptor, BadTlsFiles> {
-    let LinkTls { certificate, key, ca, .. } = tls.clone();
+    let LinkTls { certificate, key, ca, name } = tls.clone();
+    // Without a name, every certificate of these roots is a replica's.
+    let names = name.iter().map(|name| SubjectPattern::parse(&format!("DNS={name}")));
+    let allowed_subjects = names.collect::<Result<_, _>>().map_err(BadTlsFiles::from)?;
     let files = TlsFiles { certificate, key, client_ca: Some(ca) };
-    let clients = TlsClients {
-        auth: ClientAuth::Required,
-        allowed_subjects: Vec::new(),
-        handshake_timeout: HANDSHAKE_WAIT,
-    };
+    let clients =
+        TlsClients { auth: ClientAuth::Required, allowed_subjects, handshake_timeout: HANDSHAKE_WAIT };
     Acceptor::new(&files, clients)
 }
 

@@ -14,6 +14,8 @@ use crate::grpc::edge::forward::local::{LocalServices, Opened};
 
 /// Time for which a call waits for an owner.
 pub(super) const SEARCH_WAIT: Duration = Duration::from_secs(10);
+/// Time without a valid lease after which an owner lets go of its own streams.
+pub(super) const DEPOSED_AFTER: Duration = Duration::from_secs(15);
 /// The wait before a peer is asked again that did not take a call.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -94,6 +96,23 @@ impl Routing {
             if !known {
                 // The process ends; its streams end with it.
                 std::future::pending::<()>().await;
+            }
+        })
+    }
+
+    /// Resolves when this replica has had no valid lease for some time. Then its own streams are of no use: another replica may
+    /// own the database, while this one cannot reach it and does not know.
+    pub(super) fn deposed(&self) -> Moved {
+        let mut standings = self.standings.clone();
+        Box::pin(async move {
+            loop {
+                if standings.wait_for(|standing| *standing != Standing::Owner).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                let again = standings.wait_for(|standing| *standing == Standing::Owner);
+                if timeout_at(Instant::now() + DEPOSED_AFTER, again).await.is_err() {
+                    return;
+                }
             }
         })
     }

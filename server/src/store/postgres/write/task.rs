@@ -28,6 +28,12 @@ use crate::store::postgres::write::sessions::{self, NewFork, NewNotes, NewSessio
 use crate::store::postgres::write::{commit, ops};
 use crate::store::{ClaimedRow, JobId, SessionRow, StoreError, ToolRow};
 
+/// Longest time of a commit. After that a new connection finds out if it happened.
+const COMMIT_WAIT: Duration = Duration::from_secs(15);
+/// Longest time in which a new connection is made and takes the place of the lost one.
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
+/// Longest time of all writes that are committed together. A deletion may take long.
+const WRITE_WAIT: Duration = Duration::from_secs(120);
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
 const COMMIT_WRITES_MAX: usize = 256;
 /// Journal bytes of one commit, give or take its last append.
@@ -160,6 +166,16 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) audited: Option<ChainEnd>,
 }
 
+/// The result of a commit, or the error of a connection that was lost if there is none in time: then it is looked up.
+async fn in_time<T>(committing: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(COMMIT_WAIT, committing).await.unwrap_or_else(|_| Err(silent()))
+}
+
+/// The error of a database that does not answer.
+fn silent() -> Error {
+    Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"))
+}
+
 impl Writer {
     /// Writes until the store is closed or dropped.
     pub(in crate::store::postgres) async fn run(mut self) {
@@ -271,7 +287,7 @@ impl Writer {
     async fn reconnect(&mut self, until: Instant) -> Result<i64, Error> {
         loop {
             self.owner.conn += 1;
-            match owner::reconnect(&self.options, self.owner, self.hold).await {
+            match self.connect_again().await {
                 Ok((db, batch)) => {
                     self.db = Some(db);
                     return Ok(batch);
@@ -288,11 +304,17 @@ impl Writer {
         }
     }
 
+    /// One try. A database whose machine is gone answers nothing, not even that.
+    async fn connect_again(&self) -> Result<(PgConnection, i64), ConnectError> {
+        let connecting = owner::reconnect(&self.options, self.owner, self.hold);
+        tokio::time::timeout(CONNECT_WAIT, connecting).await.unwrap_or_else(|_| Err(silent().into()))
+    }
+
     async fn attempt(&mut self, requests: &[WriteRequest], batch: i64) -> Result<Vec<Answer>, Failure> {
         if self.db.is_none() {
             // The commit before was given up. It cannot happen any more once there is a new connection.
             self.owner.conn += 1;
-            match owner::reconnect(&self.options, self.owner, self.hold).await {
+            match self.connect_again().await {
                 Ok((db, _)) => self.db = Some(db),
                 Err(ConnectError::Fenced) => return Err(Failure::Fenced),
                 Err(ConnectError::Sql(error)) => return Err(Failure::Lost { error, answers: None }),
@@ -303,7 +325,8 @@ impl Writer {
             }
         }
         let mut db = self.db.take().expect("it was opened");
-        let done = self.write_to(&mut db, requests, batch).await;
+        let writing = tokio::time::timeout(WRITE_WAIT, self.write_to(&mut db, requests, batch));
+        let done = writing.await.unwrap_or_else(|_| Err(Failure::Lost { error: silent(), answers: None }));
         match done {
             Ok(answers) => {
                 self.db = Some(db);
@@ -311,7 +334,8 @@ impl Writer {
             }
             Err(Failure::Refused(error)) => {
                 // A transaction may be open.
-                if db.execute("ROLLBACK").await.is_ok() {
+                let rolled_back = tokio::time::timeout(COMMIT_WAIT, db.execute("ROLLBACK")).await;
+                if matches!(rolled_back, Ok(Ok(_))) {
                     self.db = Some(db);
                 }
                 Err(Failure::Refused(error))
@@ -360,7 +384,7 @@ impl Writer {
         if plan.accepted.is_empty() {
             return Ok(answers_of(plan.answers));
         }
-        match commit::write(db, self.owner, batch, &plan).await {
+        match in_time(commit::write(db, self.owner, batch, &plan)).await {
             Ok(Some(())) => {
                 let CommitPlan { answers, rows, .. } = plan;
                 self.cache.update(rows);
@@ -399,7 +423,7 @@ impl Writer {
         if !rows.is_empty() {
             self.audited = Some(audit::write(db, self.audited.take(), rows).await?);
         }
-        match db.execute("COMMIT").await {
+        match in_time(db.execute("COMMIT")).await {
             Ok(_) => {
                 record(requests, &answers);
                 Ok(answers)

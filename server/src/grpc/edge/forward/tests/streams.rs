@@ -3,9 +3,12 @@
 use agentloop_proto::v1::sessions_client::SessionsClient;
 use agentloop_proto::v1::tool_host_client::ToolHostClient;
 use tonic::Streaming;
+use tower::{Layer as _, ServiceExt as _};
 
 use super::*;
+use crate::grpc::edge::forward::bodies::next_frame;
 use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
+use crate::grpc::edge::forward::routing::DEPOSED_AFTER;
 
 fn event(seq: u64) -> NextFrame {
     let event = wire::RunEvent { seq, run_id: "r".to_owned(), ..Default::default() };
@@ -219,4 +222,27 @@ async fn a_replica_that_stops_ends_its_streams_and_the_owner_knows_that_nobody_h
     let refused = soon(call).await.unwrap().unwrap().unwrap_err();
     assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "SHUTTING_DOWN"));
     assert_eq!(soon(waits.dropped.recv()).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_without_a_lease_lets_go_of_its_own_streams() {
+    let (standing, standings) = watch::channel(Standing::Owner);
+    let (local, mut calls) = scripted();
+    let front = Front::new(standings, Links::new(None), local, Arc::new(CountingIds::default()), BYTES_MAX);
+    let request = wire::SubscribeRequest { run_id: "r".to_owned(), ..Default::default() };
+    let mut request = http::Request::new(of_frames(futures_util::stream::iter([frame(&request)])));
+    *request.uri_mut() = http::Uri::from_static("/agentloop.v1.AgentLoop/Subscribe");
+    let served = front.layer(Routes::default()).oneshot(request);
+    let (response, ()) = tokio::join!(served, async { calls.recv().await.unwrap().sends([event(1)]) });
+    let mut body = response.unwrap().into_body();
+    assert!(next_frame(&mut body).await.unwrap().unwrap().is_data());
+    // A moment without a lease is none of their business.
+    for now in [Standing::Standby { owner: None }, Standing::Owner] {
+        standing.send_replace(now);
+        let waited = tokio::time::timeout(DEPOSED_AFTER / 2, next_frame(&mut body)).await;
+        assert!(waited.is_err(), "the stream goes on");
+    }
+    standing.send_replace(Standing::Standby { owner: None });
+    let end = next_frame(&mut body).await.unwrap().unwrap().into_trailers().unwrap();
+    assert_eq!(Status::from_header_map(&end).unwrap().code(), Code::Unavailable);
 }
