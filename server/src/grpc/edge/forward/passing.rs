@@ -1,10 +1,12 @@
 //! Streams that cannot go on at another owner. They end when theirs is the owner no more, and their caller begins anew.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::unfold;
 use http_body::Frame;
 use tokio::time::Instant;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 
@@ -14,6 +16,9 @@ use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{Outcome, Until, ask, refusal};
 use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT, Target};
 use crate::grpc::edge::forward::send::{nobody, send, unanswered};
+
+/// The wait before a stream of requests is refused that could not begin.
+const REFUSED_AFTER: Duration = Duration::from_secs(1);
 
 /// Has a call with one request and a stream of answers done.
 pub(super) async fn download(routing: &Arc<Routing>, call: &Kept) -> http::Response<Body> {
@@ -42,8 +47,17 @@ pub(super) async fn upload(routing: &Arc<Routing>, request: http::Request<Body>)
         Outcome::Answered(response) | Outcome::Stopping(response) => {
             broken_off(response, routing.moved(number), routing.stopping_stream())
         }
-        Outcome::NotDone => nobody().into_http(),
-        Outcome::Broken => unanswered().into_http(),
+        Outcome::NotDone => refused_later(routing, number, nobody()).await,
+        Outcome::Broken => refused_later(routing, number, unanswered()).await,
+    }
+}
+
+/// The refusal, after a moment, or as soon as the owner is the owner no more. A host that is refused at once tries again at once,
+/// and waits longer each time: when there is an owner again, it would wait still.
+async fn refused_later(routing: &Arc<Routing>, number: i64, refusal: Status) -> http::Response<Body> {
+    tokio::select! {
+        _moved = routing.other_than(number, Instant::now() + REFUSED_AFTER) => refusal.into_http(),
+        () = routing.stopped() => shutting_down().into_http(),
     }
 }
 
