@@ -103,7 +103,7 @@ impl Tasks {
         let future = Box::pin(future);
         self.start(name, async move {
             if AssertUnwindSafe(future).catch_unwind().await.is_err() {
-                tasks.record_crash(name);
+                tasks.fail(name);
             }
         })
     }
@@ -127,7 +127,7 @@ impl Tasks {
         let tasks = self.clone();
         drop(self.start(name, async move {
             if tasks.soft.run_until_cancelled(failed.cancelled()).await.is_some() {
-                tasks.record_crash(name);
+                tasks.fail(name);
             }
         }));
     }
@@ -142,7 +142,8 @@ impl Tasks {
         self.tracker.spawn(until_hard.instrument(span))
     }
 
-    fn record_crash(&self, name: &'static str) {
+    /// Shuts the process down because the part of this name has failed.
+    pub fn fail(&self, name: &'static str) {
         tracing::error!("a part that the process depends on has failed; shutting down");
         self.crashed.lock().unwrap_or_else(PoisonError::into_inner).push(name);
         self.soft.cancel();

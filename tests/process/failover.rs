@@ -16,7 +16,7 @@ struct Options {
     /// Owners that are lost, one after the other.
     #[arg(long, default_value_t = 20)]
     losses: usize,
-    /// What is done to the owner: kill, freeze or terminate.
+    /// How each owner is lost: kill, freeze or terminate.
     #[arg(long, default_value = "kill", value_parser = way)]
     way: Way,
     /// Time that the model takes for an answer, in milliseconds.

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use agentloop_client::host::{CallContext, Tool, ToolHost};
 use agentloop_client::v1::run_event::Event;
 use agentloop_client::v1::{ReplicaState, RunEvent};
-use agentloop_client::{Backoff, Client, EventStream};
+use agentloop_client::{Client, EventStream};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -17,14 +17,12 @@ use crate::model::{Answer, Model};
 use crate::postgres;
 use crate::process::balancer::Balancer;
 use crate::process::eventually;
-use crate::process::server::{Server, Setting, input};
+use crate::process::server::{FENCED, Server, Setting, input, patient};
 
 /// Replicas over the database.
 const REPLICAS: usize = 3;
-/// The exit code of a replica that others have taken for dead.
-pub const FENCED: i32 = 75;
 
-/// What is measured.
+/// The load, and the losses of its owners.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Runs that are at work.
@@ -40,11 +38,11 @@ pub struct Plan {
 /// What is done to the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// SIGKILL.
+    /// SIGKILL: the process is gone at once.
     Kill,
     /// SIGSTOP, and SIGCONT when another one has its place.
     Freeze,
-    /// SIGTERM.
+    /// SIGTERM: the owner hands over.
     Terminate,
 }
 
@@ -57,7 +55,7 @@ pub struct Pauses {
     pub p50: u64,
     /// 99 of 100 are shorter.
     pub p99: u64,
-    /// The longest.
+    /// The longest of all of them.
     pub max: u64,
     /// For each kind of event that came next: how many, and the longest pause.
     pub by_kind: BTreeMap<String, (usize, u64)>,
@@ -79,7 +77,7 @@ struct Watched {
 struct Durable {
     /// Its time by the clock of its server, in milliseconds since 1970.
     at: u64,
-    /// Its kind.
+    /// Name of its variant in the contract.
     kind: String,
 }
 
@@ -124,7 +122,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
     let balancer = Balancer::start(servers.iter().map(Server::address).collect()).await;
     let host = host(&balancer.url());
     let serving = tokio::spawn(async move { host.run_until(std::future::pending()).await });
-    let client = client(&balancer.url());
+    let client = patient(balancer.url()).build().expect("a good address");
     eventually("the tool", || async { client.list_tools().await.ok()?.first().map(drop) }).await;
     let out_of_order = Arc::new(AtomicU64::new(0));
     let (mut watched, mut watching) = (Vec::new(), JoinSet::new());
@@ -169,7 +167,8 @@ pub async fn measure(plan: &Plan) -> Pauses {
         servers[at].start_again().await;
         balancer.set(at, true);
         for server in &mut servers {
-            if server.has_ended().await.is_some() {
+            if let Some((code, said)) = server.has_ended().await {
+                assert_eq!(code, FENCED, "{said}");
                 lost_unasked += 1;
                 server.start_again().await;
             }
@@ -220,12 +219,6 @@ fn host(url: &str) -> ToolHost {
         .read_only()
         .handler(|_: Value, _: CallContext| async { Ok("nothing".to_owned()) });
     ToolHost::builder(url).host_id("h-1").concurrency(256).tool(look).build().expect("a good host")
-}
-
-fn client(url: &str) -> Client {
-    let backoff =
-        Backoff { max_retries: 1_000, initial: Duration::from_millis(20), max: Duration::from_millis(200) };
-    Client::builder(url).backoff(backoff).build().expect("a good address")
 }
 
 /// The place of the owner among the servers.

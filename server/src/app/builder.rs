@@ -189,12 +189,7 @@ impl ServerBuilder {
         let work = parts.start(store.clone(), own_store.as_ref(), calls_ended.clone()).await?;
         let Ports { address, metrics_address, .. } = ports;
         let reloader = ports.reloader.clone();
-        if let Some(metrics) = &ports.metrics {
-            metrics::read_at_scrape(metrics, work.sources(own_store.clone(), reloader.clone()));
-        }
-        if let (Some(reloader), Some(audit)) = (&reloader, &work.audit) {
-            reloader.report_to(audit.clone());
-        }
+        work.show(ports.metrics.as_ref(), own_store.as_ref(), reloader.as_ref());
         let Work { engine, routes, audit, stop, .. } = work;
         let port = ports.open(quotas, clock, |gate| IdentityLayer::new(gate, audit), &tasks);
         let soft = tasks.soft().clone();

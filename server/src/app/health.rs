@@ -32,7 +32,7 @@ const READINESS: [&str; 7] = [
 
 /// What readiness depends on.
 pub(super) enum Readiness {
-    /// The store answers.
+    /// A server alone is ready while its store answers.
     Store(Arc<dyn Store>),
     /// This replica is the owner and its store answers, or it knows the owner.
     Replica {

@@ -30,7 +30,6 @@ use crate::telemetry::otlp::Otlp;
 /// Time for which an owner that is told to stop waits for its runs to come to a durable point. All runs stand still until
 /// another replica owns the database, so a longer model call is cut, and made again there.
 const HANDOVER_WAIT: Duration = Duration::from_secs(1);
-
 /// Time for which one that stands by lets its callers' last answers leave.
 const LEAVE_WAIT: Duration = Duration::from_secs(3);
 /// Time for the last commit of an owner that stops.
@@ -102,8 +101,8 @@ impl ReplicaServer {
         self.metrics_address
     }
 
-    /// Reads the certificate and the tokens again, as SIGHUP does. What is wrong is logged, and what it would replace stays
-    /// in use.
+    /// Reads the certificate and the tokens again, as SIGHUP does. A file that cannot be used is logged, and the old one counts
+    /// on.
     pub async fn reload(&self) {
         if let Some(reloader) = &self.reloader {
             security::reload(reloader.clone()).await;
@@ -230,8 +229,8 @@ impl ServerBuilder {
             drop(calls_of_peers);
         });
         let of_identity = local.clone();
-        let front = Front::new(standings.clone(), Links::new(link_tls), local, ids, max)
-            .stops_with(tasks.soft().clone());
+        let front =
+            Front::new(standings.clone(), Links::new(link_tls), local, ids, max, tasks.soft().clone());
         let readiness = Readiness::Replica { standings, store: store.clone() };
         let port = ports.open(quotas, clock, |gate| IdentityLayer::of_replica(gate, of_identity), &tasks);
         let stopped = work_stopped(tasks.clone(), stop);
@@ -264,9 +263,7 @@ impl Successor {
         tracing::info!(replica = replica.number(), "this replica owns the database");
         if let Err(error) = Box::pin(self.work(claim)).await {
             tracing::error!(%error, "this replica cannot do the work; shutting down, so that another one does");
-            let failed = CancellationToken::new();
-            failed.cancel();
-            tasks.depend_on("ownership", failed);
+            tasks.fail("ownership");
         }
     }
 
@@ -274,12 +271,7 @@ impl Successor {
         let (options, replica) = (self.options, self.replica);
         let own = open(&options, &replica, claim).await?;
         let work = self.parts.start(own.shared(), Some(&own), self.calls_ended).await?;
-        if let Some(metrics) = &self.metrics {
-            metrics::read_at_scrape(metrics, work.sources(Some(own.clone()), self.reloader.clone()));
-        }
-        if let (Some(reloader), Some(audit)) = (&self.reloader, &work.audit) {
-            reloader.report_to(audit.clone());
-        }
+        work.show(self.metrics.as_ref(), Some(&own), self.reloader.as_ref());
         self.stop.get_or_init(|| work.stop.clone());
         self.store.send_replace(Some(own));
         self.local.open(work.routes, work.audit);

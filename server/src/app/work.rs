@@ -28,6 +28,7 @@ use crate::mask::Masks;
 use crate::memory::default_live_bytes;
 use crate::model::Models;
 use crate::store::Store;
+use crate::telemetry::metrics::Metrics;
 use crate::tool::{OwnTools, RemoteTools, ToolExecutor, Tools};
 
 /// How often a shutdown looks if runs still wait for news of their calls.
@@ -56,7 +57,7 @@ pub(super) struct WorkParts {
 /// The work, which goes on from here.
 pub(super) struct Work {
     pub(super) engine: Engine,
-    pub(super) hosts: Arc<RemoteTools>,
+    hosts: Arc<RemoteTools>,
     /// The services of the contract.
     pub(super) routes: Routes,
     /// The audit log, if one is written.
@@ -175,13 +176,21 @@ impl WorkParts {
 }
 
 impl Work {
-    /// What is read of it at a scrape.
-    pub(super) fn sources(
+    /// Has its readings shown at each scrape, and what is read again written to its audit log, where there are such.
+    pub(super) fn show(
         &self,
-        store: Option<OwnStore>,
-        reloader: Option<Arc<Reloader>>,
-    ) -> metrics::Sources {
-        metrics::Sources { engine: self.engine.clone(), tools: self.hosts.clone(), store, reloader }
+        metrics: Option<&Metrics>,
+        store: Option<&OwnStore>,
+        reloader: Option<&Arc<Reloader>>,
+    ) {
+        if let Some(metrics) = metrics {
+            let (engine, tools) = (self.engine.clone(), self.hosts.clone());
+            let (store, reloader) = (store.cloned(), reloader.cloned());
+            metrics::read_at_scrape(metrics, metrics::Sources { engine, tools, store, reloader });
+        }
+        if let (Some(reloader), Some(audit)) = (reloader, &self.audit) {
+            reloader.report_to(audit.clone());
+        }
     }
 }
 

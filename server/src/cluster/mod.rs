@@ -29,7 +29,7 @@ pub struct Peer {
     pub address: String,
 }
 
-/// The newest [`Standing`].
+/// Follows the [`Standing`] of this replica.
 pub type Standings = watch::Receiver<Standing>;
 
 /// A replica, as another one sees it.
@@ -41,7 +41,7 @@ pub struct ReplicaRow {
     pub version: String,
     /// When it joined, by the clock of the database.
     pub joined_at: Timestamp,
-    /// Its part.
+    /// What it does for the others.
     pub part: ReplicaPart,
     /// Time for which the replica that looks has seen no sign of life from it. `None` for itself.
     pub silent_for: Option<Duration>,
@@ -54,7 +54,7 @@ pub struct ReplicaRow {
 pub enum ReplicaPart {
     /// It owns the database.
     Owner,
-    /// It stands by.
+    /// It sends calls on, and may take the owner's place.
     Standby,
     /// It was held to be dead. Its writes are refused.
     Fenced,
@@ -62,6 +62,7 @@ pub enum ReplicaPart {
 
 /// Knows all replicas of a database.
 pub trait Replicas: Send + Sync {
-    /// The replicas as the last beat showed them, this one included.
+    /// The replicas in the order of their numbers, as the last beat showed them, this one included. Those that have left are gone,
+    /// those that are fenced stay for an hour.
     fn rows(&self) -> Vec<ReplicaRow>;
 }

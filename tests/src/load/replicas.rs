@@ -3,16 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agentloop_client::{Backoff, Client};
+use agentloop_client::Client;
 
 use super::counts::Counts;
 use super::dice::Dice;
 use crate::postgres;
 use crate::process::balancer::Balancer;
-use crate::process::server::{Server, Setting};
+use crate::process::server::{FENCED, Server, Setting, patient};
 
-/// The exit code of a replica that others have taken for dead.
-const FENCED: i32 = 75;
 /// The longest time that a replica is stopped for, in milliseconds: twice its lease and more.
 const FROZEN_MS_MAX: u64 = 7_000;
 
@@ -88,12 +86,7 @@ impl Replicas {
 
     /// A client of the balancer, which waits while no replica owns the database.
     pub fn client(&self) -> Client {
-        let backoff = Backoff {
-            max_retries: 1_000,
-            initial: Duration::from_millis(20),
-            max: Duration::from_millis(200),
-        };
-        Client::builder(self.url()).backoff(backoff).build().expect("a good address")
+        patient(self.url()).build().expect("a good address")
     }
 
     /// The folder of the files of hosts.

@@ -14,6 +14,16 @@ use super::child::Process;
 use super::{built, eventually};
 use crate::credentials::Authority;
 
+/// The exit code of a replica that others have taken for dead.
+pub const FENCED: i32 = 75;
+
+/// A builder of clients that wait for a server which is killed or takes over.
+pub fn patient(url: impl Into<String>) -> ClientBuilder {
+    let backoff =
+        Backoff { max_retries: 1_000, initial: Duration::from_millis(20), max: Duration::from_millis(200) };
+    Client::builder(url).backoff(backoff)
+}
+
 /// Settings of a server under test.
 #[derive(Clone)]
 pub struct Setting {
@@ -257,12 +267,7 @@ impl Server {
 
     /// As [`Self::client`], with this token.
     pub fn client_of(&self, token: Option<&str>) -> Client {
-        let backoff = Backoff {
-            max_retries: 1_000,
-            initial: Duration::from_millis(20),
-            max: Duration::from_millis(200),
-        };
-        let builder = self.client_builder().backoff(backoff);
+        let builder = self.root().into_iter().fold(patient(self.url()), ClientBuilder::tls_ca);
         token.into_iter().fold(builder, ClientBuilder::token).build().expect("a good address")
     }
 

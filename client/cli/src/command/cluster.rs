@@ -47,7 +47,7 @@ fn row(replica: &Replica) -> [String; 7] {
     ]
 }
 
-/// What is not as it should be, a line for each.
+/// A line for each thing that an operator should change.
 fn notes(replicas: &[Replica]) -> Vec<String> {
     let living: Vec<_> = replicas.iter().filter(|replica| replica.state() != ReplicaState::Fenced).collect();
     let is_mixed = |of: fn(&Replica) -> &str| {

@@ -12,12 +12,13 @@ use tonic::codegen::http;
 use tower::{Layer, Service};
 
 use crate::cluster::Standings;
+use crate::grpc::edge::forward::ending::done_here;
 use crate::grpc::edge::forward::kept::{Kept, Room};
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::metadata::strip;
 use crate::grpc::edge::forward::outcome::Until;
-use crate::grpc::edge::forward::passing::{broken_off, download, upload};
+use crate::grpc::edge::forward::passing::{download, upload};
 use crate::grpc::edge::forward::resume::Place;
 use crate::grpc::edge::forward::routing::{Routing, Target};
 use crate::grpc::edge::forward::rules::Rule;
@@ -42,6 +43,9 @@ struct Inner {
 impl Front {
     /// A front that follows `standings`. `local` has the services of this replica while it owns the database. `ids` makes the ids
     /// that callers leave to the server. `message_bytes_max` bounds a request that is sent on, in bytes.
+    ///
+    /// When `stop` is cancelled, the calls that were sent on end with UNAVAILABLE (`SHUTTING_DOWN`), so that their callers connect
+    /// to another replica.
     #[must_use]
     pub fn new(
         standings: Standings,
@@ -49,28 +53,10 @@ impl Front {
         local: LocalServices,
         ids: Arc<dyn Ids>,
         message_bytes_max: usize,
+        stop: CancellationToken,
     ) -> Self {
-        let (stop, told) = (CancellationToken::new(), OnceCell::new());
-        let routing = Arc::new(Routing { standings, links, local, stop, told });
+        let routing = Arc::new(Routing { standings, links, local, stop, told: OnceCell::new() });
         Self(Arc::new(Inner { routing, ids, message_bytes_max, room: Room::new() }))
-    }
-}
-
-impl Front {
-    /// The same front, which ends the calls that it has sent on when the token is cancelled: with UNAVAILABLE (`SHUTTING_DOWN`), so
-    /// that their callers connect to another replica. Without it, an open stream holds up the end of this replica.
-    #[must_use]
-    pub fn stops_with(self, stop: CancellationToken) -> Self {
-        let Inner { routing, ids, message_bytes_max, room } = &*self.0;
-        let routing = Arc::new(Routing {
-            standings: routing.standings.clone(),
-            links: routing.links.clone(),
-            local: routing.local.clone(),
-            stop,
-            told: OnceCell::new(),
-        });
-        let (ids, message_bytes_max, room) = (ids.clone(), *message_bytes_max, room.clone());
-        Self(Arc::new(Inner { routing, ids, message_bytes_max, room }))
     }
 }
 
@@ -117,18 +103,11 @@ where
 impl Inner {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
         let routing = &self.routing;
-        let rule = Rule::of(request.uri().path());
         // Most calls of an owner: nothing is kept of them.
         if let Some(Target::Local(services)) = routing.present() {
-            let response = services.call(request).await;
-            return match rule {
-                Rule::Repeated | Rule::RepeatedForRun => response,
-                Rule::Events | Rule::Changes | Rule::Download | Rule::Upload => {
-                    // The services themselves end their streams when this replica stops.
-                    broken_off(response, routing.deposed(), Box::pin(std::future::pending()))
-                }
-            };
+            return done_here(routing, services, request).await;
         }
+        let rule = Rule::of(request.uri().path());
         if rule == Rule::Upload {
             return Box::pin(upload(routing, request)).await;
         }

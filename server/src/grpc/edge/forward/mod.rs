@@ -4,6 +4,7 @@
 //! replica, or sends them over a link to the owner, whose [`peer`] port takes them. The caller is authenticated where it dials in.
 
 mod bodies;
+mod ending;
 pub mod front;
 mod kept;
 mod leave;

@@ -10,7 +10,7 @@ use tower::ServiceExt as _;
 
 use crate::grpc::edge::forward::bodies::{next_frame, of_frames};
 use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
-use crate::grpc::status::leaves_it_to_another;
+use crate::grpc::status::{leaves_it_to_another, owner_unavailable};
 
 /// The outcome of one attempt.
 pub(super) enum Outcome {
@@ -87,4 +87,16 @@ fn was_never_sent(error: &tonic::transport::Error) -> bool {
         cause = error.source();
     }
     false
+}
+
+/// No owner took the call in time.
+pub(super) fn nobody() -> Status {
+    owner_unavailable("no replica owns the database for now; try again")
+}
+
+/// The owner had the call, and its answer did not come.
+pub(super) fn unanswered() -> Status {
+    owner_unavailable(
+        "the owner of the database changed before its answer came; look whether the call was done, and try again",
+    )
 }

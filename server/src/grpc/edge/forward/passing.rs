@@ -3,19 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::unfold;
-use http_body::Frame;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 
-use crate::grpc::edge::forward::bodies::{end_with, next_frame, of_frames};
+use crate::grpc::edge::forward::ending::{broken_off, done_here};
 use crate::grpc::edge::forward::kept::{Head, Kept};
 use crate::grpc::edge::forward::leave::shutting_down;
-use crate::grpc::edge::forward::outcome::{Outcome, Until, ask, refusal};
-use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT, Target};
-use crate::grpc::edge::forward::send::{nobody, send, unanswered};
+use crate::grpc::edge::forward::outcome::{Outcome, Until, ask, nobody, unanswered};
+use crate::grpc::edge::forward::routing::{Routing, SEARCH_WAIT, Target};
+use crate::grpc::edge::forward::send::send;
 
 /// The wait before a stream of requests is refused that could not begin.
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
@@ -32,7 +30,7 @@ pub(super) async fn upload(routing: &Arc<Routing>, request: http::Request<Body>)
     let target = routing.target(Instant::now() + SEARCH_WAIT).await;
     let (number, link) = match target {
         None => return nobody().into_http(),
-        Some(Target::Local(services)) => return services.call(request).await,
+        Some(Target::Local(services)) => return done_here(routing, services, request).await,
         Some(Target::Owner { number, link }) => (number, link),
     };
     let (parts, body) = request.into_parts();
@@ -59,31 +57,4 @@ async fn refused_later(routing: &Arc<Routing>, number: i64, refusal: Status) -> 
         _moved = routing.other_than(number, Instant::now() + REFUSED_AFTER) => refusal.into_http(),
         () = routing.stopped() => shutting_down().into_http(),
     }
-}
-
-/// The response, which ends with UNAVAILABLE when the owner moves, the link breaks or this replica stops.
-pub(super) fn broken_off(
-    response: http::Response<Body>,
-    moved: Moved,
-    stopping: Moved,
-) -> http::Response<Body> {
-    if refusal(&response).is_some() {
-        return response;
-    }
-    response.map(|body| {
-        of_frames(unfold(Some((body, moved, stopping)), async |open| {
-            let (mut body, mut moved, mut stopping) = open?;
-            let frame = tokio::select! {
-                biased;
-                () = &mut stopping => return Some((end_with(&shutting_down()), None)),
-                () = &mut moved => None,
-                frame = next_frame(&mut body) => frame.and_then(Result::ok),
-            };
-            match frame {
-                None => Some((end_with(&unanswered()), None)),
-                Some(frame) if frame.is_trailers() => Some((Ok(frame), None)),
-                Some(frame) => Some((Ok::<Frame<_>, _>(frame), Some((body, moved, stopping)))),
-            }
-        }))
-    })
 }

@@ -34,9 +34,9 @@ pub(super) struct Routing {
 pub(super) enum Target {
     /// This replica owns the database.
     Local(Opened),
-    /// Another one does.
+    /// Another one owns the database.
     Owner {
-        /// Its number.
+        /// The number that the call means.
         number: i64,
         /// The link to it.
         link: Channel,
@@ -88,7 +88,7 @@ impl Routing {
         }
     }
 
-    /// Resolves when this replica is not the owner any more.
+    /// Resolves when the replica of this number is not the owner any more.
     pub(super) fn moved(&self, number: i64) -> Moved {
         let mut standings = self.standings.clone();
         Box::pin(async move {

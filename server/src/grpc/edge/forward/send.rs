@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 
+use crate::grpc::edge::forward::ending::done_here;
 use crate::grpc::edge::forward::kept::Kept;
 use crate::grpc::edge::forward::leave::shutting_down;
-use crate::grpc::edge::forward::outcome::{Outcome, Until, ask};
+use crate::grpc::edge::forward::outcome::{Outcome, Until, ask, nobody, unanswered};
 use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT, Target};
-use crate::grpc::status::owner_unavailable;
 
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
@@ -34,18 +33,6 @@ impl Sent {
     }
 }
 
-/// No owner took the call in time.
-pub(super) fn nobody() -> Status {
-    owner_unavailable("no replica owns the database for now; try again")
-}
-
-/// The owner had the call, and its answer did not come.
-pub(super) fn unanswered() -> Status {
-    owner_unavailable(
-        "the owner of the database changed before its answer came; look whether the call was done, and try again",
-    )
-}
-
 /// Has a call done. `repeats` is true if it may be sent again where an owner may have done it. The call ends with this replica.
 pub(super) async fn send(routing: &Routing, call: &Kept, repeats: bool, until: Until) -> Sent {
     tokio::select! {
@@ -61,7 +48,8 @@ async fn send_until_answered(routing: &Routing, call: &Kept, repeats: bool, unti
         let Some(target) = routing.target(give_up).await else { return Sent::here(nobody().into_http()) };
         let (number, link) = match target {
             Target::Local(services) => {
-                return Sent::here(services.call(call.head.for_local(call.body())).await);
+                let request = call.head.for_local(call.body());
+                return Sent::here(done_here(routing, services, request).await);
             }
             Target::Owner { number, link } => (number, link),
         };

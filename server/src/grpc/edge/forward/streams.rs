@@ -14,10 +14,10 @@ use crate::grpc::edge::forward::bodies::{NextFrame, end_with, next_frame, of_fra
 use crate::grpc::edge::forward::kept::Kept;
 use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::messages::Messages;
-use crate::grpc::edge::forward::outcome::{Until, refusal};
+use crate::grpc::edge::forward::outcome::{Until, nobody, refusal, unanswered};
 use crate::grpc::edge::forward::resume::Place;
 use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT};
-use crate::grpc::edge::forward::send::{Sent, nobody, send, unanswered};
+use crate::grpc::edge::forward::send::{Sent, send};
 use crate::grpc::status::leaves_it_to_another;
 
 /// A stream that broke sooner, without any message, brought nothing.

@@ -126,13 +126,6 @@ impl Replica {
         }
     }
 
-    /// All replicas in the order of their numbers, as the last beat that was answered has read them. Those that have left are
-    /// gone, those that are fenced stay for an hour.
-    #[must_use]
-    pub fn members(&self) -> Vec<ReplicaRow> {
-        self.seen.borrow().rows(self.number, SystemClock.now())
-    }
-
     /// Cancelled when others have fenced this replica, or its thread has panicked. The process should end.
     #[must_use]
     pub fn failed(&self) -> &CancellationToken {
@@ -162,6 +155,6 @@ async fn show_pulse(pulse: Arc<AtomicU64>, every: Duration, stopped: Cancellatio
 
 impl Replicas for Replica {
     fn rows(&self) -> Vec<ReplicaRow> {
-        self.members()
+        self.seen.borrow().rows(self.number, SystemClock.now())
     }
 }

@@ -1,5 +1,5 @@
-//! The thread of a replica, with a runtime and a connection of its own. Whatever the server's runtime does, the thread beats in
-//! time, or does not beat because that runtime stands still.
+//! The thread of a replica, with a runtime and a connection of its own. A busy server does not delay its beats. A server that
+//! stands still stops them.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -284,7 +284,14 @@ async fn a_replica_that_becomes_the_owner_does_the_calls_that_wait() {
 async fn unserved(standing: Standing) -> (Status, Duration) {
     let (_standing, standings) = watch::channel(standing);
     let ids = Arc::new(CountingIds::default());
-    let front = Front::new(standings, Links::new(None), LocalServices::none(), ids, BYTES_MAX);
+    let front = Front::new(
+        standings,
+        Links::new(None),
+        LocalServices::none(),
+        ids,
+        BYTES_MAX,
+        CancellationToken::new(),
+    );
     let began = tokio::time::Instant::now();
     let body = of_frames(futures_util::stream::iter([frame(&wire::GetRunRequest::default())]));
     let mut request = http::Request::new(body);

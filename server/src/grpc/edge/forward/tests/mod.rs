@@ -68,7 +68,7 @@ impl Seen {
         self.sends([frame(message), end_with(&Status::ok(""))]);
     }
 
-    /// Refuses the call.
+    /// Ends the call with this status, and no message.
     fn refuses(self, status: &Status) {
         self.sends([end_with(status)]);
     }
@@ -235,8 +235,14 @@ impl Replica {
         let (standing, standings) = watch::channel(standing);
         let local = LocalServices::none();
         let stop = CancellationToken::new();
-        let front = Front::new(standings, links, local.clone(), Arc::new(CountingIds::default()), BYTES_MAX)
-            .stops_with(stop.clone());
+        let front = Front::new(
+            standings,
+            links,
+            local.clone(),
+            Arc::new(CountingIds::default()),
+            BYTES_MAX,
+            stop.clone(),
+        );
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
         drop(tasks.spawn("public", async move {

@@ -226,14 +226,32 @@ async fn a_replica_that_stops_ends_its_streams_and_the_owner_knows_that_nobody_h
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_without_a_lease_lets_go_of_its_own_streams() {
-    let (standing, standings) = watch::channel(Standing::Owner);
+    for before in [Standing::Owner, Standing::Standby { owner: None }] {
+        lets_go_of_a_stream_that_began(before).await;
+    }
+}
+
+/// A stream that begins while this replica stands by is served here as soon as it is the owner.
+async fn lets_go_of_a_stream_that_began(before: Standing) {
+    let (standing, standings) = watch::channel(before);
     let (local, mut calls) = scripted();
-    let front = Front::new(standings, Links::new(None), local, Arc::new(CountingIds::default()), BYTES_MAX);
+    let front = Front::new(
+        standings,
+        Links::new(None),
+        local,
+        Arc::new(CountingIds::default()),
+        BYTES_MAX,
+        CancellationToken::new(),
+    );
     let request = wire::SubscribeRequest { run_id: "r".to_owned(), ..Default::default() };
     let mut request = http::Request::new(of_frames(futures_util::stream::iter([frame(&request)])));
     *request.uri_mut() = http::Uri::from_static("/agentloop.v1.AgentLoop/Subscribe");
     let served = front.layer(Routes::default()).oneshot(request);
-    let (response, ()) = tokio::join!(served, async { calls.recv().await.unwrap().sends([event(1)]) });
+    let answered = async {
+        standing.send_replace(Standing::Owner);
+        calls.recv().await.unwrap().sends([event(1)]);
+    };
+    let (response, ()) = tokio::join!(served, answered);
     let mut body = response.unwrap().into_body();
     assert!(next_frame(&mut body).await.unwrap().unwrap().is_data());
     // A moment without a lease is none of their business.
@@ -252,7 +270,14 @@ async fn a_host_that_finds_no_owner_is_refused_after_a_moment() {
     let peer = Peer { number: 1, address: "127.0.0.1:1".to_owned() };
     let (_standing, standings) = watch::channel(Standing::Standby { owner: Some(peer) });
     let ids = Arc::new(CountingIds::default());
-    let front = Front::new(standings, Links::new(None), LocalServices::none(), ids, BYTES_MAX);
+    let front = Front::new(
+        standings,
+        Links::new(None),
+        LocalServices::none(),
+        ids,
+        BYTES_MAX,
+        CancellationToken::new(),
+    );
     let mut request = http::Request::new(of_frames(futures_util::stream::pending()));
     *request.uri_mut() = http::Uri::from_static("/agentloop.v1.ToolHost/Connect");
     let began = tokio::time::Instant::now();

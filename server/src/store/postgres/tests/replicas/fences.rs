@@ -81,7 +81,7 @@ async fn a_transaction_that_a_frozen_owner_left_open_is_ended() {
     assert_eq!(number(&mut shell, "SELECT value FROM meta WHERE key = 'checks'").await, 1);
 }
 
-/// Whoever began the fence may be gone.
+/// The replica that began the fence may have ended since.
 #[tokio::test]
 async fn a_fence_that_somebody_began_is_completed() {
     let Some(schema) = Schema::new().await else { return };

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::*;
-use crate::cluster::ReplicaRow;
+use crate::cluster::{ReplicaRow, Replicas as _};
 use crate::store::conformance::fixture;
 
 /// A PostgreSQL on a port and in a folder of its own.
@@ -93,7 +93,7 @@ async fn a_crash_of_the_database_makes_nobody_suspicious() {
             until(async || {
                 let silent_for =
                     |row: &ReplicaRow| row.silent_for.is_none_or(|silent_for| silent_for < lease / 2);
-                let members = server.replica.members();
+                let members = server.replica.rows();
                 members.len() == 2 && members.iter().all(silent_for)
             })
             .await;

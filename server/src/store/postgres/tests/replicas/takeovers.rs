@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::*;
-use crate::cluster::{ReplicaPart, ReplicaRow};
+use crate::cluster::{ReplicaPart, ReplicaRow, Replicas as _};
 use crate::store::conformance::fixture::{self, tenant};
 
 const STANDBY_WITHOUT_OWNER: Standing = Standing::Standby { owner: None };
@@ -27,8 +27,8 @@ async fn a_second_replica_stands_by_and_knows_the_owner() {
     owner.wait_for(Standing::Owner).await;
     let other = Server::start(&schema, "other:1", LONG).await;
     other.wait_for(Standing::Standby { owner: Some(owner.peer()) }).await;
-    until(async || other.replica.members().len() == 2).await;
-    let members = other.replica.members();
+    until(async || other.replica.rows().len() == 2).await;
+    let members = other.replica.rows();
     let shown: Vec<_> =
         members.iter().map(|row| (row.peer.number, row.peer.address.as_str(), row.part)).collect();
     let (first, second) = (owner.replica.number(), other.replica.number());
@@ -59,7 +59,7 @@ async fn another_follows_an_owner_that_was_killed() {
     let is_shown = |row: &ReplicaRow| {
         row.peer.number == killed && row.part == ReplicaPart::Fenced && row.peer.address == "a:1"
     };
-    until(async || second.replica.members().iter().any(is_shown)).await;
+    until(async || second.replica.rows().iter().any(is_shown)).await;
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn an_owner_that_leaves_is_followed_before_its_lease_is_over() {
     assert_eq!(first.replica.owned().await, None);
     assert!(!first.replica.failed().is_cancelled(), "it is no failure");
     first.replica.leave().await;
-    until(async || second.replica.members().len() == 1).await;
+    until(async || second.replica.rows().len() == 1).await;
 }
 
 #[tokio::test]

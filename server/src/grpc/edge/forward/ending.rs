@@ -1,0 +1,57 @@
+//! Streams that end before their services end them: theirs is the owner no more.
+
+use futures_util::stream::unfold;
+use http_body::Frame;
+use tonic::body::Body;
+use tonic::codegen::http;
+
+use crate::grpc::edge::forward::bodies::{end_with, next_frame, of_frames};
+use crate::grpc::edge::forward::leave::shutting_down;
+use crate::grpc::edge::forward::local::Opened;
+use crate::grpc::edge::forward::outcome::{refusal, unanswered};
+use crate::grpc::edge::forward::routing::{Moved, Routing};
+use crate::grpc::edge::forward::rules::Rule;
+
+/// Has a call done by the services of this replica. Its stream ends when this replica has had no valid lease for some time; the
+/// services themselves end it when this replica stops.
+pub(super) async fn done_here(
+    routing: &Routing,
+    services: Opened,
+    request: http::Request<Body>,
+) -> http::Response<Body> {
+    let rule = Rule::of(request.uri().path());
+    let response = services.call(request).await;
+    match rule {
+        Rule::Repeated | Rule::RepeatedForRun => response,
+        Rule::Events | Rule::Changes | Rule::Download | Rule::Upload => {
+            broken_off(response, routing.deposed(), Box::pin(std::future::pending()))
+        }
+    }
+}
+
+/// The response, which ends with UNAVAILABLE when the owner moves, the link breaks or this replica stops.
+pub(super) fn broken_off(
+    response: http::Response<Body>,
+    moved: Moved,
+    stopping: Moved,
+) -> http::Response<Body> {
+    if refusal(&response).is_some() {
+        return response;
+    }
+    response.map(|body| {
+        of_frames(unfold(Some((body, moved, stopping)), async |open| {
+            let (mut body, mut moved, mut stopping) = open?;
+            let frame = tokio::select! {
+                biased;
+                () = &mut stopping => return Some((end_with(&shutting_down()), None)),
+                () = &mut moved => None,
+                frame = next_frame(&mut body) => frame.and_then(Result::ok),
+            };
+            match frame {
+                None => Some((end_with(&unanswered()), None)),
+                Some(frame) if frame.is_trailers() => Some((Ok(frame), None)),
+                Some(frame) => Some((Ok::<Frame<_>, _>(frame), Some((body, moved, stopping)))),
+            }
+        }))
+    })
+}
