@@ -4,6 +4,7 @@ mod blobs;
 mod commits;
 mod damage;
 mod forks;
+mod logs;
 mod migrations;
 mod opening;
 mod pages;
@@ -12,6 +13,8 @@ mod search;
 mod specs;
 mod usage;
 
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tempfile::TempDir;
@@ -49,6 +52,15 @@ async fn fresh() -> (Arc<SqliteStore>, TempDir) {
 /// Opens the store in this directory.
 async fn reopened(directory: &TempDir) -> Arc<SqliteStore> {
     Arc::new(SqliteStore::open(directory.path().join("a.db"), &SqliteOptions::default()).await.unwrap())
+}
+
+/// The error of opening this file, which stays as it is and which the error names.
+async fn refused(path: PathBuf) -> OpenError {
+    let before = fs::read(&path).ok();
+    let error = SqliteStore::open(&path, &SqliteOptions::default()).await.map(|_| ()).unwrap_err();
+    assert_eq!(fs::read(&path).ok(), before, "a refused file is left as it was");
+    assert!(error.to_string().contains(&path.display().to_string()), "{error} names the file");
+    error
 }
 
 /// A connection of our own to the database, as a SQL shell has one.
