@@ -18,6 +18,7 @@ use std::sync::{Arc, Once};
 use sqlx::{ConnectOptions as _, Executor as _, PgConnection};
 
 use super::*;
+use crate::store::{JournalStore as _, PageRequest, RunFilter, SearchFilter, SearchStore as _, Store};
 
 mod conformance {
     crate::conforms!(super::in_schema());

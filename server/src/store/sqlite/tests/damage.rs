@@ -1,12 +1,13 @@
 //! Tests of rows that changed after they were written: they are noticed wherever they are read.
 
-use agentloop_core::id::{EntryNo, Seq};
+use agentloop_core::id::{EntryNo, RuleId, Seq};
 use agentloop_core::run::human::RememberScope;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 
 use super::*;
 use crate::store::conformance::fixture::*;
+use crate::store::{ListedEntry, ToolRow};
 
 /// A store with two finished sessions, of which a row of the first one's journal was changed while it was stopped.
 async fn changed(sql: &str) -> (Arc<SqliteStore>, TempDir) {

@@ -17,9 +17,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use agentloop_core::id::{EntryNo, Seq};
+use agentloop_core::time::Timestamp;
 use tempfile::TempDir;
 
 use super::*;
+use crate::store::{
+    JobStore as _, JournalStore as _, PageRequest, QueueStore as _, RequestFilter, RequestStore as _,
+    SearchFilter, SearchStore as _, SessionStore as _, Store, StretchMax, ToolStore as _, UsageQuery,
+};
 
 mod file {
     crate::conforms!(super::in_file());

@@ -1,14 +1,16 @@
 //! Tests of query plans: every query goes by a key or an index, so that it stays fast in large tables.
 
+use std::collections::BTreeMap;
+
 use sqlx::{AssertSqlSafe, Row as _};
 
 use agentloop_core::time::Millis;
 
 use super::*;
-use crate::store::TimeRange;
 use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::page::Cursor;
 use crate::store::sqlite::{index, read, write::append, write::jobs, write::sessions};
+use crate::store::{RunFilter, SessionFilter, TimeRange};
 
 async fn plan(db: &SqlitePool, sql: &str) -> Vec<String> {
     let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));

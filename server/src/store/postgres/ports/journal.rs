@@ -1,0 +1,113 @@
+//! Journals: appends, claims, and reads of runs.
+
+use agentloop_core::id::{Epoch, RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::run::event::Record;
+use agentloop_core::time::Timestamp;
+use async_trait::async_trait;
+
+use crate::store::append::EncodedAppend;
+use crate::store::postgres::PostgresStore;
+use crate::store::postgres::read;
+use crate::store::postgres::write::task::{WriteOp, WriteResult};
+use crate::store::{
+    Append, Claimed, ClaimedRow, JournalStore, Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError,
+    Stretch, StretchMax, UsageQuery, UsageRow,
+};
+
+#[async_trait]
+impl JournalStore for PostgresStore {
+    async fn append(&self, append: Append) -> Result<(), StoreError> {
+        let encoded = EncodedAppend::new(append);
+        self.used.mark(&encoded);
+        let messages = encoded.entries.iter().filter(|entry| entry.is_searched).count();
+        self.done(WriteOp::Append(Box::new(encoded))).await?;
+        if let Some(index) = &self.index {
+            index.note(messages);
+        }
+        Ok(())
+    }
+
+    async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
+        let Some(ClaimedRow { epoch, row }) = self.claim_row(tenant, run).await? else { return Ok(None) };
+        match read::journal(&self.readers, tenant, &row).await {
+            Ok(records) => Ok(Some(Claimed { epoch, row, records })),
+            // The run may have been deleted since the claim.
+            Err(_) if self.run(tenant, run).await?.is_none() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn claim_row(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ClaimedRow>, StoreError> {
+        let op = WriteOp::Claim { tenant: tenant.clone(), run: run.clone() };
+        match self.write(op).await? {
+            WriteResult::Claimed(claim) => Ok(claim.map(|claim| *claim)),
+            other => unreachable!("a claim is answered with {other:?}"),
+        }
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError> {
+        read::run(&self.readers, tenant, run).await
+    }
+
+    async fn records(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<Record>, StoreError> {
+        read::records(&self.readers, tenant, run, after, limit).await
+    }
+
+    async fn stretch(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+        max: StretchMax,
+    ) -> Result<Stretch, StoreError> {
+        read::stretch(&self.readers, tenant, run, after, max).await
+    }
+
+    async fn unverified_events(&self, tenant: &TenantId, run: &RunId) -> Result<u64, StoreError> {
+        read::unverified(&self.readers, tenant, run).await
+    }
+
+    async fn runs(
+        &self,
+        tenant: &TenantId,
+        filter: RunFilter,
+        page: PageRequest,
+    ) -> Result<Page<RunRow>, StoreError> {
+        read::runs(&self.readers, tenant, &filter, &page).await
+    }
+
+    async fn session_runs(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: Option<u64>,
+    ) -> Result<SessionRuns, StoreError> {
+        read::session_runs(&self.readers, tenant, session, after).await
+    }
+
+    async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        read::usage(&self.readers, tenant, query).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
+        read::tenants(&self.readers).await
+    }
+
+    async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
+        read::unfinished(&self.readers).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: u32) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
+        read::due(&self.readers, now, limit).await
+    }
+}

@@ -1,0 +1,28 @@
+//! Jobs that follow runs.
+
+use agentloop_core::time::Timestamp;
+use async_trait::async_trait;
+
+use crate::store::sqlite::SqliteStore;
+use crate::store::sqlite::read;
+use crate::store::sqlite::write::request::WriteOp;
+use crate::store::{Job, JobId, JobStore, StoreError};
+
+#[async_trait]
+impl JobStore for SqliteStore {
+    async fn due_jobs(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+        read::due_jobs(&self.readers, now, limit).await
+    }
+
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
+        self.done(WriteOp::RetryJob { job: job.clone(), due_at, error: error.to_owned() }).await
+    }
+
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
+        self.done(WriteOp::FinishJob { job: job.clone() }).await
+    }
+}

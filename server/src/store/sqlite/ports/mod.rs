@@ -1,0 +1,45 @@
+//! The ports that the store implements, one file each. The one for blobs is beside the blobs.
+
+mod job;
+mod journal;
+mod queue;
+mod request;
+mod search;
+mod session;
+mod tools;
+
+use async_trait::async_trait;
+
+use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
+use crate::store::sqlite::SqliteStore;
+use crate::store::sqlite::read;
+use crate::store::sqlite::write::request::WriteOp;
+use crate::store::{Page, PageRequest, Store, StoreError};
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn check(&self) -> Result<(), StoreError> {
+        self.done(WriteOp::Check).await?;
+        read::check(&self.readers).await
+    }
+
+    async fn write_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
+        self.done(WriteOp::Audit(entries)).await
+    }
+
+    async fn audit(&self, filter: AuditFilter, page: PageRequest) -> Result<Page<AuditRow>, StoreError> {
+        read::audit::page(&self.readers, &filter, &page).await
+    }
+
+    async fn audit_after(&self, no: u64) -> Result<Vec<AuditRow>, StoreError> {
+        read::audit::after(&self.readers, no).await
+    }
+
+    async fn last_audit(&self) -> Result<u64, StoreError> {
+        read::audit::last(&self.readers).await
+    }
+
+    async fn verify_audit(&self) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
+        read::audit::verify(&self.readers).await
+    }
+}

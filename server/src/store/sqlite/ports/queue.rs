@@ -1,0 +1,45 @@
+//! Runs that wait for their session.
+
+use agentloop_core::id::{RunId, RunKey, SessionId, TenantId};
+use agentloop_core::tool::Digest;
+use async_trait::async_trait;
+
+use crate::store::sqlite::SqliteStore;
+use crate::store::sqlite::read;
+use crate::store::{Interrupted, QueueStore, StoreError};
+
+#[async_trait]
+impl QueueStore for SqliteStore {
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        if !self.used.queues() {
+            return Ok(None);
+        }
+        read::next_queued(&self.readers, tenant, session).await
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
+        read::queue_heads(&self.readers).await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        read::interrupted(&self.readers).await
+    }
+
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError> {
+        if !self.used.queues() {
+            return Ok(None);
+        }
+        read::interrupted_in(&self.readers, tenant, session).await
+    }
+
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        if !self.used.steers() {
+            return Ok(None);
+        }
+        read::steered(&self.readers, tenant, id).await
+    }
+}

@@ -1,0 +1,232 @@
+//! Sessions, their entries and their deletion.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
+use agentloop_core::todo::TodoItem;
+use async_trait::async_trait;
+
+use crate::store::damaged;
+use crate::store::sqlite::SqliteStore;
+use crate::store::sqlite::read;
+use crate::store::sqlite::write::request::WriteOp;
+use crate::store::sqlite::write::sessions::{NewFork, NewNotes, NewSession, NewUpdate};
+use crate::store::{
+    EntryRow, EntryStretch, IdleSession, ListedEntries, ListedEntry, Page, PageRequest, SessionFilter,
+    SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError, StretchMax,
+};
+
+#[async_trait]
+impl SessionStore for SqliteStore {
+    async fn create_session_by(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+        by: Option<&str>,
+    ) -> Result<SessionRow, StoreError> {
+        let new = NewSession {
+            tenant: tenant.clone(),
+            session: session.clone(),
+            title: title.to_owned(),
+            labels: labels.clone(),
+            now,
+            by: by.map(str::to_owned),
+        };
+        self.session_row(WriteOp::CreateSession(new)).await
+    }
+
+    async fn get_or_create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+        by: Option<&str>,
+    ) -> Result<SessionRow, StoreError> {
+        // Most calls find one, without the writer.
+        if let Some(row) = read::session_of_user(&self.readers, tenant, labels, by).await? {
+            return Ok(row);
+        }
+        let new = NewSession {
+            tenant: tenant.clone(),
+            session: session.clone(),
+            title: title.to_owned(),
+            labels: labels.clone(),
+            now,
+            by: by.map(str::to_owned),
+        };
+        self.session_row(WriteOp::GetOrCreateSession(new)).await
+    }
+
+    async fn update_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        update: SessionUpdate,
+    ) -> Result<SessionRow, StoreError> {
+        let new = NewUpdate { tenant: tenant.clone(), session: session.clone(), update };
+        self.session_row(WriteOp::UpdateSession(new)).await
+    }
+
+    async fn fork_by(
+        &self,
+        tenant: &TenantId,
+        source: &SessionId,
+        at: EntryNo,
+        session: &SessionId,
+        now: Timestamp,
+        by: Option<&str>,
+    ) -> Result<SessionRow, StoreError> {
+        let new = NewFork {
+            tenant: tenant.clone(),
+            source: source.clone(),
+            at,
+            session: session.clone(),
+            now,
+            by: by.map(str::to_owned),
+        };
+        self.session_row(WriteOp::Fork(new)).await
+    }
+
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError> {
+        let new = NewNotes { tenant: tenant.clone(), session: session.clone(), notes };
+        self.existed(WriteOp::SetNotes(new)).await
+    }
+
+    async fn session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<SessionRow>, StoreError> {
+        read::session(&self.readers, tenant, session).await
+    }
+
+    async fn todos(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<TodoItem>, StoreError> {
+        read::todos(&self.readers, tenant, session).await
+    }
+
+    async fn sessions(
+        &self,
+        tenant: &TenantId,
+        filter: SessionFilter,
+        page: PageRequest,
+    ) -> Result<Page<SessionRow>, StoreError> {
+        read::sessions(&self.readers, tenant, &filter, &page).await
+    }
+
+    async fn entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        limit: u32,
+    ) -> Result<Vec<EntryRow>, StoreError> {
+        let max = StretchMax { records: limit, bytes: usize::MAX };
+        Ok(self.entry_stretch(tenant, session, after, max).await?.rows)
+    }
+
+    async fn entry_stretch(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        max: StretchMax,
+    ) -> Result<EntryStretch, StoreError> {
+        let read = read::entry_stretch(&self.readers, tenant, session, after, max).await;
+        if let Err(StoreError::DamagedEntry { .. }) = &read {
+            self.damaged.note(tenant, session);
+        }
+        read
+    }
+
+    async fn listed_entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        max: StretchMax,
+    ) -> Result<ListedEntries, StoreError> {
+        let listed = read::listed_entries(&self.readers, tenant, session, after, max).await?;
+        if listed.rows.iter().any(|row| matches!(row, ListedEntry::Damaged { .. })) {
+            self.damaged.note(tenant, session);
+        }
+        Ok(listed)
+    }
+
+    async fn damaged_entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        limit: usize,
+    ) -> Result<Vec<EntryNo>, StoreError> {
+        if !self.damaged.has(tenant, session) {
+            return Ok(Vec::new());
+        }
+        damaged::find(self, tenant, session, limit).await
+    }
+
+    async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError> {
+        read::tenants_with_sessions(&self.readers).await
+    }
+
+    async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        read::session_count(&self.readers, tenant, by).await
+    }
+
+    async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        read::stored_bytes(&self.readers, tenant, by).await
+    }
+
+    async fn idle_sessions(
+        &self,
+        tenant: &TenantId,
+        before: Timestamp,
+        after: Option<IdleSession>,
+        limit: u32,
+    ) -> Result<Vec<IdleSession>, StoreError> {
+        read::idle_sessions(&self.readers, tenant, before, after, limit).await
+    }
+
+    async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
+        self.delete(tenant, session, None).await
+    }
+
+    async fn delete_damaged_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        damaged: &RunId,
+    ) -> Result<bool, StoreError> {
+        self.delete(tenant, session, Some(damaged.clone())).await
+    }
+}
+
+impl SqliteStore {
+    async fn delete(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        damaged: Option<RunId>,
+    ) -> Result<bool, StoreError> {
+        let indexed = self.index.is_some();
+        let op =
+            WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), damaged, indexed };
+        let existed = self.existed(op).await?;
+        self.damaged.forget(tenant, session);
+        // This also deletes the documents of an earlier deletion that failed here.
+        if let Some(index) = &self.index {
+            index.delete().await?;
+        }
+        Ok(existed)
+    }
+}
