@@ -1,5 +1,5 @@
 //! The store: journals, sessions, questions, and everything derived from them. [`Store`] is the sum of eight small ports,
-//! one file each. `sqlite` and `postgres` implement it; `append`, `codec` and `page` are what any implementation needs.
+//! one file each. `sqlite` and `postgres` implement it; `append`, `codec`, `page` and `write` are what any implementation needs.
 //!
 //! **Invariant:** an append is conditional on the run's owner epoch and on the sequence number before it; if either does
 //! not match, nothing is written. An append that returned `Ok` survives a power cut.
@@ -27,6 +27,7 @@ mod session;
 pub mod sqlite;
 mod tools;
 mod usage;
+mod write;
 
 #[cfg(any(test, feature = "conformance"))]
 #[expect(clippy::unwrap_used, reason = "what it holds is tests, wherever they are compiled")]

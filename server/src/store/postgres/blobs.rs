@@ -11,16 +11,16 @@ use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
 use sqlx::{PgPool, Row as _};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
+use super::PostgresStore;
 use super::rows::{self, clean};
 use super::write::blobs::{BlobOp, BlobResult, readable};
-use super::write::task::{WriteOp, WriteRequest, WriteResult};
-use super::{PostgresStore, closed};
-use crate::audit;
+use super::write::own::WriteRequest;
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 use crate::store::number::int;
+use crate::store::write::{Writes as _, closed};
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError, StoredBlob};
 
 /// Bytes of a piece, but for the last one of a blob.
@@ -71,14 +71,7 @@ impl Blobs {
 
     async fn write(&self, op: BlobOp) -> Result<BlobResult, StoreError> {
         let writes = self.0.writes.upgrade().ok_or_else(closed)?;
-        let (reply, answer) = oneshot::channel();
-        let op = WriteOp::Blob(op);
-        let act = if op.is_act() { audit::unrecorded() } else { None };
-        writes.send(WriteRequest { op, act, reply }).await.map_err(|_| closed())?;
-        match answer.await.map_err(|_| closed())?? {
-            WriteResult::Blob(result) => Ok(result),
-            other => unreachable!("answered with {other:?}"),
-        }
+        writes.own(op).await
     }
 
     fn check_size(&self, size: u64) -> Result<(), StoreError> {

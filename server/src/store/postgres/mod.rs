@@ -19,12 +19,11 @@ mod write;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentloop_core::id::Epoch;
 use sqlx::PgPool;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -38,14 +37,15 @@ use self::open::OpenedStore;
 pub(in crate::store) use self::open::for_copy as open_for_copy;
 pub(in crate::store) use self::rows::clean;
 pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;
-use self::write::task::{QUEUED_WRITES_MAX, WriteCounters, WriteOp, WriteRequest, WriteResult, Writer};
-use crate::audit;
+use self::write::own::WriteRequest;
+use self::write::task::{QUEUED_WRITES_MAX, Writer};
 use crate::lifecycle::Tasks;
 use crate::secret::Secret;
 use crate::store::append::WriterCache;
 use crate::store::damaged::{DamagedQuestions, DamagedSessions};
 use crate::store::features_used::FeaturesUsed;
-use crate::store::{BlobBounds, SessionRow, StoreError, StoreStats};
+use crate::store::write::WriteCounters;
+use crate::store::{BlobBounds, StoreStats};
 
 /// Options of an opened store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,42 +191,6 @@ impl PostgresStore {
     /// Counts of writes since the store was opened.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        StoreStats {
-            appends: self.counters.appends.load(Ordering::Relaxed),
-            commits: self.counters.commits.load(Ordering::Relaxed),
-            bytes: self.counters.bytes.load(Ordering::Relaxed),
-        }
+        self.counters.stats()
     }
-
-    async fn write(&self, op: WriteOp) -> Result<WriteResult, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let act = if op.is_act() { audit::unrecorded() } else { None };
-        self.writes.send(WriteRequest { op, act, reply }).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
-    }
-
-    async fn done(&self, op: WriteOp) -> Result<(), StoreError> {
-        match self.write(op).await? {
-            WriteResult::Done => Ok(()),
-            other => unreachable!("answered with {other:?}"),
-        }
-    }
-
-    async fn existed(&self, op: WriteOp) -> Result<bool, StoreError> {
-        match self.write(op).await? {
-            WriteResult::Existed(existed) => Ok(existed),
-            other => unreachable!("answered with {other:?}"),
-        }
-    }
-
-    async fn session_row(&self, op: WriteOp) -> Result<SessionRow, StoreError> {
-        match self.write(op).await? {
-            WriteResult::Session(row) => Ok(*row),
-            other => unreachable!("answered with {other:?}"),
-        }
-    }
-}
-
-fn closed() -> StoreError {
-    StoreError::Unavailable { what: "the store is closed".to_owned() }
 }

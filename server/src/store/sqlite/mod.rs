@@ -19,11 +19,9 @@ mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use agentloop_core::id::Epoch;
 use sqlx::SqlitePool;
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -36,14 +34,12 @@ use self::index::Index;
 use self::last_state::LastStateKeeper;
 use self::open::OpenedStore;
 use self::write::queue::{WriteSender, write_queue};
-use self::write::request::{WriteOp, WriteRequest, WriteResult};
-use self::write::task::{WriteCounters, Writer};
-use crate::audit;
+use self::write::task::Writer;
 use crate::lifecycle::Tasks;
 use crate::store::append::WriterCache;
 use crate::store::damaged::{DamagedQuestions, DamagedSessions};
 use crate::store::features_used::FeaturesUsed;
-use crate::store::{SessionRow, StoreError};
+use crate::store::write::WriteCounters;
 
 /// Options of an opened store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +131,7 @@ impl SqliteStore {
             db: Some(opened.db),
             cache: WriterCache::default(),
             epoch: opened.epoch,
+            has_index: options.search,
             epoch_is_written: opened.epoch_is_written,
             requests: queue,
             closing: closing.clone(),
@@ -191,42 +188,6 @@ impl SqliteStore {
     /// Counts of writes since the store was opened.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        StoreStats {
-            appends: self.counters.appends.load(Ordering::Relaxed),
-            commits: self.counters.commits.load(Ordering::Relaxed),
-            bytes: self.counters.bytes.load(Ordering::Relaxed),
-        }
+        self.counters.stats()
     }
-
-    async fn write(&self, op: WriteOp) -> Result<WriteResult, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let act = if op.is_act() { audit::unrecorded() } else { None };
-        self.writes.send(WriteRequest { op, act, reply }).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
-    }
-
-    async fn done(&self, op: WriteOp) -> Result<(), StoreError> {
-        match self.write(op).await? {
-            WriteResult::Done => Ok(()),
-            other => unreachable!("answered with {other:?}"),
-        }
-    }
-
-    async fn existed(&self, op: WriteOp) -> Result<bool, StoreError> {
-        match self.write(op).await? {
-            WriteResult::Existed(existed) => Ok(existed),
-            other => unreachable!("answered with {other:?}"),
-        }
-    }
-
-    async fn session_row(&self, op: WriteOp) -> Result<SessionRow, StoreError> {
-        match self.write(op).await? {
-            WriteResult::Session(row) => Ok(*row),
-            other => unreachable!("answered with {other:?}"),
-        }
-    }
-}
-
-fn closed() -> StoreError {
-    StoreError::Unavailable { what: "the store is closed".to_owned() }
 }

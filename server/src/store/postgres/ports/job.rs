@@ -5,7 +5,8 @@ use async_trait::async_trait;
 
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::read;
-use crate::store::postgres::write::task::WriteOp;
+use crate::store::postgres::write::own::WriteOp;
+use crate::store::write::Writes as _;
 use crate::store::{Job, JobId, JobStore, StoreError};
 
 #[async_trait]
@@ -19,10 +20,10 @@ impl JobStore for PostgresStore {
     }
 
     async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
-        self.done(WriteOp::RetryJob { job: job.clone(), due_at, error: error.to_owned() }).await
+        self.writes.done(WriteOp::RetryJob { job: job.clone(), due_at, error: error.to_owned() }).await
     }
 
     async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
-        self.done(WriteOp::FinishJob { job: job.clone() }).await
+        self.writes.done(WriteOp::FinishJob { job: job.clone() }).await
     }
 }

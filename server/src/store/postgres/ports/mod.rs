@@ -13,18 +13,19 @@ use async_trait::async_trait;
 use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::read;
-use crate::store::postgres::write::task::WriteOp;
+use crate::store::postgres::write::own::WriteOp;
+use crate::store::write::Writes as _;
 use crate::store::{Page, PageRequest, Store, StoreError};
 
 #[async_trait]
 impl Store for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
-        self.done(WriteOp::Check).await?;
+        self.writes.done(WriteOp::Check).await?;
         read::check(&self.readers).await
     }
 
     async fn write_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
-        self.done(WriteOp::Audit(entries)).await
+        self.writes.done(WriteOp::Audit(entries)).await
     }
 
     async fn audit(&self, filter: AuditFilter, page: PageRequest) -> Result<Page<AuditRow>, StoreError> {

@@ -11,8 +11,8 @@ use crate::store::damaged;
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::read;
 use crate::store::postgres::rows::clean;
-use crate::store::postgres::write::sessions::{NewFork, NewNotes, NewSession, NewUpdate};
-use crate::store::postgres::write::task::WriteOp;
+use crate::store::postgres::write::own::WriteOp;
+use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate, Writes as _};
 use crate::store::{
     EntryRow, EntryStretch, IdleSession, ListedEntries, ListedEntry, Page, PageRequest, SessionFilter,
     SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError, StretchMax,
@@ -29,15 +29,8 @@ impl SessionStore for PostgresStore {
         now: Timestamp,
         by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        let new = NewSession {
-            tenant: tenant.clone(),
-            session: session.clone(),
-            title: clean(title).into_owned(),
-            labels: labels.clone(),
-            now,
-            by: by.map(|by| clean(by).into_owned()),
-        };
-        self.session_row(WriteOp::CreateSession(new)).await
+        let new = NewSession::new(tenant, session, &clean(title), labels, now, by.map(clean).as_deref());
+        self.writes.session(WriteOp::CreateSession(new)).await
     }
 
     async fn get_or_create_session(
@@ -53,15 +46,8 @@ impl SessionStore for PostgresStore {
         if let Some(row) = read::session_of_user(&self.readers, tenant, labels, by).await? {
             return Ok(row);
         }
-        let new = NewSession {
-            tenant: tenant.clone(),
-            session: session.clone(),
-            title: clean(title).into_owned(),
-            labels: labels.clone(),
-            now,
-            by: by.map(|by| clean(by).into_owned()),
-        };
-        self.session_row(WriteOp::GetOrCreateSession(new)).await
+        let new = NewSession::new(tenant, session, &clean(title), labels, now, by.map(clean).as_deref());
+        self.writes.session(WriteOp::GetOrCreateSession(new)).await
     }
 
     async fn update_session(
@@ -74,7 +60,7 @@ impl SessionStore for PostgresStore {
             *title = clean(title).into_owned();
         }
         let new = NewUpdate { tenant: tenant.clone(), session: session.clone(), update };
-        self.session_row(WriteOp::UpdateSession(new)).await
+        self.writes.session(WriteOp::UpdateSession(new)).await
     }
 
     async fn fork_by(
@@ -94,7 +80,7 @@ impl SessionStore for PostgresStore {
             now,
             by: by.map(|by| clean(by).into_owned()),
         };
-        self.session_row(WriteOp::Fork(new)).await
+        self.writes.session(WriteOp::Fork(new)).await
     }
 
     async fn set_session_notes(
@@ -104,7 +90,7 @@ impl SessionStore for PostgresStore {
         notes: SessionNotes,
     ) -> Result<bool, StoreError> {
         let new = NewNotes { tenant: tenant.clone(), session: session.clone(), notes };
-        self.existed(WriteOp::SetNotes(new)).await
+        self.writes.existed(WriteOp::SetNotes(new)).await
     }
 
     async fn session(
@@ -223,7 +209,7 @@ impl PostgresStore {
         damaged: Option<RunId>,
     ) -> Result<bool, StoreError> {
         let op = WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), damaged };
-        let existed = self.existed(op).await?;
+        let existed = self.writes.existed(op).await?;
         self.damaged.forget(tenant, session);
         Ok(existed)
     }

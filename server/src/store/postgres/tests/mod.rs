@@ -18,7 +18,9 @@ use std::sync::{Arc, Once};
 use sqlx::{ConnectOptions as _, Executor as _, PgConnection};
 
 use super::*;
-use crate::store::{JournalStore as _, PageRequest, RunFilter, SearchFilter, SearchStore as _, Store};
+use crate::store::{
+    JournalStore as _, PageRequest, RunFilter, SearchFilter, SearchStore as _, Store, StoreError,
+};
 
 mod conformance {
     crate::conforms!(super::in_schema());

@@ -5,5 +5,6 @@ pub(super) mod audit;
 pub(super) mod blobs;
 pub(super) mod commit;
 pub(super) mod ops;
+pub(super) mod own;
 pub(super) mod sessions;
 pub(super) mod task;

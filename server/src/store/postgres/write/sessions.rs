@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
-use agentloop_core::time::Timestamp;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{Error, PgConnection, Postgres, Row as _};
@@ -16,48 +15,8 @@ use crate::store::codec::text;
 use crate::store::number::int;
 use crate::store::postgres::write::commit::found_by;
 use crate::store::postgres::{read, rows};
-use crate::store::{SessionNotes, SessionRow, SessionUpdate, StoreError};
-
-/// A session to be created.
-#[derive(Debug)]
-pub(in crate::store::postgres) struct NewSession {
-    pub(in crate::store::postgres) tenant: TenantId,
-    pub(in crate::store::postgres) session: SessionId,
-    pub(in crate::store::postgres) title: String,
-    pub(in crate::store::postgres) labels: BTreeMap<String, String>,
-    pub(in crate::store::postgres) now: Timestamp,
-    /// The caller that creates it.
-    pub(in crate::store::postgres) by: Option<String>,
-}
-
-/// A fork to be made.
-#[derive(Debug)]
-pub(in crate::store::postgres) struct NewFork {
-    pub(in crate::store::postgres) tenant: TenantId,
-    pub(in crate::store::postgres) source: SessionId,
-    /// The last entry to share; 0 means all of them.
-    pub(in crate::store::postgres) at: EntryNo,
-    pub(in crate::store::postgres) session: SessionId,
-    pub(in crate::store::postgres) now: Timestamp,
-    /// The caller that makes it.
-    pub(in crate::store::postgres) by: Option<String>,
-}
-
-/// A session's title and labels to be changed.
-#[derive(Debug)]
-pub(in crate::store::postgres) struct NewUpdate {
-    pub(in crate::store::postgres) tenant: TenantId,
-    pub(in crate::store::postgres) session: SessionId,
-    pub(in crate::store::postgres) update: SessionUpdate,
-}
-
-/// Title and summary to be written on a session.
-#[derive(Debug)]
-pub(in crate::store::postgres) struct NewNotes {
-    pub(in crate::store::postgres) tenant: TenantId,
-    pub(in crate::store::postgres) session: SessionId,
-    pub(in crate::store::postgres) notes: SessionNotes,
-}
+use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
+use crate::store::{SessionRow, StoreError};
 
 const INSERT: &str = "
     INSERT INTO sessions (tenant, session_id, session_no, shard, title, labels, label_user, label_project, created_at,

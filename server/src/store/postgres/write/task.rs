@@ -6,27 +6,26 @@
 //! the commit happened, and carries it out again if it did not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agentloop_core::id::{Epoch, RuleId, RunId, RunKey, SessionId, TenantId};
-use agentloop_core::time::Timestamp;
+use agentloop_core::id::Epoch;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, Error, Executor as _, PgConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::{Act, ActsOfCommit, AuditEntry};
 use crate::store::append::{EncodedAppend, LastNumbers, WriterCache};
 use crate::store::postgres::owner::{self, ConnectError, Hold, Owner};
 use crate::store::postgres::rows;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::audit::{self, ChainEnd};
-use crate::store::postgres::write::blobs::{self, BlobOp, BlobResult};
-use crate::store::postgres::write::sessions::{self, NewFork, NewNotes, NewSession, NewUpdate};
-use crate::store::postgres::write::{commit, ops};
-use crate::store::{ClaimedRow, JobId, SessionRow, StoreError, ToolRow};
+use crate::store::postgres::write::own::{Answer, WriteOp, WriteRequest, WriteResult};
+use crate::store::postgres::write::{blobs, commit, ops, sessions};
+use crate::store::write::{
+    WriteCounters, WriteGroup, answers_of, audit_rows, groups, only_appends, set_recorded,
+};
+use crate::store::{SessionRow, StoreError};
 
 /// Longest time of a commit. After that a new connection finds out if it happened.
 const COMMIT_WAIT: Duration = Duration::from_secs(15);
@@ -44,85 +43,6 @@ pub(in crate::store::postgres) const QUEUED_WRITES_MAX: usize = 1_024;
 const SPARE_NUMBERS: i64 = 1 << 20;
 /// The wait before another attempt to connect.
 const RECONNECT_WAIT: Duration = Duration::from_millis(200);
-
-/// A write that the store offers.
-#[derive(Debug)]
-pub(in crate::store::postgres) enum WriteOp {
-    Append(Box<EncodedAppend>),
-    Claim {
-        tenant: TenantId,
-        run: RunId,
-    },
-    CreateSession(NewSession),
-    GetOrCreateSession(NewSession),
-    UpdateSession(NewUpdate),
-    Fork(NewFork),
-    DeleteSession {
-        tenant: TenantId,
-        session: SessionId,
-        /// A live run that does not keep the session, because its journal is damaged.
-        damaged: Option<RunId>,
-    },
-    DeleteRule {
-        tenant: TenantId,
-        rule: RuleId,
-    },
-    SetNotes(NewNotes),
-    RetryJob {
-        job: JobId,
-        due_at: Timestamp,
-        error: String,
-    },
-    FinishJob {
-        job: JobId,
-    },
-    SaveTools {
-        tenant: TenantId,
-        tools: Vec<ToolRow>,
-    },
-    ForgetTool {
-        tenant: TenantId,
-        name: String,
-    },
-    /// Rows of the audit log, with nothing else.
-    Audit(Vec<AuditEntry>),
-    Blob(BlobOp),
-    Check,
-}
-
-/// The result of a [`WriteOp`].
-#[derive(Debug)]
-pub(in crate::store::postgres) enum WriteResult {
-    /// Of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Audit` and `Check`.
-    Done,
-    /// Of `Claim`. `None`: there is no such run.
-    Claimed(Option<Box<ClaimedRow>>),
-    /// Of `CreateSession`, `GetOrCreateSession`, `UpdateSession` and `Fork`: the session as it is now.
-    Session(Box<SessionRow>),
-    /// Of `DeleteSession`, `DeleteRule`, `ForgetTool` and `SetNotes`: false if there was nothing to change.
-    Existed(bool),
-    /// Of `Blob`.
-    Blob(BlobResult),
-}
-
-type Answer = Result<WriteResult, StoreError>;
-
-/// A [`WriteOp`] in the writer's queue, with the sender of its result.
-#[derive(Debug)]
-pub(in crate::store::postgres) struct WriteRequest {
-    pub(in crate::store::postgres) op: WriteOp,
-    /// The call that it is for, whose row of the audit log goes into the same commit.
-    pub(in crate::store::postgres) act: Option<Arc<Act>>,
-    pub(in crate::store::postgres) reply: oneshot::Sender<Answer>,
-}
-
-/// Counts of writes since the store was opened.
-#[derive(Debug, Default)]
-pub(in crate::store::postgres) struct WriteCounters {
-    pub(in crate::store::postgres) appends: AtomicU64,
-    pub(in crate::store::postgres) commits: AtomicU64,
-    pub(in crate::store::postgres) bytes: AtomicU64,
-}
 
 /// The reason why an attempt of a commit failed.
 enum Failure {
@@ -245,7 +165,7 @@ impl Writer {
         loop {
             let (error, planned) = match self.attempt(requests, batch).await {
                 Ok(answers) => {
-                    self.count(requests, &answers);
+                    self.counters.count(requests, &answers);
                     return Ok(answers);
                 }
                 Err(failure) => {
@@ -267,8 +187,8 @@ impl Writer {
             let done = self.reconnect(until).await?;
             if done == batch {
                 let answers = planned.ok_or(error)?;
-                record(requests, &answers);
-                self.count(requests, &answers);
+                set_recorded(requests, &answers);
+                self.counters.count(requests, &answers);
                 return Ok(answers);
             }
         }
@@ -351,11 +271,7 @@ impl Writer {
         batch: i64,
     ) -> Result<Vec<Answer>, Failure> {
         self.take_numbers(db).await?;
-        let is_audited = requests.iter().any(|request| request.act.is_some());
-        if !is_audited
-            && let Some(appends) =
-                requests.iter().map(|request| request.op.as_append()).collect::<Option<Vec<_>>>()
-        {
+        if let Some(appends) = only_appends(requests) {
             return self.write_appends(db, &appends, batch).await;
         }
         self.write_transaction(db, requests, batch).await
@@ -382,17 +298,17 @@ impl Writer {
         // They are not given out again, whatever becomes of the commit.
         self.numbers = plan.rows.last;
         if plan.accepted.is_empty() {
-            return Ok(answers_of(plan.answers));
+            return Ok(answers_of(plan.answers).collect());
         }
         match in_time(commit::write(db, self.owner, batch, &plan)).await {
             Ok(Some(())) => {
                 let CommitPlan { answers, rows, .. } = plan;
                 self.cache.update(rows);
-                Ok(answers_of(answers))
+                Ok(answers_of(answers).collect())
             }
             Ok(None) => Err(Failure::Fenced),
             Err(error) if rows::is_lost(&error) => {
-                Err(Failure::Lost { error, answers: Some(answers_of(plan.answers)) })
+                Err(Failure::Lost { error, answers: Some(answers_of(plan.answers).collect()) })
             }
             Err(error) => Err(Failure::Refused(error)),
         }
@@ -409,14 +325,15 @@ impl Writer {
             return Err(Failure::Fenced);
         }
         let mut answers = Vec::with_capacity(requests.len());
-        for group in requests.chunk_by(|a, b| a.op.as_append().is_some() && b.op.as_append().is_some()) {
-            let appends: Vec<&EncodedAppend> =
-                group.iter().filter_map(|request| request.op.as_append()).collect();
-            if appends.is_empty() {
-                group[0].op.invalidate(&mut self.cache);
-                answers.push(self.write_alone(db, &group[0].op).await?);
-            } else {
-                answers.extend(self.write_appends(db, &appends, batch).await?);
+        for group in groups(requests) {
+            match group {
+                WriteGroup::Alone(op) => {
+                    op.invalidate(&mut self.cache);
+                    answers.push(self.write_alone(db, op).await?);
+                }
+                WriteGroup::Appends(appends) => {
+                    answers.extend(self.write_appends(db, &appends, batch).await?);
+                }
             }
         }
         let rows = audit_rows(requests, &answers);
@@ -425,7 +342,7 @@ impl Writer {
         }
         match in_time(db.execute("COMMIT")).await {
             Ok(_) => {
-                record(requests, &answers);
+                set_recorded(requests, &answers);
                 Ok(answers)
             }
             Err(error) if rows::is_lost(&error) => Err(Failure::Lost { error, answers: Some(answers) }),
@@ -474,7 +391,7 @@ impl Writer {
             }
             // They are written with the rows of other writes.
             WriteOp::Audit(_) => Ok(WriteResult::Done),
-            WriteOp::Blob(op) => Ok(WriteResult::Blob(blobs::write(db, op).await?)),
+            WriteOp::Own(op) => Ok(WriteResult::Own(blobs::write(db, op).await?)),
             WriteOp::Check => {
                 ops::check(db).await?;
                 Ok(WriteResult::Done)
@@ -487,19 +404,6 @@ impl Writer {
         self.numbers.session
     }
 
-    fn count(&self, requests: &[WriteRequest], answers: &[Answer]) {
-        let written =
-            requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok()).map(|(request, _)| &request.op);
-        let (mut appends, mut bytes) = (0, 0);
-        for op in written.filter(|op| op.as_append().is_some()) {
-            appends += 1;
-            bytes += op.bytes() as u64;
-        }
-        self.counters.appends.fetch_add(appends, Ordering::Relaxed);
-        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.counters.commits.fetch_add(1, Ordering::Relaxed);
-    }
-
     async fn close(mut self) {
         self.closing.cancel();
         let Some(mut db) = self.db.take() else { return };
@@ -508,24 +412,6 @@ impl Writer {
             tracing::warn!(%error, "the connection to the database was not closed in order");
         }
     }
-}
-
-fn answers_of(done: Vec<Result<(), StoreError>>) -> Vec<Answer> {
-    done.into_iter().map(|done| done.map(|()| WriteResult::Done)).collect()
-}
-
-/// Says of the acts of these writes that the audit log has them.
-fn record(requests: &[WriteRequest], answers: &[Answer]) {
-    let done = requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
-    done.filter_map(|(request, _)| request.act.as_ref()).for_each(|act| act.set_recorded());
-}
-
-/// The rows of the audit log about those of the writes that are done.
-fn audit_rows(requests: &[WriteRequest], answers: &[Answer]) -> Vec<AuditEntry> {
-    let done = requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
-    let mut acts = ActsOfCommit::default();
-    let first = done.filter(|(request, _)| acts.is_first(request.act.as_ref()));
-    first.flat_map(|(request, _)| request.op.audited(request.act.as_ref())).collect()
 }
 
 /// True if a single write of the transaction caused the error, so that the others may succeed without it.
@@ -540,112 +426,4 @@ fn is_fault_of_one(error: &Error) -> bool {
 /// True if the same may go well at once: a deadlock, or a conflict with another transaction.
 fn is_chance(error: &Error) -> bool {
     rows::code(error).is_some_and(|code| code == "40P01" || code == "40001")
-}
-
-impl WriteOp {
-    /// True if a caller's act may consist of it.
-    pub(in crate::store::postgres) fn is_act(&self) -> bool {
-        match self {
-            Self::Append(_)
-            | Self::CreateSession(_)
-            | Self::GetOrCreateSession(_)
-            | Self::UpdateSession(_)
-            | Self::Fork(_)
-            | Self::DeleteSession { .. }
-            | Self::DeleteRule { .. }
-            | Self::SaveTools { .. }
-            | Self::ForgetTool { .. } => true,
-            Self::Blob(op) => matches!(op, BlobOp::Keep { .. }),
-            Self::Claim { .. }
-            | Self::SetNotes(_)
-            | Self::RetryJob { .. }
-            | Self::FinishJob { .. }
-            | Self::Audit(_)
-            | Self::Check => false,
-        }
-    }
-
-    /// The rows of the audit log that go into its commit. The write fills in its session and run where the call did not.
-    fn audited(&self, act: Option<&Arc<Act>>) -> Vec<AuditEntry> {
-        if let Self::Audit(entries) = self {
-            return entries.clone();
-        }
-        let Some(mut entry) = act.filter(|act| !act.is_recorded()).map(|act| act.entry()) else {
-            return Vec::new();
-        };
-        let (session, run) = match self {
-            Self::Append(append) => (append.session.1.as_str(), append.run.run.as_str()),
-            Self::CreateSession(new) | Self::GetOrCreateSession(new) => (new.session.as_str(), ""),
-            Self::UpdateSession(new) => (new.session.as_str(), ""),
-            Self::Fork(new) => (new.session.as_str(), ""),
-            Self::DeleteSession { session, .. } => (session.as_str(), ""),
-            _ => ("", ""),
-        };
-        for (known, found) in [(&mut entry.session, session), (&mut entry.run, run)] {
-            if known.is_empty() {
-                found.clone_into(known);
-            }
-        }
-        vec![entry]
-    }
-
-    fn as_append(&self) -> Option<&EncodedAppend> {
-        match self {
-            Self::Append(append) => Some(append),
-            _ => None,
-        }
-    }
-
-    /// Drops from the cache what the write is about to change.
-    fn invalidate(&self, cache: &mut WriterCache) {
-        match self {
-            Self::Claim { tenant, run } => cache.drop_run(&RunKey::new(tenant.clone(), run.clone())),
-            Self::CreateSession(NewSession { tenant, session, .. })
-            | Self::GetOrCreateSession(NewSession { tenant, session, .. })
-            | Self::Fork(NewFork { tenant, session, .. }) => {
-                cache.drop_session(&(tenant.clone(), session.clone()));
-            }
-            // Its runs are deleted with it.
-            Self::DeleteSession { .. } => cache.clear(),
-            Self::Append(_)
-            | Self::UpdateSession(_)
-            | Self::DeleteRule { .. }
-            | Self::SetNotes(_)
-            | Self::RetryJob { .. }
-            | Self::FinishJob { .. }
-            | Self::SaveTools { .. }
-            | Self::ForgetTool { .. }
-            | Self::Audit(_)
-            | Self::Blob(_)
-            | Self::Check => {}
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        self.as_append().map_or(0, EncodedAppend::bytes)
-    }
-
-    /// The write as errors name it.
-    fn describe(&self) -> String {
-        match self {
-            Self::Append(append) => {
-                format!("append to {}/{} after {}", append.run.tenant, append.run.run, append.after.0)
-            }
-            Self::Claim { tenant, run } => format!("claim of {tenant}/{run}"),
-            Self::CreateSession(new) | Self::GetOrCreateSession(new) => {
-                format!("new session {}/{}", new.tenant, new.session)
-            }
-            Self::UpdateSession(new) => format!("update of session {}/{}", new.tenant, new.session),
-            Self::Fork(new) => format!("fork {}/{} of {}", new.tenant, new.session, new.source),
-            Self::DeleteSession { tenant, session, .. } => format!("deletion of session {tenant}/{session}"),
-            Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
-            Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
-            Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
-            Self::ForgetTool { tenant, name } => format!("tool {tenant}/{name}"),
-            Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
-            Self::Audit(_) => "rows of the audit log".to_owned(),
-            Self::Blob(_) => "row of a blob".to_owned(),
-            Self::Check => "check".to_owned(),
-        }
-    }
 }

@@ -17,18 +17,17 @@ use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqlitePool};
-use tokio::sync::oneshot;
 
 pub(in crate::store::sqlite) use self::folder::BlobFolder;
 use self::read::Reader;
 use self::upload::Upload;
 use super::write::blobs::{BlobKey, BlobOp, BlobResult, readable, referred};
+use super::write::own::SqliteOp;
 use super::write::queue::WeakWriteSender;
-use super::write::request::{WriteOp, WriteRequest, WriteResult};
-use super::{SqliteStore, closed, rows};
-use crate::audit;
+use super::{SqliteStore, rows};
 use crate::lifecycle::Tasks;
 use crate::store::number::int;
+use crate::store::write::{Writes as _, closed};
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError};
 
 /// Rows that one look of a sweep finds.
@@ -118,14 +117,7 @@ impl Blobs {
 
     async fn write(&self, op: BlobOp) -> Result<BlobResult, StoreError> {
         let writes = self.0.writes.upgrade().ok_or_else(closed)?;
-        let (reply, answer) = oneshot::channel();
-        let op = WriteOp::Blob(op);
-        let act = if op.is_act() { audit::unrecorded() } else { None };
-        writes.send(WriteRequest { op, act, reply }).await.map_err(|_| closed())?;
-        match answer.await.map_err(|_| closed())?? {
-            WriteResult::Blob(result) => Ok(result),
-            other => unreachable!("answered with {other:?}"),
-        }
+        writes.own(SqliteOp::Blob(op)).await
     }
 
     fn check_size(&self, size: u64) -> Result<(), StoreError> {

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Blobs, blocking};
 use crate::audit;
 use crate::store::sqlite::write::blobs::{BlobKey, BlobOp, BlobResult};
+use crate::store::write::closed;
 use crate::store::{BlobRow, BlobUpload, NewBlob, StoreError, StoredBlob};
 
 /// Bytes that are gathered before they are written.
@@ -120,7 +121,6 @@ impl BlobUpload for Upload {
         let blobs = self.place.blobs.clone();
         let keeping = audit::within(audit::current(), async move { keep(*self, digest, now).await });
         let keeping = blobs.tasks().spawn_contained("keep blob", keeping);
-        let closed = || StoreError::Unavailable { what: "the store is closed".to_owned() };
         keeping.await.ok().flatten().ok_or_else(closed)?
     }
 }

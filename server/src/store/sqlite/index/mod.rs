@@ -26,6 +26,7 @@ use crate::lifecycle::Tasks;
 use crate::store::StoreError;
 use crate::store::sqlite::open::same_files::SameFiles;
 use crate::store::sqlite::write::queue::WeakWriteSender;
+use crate::store::write::closed;
 
 #[cfg(test)]
 pub(in crate::store::sqlite) use self::task::{STATE, UNINDEXED};
@@ -131,7 +132,7 @@ impl Index {
         command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> IndexCommand,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.map_err(|_| crate::store::sqlite::closed())?;
-        answer.await.map_err(|_| crate::store::sqlite::closed())?
+        self.commands.send(command(reply)).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
     }
 }

@@ -13,8 +13,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::file::{self, IndexFile};
 use super::{BATCH_MESSAGES, IndexLocation};
 use crate::store::sqlite::rows;
+use crate::store::sqlite::write::own::{SqliteOp, WriteOp};
 use crate::store::sqlite::write::queue::WeakWriteSender;
-use crate::store::sqlite::write::request::{WriteOp, WriteRequest};
+use crate::store::write::{Writes as _, closed};
 use crate::store::{StoreError, codec, search};
 
 /// Messages with a number above `?1`, each once, in the order of their numbers.
@@ -377,12 +378,8 @@ fn words(payload: &str) -> String {
 
 /// Forgets numbers in the database. The task holds a strong sender only during the write, so that a dropped store ends.
 async fn forget(writer: &WeakWriteSender, numbers: Vec<i64>) -> Result<(), StoreError> {
-    let (reply, answer) = oneshot::channel();
-    let writer = writer.upgrade().ok_or_else(crate::store::sqlite::closed)?;
-    let job = WriteRequest { op: WriteOp::ForgetDeleted(numbers), act: None, reply };
-    writer.send(job).await.map_err(|_| crate::store::sqlite::closed())?;
-    drop(writer);
-    answer.await.map_err(|_| crate::store::sqlite::closed())?.map(drop)
+    let writer = writer.upgrade().ok_or_else(closed)?;
+    writer.done(WriteOp::Own(SqliteOp::ForgetDeleted(numbers))).await
 }
 
 #[cfg(test)]

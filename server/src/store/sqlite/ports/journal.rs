@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use crate::store::append::EncodedAppend;
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
-use crate::store::sqlite::write::request::{WriteOp, WriteResult};
+use crate::store::sqlite::write::own::WriteOp;
+use crate::store::write::Writes as _;
 use crate::store::{
     Append, Claimed, ClaimedRow, JournalStore, Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError,
     Stretch, StretchMax, UsageQuery, UsageRow,
@@ -20,7 +21,7 @@ impl JournalStore for SqliteStore {
         let encoded = EncodedAppend::new(append);
         self.used.mark(&encoded);
         let messages = encoded.entries.iter().filter(|entry| entry.is_searched).count();
-        self.done(WriteOp::Append(Box::new(encoded))).await?;
+        self.writes.done(WriteOp::Append(Box::new(encoded))).await?;
         if let Some(index) = &self.index {
             index.note(messages);
         }
@@ -38,11 +39,7 @@ impl JournalStore for SqliteStore {
     }
 
     async fn claim_row(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ClaimedRow>, StoreError> {
-        let op = WriteOp::Claim { tenant: tenant.clone(), run: run.clone() };
-        match self.write(op).await? {
-            WriteResult::Claimed(claim) => Ok(claim.map(|claim| *claim)),
-            other => unreachable!("a claim is answered with {other:?}"),
-        }
+        self.writes.claim(tenant, run).await
     }
 
     fn epoch(&self) -> Epoch {

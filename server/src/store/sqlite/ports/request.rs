@@ -5,7 +5,8 @@ use async_trait::async_trait;
 
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
-use crate::store::sqlite::write::request::{WriteOp, WriteResult};
+use crate::store::sqlite::write::own::WriteOp;
+use crate::store::write::Writes as _;
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, RequestStore, RuleRow, StoreError};
 
 #[async_trait]
@@ -55,9 +56,6 @@ impl RequestStore for SqliteStore {
 
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
         let op = WriteOp::DeleteRule { tenant: tenant.clone(), rule: rule.clone() };
-        match self.write(op).await? {
-            WriteResult::Existed(found) => Ok(found),
-            other => unreachable!("a deletion is answered with {other:?}"),
-        }
+        self.writes.existed(op).await
     }
 }

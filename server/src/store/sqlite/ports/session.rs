@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use crate::store::damaged;
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
-use crate::store::sqlite::write::request::WriteOp;
-use crate::store::sqlite::write::sessions::{NewFork, NewNotes, NewSession, NewUpdate};
+use crate::store::sqlite::write::own::WriteOp;
+use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate, Writes as _};
 use crate::store::{
     EntryRow, EntryStretch, IdleSession, ListedEntries, ListedEntry, Page, PageRequest, SessionFilter,
     SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError, StretchMax,
@@ -28,15 +28,8 @@ impl SessionStore for SqliteStore {
         now: Timestamp,
         by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        let new = NewSession {
-            tenant: tenant.clone(),
-            session: session.clone(),
-            title: title.to_owned(),
-            labels: labels.clone(),
-            now,
-            by: by.map(str::to_owned),
-        };
-        self.session_row(WriteOp::CreateSession(new)).await
+        let new = NewSession::new(tenant, session, title, labels, now, by);
+        self.writes.session(WriteOp::CreateSession(new)).await
     }
 
     async fn get_or_create_session(
@@ -52,15 +45,8 @@ impl SessionStore for SqliteStore {
         if let Some(row) = read::session_of_user(&self.readers, tenant, labels, by).await? {
             return Ok(row);
         }
-        let new = NewSession {
-            tenant: tenant.clone(),
-            session: session.clone(),
-            title: title.to_owned(),
-            labels: labels.clone(),
-            now,
-            by: by.map(str::to_owned),
-        };
-        self.session_row(WriteOp::GetOrCreateSession(new)).await
+        let new = NewSession::new(tenant, session, title, labels, now, by);
+        self.writes.session(WriteOp::GetOrCreateSession(new)).await
     }
 
     async fn update_session(
@@ -70,7 +56,7 @@ impl SessionStore for SqliteStore {
         update: SessionUpdate,
     ) -> Result<SessionRow, StoreError> {
         let new = NewUpdate { tenant: tenant.clone(), session: session.clone(), update };
-        self.session_row(WriteOp::UpdateSession(new)).await
+        self.writes.session(WriteOp::UpdateSession(new)).await
     }
 
     async fn fork_by(
@@ -90,7 +76,7 @@ impl SessionStore for SqliteStore {
             now,
             by: by.map(str::to_owned),
         };
-        self.session_row(WriteOp::Fork(new)).await
+        self.writes.session(WriteOp::Fork(new)).await
     }
 
     async fn set_session_notes(
@@ -100,7 +86,7 @@ impl SessionStore for SqliteStore {
         notes: SessionNotes,
     ) -> Result<bool, StoreError> {
         let new = NewNotes { tenant: tenant.clone(), session: session.clone(), notes };
-        self.existed(WriteOp::SetNotes(new)).await
+        self.writes.existed(WriteOp::SetNotes(new)).await
     }
 
     async fn session(
@@ -218,10 +204,8 @@ impl SqliteStore {
         session: &SessionId,
         damaged: Option<RunId>,
     ) -> Result<bool, StoreError> {
-        let indexed = self.index.is_some();
-        let op =
-            WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), damaged, indexed };
-        let existed = self.existed(op).await?;
+        let op = WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), damaged };
+        let existed = self.writes.existed(op).await?;
         self.damaged.forget(tenant, session);
         // This also deletes the documents of an earlier deletion that failed here.
         if let Some(index) = &self.index {

@@ -5,21 +5,19 @@ use async_trait::async_trait;
 
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
-use crate::store::sqlite::write::request::{WriteOp, WriteResult};
+use crate::store::sqlite::write::own::WriteOp;
+use crate::store::write::Writes as _;
 use crate::store::{StoreError, StoredTools, ToolRow, ToolStore};
 
 #[async_trait]
 impl ToolStore for SqliteStore {
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
-        self.done(WriteOp::SaveTools { tenant: tenant.clone(), tools: tools.to_vec() }).await
+        self.writes.done(WriteOp::SaveTools { tenant: tenant.clone(), tools: tools.to_vec() }).await
     }
 
     async fn forget_tool(&self, tenant: &TenantId, name: &str) -> Result<bool, StoreError> {
         let op = WriteOp::ForgetTool { tenant: tenant.clone(), name: name.to_owned() };
-        match self.write(op).await? {
-            WriteResult::Existed(found) => Ok(found),
-            other => unreachable!("a deletion is answered with {other:?}"),
-        }
+        self.writes.existed(op).await
     }
 
     async fn tools(&self) -> Result<StoredTools, StoreError> {

@@ -24,7 +24,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::store::{
     JobStore as _, JournalStore as _, PageRequest, QueueStore as _, RequestFilter, RequestStore as _,
-    SearchFilter, SearchStore as _, SessionStore as _, Store, StretchMax, ToolStore as _, UsageQuery,
+    SearchFilter, SearchStore as _, SessionStore as _, Store, StoreError, StretchMax, ToolStore as _,
+    UsageQuery,
 };
 
 mod file {

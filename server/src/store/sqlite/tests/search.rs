@@ -6,6 +6,8 @@ use sqlx::ConnectOptions as _;
 
 use super::*;
 use crate::store::conformance::fixture::{Owner, session, tenant};
+use crate::store::sqlite::write::own::WriteOp;
+use crate::store::write::Writes as _;
 
 /// Opens the store in this directory, with or without an index.
 async fn opened(directory: &TempDir, search: bool) -> Arc<SqliteStore> {
@@ -209,8 +211,8 @@ async fn what_a_kill_left_in_the_index_is_gone_after_the_next_start() {
     assert_eq!(found(&store, "secret public").await.unwrap(), 2);
     let before = documents(&directory).await;
     // As far as a deletion gets that is killed before the index has heard of it.
-    let op = WriteOp::DeleteSession { tenant: tenant(), session: session("s"), damaged: None, indexed: true };
-    assert!(store.existed(op).await.unwrap());
+    let op = WriteOp::DeleteSession { tenant: tenant(), session: session("s"), damaged: None };
+    assert!(store.writes.existed(op).await.unwrap());
     assert_eq!(documents(&directory).await, before);
     says_in(&store, "t", "q2", "next").await;
     let names: Vec<&str> = DATABASE.into_iter().chain(INDEX).collect();

@@ -6,7 +6,7 @@ pub(in crate::store::sqlite) mod batch;
 pub(in crate::store::sqlite) mod blobs;
 pub(in crate::store::sqlite) mod jobs;
 pub(in crate::store::sqlite) mod ops;
+pub(in crate::store::sqlite) mod own;
 pub(in crate::store::sqlite) mod queue;
-pub(in crate::store::sqlite) mod request;
 pub(in crate::store::sqlite) mod sessions;
 pub(in crate::store::sqlite) mod task;

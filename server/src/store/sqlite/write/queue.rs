@@ -3,11 +3,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agentloop_core::id::TenantId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::fair::FairQueue;
-use crate::store::sqlite::write::request::{Lane, WriteRequest};
+use crate::store::sqlite::write::own::{SqliteOp, WriteRequest};
+use crate::store::write::{WriterGone, Writes};
+
+/// The tenant of a write; `None` for writes of the server's own.
+type Lane = Option<TenantId>;
 
 /// Writes of one tenant in the queue, at most. Its callers beyond that wait to enqueue theirs.
 const WRITES_PER_TENANT_MAX: usize = 1_024;
@@ -35,10 +40,6 @@ pub(in crate::store::sqlite) struct WriteQueue {
     arriving: mpsc::UnboundedReceiver<Queued>,
     waiting: FairQueue<Lane, Queued>,
 }
-
-/// The writer has ended.
-#[derive(Debug)]
-pub(in crate::store::sqlite) struct WriterGone;
 
 #[derive(Debug)]
 struct Queued {
@@ -78,10 +79,13 @@ impl WriteSender {
     pub(in crate::store::sqlite) fn downgrade(&self) -> WeakWriteSender {
         WeakWriteSender { writes: self.writes.downgrade(), rooms: self.rooms.clone() }
     }
+}
 
-    /// Enqueues a write, as soon as there is room for it.
-    pub(in crate::store::sqlite) async fn send(&self, request: WriteRequest) -> Result<(), WriterGone> {
-        let lane = request.op.lane();
+impl Writes for WriteSender {
+    type Own = SqliteOp;
+
+    async fn send(&self, request: WriteRequest) -> Result<(), WriterGone> {
+        let lane = request.op.tenant().cloned();
         let room = self.rooms.of(&lane).acquire_owned();
         let room = tokio::select! { biased;
             room = room => room.map_err(|_| WriterGone)?,
@@ -140,12 +144,12 @@ impl WriteQueue {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_core::id::{RunId, TenantId};
+    use agentloop_core::id::RunId;
     use futures_util::poll;
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::store::sqlite::write::request::WriteOp;
+    use crate::store::sqlite::write::own::WriteOp;
 
     fn claim(tenant: &str, run: usize) -> WriteRequest {
         let op = WriteOp::Claim {

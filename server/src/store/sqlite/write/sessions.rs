@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
-use agentloop_core::time::Timestamp;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
@@ -14,48 +13,8 @@ use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 use crate::store::codec::text;
 use crate::store::number::int;
 use crate::store::sqlite::{read, rows};
-use crate::store::{SessionNotes, SessionRow, SessionUpdate, StoreError};
-
-/// A session to be created.
-#[derive(Debug)]
-pub(in crate::store::sqlite) struct NewSession {
-    pub(in crate::store::sqlite) tenant: TenantId,
-    pub(in crate::store::sqlite) session: SessionId,
-    pub(in crate::store::sqlite) title: String,
-    pub(in crate::store::sqlite) labels: BTreeMap<String, String>,
-    pub(in crate::store::sqlite) now: Timestamp,
-    /// The caller that creates it.
-    pub(in crate::store::sqlite) by: Option<String>,
-}
-
-/// A fork to be made.
-#[derive(Debug)]
-pub(in crate::store::sqlite) struct NewFork {
-    pub(in crate::store::sqlite) tenant: TenantId,
-    pub(in crate::store::sqlite) source: SessionId,
-    /// The last entry to share; 0 means all of them.
-    pub(in crate::store::sqlite) at: EntryNo,
-    pub(in crate::store::sqlite) session: SessionId,
-    pub(in crate::store::sqlite) now: Timestamp,
-    /// The caller that makes it.
-    pub(in crate::store::sqlite) by: Option<String>,
-}
-
-/// A session's title and labels to be changed.
-#[derive(Debug)]
-pub(in crate::store::sqlite) struct NewUpdate {
-    pub(in crate::store::sqlite) tenant: TenantId,
-    pub(in crate::store::sqlite) session: SessionId,
-    pub(in crate::store::sqlite) update: SessionUpdate,
-}
-
-/// Title and summary to be written on a session.
-#[derive(Debug)]
-pub(in crate::store::sqlite) struct NewNotes {
-    pub(in crate::store::sqlite) tenant: TenantId,
-    pub(in crate::store::sqlite) session: SessionId,
-    pub(in crate::store::sqlite) notes: SessionNotes,
-}
+use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
+use crate::store::{SessionRow, StoreError};
 
 pub(in crate::store::sqlite) const SET_NOTES: &str = "
     UPDATE sessions

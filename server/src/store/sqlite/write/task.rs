@@ -5,16 +5,13 @@
 //! with the load, and a lone write does not wait for others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use agentloop_core::id::Epoch;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::{ActsOfCommit, AuditEntry};
-use crate::store::StoreError;
-use crate::store::append::{EncodedAppend, WriterCache};
+use crate::store::append::WriterCache;
 use crate::store::sqlite::last_state::LastStateKeeper;
 use crate::store::sqlite::open::lock::DatabaseLock;
 use crate::store::sqlite::open::same_files::SameFiles;
@@ -23,23 +20,18 @@ use crate::store::sqlite::write::audit::{self, ChainEnd};
 use crate::store::sqlite::write::batch::BEGIN;
 use crate::store::sqlite::write::blobs;
 use crate::store::sqlite::write::ops;
+use crate::store::sqlite::write::own::{Answer, SqliteOp, WriteOp, WriteRequest, WriteResult};
 use crate::store::sqlite::write::queue::WriteQueue;
-use crate::store::sqlite::write::request::{WriteOp, WriteRequest, WriteResult};
 use crate::store::sqlite::write::sessions;
 use crate::store::sqlite::{rows, write::append, write::jobs};
+use crate::store::write::{
+    WriteCounters, WriteGroup, answers_of, audit_rows, groups, only_appends, set_recorded,
+};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
 const COMMIT_WRITES_MAX: usize = 256;
 /// Journal bytes of one commit, give or take its last append.
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-/// Counts of writes since the store was opened.
-#[derive(Debug, Default)]
-pub(in crate::store::sqlite) struct WriteCounters {
-    pub(in crate::store::sqlite) appends: AtomicU64,
-    pub(in crate::store::sqlite) commits: AtomicU64,
-    pub(in crate::store::sqlite) bytes: AtomicU64,
-}
 
 /// The writing task and everything that only it uses.
 pub(in crate::store::sqlite) struct Writer {
@@ -49,6 +41,8 @@ pub(in crate::store::sqlite) struct Writer {
     pub(in crate::store::sqlite) db: Option<SqliteConnection>,
     pub(in crate::store::sqlite) cache: WriterCache,
     pub(in crate::store::sqlite) epoch: Epoch,
+    /// True if there is a search index, which has to drop the documents of deleted sessions too.
+    pub(in crate::store::sqlite) has_index: bool,
     /// False if there was no room for the epoch when the store was opened. It is written before anything else.
     pub(in crate::store::sqlite) epoch_is_written: bool,
     pub(in crate::store::sqlite) requests: WriteQueue,
@@ -94,7 +88,7 @@ impl Writer {
 
     /// Commits these writes together and returns an answer for each. If the database refuses one of them, each is tried
     /// alone, so that the others do not fail with it.
-    async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<Result<WriteResult, StoreError>> {
+    async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<Answer> {
         let error = match self.attempt(requests).await {
             Ok(answers) => return answers,
             Err(error) => error,
@@ -110,7 +104,7 @@ impl Writer {
     }
 
     /// Commits one write without the cache: a wrong assumption that an id is new may be what failed.
-    async fn commit_alone(&mut self, request: &WriteRequest) -> Result<WriteResult, StoreError> {
+    async fn commit_alone(&mut self, request: &WriteRequest) -> Answer {
         self.cache.clear();
         let mut answers = self
             .attempt(std::slice::from_ref(request))
@@ -121,10 +115,7 @@ impl Writer {
 
     /// Runs one transaction. If it fails, the connection is closed, which rolls back an open transaction, and the next
     /// attempt opens a new one.
-    async fn attempt(
-        &mut self,
-        requests: &[WriteRequest],
-    ) -> Result<Vec<Result<WriteResult, StoreError>>, Error> {
+    async fn attempt(&mut self, requests: &[WriteRequest]) -> Result<Vec<Answer>, Error> {
         // A new connection would open whatever file has the name now.
         if self.moved || self.db.is_none() {
             self.check_files()?;
@@ -140,7 +131,7 @@ impl Writer {
                 if let Some(keeper) = &self.keeper {
                     keeper.committed();
                 }
-                self.count(requests, &answers);
+                self.counters.count(requests, &answers);
                 Ok(answers)
             }
             Err(error) => {
@@ -157,13 +148,13 @@ impl Writer {
         &mut self,
         db: &mut SqliteConnection,
         requests: &[WriteRequest],
-    ) -> Result<Vec<Result<WriteResult, StoreError>>, Error> {
+    ) -> Result<Vec<Answer>, Error> {
         if !self.epoch_is_written {
             let epoch = ops::write_epoch(db).await?;
             assert_eq!(epoch, self.epoch, "nobody else writes to a locked database");
             self.epoch_is_written = true;
         }
-        transaction(db, &mut self.cache, &mut self.audited, self.epoch, requests).await
+        transaction(db, &mut self.cache, &mut self.audited, self.epoch, self.has_index, requests).await
     }
 
     /// Refuses to acknowledge what is written to files that nobody will find again.
@@ -179,19 +170,6 @@ impl Writer {
         }
         self.moved = same.is_err();
         Ok(same?)
-    }
-
-    fn count(&self, requests: &[WriteRequest], answers: &[Result<WriteResult, StoreError>]) {
-        let written =
-            requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok()).map(|(request, _)| &request.op);
-        let (mut appends, mut bytes) = (0, 0);
-        for op in written.filter(|op| op.as_append().is_some()) {
-            appends += 1;
-            bytes += op.bytes() as u64;
-        }
-        self.counters.appends.fetch_add(appends, Ordering::Relaxed);
-        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.counters.commits.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn close(mut self) {
@@ -234,32 +212,30 @@ async fn transaction(
     cache: &mut WriterCache,
     chain: &mut Option<ChainEnd>,
     epoch: Epoch,
+    has_index: bool,
     requests: &[WriteRequest],
-) -> Result<Vec<Result<WriteResult, StoreError>>, Error> {
-    let is_audited = requests.iter().any(|request| request.act.is_some());
-    if !is_audited
-        && let Some(appends) =
-            requests.iter().map(|request| request.op.as_append()).collect::<Option<Vec<_>>>()
-    {
+) -> Result<Vec<Answer>, Error> {
+    if let Some(appends) = only_appends(requests) {
         let CommitPlan { answers, batch, rows } = append::plan(db, cache, &appends).await?;
         batch.commit(db).await?;
         cache.update(rows);
-        return Ok(answers.into_iter().map(|done| done.map(|()| WriteResult::Done)).collect());
+        return Ok(answers_of(answers).collect());
     }
     db.execute(BEGIN).await?;
     let mut answers = Vec::with_capacity(requests.len());
-    for group in requests.chunk_by(|a, b| a.op.as_append().is_some() && b.op.as_append().is_some()) {
-        let appends: Vec<&EncodedAppend> =
-            group.iter().filter_map(|request| request.op.as_append()).collect();
-        if appends.is_empty() {
-            group[0].op.invalidate(cache);
-            answers.push(write_alone(db, epoch, &group[0].op).await?);
-        } else {
-            let CommitPlan { answers: done, batch, rows } = append::plan(db, cache, &appends).await?;
-            batch.execute(db).await?;
-            // If the commit fails, the whole cache is dropped.
-            cache.update(rows);
-            answers.extend(done.into_iter().map(|done| done.map(|()| WriteResult::Done)));
+    for group in groups(requests) {
+        match group {
+            WriteGroup::Alone(op) => {
+                op.invalidate(cache);
+                answers.push(write_alone(db, epoch, has_index, op).await?);
+            }
+            WriteGroup::Appends(appends) => {
+                let CommitPlan { answers: done, batch, rows } = append::plan(db, cache, &appends).await?;
+                batch.execute(db).await?;
+                // If the commit fails, the whole cache is dropped.
+                cache.update(rows);
+                answers.extend(answers_of(done));
+            }
         }
     }
     let rows = audit_rows(requests, &answers);
@@ -267,25 +243,17 @@ async fn transaction(
         *chain = Some(audit::write(db, chain.take(), rows).await?);
     }
     db.execute("COMMIT").await?;
-    let done = requests.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
-    done.filter_map(|(request, _)| request.act.as_ref()).for_each(|act| act.set_recorded());
+    set_recorded(requests, &answers);
     Ok(answers)
-}
-
-/// The rows of the audit log about those of the writes that are done.
-fn audit_rows(requests: &[WriteRequest], answers: &[Result<WriteResult, StoreError>]) -> Vec<AuditEntry> {
-    let done = requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
-    let mut acts = ActsOfCommit::default();
-    let first = done.filter(|(request, _)| acts.is_first(request.act.as_ref()));
-    first.flat_map(|(request, _)| request.op.audited(request.act.as_ref())).collect()
 }
 
 /// Everything but appends: one write at a time, in a transaction that is open.
 async fn write_alone(
     db: &mut SqliteConnection,
     epoch: Epoch,
+    has_index: bool,
     op: &WriteOp,
-) -> Result<Result<WriteResult, StoreError>, Error> {
+) -> Result<Answer, Error> {
     Ok(match op {
         WriteOp::Append(_) => unreachable!("appends are written together"),
         WriteOp::Claim { tenant, run } => {
@@ -301,8 +269,8 @@ async fn write_alone(
             sessions::update(db, new).await?.map(|row| WriteResult::Session(Box::new(row)))
         }
         WriteOp::Fork(new) => sessions::fork(db, new).await?.map(|row| WriteResult::Session(Box::new(row))),
-        WriteOp::DeleteSession { tenant, session, damaged, indexed } => {
-            let deleted = sessions::delete(db, tenant, session, damaged.as_ref(), *indexed).await?;
+        WriteOp::DeleteSession { tenant, session, damaged } => {
+            let deleted = sessions::delete(db, tenant, session, damaged.as_ref(), has_index).await?;
             deleted.map(WriteResult::Existed)
         }
         WriteOp::SetNotes(new) => Ok(WriteResult::Existed(sessions::set_notes(db, new).await?)),
@@ -324,13 +292,13 @@ async fn write_alone(
         WriteOp::ForgetTool { tenant, name } => {
             Ok(WriteResult::Existed(ops::forget_tool(db, tenant, name).await?))
         }
-        WriteOp::ForgetDeleted(numbers) => {
+        WriteOp::Own(SqliteOp::ForgetDeleted(numbers)) => {
             ops::forget_deleted(db, numbers).await?;
             Ok(WriteResult::Done)
         }
         // They are written with the rows of other writes.
         WriteOp::Audit(_) => Ok(WriteResult::Done),
-        WriteOp::Blob(op) => Ok(WriteResult::Blob(blobs::write(db, op).await?)),
+        WriteOp::Own(SqliteOp::Blob(op)) => Ok(WriteResult::Own(blobs::write(db, op).await?)),
         WriteOp::Check => {
             ops::check(db).await?;
             Ok(WriteResult::Done)

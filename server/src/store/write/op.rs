@@ -1,23 +1,34 @@
-//! A write as it waits in the queue, and its result.
+//! A write, and its result.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use agentloop_core::id::{RuleId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
-use tokio::sync::oneshot;
 
+use super::session::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::audit::{Act, AuditEntry};
 use crate::store::append::{EncodedAppend, WriterCache};
-use crate::store::sqlite::write::blobs::{BlobOp, BlobResult};
-use crate::store::sqlite::write::sessions::{NewFork, NewNotes, NewSession, NewUpdate};
-use crate::store::{ClaimedRow, JobId, SessionRow, StoreError, ToolRow};
+use crate::store::{ClaimedRow, JobId, SessionRow, ToolRow};
 
-/// The tenant of a write; `None` for writes of the server's own.
-pub(in crate::store::sqlite) type Lane = Option<TenantId>;
+/// A write that only one of the stores has.
+pub(in crate::store) trait OwnOp: Debug + Send + 'static {
+    /// The result of one, where that says more than that it is done.
+    type Result: Debug + Send + 'static;
 
-/// A write that the store offers.
+    /// The tenant that it is for; `None` for writes of the server's own.
+    fn tenant(&self) -> Option<&TenantId>;
+
+    /// True if a caller's act may consist of it.
+    fn is_act(&self) -> bool;
+
+    /// The write as errors name it.
+    fn describe(&self) -> &'static str;
+}
+
+/// A write that a store offers; `O` are those that only this store has.
 #[derive(Debug)]
-pub(in crate::store::sqlite) enum WriteOp {
+pub(in crate::store) enum WriteOp<O> {
     Append(Box<EncodedAppend>),
     Claim {
         tenant: TenantId,
@@ -32,8 +43,6 @@ pub(in crate::store::sqlite) enum WriteOp {
         session: SessionId,
         /// A live run that does not keep the session, because its journal is damaged.
         damaged: Option<RunId>,
-        /// True if there is a search index, which has to drop its documents too.
-        indexed: bool,
     },
     DeleteRule {
         tenant: TenantId,
@@ -56,18 +65,16 @@ pub(in crate::store::sqlite) enum WriteOp {
         tenant: TenantId,
         name: String,
     },
-    /// Forgets the numbers of documents that the search index has deleted.
-    ForgetDeleted(Vec<i64>),
     /// Rows of the audit log, with nothing else.
     Audit(Vec<AuditEntry>),
-    Blob(BlobOp),
     Check,
+    Own(O),
 }
 
 /// The result of a [`WriteOp`].
 #[derive(Debug)]
-pub(in crate::store::sqlite) enum WriteResult {
-    /// Of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `ForgetDeleted`, `Audit` and `Check`.
+pub(in crate::store) enum WriteResult<R> {
+    /// Of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Audit` and `Check`; of some of the store's own.
     Done,
     /// Of `Claim`. `None`: there is no such run.
     Claimed(Option<Box<ClaimedRow>>),
@@ -75,41 +82,34 @@ pub(in crate::store::sqlite) enum WriteResult {
     Session(Box<SessionRow>),
     /// Of `DeleteSession`, `DeleteRule`, `ForgetTool` and `SetNotes`: false if there was nothing to change.
     Existed(bool),
-    /// Of `Blob`.
-    Blob(BlobResult),
+    /// Of the others of the store's own.
+    Own(R),
 }
 
-/// A [`WriteOp`] in the writer's queue, with the sender of its result.
-#[derive(Debug)]
-pub(in crate::store::sqlite) struct WriteRequest {
-    pub(in crate::store::sqlite) op: WriteOp,
-    /// The call that it is for, whose row of the audit log goes into the same commit.
-    pub(in crate::store::sqlite) act: Option<Arc<Act>>,
-    pub(in crate::store::sqlite) reply: oneshot::Sender<Result<WriteResult, StoreError>>,
-}
-
-impl WriteOp {
-    /// The tenant that it is for.
-    pub(in crate::store::sqlite) fn lane(&self) -> Lane {
+impl<O: OwnOp> WriteOp<O> {
+    /// The tenant that it is for; `None` for writes of the server's own.
+    pub(in crate::store) fn tenant(&self) -> Option<&TenantId> {
         match self {
-            Self::Append(append) => Some(append.run.tenant.clone()),
+            Self::Append(append) => Some(&append.run.tenant),
             Self::Claim { tenant, .. }
             | Self::DeleteSession { tenant, .. }
             | Self::DeleteRule { tenant, .. }
             | Self::SaveTools { tenant, .. }
-            | Self::ForgetTool { tenant, .. } => Some(tenant.clone()),
-            Self::CreateSession(new) | Self::GetOrCreateSession(new) => Some(new.tenant.clone()),
-            Self::UpdateSession(new) => Some(new.tenant.clone()),
-            Self::Fork(new) => Some(new.tenant.clone()),
-            Self::SetNotes(new) => Some(new.tenant.clone()),
-            Self::RetryJob { job, .. } | Self::FinishJob { job } => Some(job.tenant.clone()),
-            Self::Blob(op) => Some(op.tenant().clone()),
-            Self::ForgetDeleted(_) | Self::Audit(_) | Self::Check => None,
+            | Self::ForgetTool { tenant, .. }
+            | Self::CreateSession(NewSession { tenant, .. })
+            | Self::GetOrCreateSession(NewSession { tenant, .. })
+            | Self::UpdateSession(NewUpdate { tenant, .. })
+            | Self::Fork(NewFork { tenant, .. })
+            | Self::SetNotes(NewNotes { tenant, .. })
+            | Self::RetryJob { job: JobId { tenant, .. }, .. }
+            | Self::FinishJob { job: JobId { tenant, .. } } => Some(tenant),
+            Self::Audit(_) | Self::Check => None,
+            Self::Own(op) => op.tenant(),
         }
     }
 
     /// True if a caller's act may consist of it.
-    pub(in crate::store::sqlite) fn is_act(&self) -> bool {
+    pub(in crate::store) fn is_act(&self) -> bool {
         match self {
             Self::Append(_)
             | Self::CreateSession(_)
@@ -120,20 +120,18 @@ impl WriteOp {
             | Self::DeleteRule { .. }
             | Self::SaveTools { .. }
             | Self::ForgetTool { .. } => true,
-            // The other writes of a blob follow this one, or are for no caller.
-            Self::Blob(op) => matches!(op, BlobOp::Announce { .. }),
+            Self::Own(op) => op.is_act(),
             Self::Claim { .. }
             | Self::SetNotes(_)
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
-            | Self::ForgetDeleted(_)
             | Self::Audit(_)
             | Self::Check => false,
         }
     }
 
     /// The rows of the audit log that go into its commit. The write fills in its session and run where the call did not.
-    pub(in crate::store::sqlite) fn audited(&self, act: Option<&Arc<Act>>) -> Vec<AuditEntry> {
+    pub(in crate::store) fn audited(&self, act: Option<&Arc<Act>>) -> Vec<AuditEntry> {
         if let Self::Audit(entries) = self {
             return entries.clone();
         }
@@ -156,19 +154,19 @@ impl WriteOp {
         vec![entry]
     }
 
-    pub(in crate::store::sqlite) fn as_append(&self) -> Option<&EncodedAppend> {
+    pub(in crate::store) fn as_append(&self) -> Option<&EncodedAppend> {
         if let Self::Append(append) = self { Some(append) } else { None }
     }
 
-    /// Drops from the cache what is no longer true once this is done.
-    pub(in crate::store::sqlite) fn invalidate(&self, cache: &mut WriterCache) {
+    /// Drops from the cache what is no longer true once this is done. Called before it.
+    pub(in crate::store) fn invalidate(&self, cache: &mut WriterCache) {
         match self {
             Self::Claim { tenant, run } => cache.drop_run(&RunKey::new(tenant.clone(), run.clone())),
             Self::CreateSession(NewSession { tenant, session, .. })
             | Self::GetOrCreateSession(NewSession { tenant, session, .. })
             | Self::Fork(NewFork { tenant, session, .. }) => {
                 cache.drop_session(&(tenant.clone(), session.clone()));
-                // It takes the next number.
+                // It takes the next number, where the writer does not count them itself.
                 cache.drop_numbers();
             }
             // Its runs are deleted with it.
@@ -181,19 +179,18 @@ impl WriteOp {
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
             | Self::ForgetTool { .. }
-            | Self::ForgetDeleted(_)
             | Self::Audit(_)
-            | Self::Blob(_)
-            | Self::Check => {}
+            | Self::Check
+            | Self::Own(_) => {}
         }
     }
 
-    pub(in crate::store::sqlite) fn bytes(&self) -> usize {
+    pub(in crate::store) fn bytes(&self) -> usize {
         self.as_append().map_or(0, EncodedAppend::bytes)
     }
 
     /// The write as errors name it.
-    pub(in crate::store::sqlite) fn describe(&self) -> String {
+    pub(in crate::store) fn describe(&self) -> String {
         match self {
             Self::Append(append) => {
                 format!("append to {}/{} after {}", append.run.tenant, append.run.run, append.after.0)
@@ -209,11 +206,10 @@ impl WriteOp {
             Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
             Self::ForgetTool { tenant, name } => format!("tool {tenant}/{name}"),
-            Self::ForgetDeleted(_) => "deletion from the search index".to_owned(),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Audit(_) => "rows of the audit log".to_owned(),
-            Self::Blob(_) => "row of a blob".to_owned(),
             Self::Check => "check".to_owned(),
+            Self::Own(op) => op.describe().to_owned(),
         }
     }
 }

@@ -1,0 +1,31 @@
+//! Writes that only this store has: those of blobs.
+
+use agentloop_core::id::TenantId;
+
+use crate::store::postgres::write::blobs::{BlobOp, BlobResult};
+use crate::store::write::{self, OwnOp};
+
+pub(in crate::store::postgres) type WriteOp = write::WriteOp<BlobOp>;
+pub(in crate::store::postgres) type WriteRequest = write::WriteRequest<BlobOp>;
+pub(in crate::store::postgres) type WriteResult = write::WriteResult<BlobResult>;
+pub(in crate::store::postgres) type Answer = write::Answer<BlobOp>;
+
+impl OwnOp for BlobOp {
+    type Result = BlobResult;
+
+    fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::Keep { new, .. } => Some(&new.tenant),
+            Self::Claim { tenant, .. } => Some(tenant),
+            Self::Sweep { .. } => None,
+        }
+    }
+
+    fn is_act(&self) -> bool {
+        matches!(self, Self::Keep { .. })
+    }
+
+    fn describe(&self) -> &'static str {
+        "row of a blob"
+    }
+}

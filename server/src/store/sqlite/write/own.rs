@@ -1,0 +1,45 @@
+//! Writes that only this store has.
+
+use agentloop_core::id::TenantId;
+
+use crate::store::sqlite::write::blobs::{BlobOp, BlobResult};
+use crate::store::write::{self, OwnOp};
+
+/// A write that only this store has.
+#[derive(Debug)]
+pub(in crate::store::sqlite) enum SqliteOp {
+    /// Forgets the numbers of documents that the search index has deleted. Answered with `Done`.
+    ForgetDeleted(Vec<i64>),
+    Blob(BlobOp),
+}
+
+pub(in crate::store::sqlite) type WriteOp = write::WriteOp<SqliteOp>;
+pub(in crate::store::sqlite) type WriteRequest = write::WriteRequest<SqliteOp>;
+pub(in crate::store::sqlite) type WriteResult = write::WriteResult<BlobResult>;
+pub(in crate::store::sqlite) type Answer = write::Answer<SqliteOp>;
+
+impl OwnOp for SqliteOp {
+    type Result = BlobResult;
+
+    fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::ForgetDeleted(_) => None,
+            Self::Blob(op) => Some(op.tenant()),
+        }
+    }
+
+    fn is_act(&self) -> bool {
+        match self {
+            Self::ForgetDeleted(_) => false,
+            // The other writes of a blob follow this one, or are for no caller.
+            Self::Blob(op) => matches!(op, BlobOp::Announce { .. }),
+        }
+    }
+
+    fn describe(&self) -> &'static str {
+        match self {
+            Self::ForgetDeleted(_) => "deletion from the search index",
+            Self::Blob(_) => "row of a blob",
+        }
+    }
+}
