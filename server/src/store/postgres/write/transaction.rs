@@ -1,0 +1,164 @@
+//! A commit: one statement for appends alone, or a transaction with other writes and rows of the audit log.
+
+use sqlx::{Error, Executor as _, PgConnection};
+
+use crate::store::append::{EncodedAppend, LastNumbers};
+use crate::store::postgres::write::append::{self, CommitPlan};
+use crate::store::postgres::write::connection::{COMMIT_WAIT, silent};
+use crate::store::postgres::write::own::{Answer, WriteOp, WriteRequest, WriteResult};
+use crate::store::postgres::write::task::{Failure, Writer};
+use crate::store::postgres::write::{audit, blobs, commit, ops, sessions};
+use crate::store::postgres::{owner, rows};
+use crate::store::write::{WriteGroup, answers_of, audit_rows, groups, only_appends, set_recorded};
+use crate::store::{SessionRow, StoreError};
+
+/// Numbers of a block that are left for the commit under way when the next block is taken.
+const SPARE_NUMBERS: i64 = 1 << 20;
+
+/// The result of a commit, or the error of a connection that was lost if there is none in time: then it is looked up.
+async fn in_time<T>(committing: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(COMMIT_WAIT, committing).await.unwrap_or_else(|_| Err(silent()))
+}
+
+impl Writer {
+    /// Carries out a commit.
+    pub(super) async fn write_to(
+        &mut self,
+        db: &mut PgConnection,
+        requests: &[WriteRequest],
+        batch: i64,
+    ) -> Result<Vec<Answer>, Failure> {
+        self.take_numbers(db).await?;
+        if let Some(appends) = only_appends(requests) {
+            return self.write_appends(db, &appends, batch).await;
+        }
+        self.write_transaction(db, requests, batch).await
+    }
+
+    /// Takes a new block of numbers before the one in use comes to its end.
+    async fn take_numbers(&mut self, db: &mut PgConnection) -> Result<(), Error> {
+        let LastNumbers { run, session, document } = self.numbers;
+        let is_used = |no: i64| no % ops::BLOCK_NUMBERS >= ops::BLOCK_NUMBERS - SPARE_NUMBERS;
+        if [run, session, document].into_iter().any(is_used) {
+            self.numbers = ops::number_block(db).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits appends by one statement.
+    async fn write_appends(
+        &mut self,
+        db: &mut PgConnection,
+        appends: &[&EncodedAppend],
+        batch: i64,
+    ) -> Result<Vec<Answer>, Failure> {
+        let plan = append::plan(db, &mut self.cache, self.numbers, appends).await?;
+        // They are not given out again, whatever becomes of the commit.
+        self.numbers = plan.rows.last;
+        if plan.accepted.is_empty() {
+            return Ok(answers_of(plan.answers).collect());
+        }
+        match in_time(commit::write(db, self.owner, batch, &plan)).await {
+            Ok(Some(())) => {
+                let CommitPlan { answers, rows, .. } = plan;
+                self.cache.update(rows);
+                Ok(answers_of(answers).collect())
+            }
+            Ok(None) => Err(Failure::Fenced),
+            Err(error) if rows::is_lost(&error) => {
+                Err(Failure::Lost { error, answers: Some(answers_of(plan.answers).collect()) })
+            }
+            Err(error) => Err(Failure::Refused(error)),
+        }
+    }
+
+    async fn write_transaction(
+        &mut self,
+        db: &mut PgConnection,
+        requests: &[WriteRequest],
+        batch: i64,
+    ) -> Result<Vec<Answer>, Failure> {
+        db.execute("BEGIN").await?;
+        if !owner::fence(db, self.owner, batch).await? {
+            return Err(Failure::Fenced);
+        }
+        let mut answers = Vec::with_capacity(requests.len());
+        for group in groups(requests) {
+            match group {
+                WriteGroup::Alone(op) => {
+                    op.invalidate(&mut self.cache);
+                    answers.push(self.write_alone(db, op).await?);
+                }
+                WriteGroup::Appends(appends) => {
+                    answers.extend(self.write_appends(db, &appends, batch).await?);
+                }
+            }
+        }
+        let rows = audit_rows(requests, &answers);
+        if !rows.is_empty() {
+            self.audited = Some(audit::write(db, self.audited.take(), rows).await?);
+        }
+        match in_time(db.execute("COMMIT")).await {
+            Ok(_) => {
+                set_recorded(requests, &answers);
+                Ok(answers)
+            }
+            Err(error) if rows::is_lost(&error) => Err(Failure::Lost { error, answers: Some(answers) }),
+            Err(error) => Err(Failure::Refused(error)),
+        }
+    }
+
+    /// Everything but appends: one write at a time, in a transaction that is open.
+    async fn write_alone(&mut self, db: &mut PgConnection, op: &WriteOp) -> Result<Answer, Error> {
+        let session =
+            |row: Result<SessionRow, StoreError>| row.map(|row| WriteResult::Session(Box::new(row)));
+        Ok(match op {
+            WriteOp::Append(_) => unreachable!("appends are written together"),
+            WriteOp::Claim { tenant, run } => {
+                let claimed = ops::claim(db, tenant, run, self.epoch).await?;
+                Ok(WriteResult::Claimed(claimed.map(Box::new)))
+            }
+            WriteOp::CreateSession(new) => session(sessions::create(db, self.next_session(), new).await?),
+            WriteOp::GetOrCreateSession(new) => {
+                session(sessions::get_or_create(db, self.next_session(), new).await?)
+            }
+            WriteOp::UpdateSession(new) => session(sessions::update(db, new).await?),
+            WriteOp::Fork(new) => session(sessions::fork(db, self.next_session(), new).await?),
+            WriteOp::DeleteSession { tenant, session, damaged } => {
+                let deleted = sessions::delete(db, tenant, session, damaged.as_ref()).await?;
+                deleted.map(WriteResult::Existed)
+            }
+            WriteOp::SetNotes(new) => Ok(WriteResult::Existed(sessions::set_notes(db, new).await?)),
+            WriteOp::RetryJob { job, due_at, error } => {
+                ops::retry_job(db, job, *due_at, error).await?;
+                Ok(WriteResult::Done)
+            }
+            WriteOp::FinishJob { job } => {
+                ops::finish_job(db, job).await?;
+                Ok(WriteResult::Done)
+            }
+            WriteOp::DeleteRule { tenant, rule } => {
+                Ok(WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?))
+            }
+            WriteOp::SaveTools { tenant, tools } => {
+                ops::save_tools(db, tenant, tools).await?;
+                Ok(WriteResult::Done)
+            }
+            WriteOp::ForgetTool { tenant, name } => {
+                Ok(WriteResult::Existed(ops::forget_tool(db, tenant, name).await?))
+            }
+            // They are written with the rows of other writes.
+            WriteOp::Audit(_) => Ok(WriteResult::Done),
+            WriteOp::Own(op) => Ok(WriteResult::Own(blobs::write(db, op).await?)),
+            WriteOp::Check => {
+                ops::check(db).await?;
+                Ok(WriteResult::Done)
+            }
+        })
+    }
+
+    fn next_session(&mut self) -> i64 {
+        self.numbers.session += 1;
+        self.numbers.session
+    }
+}
