@@ -11,12 +11,15 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::app::store::OwnStore;
-use crate::cluster::{Standing, Standings};
+use crate::cluster::{Peer, Replicas, Standing, Standings};
 use crate::lifecycle::Tasks;
 use crate::store::Store;
 
 /// The time between two checks that the store still answers.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// A replica that stands by and has seen no sign of life from the owner for so long cannot reach the database: else it would have
+/// taken its place. It would not learn of another owner.
+const CUT_OFF_AFTER: Duration = Duration::from_secs(30);
 /// The health service that says only that the process lives, whatever the store's state.
 const LIVENESS: &str = "liveness";
 /// The health services that say if the server takes requests: it as a whole, and each of its services.
@@ -40,6 +43,8 @@ pub(super) enum Readiness {
         standings: Standings,
         /// Its store, while it is the owner.
         store: watch::Receiver<Option<OwnStore>>,
+        /// All of the replicas, as its beats have shown them.
+        replicas: Arc<dyn Replicas>,
     },
 }
 
@@ -48,7 +53,7 @@ impl Readiness {
     async fn check(&self) -> Result<(), String> {
         let store = match self {
             Self::Store(store) => store.clone(),
-            Self::Replica { standings, store } => {
+            Self::Replica { standings, store, replicas } => {
                 let standing = standings.borrow().clone();
                 let opened = store.borrow().clone();
                 match (standing, opened) {
@@ -56,7 +61,7 @@ impl Readiness {
                     (Standing::Owner, None) => {
                         return Err("this replica is taking the database over".to_owned());
                     }
-                    (Standing::Standby { owner: Some(_) }, _) => return Ok(()),
+                    (Standing::Standby { owner: Some(owner) }, _) => return stands_by(&**replicas, &owner),
                     (Standing::Standby { owner: None }, _) => {
                         return Err("no replica owns the database".to_owned());
                     }
@@ -74,7 +79,7 @@ impl Readiness {
         let after = tokio::time::sleep(CHECK_EVERY);
         match self {
             Self::Store(_) => after.await,
-            Self::Replica { standings, store } => {
+            Self::Replica { standings, store, .. } => {
                 // A sender that is gone tells nothing new: the process ends then.
                 tokio::select! {
                     () = after => {}
@@ -83,6 +88,16 @@ impl Readiness {
                 }
             }
         }
+    }
+}
+
+/// The reason why a replica that stands by takes no calls for this owner.
+fn stands_by(replicas: &dyn Replicas, owner: &Peer) -> Result<(), String> {
+    let rows = replicas.rows();
+    let silent = rows.iter().find(|row| row.peer.number == owner.number).and_then(|row| row.silent_for);
+    match silent.filter(|silent| *silent >= CUT_OFF_AFTER) {
+        Some(silent) => Err(format!("the database has not answered this replica for {} s", silent.as_secs())),
+        None => Ok(()),
     }
 }
 
@@ -119,4 +134,46 @@ async fn check(health: &HealthReporter, readiness: &Readiness, before: Option<bo
         set_readiness(health, status).await;
     }
     now.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::time::Timestamp;
+
+    use super::*;
+    use crate::cluster::{ReplicaPart, ReplicaRow};
+
+    /// The owner was seen to live for the last time so long ago.
+    struct SilentFor(Duration);
+
+    fn owner() -> Peer {
+        Peer { number: 1, address: "10.0.0.1:1".to_owned() }
+    }
+
+    impl Replicas for SilentFor {
+        fn rows(&self) -> Vec<ReplicaRow> {
+            let row = |number, part, silent_for| ReplicaRow {
+                peer: Peer { number, ..owner() },
+                version: "1".to_owned(),
+                joined_at: Timestamp(1),
+                part,
+                silent_for,
+                configuration_digest: "c".to_owned(),
+            };
+            vec![row(1, ReplicaPart::Owner, Some(self.0)), row(2, ReplicaPart::Standby, None)]
+        }
+    }
+
+    #[tokio::test]
+    async fn a_replica_that_stands_by_is_ready_until_the_database_is_silent() {
+        let (_standing, standings) = watch::channel(Standing::Standby { owner: Some(owner()) });
+        let ready = async |silent| {
+            let (_store, store) = watch::channel(None);
+            let replicas = Arc::new(SilentFor(silent));
+            Readiness::Replica { standings: standings.clone(), store, replicas }.check().await
+        };
+        assert_eq!(ready(Duration::from_secs(29)).await, Ok(()));
+        let cut_off = ready(Duration::from_secs(31)).await.unwrap_err();
+        assert_eq!(cut_off, "the database has not answered this replica for 31 s");
+    }
 }

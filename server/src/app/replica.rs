@@ -231,7 +231,7 @@ impl ServerBuilder {
         let of_identity = local.clone();
         let front =
             Front::new(standings.clone(), Links::new(link_tls), local, ids, max, tasks.soft().clone());
-        let readiness = Readiness::Replica { standings, store: store.clone() };
+        let readiness = Readiness::Replica { standings, store: store.clone(), replicas: replica.clone() };
         let port = ports.open(quotas, clock, |gate| IdentityLayer::of_replica(gate, of_identity), &tasks);
         let stopped = work_stopped(tasks.clone(), stop);
         let routes = serve::Routes::default();

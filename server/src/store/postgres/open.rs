@@ -22,6 +22,8 @@ const VERSION_MIN: i32 = 150_000;
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that was idle for so long is tried before it is used: the database may have been started again since.
 const IDLE_BEFORE_TEST: Duration = Duration::from_secs(1);
+/// Longest wait for the answer. A connection that has fallen silent is dropped then, and the next one is tried.
+const TEST_WAIT: Duration = Duration::from_secs(2);
 
 /// The reason why a store was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -208,6 +210,7 @@ pub(in crate::store::postgres) async fn open_owned(
     let mut db = writing.connect().await.map_err(|error| cannot_connect(&at, &error))?;
     let failed = |error: Error| failure(&at, &error);
     check_server(&mut db, &at, options.accept_loss).await?;
+    owner::name_connection(&mut db, claim).await.map_err(failed)?;
     db.execute("BEGIN").await.map_err(failed)?;
     let owner = owner::enter(&mut db, claim).await.map_err(|error| not_had(&at, error))?;
     let started = begin(&mut db, options).await.map_err(failed)?;
@@ -330,7 +333,8 @@ async fn readers(base: PgConnectOptions, options: &PostgresOptions) -> Result<Pg
         .before_acquire(|db, state| {
             Box::pin(async move {
                 if state.idle_for > IDLE_BEFORE_TEST {
-                    db.ping().await?;
+                    let silent = |_| Error::Io(std::io::ErrorKind::TimedOut.into());
+                    tokio::time::timeout(TEST_WAIT, db.ping()).await.map_err(silent)??;
                 }
                 Ok(true)
             })

@@ -153,6 +153,16 @@ pub(in crate::store::postgres) async fn take_over(db: &mut PgConnection) -> Resu
     Ok(Owner { no: row.try_get("owner_no")?, conn: 1 })
 }
 
+/// Notes the process of the connection that is about to open the database for a replica, so that others can end it if this
+/// replica stands still in the middle.
+pub(in crate::store::postgres) async fn name_connection(
+    db: &mut PgConnection,
+    claim: Claim,
+) -> Result<(), Error> {
+    let sql = "UPDATE owners SET pid = pg_backend_pid() WHERE owner_no = $1 AND NOT fenced";
+    sqlx::query(sql).bind(claim.number).execute(db).await.map(|_| ())
+}
+
 /// Makes this connection the one that writes for a replica that owns the database. The caller has a transaction open.
 ///
 /// # Errors

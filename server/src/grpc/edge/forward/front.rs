@@ -13,13 +13,15 @@ use tower::{Layer, Service};
 
 use crate::cluster::Standings;
 use crate::grpc::edge::forward::ending::done_here;
-use crate::grpc::edge::forward::kept::{Kept, Room};
+use crate::grpc::edge::forward::kept::Kept;
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::metadata::strip;
+use crate::grpc::edge::forward::opening::Opening;
 use crate::grpc::edge::forward::outcome::Until;
-use crate::grpc::edge::forward::passing::{download, upload};
+use crate::grpc::edge::forward::passing::pass;
 use crate::grpc::edge::forward::resume::Place;
+use crate::grpc::edge::forward::room::Room;
 use crate::grpc::edge::forward::routing::{Routing, Target};
 use crate::grpc::edge::forward::rules::Rule;
 use crate::grpc::edge::forward::send::send;
@@ -109,7 +111,7 @@ impl Inner {
         }
         let rule = Rule::of(request.uri().path());
         if rule == Rule::Upload {
-            return Box::pin(upload(routing, request)).await;
+            return Box::pin(pass(routing, Opening::of(request, &self.room))).await;
         }
         let mut call = match Kept::read(request, self.message_bytes_max, &self.room).await {
             Ok(call) => call,
@@ -127,7 +129,7 @@ impl Inner {
                 Box::pin(follow(routing.clone(), call, place)).await
             }
             Rule::Changes => Box::pin(follow(routing.clone(), call, Place::before_changes())).await,
-            Rule::Download | Rule::Upload => Box::pin(download(routing, &call)).await,
+            Rule::Download | Rule::Upload => Box::pin(pass(routing, call)).await,
         }
     }
 }

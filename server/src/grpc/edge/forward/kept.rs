@@ -4,111 +4,27 @@ use std::sync::Arc;
 
 use agentloop_proto::v1::{self as wire, ErrorReason};
 use prost::Message as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
-use tonic::codegen::http::{HeaderMap, HeaderValue, Version, request::Parts};
 use tonic::codegen::{Bytes, http};
 use tonic::{Code, Status};
 
-use crate::auth::Principal;
 use crate::grpc::edge::forward::bodies::{next_frame, of_bytes};
-use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, REPLICA, sent_on};
-use crate::grpc::edge::forward::principal;
-use crate::grpc::edge::incoming::Peer;
+use crate::grpc::edge::forward::call::{Call, Head};
+use crate::grpc::edge::forward::room::{Room, Taken};
 use crate::grpc::status::{retryable, status};
 use crate::ids::Ids;
 
-/// Bytes of all requests that are kept at one time, beyond the first ones of each.
-const KEPT_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Bytes of each request that are not counted, so small calls pass when the room is used up.
-const UNCOUNTED_BYTES: usize = 16 * 1024;
 /// Length of the gRPC prefix before each message: one byte of flags and four of length.
 pub(super) const PREFIX_BYTES: usize = 5;
-
-/// The room for requests that are kept. All calls of a replica share it.
-#[derive(Clone)]
-pub(super) struct Room(Arc<Semaphore>);
-
-impl Room {
-    pub(super) fn new() -> Self {
-        Self::of(KEPT_BYTES_MAX)
-    }
-
-    pub(super) fn of(bytes_max: usize) -> Self {
-        Self(Arc::new(Semaphore::new(bytes_max)))
-    }
-
-    fn take(&self, bytes: usize) -> Result<Option<Arc<OwnedSemaphorePermit>>, Status> {
-        let Some(counted) = bytes.checked_sub(UNCOUNTED_BYTES).filter(|counted| *counted > 0) else {
-            return Ok(None);
-        };
-        let taken =
-            u32::try_from(counted).ok().and_then(|bytes| self.0.clone().try_acquire_many_owned(bytes).ok());
-        let full = "too many large requests wait for the owner of the database; try again later";
-        let taken = taken.ok_or_else(|| retryable(Code::ResourceExhausted, ErrorReason::QueueFull, full))?;
-        Ok(Some(Arc::new(taken)))
-    }
-}
-
-/// A call without its messages.
-#[derive(Clone)]
-pub(super) struct Head {
-    parts: Parts,
-    /// The headers for other replicas, without the number of the one that is meant.
-    for_replicas: HeaderMap,
-}
-
-impl Head {
-    /// The head of a call whose caller is known.
-    pub(super) fn of(parts: Parts) -> Self {
-        let mut for_replicas = sent_on(&parts.headers);
-        if let Some(principal) = parts.extensions.get::<Arc<Principal>>() {
-            for_replicas.insert(PRINCIPAL, principal::encode(principal));
-        }
-        let address = parts.extensions.get::<Peer>().and_then(|peer| peer.address);
-        if let Some(address) = address.and_then(|address| HeaderValue::try_from(address.to_string()).ok()) {
-            for_replicas.insert(CALLER, address);
-        }
-        Self { parts, for_replicas }
-    }
-
-    pub(super) fn path(&self) -> &str {
-        self.parts.uri.path()
-    }
-
-    /// The same caller's call of another RPC.
-    fn to_path(&self, path: &'static str) -> Self {
-        let mut head = self.clone();
-        head.parts.uri = http::Uri::from_static(path);
-        head
-    }
-
-    /// The call for the services of this replica.
-    pub(super) fn for_local(&self, body: Body) -> http::Request<Body> {
-        http::Request::from_parts(self.parts.clone(), body)
-    }
-
-    /// The call for the replica of this number.
-    pub(super) fn for_replica(&self, number: i64, body: Body) -> http::Request<Body> {
-        let mut request = http::Request::new(body);
-        *request.method_mut() = self.parts.method.clone();
-        *request.version_mut() = Version::HTTP_2;
-        // The link adds where it goes.
-        *request.uri_mut() = self.path().parse().unwrap_or_default();
-        *request.headers_mut() = self.for_replicas.clone();
-        request.headers_mut().insert(REPLICA, HeaderValue::from(number));
-        request
-    }
-}
 
 /// A call with its one request message.
 #[derive(Clone)]
 pub(super) struct Kept {
-    pub(super) head: Head,
+    head: Head,
     /// The message with its prefix, as it came.
     framed: Bytes,
-    /// Its part of the room, if it is large.
-    _room: Option<Arc<OwnedSemaphorePermit>>,
+    /// Its part of the room.
+    _room: Option<Arc<Taken>>,
 }
 
 impl Kept {
@@ -131,8 +47,10 @@ impl Kept {
                 return Err(status(Code::ResourceExhausted, ErrorReason::MessageTooLarge, message, []));
             }
         }
-        let room = room.take(framed.len())?;
-        Ok(Self { head: Head::of(parts), framed: framed.into(), _room: room })
+        let full = "too many large requests wait for the owner of the database; try again later";
+        let taken = room.take(framed.len());
+        let taken = taken.ok_or_else(|| retryable(Code::ResourceExhausted, ErrorReason::QueueFull, full))?;
+        Ok(Self { head: Head::of(parts), framed: framed.into(), _room: Some(Arc::new(taken)) })
     }
 
     /// The encoded message; `None` if it is compressed or not whole, which the service refuses.
@@ -167,9 +85,19 @@ impl Kept {
         let request = self.message().and_then(|message| wire::AbortRequest::decode(message).ok());
         request.is_some_and(|request| matches!(request.target, Some(wire::abort_request::Target::RunId(_))))
     }
+}
 
-    pub(super) fn body(&self) -> Body {
+impl Call for Kept {
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn body(&self) -> Body {
         of_bytes(self.framed.clone())
+    }
+
+    fn is_whole(&self) -> bool {
+        true
     }
 }
 

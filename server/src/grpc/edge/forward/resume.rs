@@ -4,6 +4,7 @@ use agentloop_proto::v1 as wire;
 use prost::Message;
 use tonic::codegen::Bytes;
 
+use crate::grpc::edge::forward::call::Call as _;
 use crate::grpc::edge::forward::kept::{Kept, PREFIX_BYTES};
 
 /// The call that goes on with the events of a run.
@@ -57,7 +58,7 @@ struct ChangeMessage {
 impl Place {
     /// The beginning of the stream of `RunStream` or `Subscribe`.
     pub(super) fn before_events(call: &Kept) -> Self {
-        if call.head.path() == SUBSCRIBE {
+        if call.head().path() == SUBSCRIBE {
             return Self::Subscription(0);
         }
         let input = call.message().and_then(|message| wire::RunStreamRequest::decode(message).ok()?.input);

@@ -13,7 +13,7 @@ pub(super) enum Rule {
     Changes,
     /// One request, and a stream that ends when the owner moves.
     Download,
-    /// A stream of requests, which cannot be sent again.
+    /// A stream of requests, which is sent again as long as it has no answer and its first ones are kept.
     Upload,
 }
 

@@ -1,19 +1,23 @@
 //! Sends a kept call until an owner answers it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::codegen::http;
 
+use crate::grpc::edge::forward::call::Call;
 use crate::grpc::edge::forward::ending::done_here;
-use crate::grpc::edge::forward::kept::Kept;
 use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{Outcome, Until, ask, nobody, unanswered};
 use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT, Target};
 
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
+
+/// Owners that may be lost while they have a call. It may be the reason, so it is not sent to more of them.
+const LOST_OWNERS_MAX: usize = 3;
 
 /// The answer of whoever did the call.
 pub(super) struct Sent {
@@ -34,7 +38,7 @@ impl Sent {
 }
 
 /// Has a call done. `repeats` is true if it may be sent again where an owner may have done it. The call ends with this replica.
-pub(super) async fn send(routing: &Routing, call: &Kept, repeats: bool, until: Until) -> Sent {
+pub(super) async fn send(routing: &Routing, call: &impl Call, repeats: bool, until: Until) -> Sent {
     tokio::select! {
         biased;
         sent = send_until_answered(routing, call, repeats, until) => sent,
@@ -42,19 +46,20 @@ pub(super) async fn send(routing: &Routing, call: &Kept, repeats: bool, until: U
     }
 }
 
-async fn send_until_answered(routing: &Routing, call: &Kept, repeats: bool, until: Until) -> Sent {
+async fn send_until_answered(routing: &Routing, call: &impl Call, repeats: bool, until: Until) -> Sent {
     let mut give_up = Instant::now() + SEARCH_WAIT;
+    let mut lost = BTreeSet::new();
     loop {
         let Some(target) = routing.target(give_up).await else { return Sent::here(nobody().into_http()) };
         let (number, link) = match target {
             Target::Local(services) => {
-                let request = call.head.for_local(call.body());
+                let request = call.head().for_local(call.body());
                 return Sent::here(done_here(routing, services, request).await);
             }
             Target::Owner { number, link } => (number, link),
         };
         let began = Instant::now();
-        let request = call.head.for_replica(number, call.body());
+        let request = call.head().for_replica(number, call.body());
         let outcome = tokio::select! {
             biased;
             outcome = ask(link, request, until) => outcome,
@@ -64,11 +69,19 @@ async fn send_until_answered(routing: &Routing, call: &Kept, repeats: bool, unti
             Outcome::Answered(response) => return Sent { response, from: Some(number) },
             Outcome::Stopping(response) => {
                 let end = Instant::now() + SEARCH_WAIT;
-                if !repeats || !routing.other_than(number, end).await {
+                if !repeats || !call.is_whole() || !routing.other_than(number, end).await {
                     return Sent { response, from: Some(number) };
                 }
             }
-            Outcome::Broken if !repeats => return Sent::here(unanswered().into_http()),
+            Outcome::NotDone if !call.is_whole() => return Sent::here(nobody().into_http()),
+            Outcome::Broken if !repeats || !call.is_whole() => return Sent::here(unanswered().into_http()),
+            Outcome::Broken if lost.insert(number) && lost.len() == LOST_OWNERS_MAX => {
+                tracing::warn!(
+                    path = call.head().path(),
+                    "owners were lost while they had this call; it is not sent to more"
+                );
+                return Sent::here(unanswered().into_http());
+            }
             Outcome::NotDone | Outcome::Broken => routing.pause(number, give_up).await,
         }
         if began.elapsed() >= WAS_WELL || routing.owner() != Some(number) {

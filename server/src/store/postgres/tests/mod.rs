@@ -10,6 +10,7 @@ mod commits;
 mod copies;
 mod opening;
 mod replicas;
+mod wire;
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};

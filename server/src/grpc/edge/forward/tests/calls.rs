@@ -127,6 +127,25 @@ async fn an_owner_that_dies_is_asked_again_and_then_the_next_one() {
 }
 
 #[tokio::test]
+async fn a_call_that_seems_to_kill_its_owners_is_given_to_three() {
+    let mut owners = Vec::new();
+    for number in 1..=4 {
+        owners.push(Owner::start(number).await);
+    }
+    let replica = Replica::start(owned_by(&owners[0])).await;
+    let call = replica.run(prompt());
+    for number in 0..3 {
+        let seen = owners[number].sees().await;
+        owners[number].dies();
+        drop(seen);
+        replica.standing.send_replace(owned_by(&owners[number + 1]));
+    }
+    let refused = soon(call).await.unwrap().unwrap().unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
+    assert!(owners[3].calls.try_recv().is_err(), "the fourth never sees it");
+}
+
+#[tokio::test]
 async fn a_wrong_number_and_a_replica_that_is_not_the_owner_are_not_shown_to_callers() {
     let mut owner = Owner::start(2).await;
     // The address is the right one, and another start of a server has it by now.

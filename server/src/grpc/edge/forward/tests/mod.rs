@@ -1,6 +1,7 @@
 //! Replicas in one process: owners whose services are scripted, a replica that stands by, and real connections between them.
 
 mod calls;
+mod openings;
 mod port;
 mod streams;
 
@@ -28,12 +29,13 @@ use tonic::{Code, Status};
 use tower::Service;
 use tower::util::MapRequestLayer;
 
-use super::bodies::{NextFrame, end_with, of_frames};
+use super::bodies::{NextFrame, end_with, next_frame, of_frames};
 use super::front::Front;
-use super::kept::{Kept, Room};
+use super::kept::{Kept, PREFIX_BYTES};
 use super::links::Links;
 use super::local::LocalServices;
 use super::peer::PeerPort;
+use super::room::Room;
 use crate::auth::{HostGrant, Principal, Role};
 use crate::cluster::{Peer, Standing};
 use crate::grpc::edge::incoming::{Link, connections};
@@ -117,8 +119,15 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
             let principal = request.extensions().get::<Arc<Principal>>().cloned();
             let link = request.extensions().get::<Link>().cloned();
             let message = match SERVICE {
-                // The requests of a host never end.
-                2 => Vec::new(),
+                // The requests of a host never end: the first one is enough.
+                2 => next_frame(&mut request.into_body())
+                    .await
+                    .unwrap()
+                    .unwrap()
+                    .into_data()
+                    .unwrap()
+                    .split_off(PREFIX_BYTES)
+                    .into(),
                 _ => Kept::read(request, BYTES_MAX, &Room::new()).await.unwrap().message().unwrap().to_vec(),
             };
             let (answer, answered) = tokio::sync::oneshot::channel();

@@ -6,7 +6,6 @@ use tonic::Streaming;
 use tower::{Layer as _, ServiceExt as _};
 
 use super::*;
-use crate::grpc::edge::forward::bodies::next_frame;
 use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
 use crate::grpc::edge::forward::routing::DEPOSED_AFTER;
 
@@ -263,25 +262,4 @@ async fn lets_go_of_a_stream_that_began(before: Standing) {
     standing.send_replace(Standing::Standby { owner: None });
     let end = next_frame(&mut body).await.unwrap().unwrap().into_trailers().unwrap();
     assert_eq!(Status::from_header_map(&end).unwrap().code(), Code::Unavailable);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_host_that_finds_no_owner_is_refused_after_a_moment() {
-    let peer = Peer { number: 1, address: "127.0.0.1:1".to_owned() };
-    let (_standing, standings) = watch::channel(Standing::Standby { owner: Some(peer) });
-    let ids = Arc::new(CountingIds::default());
-    let front = Front::new(
-        standings,
-        Links::new(None),
-        LocalServices::none(),
-        ids,
-        BYTES_MAX,
-        CancellationToken::new(),
-    );
-    let mut request = http::Request::new(of_frames(futures_util::stream::pending()));
-    *request.uri_mut() = http::Uri::from_static("/agentloop.v1.ToolHost/Connect");
-    let began = tokio::time::Instant::now();
-    let response = front.layer(Routes::default()).oneshot(request).await.unwrap();
-    assert_eq!(Status::from_header_map(response.headers()).unwrap().code(), Code::Unavailable);
-    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
 }

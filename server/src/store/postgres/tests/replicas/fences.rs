@@ -81,6 +81,26 @@ async fn a_transaction_that_a_frozen_owner_left_open_is_ended() {
     assert_eq!(number(&mut shell, "SELECT value FROM meta WHERE key = 'checks'").await, 1);
 }
 
+/// It has committed nothing yet, and holds the lock that the fence waits for.
+#[tokio::test]
+async fn an_owner_that_is_lost_while_it_opens_is_fenced() {
+    let Some(schema) = Schema::new().await else { return };
+    let first = Server::start(&schema, "a:1", SHORT).await;
+    let claim = first.claim().await;
+    // Its opening comes no further than this row.
+    let mut shell = schema.shell().await;
+    shell.execute("BEGIN").await.unwrap();
+    shell.execute("UPDATE meta SET value = value WHERE key = 'epoch'").await.unwrap();
+    let options = schema.options.clone();
+    first.runtime.as_ref().unwrap().spawn(async move { PostgresStore::open_owned(&options, claim).await });
+    let mut watching = schema.shell().await;
+    let waiting = "SELECT count(*) FROM pg_locks AS l JOIN owners AS o ON o.pid = l.pid WHERE NOT l.granted";
+    until(async || number(&mut watching, waiting).await > 0).await;
+    first.kill();
+    let second = Server::start(&schema, "b:1", SHORT).await;
+    assert_eq!(second.claim().await.term, claim.term + 1);
+}
+
 /// The replica that began the fence may have ended since.
 #[tokio::test]
 async fn a_fence_that_somebody_began_is_completed() {

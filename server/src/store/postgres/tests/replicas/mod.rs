@@ -2,6 +2,7 @@
 
 mod fences;
 mod restart;
+mod silence;
 mod statements;
 mod takeovers;
 

@@ -1,0 +1,74 @@
+//! A call that is sent to an owner, and the part of it that is before its messages.
+
+use std::sync::Arc;
+
+use tonic::body::Body;
+use tonic::codegen::http::{self, HeaderMap, HeaderValue, Version, request::Parts};
+
+use crate::auth::Principal;
+use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, REPLICA, sent_on};
+use crate::grpc::edge::forward::principal;
+use crate::grpc::edge::incoming::Peer;
+
+/// A call that is sent to an owner.
+pub(super) trait Call {
+    /// Everything but its messages.
+    fn head(&self) -> &Head;
+
+    /// Its messages, from the first one on. A body that was made before is of no use any more.
+    fn body(&self) -> Body;
+
+    /// True if its messages are still there from the first one on.
+    fn is_whole(&self) -> bool;
+}
+
+/// A call without its messages.
+#[derive(Clone)]
+pub(super) struct Head {
+    parts: Parts,
+    /// The headers for other replicas, without the number of the one that is meant.
+    for_replicas: HeaderMap,
+}
+
+impl Head {
+    /// The head of a call whose caller is known.
+    pub(super) fn of(parts: Parts) -> Self {
+        let mut for_replicas = sent_on(&parts.headers);
+        if let Some(principal) = parts.extensions.get::<Arc<Principal>>() {
+            for_replicas.insert(PRINCIPAL, principal::encode(principal));
+        }
+        let address = parts.extensions.get::<Peer>().and_then(|peer| peer.address);
+        if let Some(address) = address.and_then(|address| HeaderValue::try_from(address.to_string()).ok()) {
+            for_replicas.insert(CALLER, address);
+        }
+        Self { parts, for_replicas }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        self.parts.uri.path()
+    }
+
+    /// The same caller's call of another RPC.
+    pub(super) fn to_path(&self, path: &'static str) -> Self {
+        let mut head = self.clone();
+        head.parts.uri = http::Uri::from_static(path);
+        head
+    }
+
+    /// The call for the services of this replica.
+    pub(super) fn for_local(&self, body: Body) -> http::Request<Body> {
+        http::Request::from_parts(self.parts.clone(), body)
+    }
+
+    /// The call for the replica of this number.
+    pub(super) fn for_replica(&self, number: i64, body: Body) -> http::Request<Body> {
+        let mut request = http::Request::new(body);
+        *request.method_mut() = self.parts.method.clone();
+        *request.version_mut() = Version::HTTP_2;
+        // The link adds where it goes.
+        *request.uri_mut() = self.path().parse().unwrap_or_default();
+        *request.headers_mut() = self.for_replicas.clone();
+        request.headers_mut().insert(REPLICA, HeaderValue::from(number));
+        request
+    }
+}

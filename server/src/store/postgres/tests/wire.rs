@@ -1,0 +1,74 @@
+//! A wire to the database that can fall silent: its connections stay open, and bytes are lost on them.
+
+use std::sync::atomic::AtomicUsize;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::*;
+
+/// What a connection loses from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// What the database answers. It hears everything.
+    Answers,
+    /// All that either side says.
+    Everything,
+}
+
+/// The wire.
+pub(super) struct Wire {
+    pub(super) options: PostgresOptions,
+    /// The connections that there were, and what they lose.
+    silence: watch::Sender<(usize, Option<Lost>)>,
+    accepted: Arc<AtomicUsize>,
+}
+
+impl Wire {
+    /// A wire to the database of these options.
+    pub(super) async fn to(options: &PostgresOptions) -> Self {
+        let url = options.url.expose();
+        let parsed: sqlx::postgres::PgConnectOptions = url.parse().unwrap();
+        let far = format!("{}:{}", parsed.get_host(), parsed.get_port());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = listener.local_addr().unwrap().to_string();
+        assert!(url.contains(&far), "the address of the database is written out");
+        let options = PostgresOptions { url: Secret::new(url.replace(&far, &near)), ..options.clone() };
+        let (silence, heard) = watch::channel((0, None));
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let counted = accepted.clone();
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let number = counted.fetch_add(1, Ordering::Relaxed);
+                let (from_near, to_near) = near.into_split();
+                let (from_far, to_far) = TcpStream::connect(&far).await.unwrap().into_split();
+                let (requests, answers) = (heard.clone(), heard.clone());
+                tokio::spawn(carry(from_near, to_far, move || {
+                    let (before, lost) = *requests.borrow();
+                    number < before && lost == Some(Lost::Everything)
+                }));
+                tokio::spawn(carry(from_far, to_near, move || {
+                    let (before, lost) = *answers.borrow();
+                    number < before && lost.is_some()
+                }));
+            }
+        });
+        Self { options, silence, accepted }
+    }
+
+    /// From now on, the connections that there are lose this. New ones are well.
+    pub(super) fn falls_silent(&self, lost: Lost) {
+        self.silence.send_replace((self.accepted.load(Ordering::Relaxed), Some(lost)));
+    }
+}
+
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_lost: impl Fn() -> bool) {
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        if !is_lost() && to.write_all(&buffer[..read]).await.is_err() {
+            break;
+        }
+    }
+}
