@@ -11,7 +11,6 @@ use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::json;
-use sqlx::{ConnectOptions as _, Connection as _};
 use tonic::Code;
 
 /// `mail` needs two of the group `sre`, and not whoever started the run.
@@ -167,14 +166,8 @@ async fn an_approval_that_is_damaged_leaves_the_inbox_of_others_alone() {
     let mut people = People::with(TWO_OF_SRE).await;
     people.asked().await;
     people.decides("ann", approve()).await.expect("it counts");
-    people.server.stop().await;
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(people.server.database());
-    let mut shell = options.connect().await.expect("a database");
     let no_json = "UPDATE run_events SET payload = '{' || payload WHERE payload LIKE '%human_approved%'";
-    let changed = sqlx::query(no_json).execute(&mut shell).await.expect("changed");
-    assert_eq!(changed.rows_affected(), 1);
-    shell.close().await.expect("closed");
-    people.server.restart().await;
+    assert_eq!(people.server.change_stored(no_json).await, 1);
     let listed = soon(people.client("bob").list_pending(Default::default())).await.expect("it is read");
     assert_eq!(listed.requests, []);
 }

@@ -303,7 +303,7 @@ async fn a_session_of_a_thousand_calls_in_a_small_window() {
         let result = server.run(input).await;
         assert_eq!(result.status(), RunStatus::Completed, "run {run}, {strategy}: {:?}", result.last_error);
         calls += server.get_run(&format!("r{run}")).await.iterations;
-        stored.push(server.stored_bytes());
+        stored.push(server.stored().bytes().await);
     }
     assert!(calls >= 1_000, "{calls}");
     let grown = |from: usize, to: usize| stored[to] - stored[from];

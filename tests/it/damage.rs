@@ -13,7 +13,6 @@ use agentloop_tests::raw_host::{RawHost, declared, hello, result_of};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::json;
-use sqlx::{ConnectOptions as _, Connection as _};
 use tonic::Code;
 use wire::complete_call_request::Outcome;
 use wire::connect_request::Frame;
@@ -44,17 +43,10 @@ async fn change_the_question(server: &mut TestServer, run: &str) {
     change(server, run, "at = at + 1", r#"%"kind":"human_requested"%"#).await;
 }
 
-async fn change(server: &mut TestServer, run: &str, set: &'static str, like: &str) {
-    server.stop().await;
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.database());
-    let mut shell = options.connect().await.expect("a database");
-    let sql = format!(
-        "UPDATE run_events SET {set} WHERE run_no = (SELECT run_no FROM runs WHERE run_id = ?1) AND payload LIKE ?2"
-    );
-    let changed = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(run).bind(like).execute(&mut shell).await;
-    assert!(changed.expect("changed").rows_affected() > 0);
-    shell.close().await.expect("closed");
-    server.restart().await;
+async fn change(server: &mut TestServer, run: &str, set: &str, like: &str) {
+    let of_run = format!("run_no = (SELECT run_no FROM runs WHERE run_id = '{run}')");
+    let sql = format!("UPDATE run_events SET {set} WHERE {of_run} AND payload LIKE '{like}'");
+    assert!(server.change_stored(&sql).await > 0);
 }
 
 #[tokio::test]

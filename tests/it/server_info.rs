@@ -4,6 +4,7 @@ use agentloop_client::v1 as wire;
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
+use agentloop_tests::stored::Stored;
 
 const AGENTS: &str = r#"
 [agents.reviewer]
@@ -24,7 +25,11 @@ async fn a_server_says_what_it_is_and_can_do() {
     let server = TestServer::with_server(&model, "max_live_runs = 7").await;
     let request = wire::GetServerInfoRequest {};
     let info = soon(server.server_service().get_server_info(request)).await.expect("it says").into_inner();
-    assert_eq!((info.version.as_str(), info.store.as_str()), (env!("CARGO_PKG_VERSION"), "sqlite"));
+    let store = match server.stored() {
+        Stored::File(_) => "sqlite",
+        Stored::Postgres(_) => "postgresql",
+    };
+    assert_eq!((info.version.as_str(), info.store.as_str()), (env!("CARGO_PKG_VERSION"), store));
     assert!(info.started_at.is_some());
     assert!(info.features.iter().any(|feature| feature == "server_info"), "{:?}", info.features);
     let limits = info.limits.expect("limits");

@@ -8,7 +8,6 @@ use agentloop_tests::raw_host::{RawHost, declared, hello, result_of};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::json;
-use sqlx::{ConnectOptions as _, Connection as _};
 use tonic::{Code, Status};
 use wire::connect_request::Frame;
 use wire::connect_response::Frame as ServerFrame;
@@ -138,14 +137,8 @@ async fn a_name_whose_terms_are_damaged_has_the_strictest() {
     let mut server = TestServer::start(&model).await;
     let (real, _) = join(&server, "real", strong()).await;
     real.close().await.expect("it leaves");
-    server.stop().await;
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.database());
-    let mut shell = options.connect().await.expect("a database");
     let sql = "UPDATE tools SET declaration = replace(declaration, 'unsafe', 'read_only') WHERE name = 'pay'";
-    let changed = sqlx::query(sql).execute(&mut shell).await.expect("changed");
-    assert_eq!(changed.rows_affected(), 1);
-    shell.close().await.expect("closed");
-    server.restart().await;
+    assert_eq!(server.change_stored(sql).await, 1);
 
     let (_other, verdict) = join(&server, "other", weak()).await;
     assert_eq!(verdict.refusal(), CapabilityRefusal::Weaker, "{verdict:?}");

@@ -21,6 +21,7 @@ pub mod process;
 pub mod raw_host;
 pub mod scrape;
 pub mod server;
+pub mod stored;
 pub mod vendor;
 pub mod watched;
 

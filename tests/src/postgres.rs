@@ -10,16 +10,28 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
 use tokio::process::Command;
 
-/// The keys of `[store]` for a new and empty store, which is a file of this name or a schema of its own.
+use crate::stored::Stored;
+
+/// A new and empty store, which is this file or a schema of its own.
 ///
 /// # Panics
 /// When the PostgreSQL cannot be reached.
 #[must_use]
-pub fn store_keys(file: &str) -> String {
+pub fn new_store(file: PathBuf) -> Stored {
     match url() {
-        None => format!("path = \"{file}\""),
-        Some(url) => format!("url = \"{}\"", in_new_schema(url)),
+        None => Stored::File(file),
+        Some(url) => Stored::Postgres(in_new_schema(url)),
     }
+}
+
+/// True if a test has to be left out that is about the files of the embedded store.
+#[must_use]
+pub fn has_no_file() -> bool {
+    let has_none = url().is_some();
+    if has_none {
+        println!("left out: it is about the files of the embedded store");
+    }
+    has_none
 }
 
 /// The address of the PostgreSQL to test with.

@@ -1,7 +1,6 @@
 //! A server in the test's process, on a free port, with a database of its own.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentloop_client::v1 as wire;
@@ -22,6 +21,7 @@ use crate::events::Events;
 use crate::model::Model;
 use crate::scrape::Scrape;
 use crate::soon;
+use crate::stored::Stored;
 use crate::vendor::{Format, Vendor};
 
 /// The largest message that a test wants to see in one piece.
@@ -48,6 +48,7 @@ pub struct TestServer {
     config: String,
     extend: Extend,
     directory: TempDir,
+    stored: Stored,
     channel: Channel,
     url: String,
 }
@@ -115,7 +116,8 @@ impl TestServer {
 
     async fn providing(providers: &str, model: &str, server_keys: &str, more: &str, extend: Extend) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
-        let store = crate::postgres::store_keys("test.db");
+        let stored = crate::postgres::new_store(directory.path().join("test.db"));
+        let store = stored.keys();
         let config = format!(
             r#"
 [server]
@@ -135,16 +137,23 @@ max_backoff = "5ms"
 "#
         );
         let (server, channel, url) = start(&config, &extend, &directory).await;
-        Self { server: Some(server), config, extend, directory, channel, url }
+        Self { server: Some(server), config, extend, directory, stored, channel, url }
     }
 
-    /// Bytes of its database, what is not yet checkpointed included.
+    /// Its database.
+    pub fn stored(&self) -> &Stored {
+        &self.stored
+    }
+
+    /// Changes its database by a statement while the server is stopped, and starts it again. Returns the number of changed rows.
     ///
     /// # Panics
-    /// When it has none.
-    pub fn stored_bytes(&self) -> u64 {
-        let size = |name: &str| std::fs::metadata(self.directory.path().join(name)).map(|file| file.len());
-        size("test.db").expect("a database") + size("test.db-wal").unwrap_or_default()
+    /// When that fails.
+    pub async fn change_stored(&mut self, sql: &str) -> u64 {
+        self.stop().await;
+        let changed = self.stored.execute(sql).await;
+        self.restart().await;
+        changed
     }
 
     /// Stops it and starts it again over the same files, on another port.
@@ -180,11 +189,6 @@ max_backoff = "5ms"
         if let Some(server) = self.server.take() {
             soon(server.shutdown()).await;
         }
-    }
-
-    /// Its database, for a test that changes it while the server is stopped.
-    pub fn database(&self) -> PathBuf {
-        self.directory.path().join("test.db")
     }
 
     /// Scrapes its metrics.

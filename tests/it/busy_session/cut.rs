@@ -12,8 +12,7 @@ use agentloop_core::run::machine::Machine;
 use agentloop_core::run::status::RunStatus as Status;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
-use agentloop_server::store::sqlite::{SqliteOptions, SqliteStore};
-use agentloop_server::store::{Append, CreateRun, JournalStore as _, RunSummary};
+use agentloop_server::store::{Append, CreateRun, JournalStore, RunSummary};
 use agentloop_tests::host::Host;
 use agentloop_tests::input::in_session;
 use agentloop_tests::model::Model;
@@ -24,7 +23,7 @@ use wire::RunStatus;
 use super::{end, said};
 
 /// Queues a run in session `s1`.
-async fn queue(store: &SqliteStore, run: &str, text: &str, interrupts: bool) {
+async fn queue(store: &dyn JournalStore, run: &str, text: &str, interrupts: bool) {
     let (run, session) = (RunId::parse(run).expect("an id"), SessionId::parse("s1").expect("an id"));
     let spec = RunSpec { agent: "default".into(), model: "fake/m".into(), ..RunSpec::default() };
     let start = Start {
@@ -83,11 +82,11 @@ async fn after_the_end_of_a_run_the_next_still_enters() {
     model.says("first");
     server.run(in_session("s1", "r1", "one")).await;
     server.stop().await;
-    let store =
-        SqliteStore::open(server.database(), &SqliteOptions::default()).await.expect("the database opens");
-    queue(&store, "r2", "two", false).await;
-    queue(&store, "r3", "three", false).await;
-    store.close().await;
+    let queued = async |store: &dyn JournalStore| {
+        queue(store, "r2", "two", false).await;
+        queue(store, "r3", "three", false).await;
+    };
+    server.stored().opened(queued).await;
     model.says("second").says("third");
     server.restart().await;
     server.subscribe("r3", 0).await.rest().await;
@@ -104,11 +103,11 @@ async fn before_the_live_run_was_interrupted_it_still_is() {
     assert_eq!(first.status(), RunStatus::AwaitingHuman);
     drop(host);
     server.stop().await;
-    let store =
-        SqliteStore::open(server.database(), &SqliteOptions::default()).await.expect("the database opens");
-    queue(&store, "r2", "two", false).await;
-    queue(&store, "r3", "three", true).await;
-    store.close().await;
+    let queued = async |store: &dyn JournalStore| {
+        queue(store, "r2", "two", false).await;
+        queue(store, "r3", "three", true).await;
+    };
+    server.stored().opened(queued).await;
     model.says("third").says("second");
     server.restart().await;
     server.subscribe("r2", 0).await.rest().await;

@@ -13,6 +13,7 @@ use tokio::process::Command;
 use super::child::Process;
 use super::{built, eventually};
 use crate::credentials::Authority;
+use crate::postgres;
 
 /// The exit code of a replica that others have taken for dead.
 pub const FENCED: i32 = 75;
@@ -303,7 +304,7 @@ impl Server {
 fn configuration(port: u16, setting: &Setting) -> String {
     let Setting { provider, server, agent, lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
     let Setting { max_parallel, retry, ask_human, titles, park_after, log_level, .. } = setting;
-    let store = setting.store.clone().unwrap_or_else(|| crate::postgres::store_keys("agentloop.db"));
+    let store = setting.store.clone().unwrap_or_else(|| postgres::new_store("agentloop.db".into()).keys());
     format!(
         r#"
 [server]
