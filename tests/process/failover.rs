@@ -3,6 +3,7 @@
 //! `cargo build --profile profiling -p agentloop-cli -p agentloop-tests --bins --examples`, then
 //! `tests/with-postgres target/profiling/examples/failover --way freeze`. See `--help`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agentloop_tests::failover::{Plan, Way, measure};
@@ -16,12 +17,15 @@ struct Options {
     /// Owners that are lost, one after the other.
     #[arg(long, default_value_t = 20)]
     losses: usize,
-    /// How each owner is lost: kill, freeze or terminate.
+    /// How each owner is lost: kill, freeze or terminate. Or roll: one replica after the other is terminated.
     #[arg(long, default_value = "kill", value_parser = way)]
     way: Way,
     /// Time that the model takes for an answer, in milliseconds.
     #[arg(long, default_value_t = 2_000)]
     thinks_ms: u64,
+    /// The program that replicas run until they are lost, such as an earlier version of `agentloop`.
+    #[arg(long)]
+    from: Option<PathBuf>,
 }
 
 fn way(text: &str) -> Result<Way, String> {
@@ -29,13 +33,14 @@ fn way(text: &str) -> Result<Way, String> {
         "kill" => Ok(Way::Kill),
         "freeze" => Ok(Way::Freeze),
         "terminate" => Ok(Way::Terminate),
-        _ => Err("expected kill, freeze or terminate".to_owned()),
+        "roll" => Ok(Way::Roll),
+        _ => Err("expected kill, freeze, terminate or roll".to_owned()),
     }
 }
 
 #[tokio::main]
 async fn main() {
-    let Options { runs, losses, way, thinks_ms } = Options::parse();
-    let plan = Plan { runs, losses, way, thinks: Duration::from_millis(thinks_ms) };
+    let Options { runs, losses, way, thinks_ms, from } = Options::parse();
+    let plan = Plan { runs, losses, way, thinks: Duration::from_millis(thinks_ms), from };
     println!("{:#?}", measure(&plan).await);
 }

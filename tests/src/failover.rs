@@ -1,6 +1,7 @@
 //! The time for which runs stand still when the replica that owns the database is lost.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,6 +34,8 @@ pub struct Plan {
     pub way: Way,
     /// Time that the model takes for an answer.
     pub thinks: Duration,
+    /// The program that replicas run until they are lost, such as an earlier version. `None`: the one that they run afterwards.
+    pub from: Option<PathBuf>,
 }
 
 /// What is done to the owner.
@@ -44,6 +47,8 @@ pub enum Way {
     Freeze,
     /// SIGTERM: the owner hands over.
     Terminate,
+    /// SIGTERM to one replica after the other, whichever the owner is, as in a rolling deploy.
+    Roll,
 }
 
 /// The times from the loss of the owner to the next durable event of each run, in milliseconds.
@@ -113,6 +118,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
         agent: "limits = { max_iterations = 10000 }\ncontext = { max_messages = 20 }\n",
         lease_timeout: "6s",
         log_level: "warn",
+        program: plan.from.clone(),
         ..Setting::default()
     };
     let mut servers = Vec::new();
@@ -135,8 +141,9 @@ pub async fn measure(plan: &Plan) -> Pauses {
     }
     let (mut pauses, mut lost_unasked) = (Vec::new(), 0);
     let mut by_kind = BTreeMap::<String, Vec<u64>>::new();
-    for _ in 0..plan.losses {
-        let at = owner(&client, &servers).await;
+    for loss in 0..plan.losses {
+        let owner = owner(&client, &servers).await;
+        let at = if plan.way == Way::Roll { loss % REPLICAS } else { owner };
         // Every run has an event of this owner before it is lost.
         let begun = now_ms();
         for run in &mut watched {
@@ -147,15 +154,20 @@ pub async fn measure(plan: &Plan) -> Pauses {
         match plan.way {
             Way::Kill => servers[at].kill().await,
             Way::Freeze => servers[at].signal("STOP").await,
-            Way::Terminate => {
+            Way::Terminate | Way::Roll => {
                 let (code, said) = servers[at].terminate().await;
                 assert_eq!(code, 0, "{said}");
             }
         }
         // An owner that is told to stop writes on until it ends.
-        let gone = if plan.way == Way::Terminate { now_ms() } else { lost };
+        let is_told = matches!(plan.way, Way::Terminate | Way::Roll);
+        let gone = if is_told { now_ms() } else { lost };
         for run in &mut watched {
             let next = run.first_after(gone).await;
+            // A replica that stands by stops no run.
+            if at != owner {
+                continue;
+            }
             pauses.push(next.at - lost);
             by_kind.entry(next.kind).or_default().push(next.at - lost);
         }
@@ -164,6 +176,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
             let (code, said) = servers[at].take().ended().await;
             assert_eq!(code, FENCED, "{said}");
         }
+        servers[at].renew();
         servers[at].start_again().await;
         balancer.set(at, true);
         for server in &mut servers {

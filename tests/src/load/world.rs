@@ -208,5 +208,6 @@ pub fn setting(model: &Model) -> Setting {
         environment: &[],
         store: None,
         more: String::new(),
+        program: None,
     }
 }

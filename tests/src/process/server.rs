@@ -62,6 +62,8 @@ pub struct Setting {
     pub environment: &'static [(&'static str, &'static str)],
     /// The keys of `[store]`. `None`: a store of its own.
     pub store: Option<String>,
+    /// The program. `None`: the one that was built with the tests.
+    pub program: Option<PathBuf>,
 }
 
 impl Default for Setting {
@@ -85,6 +87,7 @@ impl Default for Setting {
             tls: false,
             environment: &[],
             store: None,
+            program: None,
         }
     }
 }
@@ -99,6 +102,7 @@ pub struct Server {
     process: Option<Process>,
     is_replica: bool,
     replica_address: Option<String>,
+    program: PathBuf,
 }
 
 /// What a replica says before its address for others.
@@ -126,6 +130,7 @@ impl Server {
             process: None,
             is_replica,
             replica_address: None,
+            program: setting.program.clone().unwrap_or_else(|| built("agentloop")),
         };
         server.renew_certificate();
         server.start_again().await;
@@ -158,6 +163,11 @@ impl Server {
         self.process = Some(process);
     }
 
+    /// Uses the program that was built with the tests from its next start on.
+    pub fn renew(&mut self) {
+        self.program = built("agentloop");
+    }
+
     /// Host and port at which other replicas reach it, if it is one.
     pub fn replica_address(&self) -> Option<&str> {
         self.replica_address.as_deref()
@@ -170,11 +180,11 @@ impl Server {
 
     /// The same with more arguments.
     pub fn another_with(&self, arguments: &[&str]) -> Process {
-        let mut command = agentloop();
+        let mut command = Command::new(&self.program);
         if self.bounded {
             // What is ignored stays ignored by whatever is started in its place.
             command = Command::new("sh");
-            command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(built("agentloop"));
+            command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(&self.program);
         }
         command.args(["serve", "--config"]).arg(self.dir.path().join("agentloop.toml")).args(arguments);
         command.envs(self.environment.iter().copied());
@@ -186,10 +196,7 @@ impl Server {
         assert!(self.process.is_none() && self.bounded, "it is made for that, and does not run");
         let mut command = Command::new("prlimit");
         command.args([&format!("--fsize={bytes}:unlimited"), "sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
-        command
-            .arg(built("agentloop"))
-            .args(["serve", "--config"])
-            .arg(self.dir.path().join("agentloop.toml"));
+        command.arg(&self.program).args(["serve", "--config"]).arg(self.dir.path().join("agentloop.toml"));
         let mut process = Process::start("server", command);
         process.line_with("agentloop listens on").await;
         self.process = Some(process);

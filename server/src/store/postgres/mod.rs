@@ -45,7 +45,10 @@ use crate::store::append::WriterCache;
 use crate::store::damaged::{DamagedQuestions, DamagedSessions};
 use crate::store::features_used::FeaturesUsed;
 use crate::store::write::WriteCounters;
-use crate::store::{BlobBounds, StoreStats};
+use crate::store::{BlobBounds, StoreError, StoreStats};
+
+/// Time beyond the bound of a query, in which the answer is on its way. Before a query, a connection may be waited for.
+const READ_MARGIN: Duration = Duration::from_secs(15);
 
 /// Options of an opened store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +93,8 @@ impl Default for PostgresOptions {
 pub struct PostgresStore {
     writes: mpsc::Sender<WriteRequest>,
     readers: PgPool,
+    /// Longest wait for the answer to a query.
+    read_wait: Duration,
     epoch: Epoch,
     counters: Arc<WriteCounters>,
     used: FeaturesUsed,
@@ -156,6 +161,7 @@ impl PostgresStore {
         Self {
             writes,
             readers: opened.readers,
+            read_wait: options.statement_timeout + READ_MARGIN,
             epoch: opened.started.epoch,
             counters,
             used: opened.started.used,
@@ -167,6 +173,13 @@ impl PostgresStore {
             tasks,
             writer,
         }
+    }
+
+    /// The result of a query, or an error if the database has said nothing by then: its own bound on the query is over. The
+    /// connection is not used again.
+    async fn reading<T>(&self, query: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let silent = |_| StoreError::Unavailable { what: "the database does not answer".to_owned() };
+        tokio::time::timeout(self.read_wait, query).await.map_err(silent)?
     }
 
     /// Commits all queued writes and closes the connections. Every later call is [`StoreError::Unavailable`]. Closing again

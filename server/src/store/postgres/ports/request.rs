@@ -16,7 +16,7 @@ impl RequestStore for PostgresStore {
         tenant: &TenantId,
         request: &RequestId,
     ) -> Result<Option<RequestRow>, StoreError> {
-        read::request(&self.readers, tenant, request).await
+        self.reading(read::request(&self.readers, tenant, request)).await
     }
 
     async fn pending(
@@ -25,11 +25,11 @@ impl RequestStore for PostgresStore {
         filter: RequestFilter,
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
-        read::pending(&self.readers, &self.damaged_questions, tenant, &filter, &page).await
+        self.reading(read::pending(&self.readers, &self.damaged_questions, tenant, &filter, &page)).await
     }
 
     async fn open_questions(&self, tenant: &TenantId, run: &RunId) -> Result<Vec<RequestId>, StoreError> {
-        read::open_questions(&self.readers, tenant, run).await
+        self.reading(read::open_questions(&self.readers, tenant, run)).await
     }
 
     async fn rules(
@@ -40,7 +40,7 @@ impl RequestStore for PostgresStore {
         if !self.used.rules() {
             return Ok(Vec::new());
         }
-        read::rules(&self.readers, tenant, session).await
+        self.reading(read::rules(&self.readers, tenant, session)).await
     }
 
     async fn rules_for_run(
@@ -51,7 +51,7 @@ impl RequestStore for PostgresStore {
         if !self.used.rules() {
             return Ok(Vec::new());
         }
-        read::rules_for_run(&self.readers, tenant, session).await
+        self.reading(read::rules_for_run(&self.readers, tenant, session)).await
     }
 
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {

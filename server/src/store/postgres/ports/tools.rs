@@ -21,6 +21,6 @@ impl ToolStore for PostgresStore {
     }
 
     async fn tools(&self) -> Result<StoredTools, StoreError> {
-        read::tools(&self.readers).await
+        self.reading(read::tools(&self.readers)).await
     }
 }

@@ -1,5 +1,7 @@
 //! A connection that falls silent without an end, as that of a machine that is gone or behind a firewall that forgot it.
 
+use agentloop_core::id::{RunId, TenantId};
+
 use super::*;
 use crate::store::conformance::fixture;
 use crate::store::postgres::tests::wire::{Lost, Wire};
@@ -24,4 +26,28 @@ async fn says_once(lost: Lost) {
     owner.says("two").await.unwrap();
     assert_eq!(owner.stored().await.len(), 3, "{lost:?}");
     assert!(!store.failed().is_cancelled());
+}
+
+#[tokio::test]
+async fn a_query_whose_connection_falls_silent_ends_and_the_next_one_is_answered() {
+    let Some(mut schema) = Schema::new().await else { return };
+    schema.options.statement_timeout = Duration::from_secs(5);
+    let wire = Wire::to(&schema.options).await;
+    let store = Arc::new(PostgresStore::open(&wire.options).await.unwrap());
+    let mut shell = schema.shell().await;
+    shell.execute("BEGIN").await.unwrap();
+    shell.execute("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let run = RunId::parse("r").unwrap();
+    let reading = {
+        let (store, run) = (store.clone(), run.clone());
+        tokio::spawn(async move { store.run(&TenantId::local(), &run).await })
+    };
+    let mut watching = schema.shell().await;
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'runs'::regclass";
+    until(async || number(&mut watching, waiting).await > 0).await;
+    wire.falls_silent(Lost::Answers);
+    shell.execute("COMMIT").await.unwrap();
+    let ended = tokio::time::timeout(BOUND, reading).await.expect("in time").unwrap();
+    assert!(matches!(ended, Err(StoreError::Unavailable { .. })), "{ended:?}");
+    assert_eq!(store.run(&TenantId::local(), &run).await.unwrap(), None);
 }
