@@ -29,8 +29,8 @@ pub(super) struct RunPlace {
     /// The run that the events are of; empty before the first.
     run: String,
     on_disconnect: i32,
-    /// True if the messages of the call went to another run. A call with its own id would not find that run.
-    steers: bool,
+    /// The id of the call's own run, if its messages may go to another one. A call with this id would not find that run.
+    own_run: Option<String>,
 }
 
 /// The fields of an event's message that say where it stands.
@@ -67,7 +67,8 @@ impl Place {
             after: 0,
             run: String::new(),
             on_disconnect: input.on_disconnect,
-            steers: input.on_busy_session() == wire::BusySessionPolicy::Steer,
+            own_run: (input.on_busy_session() == wire::BusySessionPolicy::Steer)
+                .then_some(input.run_id.unwrap_or_default()),
         })
     }
 
@@ -133,10 +134,10 @@ impl Place {
 }
 
 impl RunPlace {
-    /// `RunStream` arms `on_disconnect` at the new owner too.
+    /// `RunStream` arms `on_disconnect` at the new owner too. A run that was steered has the policy of whoever started it.
     fn call(&self, first: &Kept) -> Kept {
         let (run_id, after_seq) = (self.run.clone(), self.after);
-        if self.steers {
+        if self.own_run.as_ref().is_some_and(|own| *own != run_id) {
             let request = wire::SubscribeRequest { run_id, after_seq, ..Default::default() };
             return first.with(SUBSCRIBE, &request.encode_to_vec());
         }

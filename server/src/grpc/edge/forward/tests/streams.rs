@@ -96,6 +96,29 @@ async fn messages_that_steer_a_run_go_on_with_the_events_of_that_run() {
 }
 
 #[tokio::test]
+async fn a_run_that_a_message_began_because_there_was_none_to_steer_keeps_its_callers_policy() {
+    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let steer = wire::BusySessionPolicy::Steer.into();
+    let input = wire::RunInput {
+        run_id: Some("r".to_owned()),
+        on_disconnect: 2,
+        on_busy_session: steer,
+        ..prompt()
+    };
+    let mut stream = open(&replica, &mut first, input, vec![event(1)]).await;
+    assert_eq!(seqs(&mut stream, 1).await, [1]);
+    replica.standing.send_replace(owned_by(&second));
+    let seen = second.sees().await;
+    assert_eq!(seen.path, "/agentloop.v1.AgentLoop/RunStream");
+    let request: wire::RunStreamRequest = seen.decode();
+    let joined = wire::RunInput { run_id: Some("r".to_owned()), on_disconnect: 2, ..Default::default() };
+    assert_eq!((request.after_seq, request.input), (1, Some(joined)));
+    seen.sends([event(2), well()]);
+    assert_eq!(seqs(&mut stream, 1).await, [2]);
+}
+
+#[tokio::test]
 async fn an_error_of_a_stream_reaches_its_caller() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
