@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 const (
@@ -109,6 +110,35 @@ func TestAResultThatTheServerRefusesDoesNotComeAgain(t *testing.T) {
 	}
 	if len(failed.Message) > 4200 {
 		t.Errorf("the message is not cut: %d bytes", len(failed.Message))
+	}
+}
+
+func TestADeadlineIsKeptByTheTimeLeftAndNotByTheServersClock(t *testing.T) {
+	server := startServer(t)
+	seen := make(chan time.Duration, 1)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("ask"), func(_ context.Context, call *Call, _ nothing) (any, error) {
+			seen <- time.Until(call.Deadline)
+			return "", nil
+		})
+	})
+	connection := server.welcome(t, 0)
+	for name, c := range map[string]struct {
+		skew     time.Duration
+		timeLeft *durationpb.Duration
+		expected time.Duration
+	}{
+		"a clock behind":  {-time.Hour, durationpb.New(time.Minute), time.Minute},
+		"a clock ahead":   {time.Hour, durationpb.New(time.Minute), time.Minute},
+		"an older server": {time.Hour, nil, time.Hour},
+	} {
+		asked := request(name, "ask", nothing{})
+		asked.Deadline, asked.TimeLeft = timestamppb.New(time.Now().Add(c.skew)), c.timeLeft
+		connection.sendCall(asked)
+		connection.result()
+		if left := <-seen; left <= c.expected/2 || left > c.expected {
+			t.Errorf("%s: %v is left", name, left)
+		}
 	}
 }
 

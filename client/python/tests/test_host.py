@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from unittest import main
 
 import grpc
@@ -159,6 +159,32 @@ class Calls(HostTest):
         await self.accept()
         gc.collect()
         self.assertEqual(complaints, [])
+
+
+class Deadlines(HostTest):
+    async def test_a_deadline_is_kept_by_the_time_left_and_not_by_the_servers_clock(self):
+        left: list[timedelta] = []
+
+        @self.host.tool(description="Asks for the time.", schema=ANYTHING, effect=READ_ONLY)
+        async def ask(call):
+            left.append(call.deadline - datetime.now(UTC))
+
+        self.run_host()
+        connection = await self.welcome()
+        hour, minute = timedelta(hours=1), timedelta(minutes=1)
+        # An older server does not say how much time is left.
+        for skew, time_left, expected in [(-hour, minute, minute), (hour, minute, minute), (hour, None, hour)]:
+            with self.subTest(skew=skew, time_left=time_left):
+                name = f"c{len(left)}"
+                request = pb.CallRequest(call_id=name, attempt=1, lease_token=name, tool="ask", arguments_json="{}")
+                request.deadline.FromDatetime(datetime.now(UTC) + skew)
+                if time_left is not None:
+                    request.time_left.FromTimedelta(time_left)
+                request.idempotency_key = name
+                await connection.send(call_request=request)
+                await connection.expect("call_accepted")
+                await connection.expect("call_result")
+                self.assertTrue(expected / 2 < left[-1] <= expected, left[-1])
 
 
 class ResumeStates(HostTest):

@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use agentloop_client::{
@@ -172,6 +172,42 @@ async fn calls_are_accepted_and_answered() {
     assert!(failed.retryable);
     assert_eq!(failed.effect(), AttemptEffect::None);
     assert_eq!(failed.retry_delay.map(|delay| delay.seconds), Some(2));
+}
+
+/// The time left for a call with these fields, as its handler sees it by its own clock.
+async fn time_left_of(request: CallRequest) -> Option<Duration> {
+    let hosts = Hosts::default();
+    let fake = FakeServer::start(Script::default(), hosts.clone()).await;
+    let (sender, mut seen) = tokio::sync::mpsc::channel(1);
+    let ask = move |_: NoArguments, ctx: CallContext| {
+        let sender = sender.clone();
+        async move {
+            let left = ctx.deadline().map(|deadline| deadline.duration_since(SystemTime::now()));
+            sender.send(left.map(|left| left.unwrap_or_default())).await.expect("the test waits");
+            Ok::<_, ToolError>(())
+        }
+    };
+    let ask = Tool::new("ask", "Asks for the time").read_only().handler(ask);
+    let _running = Running::start(ToolHost::builder(fake.url()).host_id("host-1").tool(ask));
+    let mut connection = hosts.welcome().await;
+    connection.send_call(request).await;
+    soon(seen.recv()).await.expect("the handler runs")
+}
+
+#[tokio::test]
+async fn a_deadline_is_kept_by_the_time_left_and_not_by_the_servers_clock() {
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+    let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+    for skewed in [SystemTime::now() - hour, SystemTime::now() + hour] {
+        let deadline = Some(prost_types::Timestamp::from(skewed));
+        let skewed = CallRequest { deadline, time_left: seconds(60), ..call("c1", "ask", "{}") };
+        let left = time_left_of(skewed).await.expect("there is a deadline");
+        assert!(left > minute / 2 && left <= minute, "{left:?}");
+    }
+    // An older server does not say how much time is left.
+    let deadline = Some(prost_types::Timestamp::from(SystemTime::now() + hour));
+    let left = time_left_of(CallRequest { deadline, ..call("c1", "ask", "{}") }).await.expect("a deadline");
+    assert!(left > hour / 2 && left <= hour, "{left:?}");
 }
 
 #[tokio::test]

@@ -143,6 +143,40 @@ describe("calls", () => {
   });
 });
 
+test("a deadline is kept by the time left, and not by the server's clock", async () => {
+  const left: number[] = [];
+  const declared = { name: "ask", description: "Asks for the time.", schema: { type: "object" }, effect: EffectClass.READ_ONLY };
+  bench.host.tool(declared, async (call) => {
+    left.push((call.deadline?.getTime() ?? NaN) - Date.now());
+    return "";
+  });
+  bench.run();
+  const connection = await bench.welcome();
+  const [minute, hour] = [60_000, 3_600_000];
+  for (const [skew, timeLeft, expected] of [
+    [-hour, { seconds: 60n, nanos: 0 }, minute],
+    [hour, { seconds: 60n, nanos: 0 }, minute],
+    [hour, undefined, hour], // an older server does not say how much time is left
+  ] as const) {
+    const callId = `c${left.length}`;
+    const value = CallRequest.fromPartial({
+      callId,
+      attempt: 1,
+      leaseToken: callId,
+      idempotencyKey: callId,
+      tool: "ask",
+      argumentsJson: "{}",
+      deadline: new Date(Date.now() + skew),
+      timeLeft,
+    });
+    connection.send({ $case: "callRequest", value });
+    await connection.expect("callAccepted");
+    await connection.expect("callResult");
+    const is = left.at(-1) ?? NaN;
+    assert.ok(is > expected / 2 && is <= expected, `${is} ms`);
+  }
+});
+
 describe("a call leaves a state, and its next attempt goes on from it", () => {
   const declared = (name: string) => ({
     name,
