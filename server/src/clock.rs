@@ -1,5 +1,6 @@
 //! The source of the time of day. The core takes the time as an argument; only the code around it reads a clock.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -20,19 +21,40 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
-/// One moment on two clocks.
-struct Anchor {
-    time_of_day: Timestamp,
-    running: Duration,
-}
-
-static ANCHOR: OnceLock<Anchor> = OnceLock::new();
-
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let anchor = ANCHOR.get_or_init(|| Anchor { time_of_day: time_of_day(), running: running() });
-        let passed = running().saturating_sub(anchor.running);
-        anchor.time_of_day.after(Millis(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)))
+        static CLOCK: OnceLock<SteadyClock<fn() -> Duration>> = OnceLock::new();
+        CLOCK.get_or_init(|| SteadyClock::new(time_of_day, running)).now()
+    }
+}
+
+/// A clock that reads the time of day once, and adds the time that passes by another clock, which nobody sets.
+pub struct SteadyClock<R> {
+    time_of_day: Timestamp,
+    began: Duration,
+    running: R,
+}
+
+impl<R: Fn() -> Duration> SteadyClock<R> {
+    /// Reads both clocks. `running` tells the time since some moment before, and never goes back.
+    pub fn new(time_of_day: impl FnOnce() -> Timestamp, running: R) -> Self {
+        Self { time_of_day: time_of_day(), began: running(), running }
+    }
+}
+
+impl<R: Fn() -> Duration + Send + Sync + 'static> Clock for SteadyClock<R> {
+    fn now(&self) -> Timestamp {
+        let passed = (self.running)().saturating_sub(self.began);
+        self.time_of_day.after(Millis(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl<R> fmt::Debug for SteadyClock<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SteadyClock")
+            .field("time_of_day", &self.time_of_day)
+            .field("began", &self.began)
+            .finish_non_exhaustive()
     }
 }
 
@@ -93,6 +115,19 @@ mod tests {
     fn the_system_clock_never_goes_back() {
         let times: Vec<Timestamp> = (0..1_000).map(|_| SystemClock.now()).collect();
         assert!(times.is_sorted());
+    }
+
+    #[test]
+    fn a_time_of_day_that_is_set_is_not_read_again() {
+        let (wall, passed) = (TestClock::at(Timestamp(5_000)), TestClock::default());
+        let running = passed.clone();
+        let clock = SteadyClock::new(|| wall.now(), move || Duration::from_millis(running.now().0));
+        for set in [Timestamp(0), Timestamp(9_000_000)] {
+            wall.set(set);
+            passed.advance(Millis(7));
+            assert!(clock.now() < Timestamp(5_100), "{:?}", clock.now());
+        }
+        assert_eq!(clock.now(), Timestamp(5_014));
     }
 
     #[test]
