@@ -5,6 +5,8 @@ pub mod metrics;
 pub mod models;
 pub mod otlp;
 mod redacted;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::io::{self, IsTerminal as _};
 
@@ -59,44 +61,16 @@ fn subscriber(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use super::fields::{RUN_ID, RUN_SPAN};
     use super::*;
     use crate::secret::Secret;
 
     /// The log that `act` writes with these options, inside the span of a run.
     fn logged(format: LogFormat, level: &str, act: impl FnOnce()) -> String {
-        let written = Arc::new(Mutex::new(Vec::new()));
         let options = LogOptions { format, level: level.to_owned() };
-        let redactor = Redactor::new([Secret::new("a configured secret")]);
-        let writer = RedactedWriter::new(Shared(Arc::clone(&written)), redactor);
-        let subscriber = subscriber(&options, writer, false).unwrap();
-        tracing::subscriber::with_default(subscriber, || {
+        testing::logged(&options, [Secret::new("a configured secret")], || {
             tracing::info_span!(RUN_SPAN, { RUN_ID } = "r-1").in_scope(act);
-        });
-        String::from_utf8(std::mem::take(&mut *written.lock().unwrap())).unwrap()
-    }
-
-    #[derive(Clone)]
-    struct Shared(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Shared {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl MakeWriter<'_> for Shared {
-        type Writer = Self;
-
-        fn make_writer(&self) -> Self {
-            self.clone()
-        }
+        })
     }
 
     #[test]

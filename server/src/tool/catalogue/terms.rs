@@ -307,6 +307,7 @@ mod tests {
     use agentloop_core::tool::ConfiguredTerms;
 
     use super::*;
+    use crate::telemetry::testing::warnings;
     use crate::tool::catalogue::registry::check;
 
     const NOW: Timestamp = Timestamp(1_000);
@@ -469,6 +470,33 @@ mod tests {
         let mut book = TermsBook::new(options);
         declare(&mut book, &tool(EffectClass::Unsafe, true, "a")).expect("the first one is taken");
         declare(&mut book, &tool(EffectClass::ReadOnly, false, "a")).expect("it is accepted");
+    }
+
+    #[test]
+    fn the_operator_is_warned_of_each_weaker_declaration() {
+        let (strong, weak) = (tool(EffectClass::Unsafe, true, "a"), tool(EffectClass::ReadOnly, false, "a"));
+        let terms = ConfiguredTerms { effect: EffectClass::Keyed, requires_approval: true };
+        let configured = BTreeMap::from([("pay".to_owned(), terms)]);
+        for (options, words) in [
+            (TermsOptions::default(), "see `agentloop tools accept`"),
+            (
+                TermsOptions { configured, ..TermsOptions::default() },
+                "weaker than the terms in the configuration",
+            ),
+            (
+                TermsOptions { weaker: WeakerTerms::Accept, ..TermsOptions::default() },
+                "accepted, as configured",
+            ),
+        ] {
+            let mut book = TermsBook::new(options);
+            let before = warnings(|| declare(&mut book, &strong).expect("the first one is taken"));
+            assert_eq!(before, Vec::<String>::new());
+            let warned = warnings(|| drop(declare(&mut book, &weak)));
+            let [line] = &warned[..] else { panic!("one line: {warned:?}") };
+            for part in ["WARN", words, "tool=\"pay\"", "host.id=h", "READ_ONLY"] {
+                assert!(line.contains(part), "{part}: {line}");
+            }
+        }
     }
 
     #[test]
