@@ -1,7 +1,8 @@
 //! The words of the tool-host protocol, said by hand.
 
 use agentloop_client::v1 as wire;
-use agentloop_tests::events::results;
+use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
+use agentloop_tests::events::{names, results};
 use agentloop_tests::input::named;
 use agentloop_tests::model::Model;
 use agentloop_tests::raw_host::{RawHost, declared, hello, result_of};
@@ -12,6 +13,8 @@ use wire::complete_call_request::Outcome;
 use wire::connect_request::Frame;
 use wire::connect_response::Frame as ServerFrame;
 use wire::{EffectClass, RejectReason, ResultVerdict, RunStatus, ToolStatus};
+
+use crate::clock::{SetClock, server_by};
 
 /// The next call, about which the host says nothing yet.
 async fn offered(host: &mut RawHost) -> wire::CallRequest {
@@ -198,6 +201,65 @@ async fn a_late_rejection_settles_a_doubt() {
     assert_eq!(results(&events)[0].output, "paid");
     assert_eq!(server.pending().await, []);
     assert_eq!(server.run(named("r1", "go")).await.status(), RunStatus::Completed);
+}
+
+/// A late confirmation says that the call was begun, and nothing of its end: only a result or a person settles the doubt.
+#[tokio::test]
+async fn a_late_confirmation_leaves_a_doubt_to_its_result() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, "[hosts]\naccept_timeout = \"100ms\"").await;
+    let mut host = RawHost::welcomed(&server, "h1", vec![declared("pay", EffectClass::Unsafe)]).await;
+    model.asks("pay", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = offered(&mut host).await;
+    events.wait_for_name("human_requested").await;
+    let accepted = wire::CallAccepted { call_id: call.call_id.clone(), attempt: call.attempt };
+    host.send(Frame::CallAccepted(accepted));
+    // After the confirmation, a rejection proves nothing.
+    host.send(rejected(&call, RejectReason::Busy));
+    let forged = wire::CallResult { lease_token: "another".to_owned(), ..result_of(&call, "forged") };
+    host.send(Frame::CallResult(forged));
+    assert_eq!(acknowledged(&mut host).await, ResultVerdict::Stale, "everything before it was heard");
+    let [question] = &server.pending().await[..] else { panic!("the question is still open") };
+    assert_eq!(question.kind(), wire::HumanRequestKind::InDoubt);
+    host.send(Frame::CallResult(result_of(&call, "paid")));
+    assert_eq!(acknowledged(&mut host).await, ResultVerdict::Recorded);
+    let events = events.rest().await;
+    assert_eq!(results(&events)[0].output, "paid");
+    let told = names(&events);
+    assert!(!told.contains(&"tool_call_accepted"), "it is not running as far as anybody knows: {told:?}");
+    assert_eq!(told.iter().filter(|name| **name == "tool_call_offered").count(), 1, "{told:?}");
+    assert_eq!(server.pending().await, []);
+}
+
+/// More rejections than a call has tries. Only the waits in between are taken from the clock.
+#[tokio::test]
+async fn busy_hosts_use_up_no_try() {
+    const REJECTIONS: u32 = TOOL_ATTEMPTS_MAX + 2;
+    let model = Model::start().await;
+    let clock = SetClock::default();
+    let server = server_by(&clock, &model).await;
+    let tools = || vec![declared("pay", EffectClass::Unsafe)];
+    model.asks("pay", json!({})).says("done");
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    let mut events = server.stream(named("r1", "go")).await;
+    for attempt in 1..=REJECTIONS {
+        let call = offered(&mut host).await;
+        assert_eq!(call.attempt, attempt);
+        host.send(rejected(&call, RejectReason::Busy));
+        events.wait_for_name("tool_call_attempt_failed").await;
+        // A host that was busy gets no call for a while; the next one does.
+        host.close().await.expect("it leaves");
+        host = RawHost::welcomed(&server, &format!("h{}", attempt + 1), tools()).await;
+        clock.set_ahead(u64::from(attempt) * 30_000);
+        // The run looks at the clock when anybody looks at the run.
+        server.get_run("r1").await;
+    }
+    let call = host.take_call().await;
+    assert_eq!(call.attempt, REJECTIONS + 1);
+    host.send(Frame::CallResult(result_of(&call, "paid")));
+    let results = results(&events.rest().await);
+    assert_eq!((results[0].status(), results[0].output.as_str()), (ToolStatus::Succeeded, "paid"));
 }
 
 #[tokio::test]

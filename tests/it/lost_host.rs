@@ -118,6 +118,24 @@ async fn an_unsafe_call_times_out_if_the_operator_says_that_this_is_an_outcome()
 }
 
 #[tokio::test]
+async fn an_unsafe_call_times_out_if_its_host_declares_that_this_is_an_outcome() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let declared = wire::ToolDeclaration { deadline_is_outcome: true, ..impatient() };
+    let mut host = RawHost::welcomed(&server, "h1", vec![declared]).await;
+    model.asks("job", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = overdue_call(&mut host, &mut events).await;
+    let events = events.rest().await;
+    assert!(!names(&events).contains(&"human_requested"), "nothing is in doubt");
+    let result = &results(&events)[0];
+    assert_eq!(result.status(), ToolStatus::TimedOut);
+    assert!(result.output.contains("may have taken effect"), "{}", result.output);
+    let late = complete(&server, result_of(&call, "late")).await;
+    assert_eq!(late.expect("known"), ResultVerdict::Stale, "the deadline was the outcome");
+}
+
+#[tokio::test]
 async fn an_unsafe_call_that_was_not_begun_times_out() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;

@@ -233,6 +233,18 @@ fn a_late_word_that_it_never_ran_allows_another_try() {
 }
 
 #[test]
+fn a_late_confirmation_settles_no_doubt() {
+    let mut script = in_doubt();
+    let asked = script.question(A);
+    assert!(asked.is_some());
+    assert_eq!(script.refuses(accepted(A, 1)), Refusal::StaleAttempt);
+    assert_eq!(script.question(A), asked);
+    assert_eq!(script.status(), RunStatus::AwaitingHuman);
+    script.finishes(A, "paid");
+    assert_eq!(script.result(A), (ToolStatus::Succeeded, "paid".to_owned()));
+}
+
+#[test]
 fn a_late_result_counts_until_the_next_try_is_under_way() {
     let mut script = in_doubt();
     script.decides(A, Decision::Approve);
