@@ -81,6 +81,42 @@ async fn a_human_is_asked_about_what_the_hook_left() {
     assert!(results(&seen)[0].output.ends_with("sent to bob@example.org"));
 }
 
+/// The open questions of a run come in one message. Hooks cannot make them larger than a message may be.
+#[tokio::test]
+async fn calls_that_hooks_make_too_large_together_are_rejected_and_the_others_can_be_answered() {
+    const CALLS: usize = 5;
+    // Each is within its own bound. Three fit into a message.
+    const BYTES: usize = 1_000_000;
+    let (model, server, _host, mut extending) = world(&[PreTool], true).await;
+    let calls: Vec<_> = (0..CALLS).map(|_| ("mail", json!({ "to": "bob" }))).collect();
+    model.asks_all(&calls).says("three of them");
+    let input = wire::RunInput { run_id: Some("r1".to_owned()), ..extended(&["guard"], &[]) };
+    let mut events = server.stream(input.clone()).await;
+    for _ in 0..CALLS {
+        let (question, ..) = asked(&mut extending).await;
+        extending.answers(&question, arguments(&json!({ "to": "b".repeat(BYTES) }).to_string()));
+    }
+    events.wait_for_name("human_requested").await;
+    let waits = server.run(input).await;
+    assert_eq!((waits.status(), waits.pending.len()), (RunStatus::AwaitingHuman, 3));
+    for question in &waits.pending {
+        assert!(question.arguments_json.len() > BYTES);
+        let deny = wire::decision::Decision::Deny(wire::Deny { message: "too long".to_owned() });
+        server.decide(&question.request_id, deny).await.expect("decided");
+    }
+    let seen = all(events).await;
+    let results = results(&seen);
+    let with = |status| results.iter().filter(|result| result.status() == status).collect::<Vec<_>>();
+    assert_eq!(with(ToolStatus::Denied).len(), 3);
+    let rejected = with(ToolStatus::Rejected);
+    assert_eq!(rejected.len(), CALLS - 3);
+    for result in rejected {
+        let words = "the hooks changed the arguments of this message's calls to more than 3145728 bytes";
+        assert!(result.output.contains(words), "{:.300}", result.output);
+    }
+    assert_eq!(seen.last().map(|event| event.status()), Some(RunStatus::Completed));
+}
+
 #[tokio::test]
 async fn a_veto_a_required_failure_and_wrong_arguments_keep_the_call_from_running() {
     let (model, server, host, mut extending) = world(&[PreTool], true).await;
