@@ -2,6 +2,7 @@
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_refused;
+use agentloop_tests::events::text;
 use agentloop_tests::input::{in_session, named};
 use agentloop_tests::model::Model;
 use agentloop_tests::process::eventually;
@@ -86,6 +87,71 @@ async fn a_run_that_waits_for_memory_can_be_aborted() {
     other.rest().await;
     model.says("again");
     assert_eq!(server.run(in_session("s", "r3", "hi")).await.status(), RunStatus::Completed);
+}
+
+/// An answer is charged as it grows. It takes the room of what comes after it, and is never cut for want of room.
+#[tokio::test]
+async fn an_answer_longer_than_its_reservation_takes_the_room_of_others_and_comes_whole() {
+    let model = Model::start().await;
+    let server = TestServer::with_server(&model, "max_live_bytes = 1000000").await;
+    let mut speech = model.speaks();
+    let mut speaks = server.stream(named("speaks", "hi")).await;
+    speech.asked().await;
+    model.says("small");
+    assert_eq!(server.run(named("before", "hi")).await.status(), RunStatus::Completed);
+    let pieces: Vec<String> = (0..3).map(|at| format!("{}piece {at}. ", long(400_000))).collect();
+    pieces.iter().for_each(|piece| speech.say(piece));
+    // What its caller is shown is charged.
+    speaks.wait_for(|event| format!("{event:?}").contains("piece 2. ")).await;
+    let refused = server.try_run(named("after", "hi")).await;
+    let refused = assert_refused(refused, Code::ResourceExhausted, "MEMORY_EXHAUSTED");
+    assert!(refused.get_details_retry_info().is_some(), "there will be room");
+    speech.end();
+    speaks.rest().await;
+    let run = server.run(named("speaks", "hi")).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    let said = text(&run.final_assistant_message.expect("an answer"));
+    assert_eq!(said.len(), pieces.concat().len(), "all of it, though it is more than all runs may have");
+    model.says("now");
+    assert_eq!(server.run(named("after", "hi")).await.status(), RunStatus::Completed);
+}
+
+/// More runs than there is room for are taken over. Each goes on when those before it are done.
+#[tokio::test]
+async fn after_a_restart_runs_go_on_in_the_order_of_their_creation_while_there_is_room() {
+    // Neither the order of the names nor its reverse.
+    const RUNS: [&str; 8] = ["d", "b", "h", "a", "g", "c", "f", "e"];
+    let model = Model::start().await;
+    let mut server = TestServer::with_server(&model, "max_live_bytes = 100000000").await;
+    let mut before = Vec::new();
+    for run in RUNS {
+        let mut speech = model.speaks();
+        let events = server.stream(in_session(run, run, &format!("{run}: {}", long(300_000)))).await;
+        speech.asked().await;
+        before.push((events, speech));
+    }
+    let speeches = RUNS.map(|_| model.speaks());
+    server.reconfigure("max_live_bytes = 100000000", "max_live_bytes = 700000").await;
+    drop(before);
+    for (at, mut speech) in speeches.into_iter().enumerate() {
+        let request = speech.asked().await;
+        let prompt = request["messages"][0]["content"].as_str().expect("the prompt");
+        assert_eq!(&prompt[..3], format!("{}: ", RUNS[at]), "run {at}");
+        for next in RUNS.iter().skip(at + 1) {
+            eventually("those after it to wait", || async {
+                let run = server.get_run(next).await;
+                (run.waiting_on?.kind() == WaitKind::Memory).then_some(())
+            })
+            .await;
+        }
+        assert_eq!(model.requests().len(), RUNS.len() + at + 1, "one at a time has room");
+        speech.say("fine");
+        speech.end();
+    }
+    for run in RUNS {
+        let events = server.subscribe(run, 0).await.rest().await;
+        assert_eq!(events.last().map(wire::RunEvent::status), Some(RunStatus::Completed), "{run}");
+    }
 }
 
 #[tokio::test]

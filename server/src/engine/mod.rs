@@ -57,6 +57,7 @@ use crate::engine::run::callers::CallerGuard;
 use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
+use crate::engine::run::turn::Turn;
 use crate::engine::session::locks::SessionLocks;
 use crate::mask::Masks;
 use crate::store::{Store, StoreError};
@@ -359,11 +360,26 @@ impl Engine {
     }
 
     async fn ensure_live_from(&self, key: &RunKey, need: HistoryNeed) -> Result<(), EngineError> {
+        self.ensure_live_at(key, need, None).await
+    }
+
+    /// As [`Self::ensure_live`]. The run asks for memory when its turn comes.
+    async fn ensure_live_in_turn(&self, key: &RunKey, turn: Turn) -> Result<(), EngineError> {
+        self.ensure_live_at(key, HistoryNeed::Later, Some(turn)).await
+    }
+
+    async fn ensure_live_at(
+        &self,
+        key: &RunKey,
+        need: HistoryNeed,
+        turn: Option<Turn>,
+    ) -> Result<(), EngineError> {
         match self.0.live_runs.find(key).await {
             Lookup::Live => Ok(()),
             Lookup::NotLive(permit) => {
                 let engine = self.clone();
-                self.run_detached("open", async move { engine.resume_from_journal(permit, need).await }).await
+                let resuming = async move { engine.resume_from_journal(permit, need, turn).await };
+                self.run_detached("open", resuming).await
             }
         }
     }

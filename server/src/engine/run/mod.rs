@@ -9,3 +9,4 @@ pub(in crate::engine) mod table;
 pub(in crate::engine) mod task;
 pub(in crate::engine) mod timers;
 pub(in crate::engine) mod tool_events;
+pub(in crate::engine) mod turn;

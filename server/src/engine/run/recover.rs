@@ -19,6 +19,7 @@ use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES, journal_bytes};
 use crate::engine::run::retries::RetryGuard;
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
+use crate::engine::run::turn::{Turn, Turns};
 use crate::engine::watch::{ChangedFrom, SessionChange, wait_of};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreError};
 
@@ -65,11 +66,13 @@ impl Engine {
             tracing::info!(runs = runs.len(), "continuing unfinished runs");
         }
         let engine = &self;
+        let mut turns = Turns::default();
+        let runs = runs.into_iter().map(|key| (turns.next(&key.tenant), key));
         futures_util::stream::iter(runs)
-            .for_each_concurrent(RECOVER_TOGETHER, |key| async move {
+            .for_each_concurrent(RECOVER_TOGETHER, |(turn, key)| async move {
                 // Runs come up in their order, and only while there is memory.
                 let _room = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + ANSWER_BYTES).await;
-                if let Err(error) = engine.ensure_live(&key).await {
+                if let Err(error) = engine.ensure_live_in_turn(&key, turn).await {
                     tracing::error!(run.id = %key.run, %error, "cannot continue a run");
                 }
             })
@@ -155,16 +158,22 @@ impl Engine {
         &self,
         permit: StartPermit,
         need: HistoryNeed,
+        turn: Option<Turn>,
     ) -> Result<(), EngineError> {
         let key = permit.key().clone();
-        let resumed = self.claim_and_launch(permit, need).await;
+        let resumed = self.claim_and_launch(permit, need, turn).await;
         if resumed.as_ref().is_err_and(EngineError::is_transient) {
             self.retry_later(key);
         }
         resumed
     }
 
-    async fn claim_and_launch(&self, permit: StartPermit, need: HistoryNeed) -> Result<(), EngineError> {
+    async fn claim_and_launch(
+        &self,
+        permit: StartPermit,
+        need: HistoryNeed,
+        turn: Option<Turn>,
+    ) -> Result<(), EngineError> {
         self.check_running()?;
         let RunKey { tenant, run } = permit.key().clone();
         let _entered = self.deps().journal_gate.enter().await;
@@ -195,6 +204,7 @@ impl Engine {
         // The mailbox must be open before hosts are sought: the grant of a host is reported only once, and may come
         // before the step is durable.
         task.permit.set_live(mailbox);
+        task.turn = turn;
         let effects = task.take_over().await?;
         self.await_caller(task.permit.key(), task.machine.state());
         self.launch(task, effects);

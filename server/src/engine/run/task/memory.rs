@@ -14,6 +14,7 @@ use crate::engine::deps::Deps;
 use crate::engine::error::damaged_entry;
 use crate::engine::memory::{ANSWER_BYTES, ListedWait};
 use crate::engine::run::task::{RunTask, TaskEnd};
+use crate::engine::run::turn::Turn;
 use crate::memory::Charge;
 use crate::store::StoreError;
 
@@ -26,11 +27,15 @@ pub(in crate::engine) struct MemoryWait {
     pub(super) room: Pin<Box<dyn Future<Output = Room> + Send>>,
     /// `None` if only the history is still to be loaded.
     _listed: Option<ListedWait>,
+    /// True if the run has not asked for memory yet. It may hold its history, and gives it up if others want the memory.
+    before_turn: bool,
 }
 
 /// The result of a wait.
 pub(super) enum Room {
     Reserved(Charge),
+    /// The run may ask for memory.
+    Turn,
     /// The run alone needs more than all runs may have: this many bytes.
     TooLarge(usize),
 }
@@ -57,6 +62,22 @@ async fn reserve(deps: Arc<Deps>, tenant: TenantId, bytes: usize) -> Room {
 impl RunTask {
     /// Starts an effect that reads the history, now or when there is room for it.
     pub(super) fn start_with_history(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
+        match self.turn.as_mut().and_then(Turn::begin) {
+            Some(turn) => self.wait_for_turn(Box::new(start), turn),
+            None => self.start_in_turn(start),
+        }
+    }
+
+    fn wait_for_turn(&mut self, start: Start, turn: impl Future<Output = ()> + Send + 'static) {
+        let listed = self.deps.memory_waits.add(self.permit.key());
+        let room = Box::pin(async {
+            turn.await;
+            Room::Turn
+        });
+        self.memory_wait = Some(MemoryWait { start, room, _listed: Some(listed), before_turn: true });
+    }
+
+    fn start_in_turn(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
         if !self.history.is_loaded() {
             let room = self.deps.try_reserve(ANSWER_BYTES);
             self.wait_for_memory(Box::new(start), room, ANSWER_BYTES);
@@ -73,7 +94,9 @@ impl RunTask {
 
     /// True if the history can be given up: nothing that is under way reads it.
     pub(super) fn can_unload(&self) -> bool {
-        self.running_effect.is_none() && self.memory_wait.is_none() && self.history.has_entries()
+        self.running_effect.is_none()
+            && self.memory_wait.as_ref().is_none_or(|wait| wait.before_turn)
+            && self.history.has_entries()
     }
 
     /// Goes on after the wait: loads the history and starts the effect, or waits again.
@@ -81,6 +104,10 @@ impl RunTask {
         let Some(MemoryWait { start, .. }) = self.memory_wait.take() else { return Ok(None) };
         let room = match room {
             Room::Reserved(room) => room,
+            Room::Turn => {
+                self.start_in_turn(start);
+                return Ok(self.check_end());
+            }
             Room::TooLarge(bytes) => return self.fail_too_large(bytes).await,
         };
         match self.load_history(room).await {
@@ -122,7 +149,7 @@ impl RunTask {
                 (Box::pin(reserve(self.deps.clone(), tenant, bytes)), Some(listed))
             }
         };
-        self.memory_wait = Some(MemoryWait { start, room, _listed: listed });
+        self.memory_wait = Some(MemoryWait { start, room, _listed: listed, before_turn: false });
     }
 
     /// Loads what is missing of the history. What is loaded counts against the reservation.

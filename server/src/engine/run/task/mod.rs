@@ -37,6 +37,7 @@ use crate::engine::history::History;
 use crate::engine::ports::RunObserver;
 use crate::engine::run::table::{Mail, Reply, StartPermit};
 use crate::engine::run::timers::WakeSignal;
+use crate::engine::run::turn::Turn;
 use crate::extension::RunContext;
 use crate::memory::Charge;
 use crate::store::StoreError;
@@ -90,6 +91,8 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) running_effect: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
     /// An effect that waits for memory. Then there is no running effect.
     pub(in crate::engine) memory_wait: Option<MemoryWait>,
+    /// The run was taken over. It is its turn to ask for memory, or will be.
+    pub(in crate::engine) turn: Option<Turn>,
     /// Counts the run as live for its caller and tenant, if they have quotas.
     pub(in crate::engine) held: Option<Held>,
     /// For what the run holds beside its history.
@@ -150,6 +153,9 @@ impl RunTask {
         }
         let mut alarm = Alarm::default();
         loop {
+            if self.memory_wait.is_none() {
+                self.turn = None;
+            }
             let wakeup = self.next_wakeup(&mut alarm).await;
             let end = match self.handle_wakeup(wakeup).await {
                 Ok(Some(TaskEnd::Parked)) => self.park().await,
