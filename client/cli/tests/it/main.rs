@@ -40,6 +40,8 @@ mod sessions;
 mod setup;
 mod todos;
 #[cfg(unix)]
+mod tools;
+#[cfg(unix)]
 mod top;
 mod usage;
 #[cfg(unix)]
