@@ -1,5 +1,6 @@
 //! The command `agentloop`: the server, its client, a demo of both and an example tool host.
 
+mod allocator;
 mod args;
 mod exit;
 
@@ -47,7 +48,10 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     let Cli { global, command } = cli;
     let exit = match command {
         // The server has exit codes of its own.
-        Command::Serve(args) => return command::serve::serve(args).await,
+        Command::Serve(args) => {
+            allocator::give_back_long_blocks();
+            return command::serve::serve(args).await;
+        }
         Command::Init(args) => Box::pin(command::init::init(args)).await,
         Command::Demo(args) => Box::pin(demo::demo(args)).await,
         Command::Run(args) => Box::pin(command::run::run(&global, args)).await,
