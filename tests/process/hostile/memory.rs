@@ -3,16 +3,20 @@
 use std::collections::BTreeSet;
 
 use agentloop_client::Backoff;
-use agentloop_client::v1::{ErrorReason, ForkSessionRequest, RunStatus};
+use agentloop_client::v1::{
+    ErrorReason, ForkSessionRequest, ImportEntriesRequest, Message, Part, Role, RunStatus, part,
+};
 use futures_util::future::join_all;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::{Siege, honest_model, scaled};
+use super::{Siege, scaled_up_to};
 use crate::support::memory::{MIB, Memory};
 use crate::support::model::{Call, Model};
 use crate::support::server::{Server, Setting, input};
-use crate::support::{eventually, soon, top};
+use crate::support::{eventually, soon};
 
 /// About as long as a message may be.
 const PROMPT_BYTES: usize = 2_900_000;
@@ -26,24 +30,36 @@ fn long(number: usize) -> String {
     prompt
 }
 
-/// A session of long messages is forked many times, and all forks go on at once.
+/// A long session of long messages is forked many times, and all forks go on at once.
 #[tokio::test]
 async fn forks_hold_what_they_have_in_common_once() {
-    const MESSAGES: usize = 4;
-    const GROWTH_MAX: usize = 192 * MIB;
-    let setting = Setting { server: "max_live_bytes = 67108864", ..honest_model().await };
+    let (messages, forks) = (scaled_up_to(6, 40), scaled_up_to(16, 24));
+    let session_bytes = messages * PROMPT_BYTES;
+    // A run of the session needs its history and its request, which is as long.
+    let live_bytes = 3 * session_bytes;
+    let growth_max = live_bytes + 128 * MIB;
+    let setting = Setting {
+        server: format!("max_live_bytes = {live_bytes}").leak(),
+        tls: super::is_encrypted(),
+        provider: deaf_model().await,
+        ..Setting::default()
+    };
     let siege = Siege::begin(&setting).await;
     let client = siege.server.client();
-    for at in 0..MESSAGES {
-        let long = client.run(input(&format!("long-{at}"), "long", &long(at)));
-        let result = soon("a long run", long).await.expect("there is room for it");
-        assert_eq!(result.status(), RunStatus::Completed, "{:?}", result.last_error);
+    for at in 0..messages {
+        let import = ImportEntriesRequest {
+            session_id: Some("long".to_owned()),
+            run_id: Some(format!("long-{at}")),
+            auto_create_session: true,
+            messages: vec![said(&long(at))],
+            ..ImportEntriesRequest::default()
+        };
+        soon("a long message", client.import_entries(import)).await.expect("it is taken");
     }
-    let forks = scaled(16);
     for at in 0..forks {
         let request = ForkSessionRequest {
             session_id: "long".to_owned(),
-            at_entry_no: 2 * MESSAGES as u64,
+            at_entry_no: messages as u64,
             new_session_id: Some(format!("fork-{at}")),
         };
         client.fork_session(request).await.expect("forked");
@@ -56,7 +72,50 @@ async fn forks_hold_what_they_have_in_common_once() {
         let result = result.expect("a fork goes on");
         assert_eq!(result.status(), RunStatus::Completed, "{:?}", result.last_error);
     }
-    siege.end("forks of a long session", GROWTH_MAX).await;
+    let held = session_bytes / MIB;
+    siege.end(&format!("{forks} forks of a session of {held} MiB"), growth_max).await;
+}
+
+fn said(text: &str) -> Message {
+    let part = Part { content: Some(part::Content::Text(text.to_owned())), ..Part::default() };
+    Message { role: Role::User.into(), parts: vec![part], ..Message::default() }
+}
+
+/// The provider of a model that says "fine" to everybody and reads nothing, so it is quick with long requests.
+async fn deaf_model() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            // A server that goes away interests nobody.
+            tokio::spawn(async move { drop(answer_unread(connection).await) });
+        }
+    });
+    format!("kind = \"openai\"\nbase_url = \"http://{address}/v1\"\n")
+}
+
+async fn answer_unread(connection: TcpStream) -> std::io::Result<()> {
+    const ANSWER: &str = concat!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n",
+        "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[{\"index\":0,",
+        "\"delta\":{\"role\":\"assistant\",\"content\":\"fine\"},\"finish_reason\":\"stop\"}]}\n\n",
+        "data: [DONE]\n\n"
+    );
+    let mut reader = BufReader::with_capacity(MIB, connection);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).await? == 0 || line == "\r\n" {
+            break;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or_default();
+        }
+    }
+    tokio::io::copy_buf(&mut (&mut reader).take(length), &mut tokio::io::sink()).await?;
+    let mut connection = reader.into_inner();
+    connection.write_all(ANSWER.as_bytes()).await?;
+    connection.shutdown().await
 }
 
 /// More long prompts than there is memory for, while the model answers nobody.
@@ -81,7 +140,7 @@ async fn prompts_beyond_the_bound_are_refused_early() {
         .backoff(Backoff { max_retries: 0, ..Backoff::default() })
         .build()
         .expect("a good address");
-    let runs = scaled(40);
+    let runs = scaled_up_to(40, 100);
     let (sender, mut results) = mpsc::unbounded_channel();
     for at in 0..runs {
         let (client, sender) = (client.clone(), sender.clone());
@@ -125,9 +184,6 @@ async fn prompts_beyond_the_bound_are_refused_early() {
     siege.end("long prompts", GROWTH_MAX).await;
 }
 
-/// The setting of the allocator in the container, with which long blocks go back to the system as soon as they are freed.
-const ALLOCATOR: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
-
 /// Many long prompts are held at a time. When their runs and sessions are gone, so is the memory.
 #[tokio::test]
 async fn what_is_freed_goes_back_to_the_system() {
@@ -135,18 +191,9 @@ async fn what_is_freed_goes_back_to_the_system() {
     const RUNS: usize = 20;
     const KEPT_MAX: usize = 48 * MIB;
     const GROWTH_MAX: usize = 320 * MIB;
-    let dockerfile = std::fs::read_to_string(top().join("Dockerfile")).expect("it is there");
-    assert!(
-        dockerfile.contains(&format!("{}={}", ALLOCATOR.0, ALLOCATOR.1)),
-        "the container has the setting"
-    );
     let mut model = Model::start().await;
-    let setting = Setting {
-        server: "max_live_bytes = 134217728",
-        tls: super::is_encrypted(),
-        environment: &[ALLOCATOR],
-        ..model.setting()
-    };
+    let setting =
+        Setting { server: "max_live_bytes = 134217728", tls: super::is_encrypted(), ..model.setting() };
     let (hold, held) = oneshot::channel();
     let (release, released) = oneshot::channel::<()>();
     let holds = tokio::spawn(async move {

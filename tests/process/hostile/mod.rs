@@ -46,6 +46,11 @@ fn scaled(count: usize) -> usize {
     count * scale
 }
 
+/// As [`scaled`], up to the size with which the attack was once reported.
+fn scaled_up_to(count: usize, reported: usize) -> usize {
+    scaled(count).min(reported)
+}
+
 /// True if the whole suite runs over TLS.
 fn is_encrypted() -> bool {
     std::env::var_os("HOSTILE_TLS").is_some_and(|value| !value.is_empty())

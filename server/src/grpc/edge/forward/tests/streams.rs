@@ -100,12 +100,8 @@ async fn a_run_that_a_message_began_because_there_was_none_to_steer_keeps_its_ca
     let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
     let replica = Replica::start(owned_by(&first)).await;
     let steer = wire::BusySessionPolicy::Steer.into();
-    let input = wire::RunInput {
-        run_id: Some("r".to_owned()),
-        on_disconnect: 2,
-        on_busy_session: steer,
-        ..prompt()
-    };
+    let input =
+        wire::RunInput { run_id: Some("r".to_owned()), on_disconnect: 2, on_busy_session: steer, ..prompt() };
     let mut stream = open(&replica, &mut first, input, vec![event(1)]).await;
     assert_eq!(seqs(&mut stream, 1).await, [1]);
     replica.standing.send_replace(owned_by(&second));
