@@ -77,8 +77,8 @@ async fn forks_hold_what_they_have_in_common_once() {
 }
 
 fn said(text: &str) -> Message {
-    let part = Part { content: Some(part::Content::Text(text.to_owned())), ..Part::default() };
-    Message { role: Role::User.into(), parts: vec![part], ..Message::default() }
+    let part = Part { content: Some(part::Content::Text(text.to_owned())) };
+    Message { role: Role::User.into(), parts: vec![part] }
 }
 
 /// The provider of a model that says "fine" to everybody and reads nothing, so it is quick with long requests.

@@ -145,7 +145,8 @@ describe("calls", () => {
 
 test("a deadline is kept by the time left, and not by the server's clock", async () => {
   const left: number[] = [];
-  const declared = { name: "ask", description: "Asks for the time.", schema: { type: "object" }, effect: EffectClass.READ_ONLY };
+  const schema = { type: "object" };
+  const declared = { name: "ask", description: "Asks for the time.", schema, effect: EffectClass.READ_ONLY };
   bench.host.tool(declared, async (call) => {
     left.push((call.deadline?.getTime() ?? NaN) - Date.now());
     return "";
