@@ -178,8 +178,10 @@ async fn an_upload_that_is_not_as_announced_is_refused_and_leaves_nothing() {
     assert_invalid(get(&server, "abc", 0).await, &["digest"]);
     let status = assert_refused(get(&server, &digest(b"abc"), 0).await, Code::NotFound, "BLOB_NOT_FOUND");
     assert_eq!(metadata(&status, "digest"), digest(b"abc"));
-    assert!(!file_of(&server, &other).exists() && !file_of(&server, &digest(b"abc")).exists());
-    assert_eq!(uploads(&server), 0);
+    if let Stored::File(_) = server.stored() {
+        assert!(!file_of(&server, &other).exists() && !file_of(&server, &digest(b"abc")).exists());
+        assert_eq!(uploads(&server), 0);
+    }
 }
 
 #[tokio::test]

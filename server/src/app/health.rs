@@ -17,8 +17,8 @@ use crate::store::Store;
 
 /// The time between two checks that the store still answers.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// A replica that stands by and has seen no sign of life from the owner for so long cannot reach the database: else it would have
-/// taken its place. It would not learn of another owner.
+/// A replica that stands by and has seen no sign of life from the owner for so long and two leases cannot reach the database: else
+/// it would have taken its place. It would not learn of another owner.
 const CUT_OFF_AFTER: Duration = Duration::from_secs(30);
 /// The health service that says only that the process lives, whatever the store's state.
 const LIVENESS: &str = "liveness";
@@ -45,6 +45,8 @@ pub(super) enum Readiness {
         store: watch::Receiver<Option<OwnStore>>,
         /// All of the replicas, as its beats have shown them.
         replicas: Arc<dyn Replicas>,
+        /// Time without a beat after which an owner is taken for dead.
+        lease: Duration,
     },
 }
 
@@ -53,7 +55,7 @@ impl Readiness {
     async fn check(&self) -> Result<(), String> {
         let store = match self {
             Self::Store(store) => store.clone(),
-            Self::Replica { standings, store, replicas } => {
+            Self::Replica { standings, store, replicas, lease } => {
                 let standing = standings.borrow().clone();
                 let opened = store.borrow().clone();
                 match (standing, opened) {
@@ -61,7 +63,9 @@ impl Readiness {
                     (Standing::Owner, None) => {
                         return Err("this replica is taking the database over".to_owned());
                     }
-                    (Standing::Standby { owner: Some(owner) }, _) => return stands_by(&**replicas, &owner),
+                    (Standing::Standby { owner: Some(owner) }, _) => {
+                        return stands_by(&**replicas, &owner, CUT_OFF_AFTER + *lease * 2);
+                    }
                     (Standing::Standby { owner: None }, _) => {
                         return Err("no replica owns the database".to_owned());
                     }
@@ -92,10 +96,10 @@ impl Readiness {
 }
 
 /// The reason why a replica that stands by takes no calls for this owner.
-fn stands_by(replicas: &dyn Replicas, owner: &Peer) -> Result<(), String> {
+fn stands_by(replicas: &dyn Replicas, owner: &Peer, silent_max: Duration) -> Result<(), String> {
     let rows = replicas.rows();
     let silent = rows.iter().find(|row| row.peer.number == owner.number).and_then(|row| row.silent_for);
-    match silent.filter(|silent| *silent >= CUT_OFF_AFTER) {
+    match silent.filter(|silent| *silent >= silent_max) {
         Some(silent) => Err(format!("the database has not answered this replica for {} s", silent.as_secs())),
         None => Ok(()),
     }
@@ -167,13 +171,17 @@ mod tests {
     #[tokio::test]
     async fn a_replica_that_stands_by_is_ready_until_the_database_is_silent() {
         let (_standing, standings) = watch::channel(Standing::Standby { owner: Some(owner()) });
-        let ready = async |silent| {
+        let ready = async |silent, lease| {
             let (_store, store) = watch::channel(None);
-            let replicas = Arc::new(SilentFor(silent));
-            Readiness::Replica { standings: standings.clone(), store, replicas }.check().await
+            let replicas = Arc::new(SilentFor(Duration::from_secs(silent)));
+            let (standings, lease) = (standings.clone(), Duration::from_secs(lease));
+            Readiness::Replica { standings, store, replicas, lease }.check().await
         };
-        assert_eq!(ready(Duration::from_secs(29)).await, Ok(()));
-        let cut_off = ready(Duration::from_secs(31)).await.unwrap_err();
-        assert_eq!(cut_off, "the database has not answered this replica for 31 s");
+        assert_eq!(ready(34, 3).await, Ok(()));
+        let cut_off = ready(36, 3).await.unwrap_err();
+        assert_eq!(cut_off, "the database has not answered this replica for 36 s");
+        // With a long lease, the owner may be dead.
+        assert_eq!(ready(149, 60).await, Ok(()));
+        assert!(ready(150, 60).await.is_err());
     }
 }

@@ -187,7 +187,7 @@ impl ServerBuilder {
             lease: cluster.lease.duration(),
             configuration_digest: self.config.shared_digest(),
         };
-        let replica_address = me.address.clone();
+        let (replica_address, lease) = (me.address.clone(), me.lease);
         let replica = Arc::new(Box::pin(Replica::join(&options, me)).await.map_err(OpenError::from)?);
         let (grace, max) =
             (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
@@ -231,7 +231,8 @@ impl ServerBuilder {
         let of_identity = local.clone();
         let front =
             Front::new(standings.clone(), Links::new(link_tls), local, ids, max, tasks.soft().clone());
-        let readiness = Readiness::Replica { standings, store: store.clone(), replicas: replica.clone() };
+        let readiness =
+            Readiness::Replica { standings, store: store.clone(), replicas: replica.clone(), lease };
         let port = ports.open(quotas, clock, |gate| IdentityLayer::of_replica(gate, of_identity), &tasks);
         let stopped = work_stopped(tasks.clone(), stop);
         let routes = serve::Routes::default();

@@ -55,9 +55,9 @@ use crate::engine::fold::fold;
 use crate::engine::memory::journal_bytes;
 use crate::engine::run::callers::CallerGuard;
 use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
+use crate::engine::run::recovery_order::RecoveryPlace;
 use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
-use crate::engine::run::turn::Turn;
 use crate::engine::session::locks::SessionLocks;
 use crate::mask::Masks;
 use crate::store::{Store, StoreError};
@@ -363,22 +363,22 @@ impl Engine {
         self.ensure_live_at(key, need, None).await
     }
 
-    /// As [`Self::ensure_live`]. The run asks for memory when its turn comes.
-    async fn ensure_live_in_turn(&self, key: &RunKey, turn: Turn) -> Result<(), EngineError> {
-        self.ensure_live_at(key, HistoryNeed::Later, Some(turn)).await
+    /// As [`Self::ensure_live`]. The run asks for memory in the order of recovery.
+    async fn ensure_live_in_order(&self, key: &RunKey, place: RecoveryPlace) -> Result<(), EngineError> {
+        self.ensure_live_at(key, HistoryNeed::Later, Some(place)).await
     }
 
     async fn ensure_live_at(
         &self,
         key: &RunKey,
         need: HistoryNeed,
-        turn: Option<Turn>,
+        place: Option<RecoveryPlace>,
     ) -> Result<(), EngineError> {
         match self.0.live_runs.find(key).await {
             Lookup::Live => Ok(()),
             Lookup::NotLive(permit) => {
                 let engine = self.clone();
-                let resuming = async move { engine.resume_from_journal(permit, need, turn).await };
+                let resuming = async move { engine.resume_from_journal(permit, need, place).await };
                 self.run_detached("open", resuming).await
             }
         }

@@ -3,10 +3,10 @@
 pub(in crate::engine) mod callers;
 mod damaged;
 pub(in crate::engine) mod recover;
+pub(in crate::engine) mod recovery_order;
 pub(in crate::engine) mod retries;
 pub(in crate::engine) mod spawn;
 pub(in crate::engine) mod table;
 pub(in crate::engine) mod task;
 pub(in crate::engine) mod timers;
 pub(in crate::engine) mod tool_events;
-pub(in crate::engine) mod turn;

@@ -16,10 +16,10 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES, journal_bytes};
+use crate::engine::run::recovery_order::{RecoveryOrder, RecoveryPlace};
 use crate::engine::run::retries::RetryGuard;
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
-use crate::engine::run::turn::{Turn, Turns};
 use crate::engine::watch::{ChangedFrom, SessionChange, wait_of};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreError};
 
@@ -66,13 +66,13 @@ impl Engine {
             tracing::info!(runs = runs.len(), "continuing unfinished runs");
         }
         let engine = &self;
-        let mut turns = Turns::default();
-        let runs = runs.into_iter().map(|key| (turns.next(&key.tenant), key));
+        let mut order = RecoveryOrder::default();
+        let runs = runs.into_iter().map(|key| (order.next(&key.tenant), key));
         futures_util::stream::iter(runs)
-            .for_each_concurrent(RECOVER_TOGETHER, |(turn, key)| async move {
+            .for_each_concurrent(RECOVER_TOGETHER, |(place, key)| async move {
                 // Runs come up in their order, and only while there is memory.
                 let _room = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + ANSWER_BYTES).await;
-                if let Err(error) = engine.ensure_live_in_turn(&key, turn).await {
+                if let Err(error) = engine.ensure_live_in_order(&key, place).await {
                     tracing::error!(run.id = %key.run, %error, "cannot continue a run");
                 }
             })
@@ -158,10 +158,10 @@ impl Engine {
         &self,
         permit: StartPermit,
         need: HistoryNeed,
-        turn: Option<Turn>,
+        place: Option<RecoveryPlace>,
     ) -> Result<(), EngineError> {
         let key = permit.key().clone();
-        let resumed = self.claim_and_launch(permit, need, turn).await;
+        let resumed = self.claim_and_launch(permit, need, place).await;
         if resumed.as_ref().is_err_and(EngineError::is_transient) {
             self.retry_later(key);
         }
@@ -172,7 +172,7 @@ impl Engine {
         &self,
         permit: StartPermit,
         need: HistoryNeed,
-        turn: Option<Turn>,
+        place: Option<RecoveryPlace>,
     ) -> Result<(), EngineError> {
         self.check_running()?;
         let RunKey { tenant, run } = permit.key().clone();
@@ -204,7 +204,7 @@ impl Engine {
         // The mailbox must be open before hosts are sought: the grant of a host is reported only once, and may come
         // before the step is durable.
         task.permit.set_live(mailbox);
-        task.turn = turn;
+        task.recovery_place = place;
         let effects = task.take_over().await?;
         self.await_caller(task.permit.key(), task.machine.state());
         self.launch(task, effects);

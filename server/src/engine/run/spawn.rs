@@ -58,7 +58,7 @@ impl Engine {
             pending_answers: PendingAnswers::default(),
             running_effect: None,
             memory_wait: None,
-            turn: None,
+            recovery_place: None,
             _base_charge: base_charge,
             running_hooks: RunningHooks::default(),
             unwritten: Vec::new(),

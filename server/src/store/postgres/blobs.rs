@@ -10,10 +10,11 @@ use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
-use sqlx::{PgPool, Row as _};
+use sqlx::Row as _;
 use tokio::sync::mpsc;
 
 use super::PostgresStore;
+use super::readers::Readers;
 use super::rows::{self, clean};
 use super::write::blobs::{BlobOp, BlobResult, readable};
 use super::write::own::WriteRequest;
@@ -37,7 +38,7 @@ pub(in crate::store::postgres) struct Blobs(Arc<Inner>);
 
 struct Inner {
     bounds: BlobBounds,
-    db: PgPool,
+    db: Readers,
     writes: mpsc::WeakSender<WriteRequest>,
     tasks: Tasks,
     /// Held while the bytes are counted.
@@ -57,7 +58,7 @@ struct Usage {
 impl Blobs {
     pub(in crate::store::postgres) fn new(
         bounds: BlobBounds,
-        db: PgPool,
+        db: Readers,
         writes: mpsc::WeakSender<WriteRequest>,
         tasks: Tasks,
     ) -> Self {
@@ -99,7 +100,7 @@ impl Blobs {
         }
         let sql = "SELECT coalesce(sum(b.size_bytes), 0)::bigint AS bytes
                    FROM (SELECT max(size_bytes) AS size_bytes FROM blobs GROUP BY digest) AS b";
-        let row = sqlx::query(sql).fetch_one(&self.0.db).await;
+        let row = self.0.db.in_time(sqlx::query(sql).fetch_one(&*self.0.db)).await?;
         let bytes = row.and_then(|row| rows::number(&row, "bytes"));
         self.usage().stored = Some(bytes.map_err(|error| rows::failure("bytes of blobs", &error))?);
         Ok(())
@@ -125,7 +126,8 @@ impl Upload {
         blobs.check_size(new.size.unwrap_or_default())?;
         blobs.count().await?;
         let sql = "INSERT INTO blob_uploads (began_at) VALUES ($1) RETURNING upload_no";
-        let row = sqlx::query(sql).bind(int(SystemClock.now().0)).fetch_one(&blobs.0.db).await;
+        let insert = sqlx::query(sql).bind(int(SystemClock.now().0));
+        let row = blobs.0.db.in_time(insert.fetch_one(&*blobs.0.db)).await?;
         let no = row.and_then(|row| row.try_get("upload_no"));
         let no = no.map_err(|error| rows::failure("new upload", &error))?;
         let (hash, buffer) = (Sha256::new(), Vec::new());
@@ -139,7 +141,9 @@ impl Upload {
         self.hash.update(&self.buffer);
         let sql = "INSERT INTO blob_pieces (upload_no, piece_no, bytes) VALUES ($1, $2, $3)";
         let query = sqlx::query(sql).bind(self.no).bind(self.pieces).bind(std::mem::take(&mut self.buffer));
-        query.execute(&self.blobs.0.db).await.map_err(|error| rows::failure("piece of an upload", &error))?;
+        let db = &self.blobs.0.db;
+        let written = db.in_time(query.execute(&**db)).await?;
+        written.map_err(|error| rows::failure("piece of an upload", &error))?;
         self.pieces += 1;
         Ok(())
     }
@@ -197,7 +201,7 @@ impl Drop for Upload {
             // A caller that went away while its upload was ended has left a whole blob.
             let sql = "WITH gone AS (DELETE FROM blob_uploads WHERE upload_no = $1 AND digest IS NULL RETURNING upload_no)
                        DELETE FROM blob_pieces WHERE upload_no IN (SELECT upload_no FROM gone)";
-            if let Err(error) = sqlx::query(sql).bind(no).execute(&blobs.0.db).await {
+            if let Err(error) = sqlx::query(sql).bind(no).execute(&*blobs.0.db).await {
                 tracing::debug!(%error, "an upload is left to the next sweep");
             }
         }));
@@ -207,7 +211,7 @@ impl Drop for Upload {
 /// A read under way. Everything is hashed, also what is skipped, and the last piece is held back until the digest is known to
 /// be right.
 struct Reader {
-    db: PgPool,
+    db: Readers,
     row: BlobRow,
     upload: i64,
     next: i64,
@@ -230,7 +234,8 @@ impl BlobReader for Reader {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         while !self.is_at_end {
             let sql = "SELECT bytes FROM blob_pieces WHERE upload_no = $1 AND piece_no = $2";
-            let found = sqlx::query(sql).bind(self.upload).bind(self.next).fetch_optional(&self.db).await;
+            let query = sqlx::query(sql).bind(self.upload).bind(self.next);
+            let found = self.db.in_time(query.fetch_optional(&*self.db)).await?;
             let piece = found.and_then(|row| row.map(|row| row.try_get::<Vec<u8>, _>("bytes")).transpose());
             let piece =
                 piece.map_err(|error| rows::failure(format_args!("blob {}", self.row.digest), &error))?;
@@ -275,7 +280,7 @@ impl BlobStore for PostgresStore {
         digest: &BlobDigest,
     ) -> Result<Option<BlobRow>, StoreError> {
         let query = sqlx::query(FIND).bind(tenant.as_str()).bind(digest.digits()).bind(only_of.map(clean));
-        let found = query.fetch_optional(&self.readers).await.and_then(|row| {
+        let found = self.readers.in_time(query.fetch_optional(&*self.readers)).await?.and_then(|row| {
             row.map(|row| {
                 let (size, media_type) = (rows::number(&row, "size_bytes")?, row.try_get("media_type")?);
                 Ok(BlobRow { digest: digest.clone(), size, media_type })
@@ -287,7 +292,8 @@ impl BlobStore for PostgresStore {
 
     async fn read_blob(&self, row: &BlobRow, offset: u64) -> Result<Box<dyn BlobReader>, StoreError> {
         let sql = "SELECT upload_no FROM blob_uploads WHERE digest = $1";
-        let found = sqlx::query(sql).bind(row.digest.digits()).fetch_optional(&self.readers).await;
+        let query = sqlx::query(sql).bind(row.digest.digits());
+        let found = self.readers.in_time(query.fetch_optional(&*self.readers)).await?;
         let upload = found.and_then(|found| found.map(|found| found.try_get("upload_no")).transpose());
         let upload = upload.map_err(|error| rows::failure(format_args!("blob {}", row.digest), &error))?;
         let upload = upload.ok_or_else(|| damaged(row, "its bytes are gone"))?;

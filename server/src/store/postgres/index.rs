@@ -12,10 +12,11 @@ use std::time::Duration;
 use agentloop_core::id::TenantId;
 use agentloop_core::message::Role;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgPool, Row as _};
+use sqlx::{Error, Row as _};
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
+use super::readers::Readers;
 use super::{rows, words};
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
@@ -51,7 +52,7 @@ const ADD: &str = "
 /// A handle to the index and the task that fills it.
 #[derive(Debug, Clone)]
 pub(in crate::store::postgres) struct Index {
-    db: PgPool,
+    db: Readers,
     /// Messages that were acknowledged since a batch was last announced.
     unannounced: Arc<AtomicUsize>,
     batch_ready: Arc<Notify>,
@@ -61,7 +62,7 @@ pub(in crate::store::postgres) struct Index {
 
 impl Index {
     /// Starts the task. It ends when `closing` is cancelled.
-    pub(in crate::store::postgres) fn start(db: PgPool, closing: CancellationToken, tasks: &Tasks) -> Self {
+    pub(in crate::store::postgres) fn start(db: Readers, closing: CancellationToken, tasks: &Tasks) -> Self {
         let index =
             Self { db, unannounced: Arc::default(), batch_ready: Arc::default(), filling: Arc::default() };
         let _supervised = tasks.spawn("search index", index.clone().run(closing));
@@ -112,7 +113,7 @@ impl Index {
     /// Adds one batch. True if there may be more.
     async fn add_batch(&self) -> Result<bool, Error> {
         let limit = i64::try_from(BATCH_MESSAGES).unwrap_or(i64::MAX);
-        let found = sqlx::query(UNINDEXED).bind(limit).fetch_all(&self.db).await?;
+        let found = self.db.in_time(sqlx::query(UNINDEXED).bind(limit).fetch_all(&*self.db)).await??;
         let Some(last) = found.last() else { return Ok(false) };
         let last: i64 = last.try_get("search_no")?;
         let (mut nos, mut texts) = (Vec::new(), Vec::new());

@@ -10,6 +10,7 @@ mod open;
 mod owner;
 mod ports;
 mod read;
+mod readers;
 mod replica;
 mod rows;
 mod words;
@@ -22,13 +23,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::id::Epoch;
-use sqlx::PgPool;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use self::open::OpenError;
 pub use self::owner::Claim;
+use self::readers::Readers;
 pub use self::replica::{Replica, ReplicaOptions};
 
 use self::blobs::Blobs;
@@ -45,10 +46,7 @@ use crate::store::append::WriterCache;
 use crate::store::damaged::{DamagedQuestions, DamagedSessions};
 use crate::store::features_used::FeaturesUsed;
 use crate::store::write::WriteCounters;
-use crate::store::{BlobBounds, StoreError, StoreStats};
-
-/// Time beyond the bound of a query, in which the answer is on its way. Before a query, a connection may be waited for.
-const READ_MARGIN: Duration = Duration::from_secs(15);
+use crate::store::{BlobBounds, StoreStats};
 
 /// Options of an opened store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,9 +90,7 @@ impl Default for PostgresOptions {
 /// Call [`Self::close`] at the end. Nothing is lost without it.
 pub struct PostgresStore {
     writes: mpsc::Sender<WriteRequest>,
-    readers: PgPool,
-    /// Longest wait for the answer to a query.
-    read_wait: Duration,
+    readers: Readers,
     epoch: Epoch,
     counters: Arc<WriteCounters>,
     used: FeaturesUsed,
@@ -161,7 +157,6 @@ impl PostgresStore {
         Self {
             writes,
             readers: opened.readers,
-            read_wait: options.statement_timeout + READ_MARGIN,
             epoch: opened.started.epoch,
             counters,
             used: opened.started.used,
@@ -173,13 +168,6 @@ impl PostgresStore {
             tasks,
             writer,
         }
-    }
-
-    /// The result of a query, or an error if the database has said nothing by then: its own bound on the query is over. The
-    /// connection is not used again.
-    async fn reading<T>(&self, query: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let silent = |_| StoreError::Unavailable { what: "the database does not answer".to_owned() };
-        tokio::time::timeout(self.read_wait, query).await.map_err(silent)?
     }
 
     /// Commits all queued writes and closes the connections. Every later call is [`StoreError::Unavailable`]. Closing again

@@ -1,13 +1,12 @@
 //! Opening a database: its settings are checked, it is locked, its schema is migrated.
 
-use std::time::Duration;
-
 use agentloop_core::id::Epoch;
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, PgConnection, PgPool, Row as _};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
 
 use super::owner::{self, Claim, ConnectError, Hold, Owner};
+use super::readers::Readers;
 use super::write::{blobs, ops};
 use super::{PostgresOptions, index, rows};
 use crate::clock::{Clock as _, SystemClock};
@@ -18,13 +17,6 @@ pub(in crate::store::postgres) static MIGRATIONS: Migrator = sqlx::migrate!("mig
 
 /// The oldest version of PostgreSQL that is supported, as `server_version_num` has it.
 const VERSION_MIN: i32 = 150_000;
-/// Longest wait for a free reading connection.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection that was idle for so long is tried before it is used: the database may have been started again since.
-const IDLE_BEFORE_TEST: Duration = Duration::from_secs(1);
-/// Longest wait for the answer. A connection that has fallen silent is dropped then, and the next one is tried.
-const TEST_WAIT: Duration = Duration::from_secs(2);
-
 /// The reason why a store was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -163,7 +155,7 @@ pub enum OpenError {
 pub(in crate::store::postgres) struct OpenedStore {
     pub(in crate::store::postgres) writing: PgConnectOptions,
     pub(in crate::store::postgres) db: PgConnection,
-    pub(in crate::store::postgres) readers: PgPool,
+    pub(in crate::store::postgres) readers: Readers,
     pub(in crate::store::postgres) owner: Owner,
     pub(in crate::store::postgres) hold: Hold,
     pub(in crate::store::postgres) started: Started,
@@ -194,7 +186,7 @@ pub(in crate::store::postgres) async fn open(
     }
     let owner = owner::take_over(&mut db).await.map_err(failed)?;
     let started = begin(&mut db, options).await.map_err(failed)?;
-    let readers = readers(base, options).await.map_err(failed)?;
+    let readers = Readers::open(base, options).await.map_err(failed)?;
     Ok(OpenedStore { writing, db, readers, owner, hold: Hold::Lock, started })
 }
 
@@ -215,7 +207,7 @@ pub(in crate::store::postgres) async fn open_owned(
     let owner = owner::enter(&mut db, claim).await.map_err(|error| not_had(&at, error))?;
     let started = begin(&mut db, options).await.map_err(failed)?;
     db.execute("COMMIT").await.map_err(failed)?;
-    let readers = readers(base, options).await.map_err(failed)?;
+    let readers = Readers::open(base, options).await.map_err(failed)?;
     Ok(OpenedStore { writing, db, readers, owner, hold: Hold::Lease, started })
 }
 
@@ -318,29 +310,6 @@ fn for_writing(base: PgConnectOptions) -> PgConnectOptions {
         ("enable_mergejoin", "off"),
         ("jit", "off"),
     ])
-}
-
-async fn readers(base: PgConnectOptions, options: &PostgresOptions) -> Result<PgPool, Error> {
-    let timeout = options.statement_timeout.as_millis().to_string();
-    let base = base.options([("statement_timeout", timeout.as_str()), ("jit", "off")]);
-    PgPoolOptions::new()
-        .max_connections(options.readers.max(1))
-        .min_connections(1)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .test_before_acquire(false)
-        .before_acquire(|db, state| {
-            Box::pin(async move {
-                if state.idle_for > IDLE_BEFORE_TEST {
-                    let silent = |_| Error::Io(std::io::ErrorKind::TimedOut.into());
-                    tokio::time::timeout(TEST_WAIT, db.ping()).await.map_err(silent)??;
-                }
-                Ok(true)
-            })
-        })
-        .connect_with(base)
-        .await
 }
 
 /// Host, port and database, for messages.

@@ -13,8 +13,8 @@ use futures_util::poll;
 use crate::engine::deps::Deps;
 use crate::engine::error::damaged_entry;
 use crate::engine::memory::{ANSWER_BYTES, ListedWait};
+use crate::engine::run::recovery_order::RecoveryPlace;
 use crate::engine::run::task::{RunTask, TaskEnd};
-use crate::engine::run::turn::Turn;
 use crate::memory::Charge;
 use crate::store::StoreError;
 
@@ -28,14 +28,14 @@ pub(in crate::engine) struct MemoryWait {
     /// `None` if only the history is still to be loaded.
     _listed: Option<ListedWait>,
     /// True if the run has not asked for memory yet. It may hold its history, and gives it up if others want the memory.
-    before_turn: bool,
+    before_asking: bool,
 }
 
 /// The result of a wait.
 pub(super) enum Room {
     Reserved(Charge),
     /// The run may ask for memory.
-    Turn,
+    MayAsk,
     /// The run alone needs more than all runs may have: this many bytes.
     TooLarge(usize),
 }
@@ -62,22 +62,22 @@ async fn reserve(deps: Arc<Deps>, tenant: TenantId, bytes: usize) -> Room {
 impl RunTask {
     /// Starts an effect that reads the history, now or when there is room for it.
     pub(super) fn start_with_history(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
-        match self.turn.as_mut().and_then(Turn::begin) {
-            Some(turn) => self.wait_for_turn(Box::new(start), turn),
-            None => self.start_in_turn(start),
+        match self.recovery_place.as_mut().and_then(RecoveryPlace::begin) {
+            Some(earlier_done) => self.wait_for_place(Box::new(start), earlier_done),
+            None => self.start_asking(start),
         }
     }
 
-    fn wait_for_turn(&mut self, start: Start, turn: impl Future<Output = ()> + Send + 'static) {
+    fn wait_for_place(&mut self, start: Start, earlier_done: impl Future<Output = ()> + Send + 'static) {
         let listed = self.deps.memory_waits.add(self.permit.key());
         let room = Box::pin(async {
-            turn.await;
-            Room::Turn
+            earlier_done.await;
+            Room::MayAsk
         });
-        self.memory_wait = Some(MemoryWait { start, room, _listed: Some(listed), before_turn: true });
+        self.memory_wait = Some(MemoryWait { start, room, _listed: Some(listed), before_asking: true });
     }
 
-    fn start_in_turn(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
+    fn start_asking(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
         if !self.history.is_loaded() {
             let room = self.deps.try_reserve(ANSWER_BYTES);
             self.wait_for_memory(Box::new(start), room, ANSWER_BYTES);
@@ -95,7 +95,7 @@ impl RunTask {
     /// True if the history can be given up: nothing that is under way reads it.
     pub(super) fn can_unload(&self) -> bool {
         self.running_effect.is_none()
-            && self.memory_wait.as_ref().is_none_or(|wait| wait.before_turn)
+            && self.memory_wait.as_ref().is_none_or(|wait| wait.before_asking)
             && self.history.has_entries()
     }
 
@@ -104,8 +104,8 @@ impl RunTask {
         let Some(MemoryWait { start, .. }) = self.memory_wait.take() else { return Ok(None) };
         let room = match room {
             Room::Reserved(room) => room,
-            Room::Turn => {
-                self.start_in_turn(start);
+            Room::MayAsk => {
+                self.start_asking(start);
                 return Ok(self.check_end());
             }
             Room::TooLarge(bytes) => return self.fail_too_large(bytes).await,
@@ -149,7 +149,7 @@ impl RunTask {
                 (Box::pin(reserve(self.deps.clone(), tenant, bytes)), Some(listed))
             }
         };
-        self.memory_wait = Some(MemoryWait { start, room, _listed: listed, before_turn: false });
+        self.memory_wait = Some(MemoryWait { start, room, _listed: listed, before_asking: false });
     }
 
     /// Loads what is missing of the history. What is loaded counts against the reservation.

@@ -35,9 +35,9 @@ use crate::engine::effect::tool_hooks::{HookedResult, RunningHooks, after_tool};
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::ports::RunObserver;
+use crate::engine::run::recovery_order::RecoveryPlace;
 use crate::engine::run::table::{Mail, Reply, StartPermit};
 use crate::engine::run::timers::WakeSignal;
-use crate::engine::run::turn::Turn;
 use crate::extension::RunContext;
 use crate::memory::Charge;
 use crate::store::StoreError;
@@ -91,8 +91,8 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) running_effect: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
     /// An effect that waits for memory. Then there is no running effect.
     pub(in crate::engine) memory_wait: Option<MemoryWait>,
-    /// The run was taken over. It is its turn to ask for memory, or will be.
-    pub(in crate::engine) turn: Option<Turn>,
+    /// The run was taken over, and has not had its memory yet.
+    pub(in crate::engine) recovery_place: Option<RecoveryPlace>,
     /// Counts the run as live for its caller and tenant, if they have quotas.
     pub(in crate::engine) held: Option<Held>,
     /// For what the run holds beside its history.
@@ -154,7 +154,7 @@ impl RunTask {
         let mut alarm = Alarm::default();
         loop {
             if self.memory_wait.is_none() {
-                self.turn = None;
+                self.recovery_place = None;
             }
             let wakeup = self.next_wakeup(&mut alarm).await;
             let end = match self.handle_wakeup(wakeup).await {

@@ -23,7 +23,7 @@ pub(super) async fn done_here(
     let response = services.call(request).await;
     match rule {
         Rule::Repeated | Rule::RepeatedForRun => response,
-        Rule::Events | Rule::Changes | Rule::Download | Rule::Upload => {
+        Rule::Events | Rule::Changes | Rule::Download | Rule::Upload | Rule::Unknown => {
             broken_off(response, routing.deposed(), Box::pin(std::future::pending()))
         }
     }

@@ -12,16 +12,16 @@ use tonic::codegen::http;
 use tower::{Layer, Service};
 
 use crate::cluster::Standings;
+use crate::grpc::edge::forward::budget::KeptBudget;
 use crate::grpc::edge::forward::ending::done_here;
 use crate::grpc::edge::forward::kept::Kept;
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::metadata::strip;
-use crate::grpc::edge::forward::opening::Opening;
 use crate::grpc::edge::forward::outcome::Until;
 use crate::grpc::edge::forward::passing::pass;
+use crate::grpc::edge::forward::replayable::ReplayableCall;
 use crate::grpc::edge::forward::resume::Place;
-use crate::grpc::edge::forward::room::Room;
 use crate::grpc::edge::forward::routing::{Routing, Target};
 use crate::grpc::edge::forward::rules::Rule;
 use crate::grpc::edge::forward::send::send;
@@ -39,7 +39,7 @@ struct Inner {
     routing: Arc<Routing>,
     ids: Arc<dyn Ids>,
     message_bytes_max: usize,
-    room: Room,
+    budget: KeptBudget,
 }
 
 impl Front {
@@ -58,7 +58,7 @@ impl Front {
         stop: CancellationToken,
     ) -> Self {
         let routing = Arc::new(Routing { standings, links, local, stop, told: OnceCell::new() });
-        Self(Arc::new(Inner { routing, ids, message_bytes_max, room: Room::new() }))
+        Self(Arc::new(Inner { routing, ids, message_bytes_max, budget: KeptBudget::new() }))
     }
 }
 
@@ -110,10 +110,11 @@ impl Inner {
             return done_here(routing, services, request).await;
         }
         let rule = Rule::of(request.uri().path());
-        if rule == Rule::Upload {
-            return Box::pin(pass(routing, Opening::of(request, &self.room))).await;
+        if let Rule::Upload | Rule::Unknown = rule {
+            let call = ReplayableCall::of(request, &self.budget);
+            return Box::pin(pass(routing, call, rule == Rule::Upload)).await;
         }
-        let mut call = match Kept::read(request, self.message_bytes_max, &self.room).await {
+        let mut call = match Kept::read(request, self.message_bytes_max, &self.budget).await {
             Ok(call) => call,
             Err(refused) => return refused.into_http(),
         };
@@ -129,7 +130,7 @@ impl Inner {
                 Box::pin(follow(routing.clone(), call, place)).await
             }
             Rule::Changes => Box::pin(follow(routing.clone(), call, Place::before_changes())).await,
-            Rule::Download | Rule::Upload => Box::pin(pass(routing, call)).await,
+            Rule::Download | Rule::Upload | Rule::Unknown => Box::pin(pass(routing, call, true)).await,
         }
     }
 }

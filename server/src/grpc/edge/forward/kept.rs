@@ -9,8 +9,8 @@ use tonic::codegen::{Bytes, http};
 use tonic::{Code, Status};
 
 use crate::grpc::edge::forward::bodies::{next_frame, of_bytes};
+use crate::grpc::edge::forward::budget::{BudgetShare, KeptBudget};
 use crate::grpc::edge::forward::call::{Call, Head};
-use crate::grpc::edge::forward::room::{Room, Taken};
 use crate::grpc::status::{retryable, status};
 use crate::ids::Ids;
 
@@ -23,19 +23,19 @@ pub(super) struct Kept {
     head: Head,
     /// The message with its prefix, as it came.
     framed: Bytes,
-    /// Its part of the room.
-    _room: Option<Arc<Taken>>,
+    /// Its part of the budget.
+    _share: Option<Arc<BudgetShare>>,
 }
 
 impl Kept {
     /// Reads the request of a call, of at most so many bytes.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED if it is larger or there is no room for it; the caller's fault if it breaks off.
+    /// RESOURCE_EXHAUSTED if it is larger or there is no budget for it; the caller's fault if it breaks off.
     pub(super) async fn read(
         request: http::Request<Body>,
         bytes_max: usize,
-        room: &Room,
+        budget: &KeptBudget,
     ) -> Result<Self, Status> {
         let (parts, mut body) = request.into_parts();
         let mut framed: Vec<u8> = Vec::new();
@@ -48,9 +48,9 @@ impl Kept {
             }
         }
         let full = "too many large requests wait for the owner of the database; try again later";
-        let taken = room.take(framed.len());
+        let taken = budget.take(framed.len());
         let taken = taken.ok_or_else(|| retryable(Code::ResourceExhausted, ErrorReason::QueueFull, full))?;
-        Ok(Self { head: Head::of(parts), framed: framed.into(), _room: Some(Arc::new(taken)) })
+        Ok(Self { head: Head::of(parts), framed: framed.into(), _share: Some(Arc::new(taken)) })
     }
 
     /// The encoded message; `None` if it is compressed or not whole, which the service refuses.
@@ -70,7 +70,7 @@ impl Kept {
 
     /// The same caller's call of another RPC, with this message, which is small.
     pub(super) fn with(&self, path: &'static str, message: &[u8]) -> Self {
-        Self { head: self.head.to_path(path), framed: framed(&[message]), _room: None }
+        Self { head: self.head.to_path(path), framed: framed(&[message]), _share: None }
     }
 
     /// Gives what the call creates its ids, if the caller gave none. The call that is repeated then finds it.

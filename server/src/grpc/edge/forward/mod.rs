@@ -4,6 +4,7 @@
 //! replica, or sends them over a link to the owner, whose [`peer`] port takes them. The caller is authenticated where it dials in.
 
 mod bodies;
+mod budget;
 mod call;
 mod ending;
 pub mod front;
@@ -13,13 +14,12 @@ pub mod links;
 pub mod local;
 mod messages;
 mod metadata;
-mod opening;
 mod outcome;
 mod passing;
 pub mod peer;
 mod principal;
+mod replayable;
 mod resume;
-mod room;
 mod routing;
 mod rules;
 mod send;

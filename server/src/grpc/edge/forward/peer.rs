@@ -166,18 +166,18 @@ fn look_again() -> http::Response<Body> {
 }
 
 impl<S> Layer<S> for PeerPort {
-    type Service = Taken;
+    type Service = BudgetShare;
 
-    fn layer(&self, _no_services: S) -> Taken {
-        Taken(Arc::new(self.clone()))
+    fn layer(&self, _no_services: S) -> BudgetShare {
+        BudgetShare(Arc::new(self.clone()))
     }
 }
 
 /// The service behind the port.
 #[derive(Clone)]
-pub struct Taken(Arc<PeerPort>);
+pub struct BudgetShare(Arc<PeerPort>);
 
-impl Service<http::Request<Body>> for Taken {
+impl Service<http::Request<Body>> for BudgetShare {
     type Response = http::Response<Body>;
     type Error = std::convert::Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;

@@ -11,10 +11,12 @@ pub(super) enum Rule {
     Events,
     /// A stream of changes that goes on after its last `resume_token`.
     Changes,
-    /// One request, and a stream that ends when the owner moves.
+    /// One request, and a stream that ends when the owner moves after it has begun.
     Download,
-    /// A stream of requests, which is sent again as long as it has no answer and its first ones are kept.
+    /// A stream of requests, which is sent again as long as it has no answer and its first bytes are kept.
     Upload,
+    /// Nothing is known of it: it is sent once, as it comes.
+    Unknown,
 }
 
 /// The rule of each RPC.
@@ -64,9 +66,9 @@ const TABLE: &[(&str, Rule)] = &[
 ];
 
 impl Rule {
-    /// The rule of the RPC of this path. One that is not known is sent once, as it comes.
+    /// The rule of the RPC of this path.
     pub(super) fn of(path: &str) -> Self {
-        TABLE.iter().find(|(rpc, _)| *rpc == path).map_or(Self::Upload, |(_, rule)| *rule)
+        TABLE.iter().find(|(rpc, _)| *rpc == path).map_or(Self::Unknown, |(_, rule)| *rule)
     }
 }
 
@@ -105,6 +107,7 @@ mod tests {
                     !method.client_streaming() && method.server_streaming()
                 }
                 Rule::Upload => method.client_streaming(),
+                Rule::Unknown => false,
             };
             assert!(fits, "{path}");
         }

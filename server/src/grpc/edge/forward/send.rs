@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 
@@ -16,6 +17,8 @@ use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT, Target};
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
 
+/// The wait before a call is refused that cannot be sent again.
+const REFUSED_AFTER: Duration = Duration::from_secs(1);
 /// Owners that may be lost while they have a call. It may be the reason, so it is not sent to more of them.
 const LOST_OWNERS_MAX: usize = 3;
 
@@ -73,9 +76,14 @@ async fn send_until_answered(routing: &Routing, call: &impl Call, repeats: bool,
                     return Sent { response, from: Some(number) };
                 }
             }
-            Outcome::NotDone if !call.is_whole() => return Sent::here(nobody().into_http()),
-            Outcome::Broken if !repeats || !call.is_whole() => return Sent::here(unanswered().into_http()),
-            Outcome::Broken if lost.insert(number) && lost.len() == LOST_OWNERS_MAX => {
+            Outcome::NotDone if !call.is_whole() => {
+                return refused_later(routing, number, nobody()).await;
+            }
+            Outcome::Broken if !call.is_whole() => {
+                return refused_later(routing, number, unanswered()).await;
+            }
+            Outcome::Broken if !repeats => return Sent::here(unanswered().into_http()),
+            Outcome::Broken if is_lost(&mut lost, number, began) => {
                 tracing::warn!(
                     path = call.head().path(),
                     "owners were lost while they had this call; it is not sent to more"
@@ -91,4 +99,20 @@ async fn send_until_answered(routing: &Routing, call: &impl Call, repeats: bool,
             return Sent::here(nobody().into_http());
         }
     }
+}
+
+/// Notes that an owner was lost while it had the call. True if it is one too many. One that had it for long is not counted.
+fn is_lost(lost: &mut BTreeSet<i64>, number: i64, began: Instant) -> bool {
+    if began.elapsed() >= WAS_WELL {
+        lost.clear();
+    }
+    lost.insert(number);
+    lost.len() >= LOST_OWNERS_MAX
+}
+
+/// The refusal of a call that cannot be sent again, after a moment, or as soon as the owner is the owner no more. A host that is
+/// refused at once tries again at once, and waits longer each time: when there is an owner again, it would wait still.
+async fn refused_later(routing: &Routing, number: i64, refusal: Status) -> Sent {
+    let _moved = routing.other_than(number, Instant::now() + REFUSED_AFTER).await;
+    Sent::here(refusal.into_http())
 }

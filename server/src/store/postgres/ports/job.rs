@@ -16,7 +16,7 @@ impl JobStore for PostgresStore {
         now: Timestamp,
         limit: u32,
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        self.reading(read::due_jobs(&self.readers, now, limit)).await
+        self.readers.in_time(read::due_jobs(&self.readers, now, limit)).await?
     }
 
     async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {

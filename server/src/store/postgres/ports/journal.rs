@@ -30,7 +30,7 @@ impl JournalStore for PostgresStore {
 
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
         let Some(ClaimedRow { epoch, row }) = self.claim_row(tenant, run).await? else { return Ok(None) };
-        match self.reading(read::journal(&self.readers, tenant, &row)).await {
+        match self.readers.in_time(read::journal(&self.readers, tenant, &row)).await? {
             Ok(records) => Ok(Some(Claimed { epoch, row, records })),
             // The run may have been deleted since the claim.
             Err(_) if self.run(tenant, run).await?.is_none() => Ok(None),
@@ -47,7 +47,7 @@ impl JournalStore for PostgresStore {
     }
 
     async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError> {
-        self.reading(read::run(&self.readers, tenant, run)).await
+        self.readers.in_time(read::run(&self.readers, tenant, run)).await?
     }
 
     async fn records(
@@ -57,7 +57,7 @@ impl JournalStore for PostgresStore {
         after: Seq,
         limit: u32,
     ) -> Result<Vec<Record>, StoreError> {
-        self.reading(read::records(&self.readers, tenant, run, after, limit)).await
+        self.readers.in_time(read::records(&self.readers, tenant, run, after, limit)).await?
     }
 
     async fn stretch(
@@ -67,11 +67,11 @@ impl JournalStore for PostgresStore {
         after: Seq,
         max: StretchMax,
     ) -> Result<Stretch, StoreError> {
-        self.reading(read::stretch(&self.readers, tenant, run, after, max)).await
+        self.readers.in_time(read::stretch(&self.readers, tenant, run, after, max)).await?
     }
 
     async fn unverified_events(&self, tenant: &TenantId, run: &RunId) -> Result<u64, StoreError> {
-        self.reading(read::unverified(&self.readers, tenant, run)).await
+        self.readers.in_time(read::unverified(&self.readers, tenant, run)).await?
     }
 
     async fn runs(
@@ -80,7 +80,7 @@ impl JournalStore for PostgresStore {
         filter: RunFilter,
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError> {
-        self.reading(read::runs(&self.readers, tenant, &filter, &page)).await
+        self.readers.in_time(read::runs(&self.readers, tenant, &filter, &page)).await?
     }
 
     async fn session_runs(
@@ -89,7 +89,7 @@ impl JournalStore for PostgresStore {
         session: &SessionId,
         after: Option<u64>,
     ) -> Result<SessionRuns, StoreError> {
-        self.reading(read::session_runs(&self.readers, tenant, session, after)).await
+        self.readers.in_time(read::session_runs(&self.readers, tenant, session, after)).await?
     }
 
     async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
@@ -97,14 +97,14 @@ impl JournalStore for PostgresStore {
     }
 
     async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
-        self.reading(read::tenants(&self.readers)).await
+        self.readers.in_time(read::tenants(&self.readers)).await?
     }
 
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
-        self.reading(read::unfinished(&self.readers)).await
+        self.readers.in_time(read::unfinished(&self.readers)).await?
     }
 
     async fn due(&self, now: Timestamp, limit: u32) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
-        self.reading(read::due(&self.readers, now, limit)).await
+        self.readers.in_time(read::due(&self.readers, now, limit)).await?
     }
 }

@@ -21,7 +21,7 @@ use crate::store::{Page, PageRequest, Store, StoreError};
 impl Store for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.writes.done(WriteOp::Check).await?;
-        self.reading(read::check(&self.readers)).await
+        self.readers.in_time(read::check(&self.readers)).await?
     }
 
     async fn write_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
@@ -29,15 +29,15 @@ impl Store for PostgresStore {
     }
 
     async fn audit(&self, filter: AuditFilter, page: PageRequest) -> Result<Page<AuditRow>, StoreError> {
-        self.reading(read::audit::page(&self.readers, &filter, &page)).await
+        self.readers.in_time(read::audit::page(&self.readers, &filter, &page)).await?
     }
 
     async fn audit_after(&self, no: u64) -> Result<Vec<AuditRow>, StoreError> {
-        self.reading(read::audit::after(&self.readers, no)).await
+        self.readers.in_time(read::audit::after(&self.readers, no)).await?
     }
 
     async fn last_audit(&self) -> Result<u64, StoreError> {
-        self.reading(read::audit::last(&self.readers)).await
+        self.readers.in_time(read::audit::last(&self.readers)).await?
     }
 
     async fn verify_audit(&self) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {

@@ -14,15 +14,15 @@ impl QueueStore for PostgresStore {
         if !self.used.queues() {
             return Ok(None);
         }
-        self.reading(read::next_queued(&self.readers, tenant, session)).await
+        self.readers.in_time(read::next_queued(&self.readers, tenant, session)).await?
     }
 
     async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
-        self.reading(read::queue_heads(&self.readers)).await
+        self.readers.in_time(read::queue_heads(&self.readers)).await?
     }
 
     async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
-        self.reading(read::interrupted(&self.readers)).await
+        self.readers.in_time(read::interrupted(&self.readers)).await?
     }
 
     async fn interrupted_in(
@@ -33,13 +33,13 @@ impl QueueStore for PostgresStore {
         if !self.used.queues() {
             return Ok(None);
         }
-        self.reading(read::interrupted_in(&self.readers, tenant, session)).await
+        self.readers.in_time(read::interrupted_in(&self.readers, tenant, session)).await?
     }
 
     async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
         if !self.used.steers() {
             return Ok(None);
         }
-        self.reading(read::steered(&self.readers, tenant, id)).await
+        self.readers.in_time(read::steered(&self.readers, tenant, id)).await?
     }
 }

@@ -16,7 +16,7 @@ impl RequestStore for PostgresStore {
         tenant: &TenantId,
         request: &RequestId,
     ) -> Result<Option<RequestRow>, StoreError> {
-        self.reading(read::request(&self.readers, tenant, request)).await
+        self.readers.in_time(read::request(&self.readers, tenant, request)).await?
     }
 
     async fn pending(
@@ -25,11 +25,13 @@ impl RequestStore for PostgresStore {
         filter: RequestFilter,
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
-        self.reading(read::pending(&self.readers, &self.damaged_questions, tenant, &filter, &page)).await
+        self.readers
+            .in_time(read::pending(&self.readers, &self.damaged_questions, tenant, &filter, &page))
+            .await?
     }
 
     async fn open_questions(&self, tenant: &TenantId, run: &RunId) -> Result<Vec<RequestId>, StoreError> {
-        self.reading(read::open_questions(&self.readers, tenant, run)).await
+        self.readers.in_time(read::open_questions(&self.readers, tenant, run)).await?
     }
 
     async fn rules(
@@ -40,7 +42,7 @@ impl RequestStore for PostgresStore {
         if !self.used.rules() {
             return Ok(Vec::new());
         }
-        self.reading(read::rules(&self.readers, tenant, session)).await
+        self.readers.in_time(read::rules(&self.readers, tenant, session)).await?
     }
 
     async fn rules_for_run(
@@ -51,7 +53,7 @@ impl RequestStore for PostgresStore {
         if !self.used.rules() {
             return Ok(Vec::new());
         }
-        self.reading(read::rules_for_run(&self.readers, tenant, session)).await
+        self.readers.in_time(read::rules_for_run(&self.readers, tenant, session)).await?
     }
 
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {

@@ -19,7 +19,7 @@ impl SearchStore for PostgresStore {
         let Some(index) = &self.index else { return Err(StoreError::SearchOff) };
         let Some(search) = read::Search::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
         index.filled().await?;
-        let Hits { hits, damaged } = search.hits(search.find(&self.readers).await)?;
+        let Hits { hits, damaged } = search.hits(self.readers.in_time(search.find(&self.readers)).await?)?;
         for DamagedHit { session, entry, why } in damaged {
             tracing::error!(session.id = %session, entry = entry.0, why, "a damaged entry is left out of a search");
             self.damaged.note(tenant, &session);

@@ -43,7 +43,9 @@ impl SessionStore for PostgresStore {
         by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
         // Most calls find one, without the writer.
-        if let Some(row) = self.reading(read::session_of_user(&self.readers, tenant, labels, by)).await? {
+        if let Some(row) =
+            self.readers.in_time(read::session_of_user(&self.readers, tenant, labels, by)).await??
+        {
             return Ok(row);
         }
         let new = NewSession::new(tenant, session, &clean(title), labels, now, by.map(clean).as_deref());
@@ -98,11 +100,11 @@ impl SessionStore for PostgresStore {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<Option<SessionRow>, StoreError> {
-        self.reading(read::session(&self.readers, tenant, session)).await
+        self.readers.in_time(read::session(&self.readers, tenant, session)).await?
     }
 
     async fn todos(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<TodoItem>, StoreError> {
-        self.reading(read::todos(&self.readers, tenant, session)).await
+        self.readers.in_time(read::todos(&self.readers, tenant, session)).await?
     }
 
     async fn sessions(
@@ -111,7 +113,7 @@ impl SessionStore for PostgresStore {
         filter: SessionFilter,
         page: PageRequest,
     ) -> Result<Page<SessionRow>, StoreError> {
-        self.reading(read::sessions(&self.readers, tenant, &filter, &page)).await
+        self.readers.in_time(read::sessions(&self.readers, tenant, &filter, &page)).await?
     }
 
     async fn entries(
@@ -132,7 +134,8 @@ impl SessionStore for PostgresStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<EntryStretch, StoreError> {
-        let read = self.reading(read::entry_stretch(&self.readers, tenant, session, after, max)).await;
+        let read =
+            self.readers.in_time(read::entry_stretch(&self.readers, tenant, session, after, max)).await?;
         if let Err(StoreError::DamagedEntry { .. }) = &read {
             self.damaged.note(tenant, session);
         }
@@ -146,7 +149,8 @@ impl SessionStore for PostgresStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<ListedEntries, StoreError> {
-        let listed = self.reading(read::listed_entries(&self.readers, tenant, session, after, max)).await?;
+        let listed =
+            self.readers.in_time(read::listed_entries(&self.readers, tenant, session, after, max)).await??;
         if listed.rows.iter().any(|row| matches!(row, ListedEntry::Damaged { .. })) {
             self.damaged.note(tenant, session);
         }
@@ -166,15 +170,15 @@ impl SessionStore for PostgresStore {
     }
 
     async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError> {
-        self.reading(read::tenants_with_sessions(&self.readers)).await
+        self.readers.in_time(read::tenants_with_sessions(&self.readers)).await?
     }
 
     async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
-        self.reading(read::session_count(&self.readers, tenant, by)).await
+        self.readers.in_time(read::session_count(&self.readers, tenant, by)).await?
     }
 
     async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
-        self.reading(read::stored_bytes(&self.readers, tenant, by)).await
+        self.readers.in_time(read::stored_bytes(&self.readers, tenant, by)).await?
     }
 
     async fn idle_sessions(
@@ -184,7 +188,7 @@ impl SessionStore for PostgresStore {
         after: Option<IdleSession>,
         limit: u32,
     ) -> Result<Vec<IdleSession>, StoreError> {
-        self.reading(read::idle_sessions(&self.readers, tenant, before, after, limit)).await
+        self.readers.in_time(read::idle_sessions(&self.readers, tenant, before, after, limit)).await?
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {

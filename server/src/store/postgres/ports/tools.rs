@@ -21,6 +21,6 @@ impl ToolStore for PostgresStore {
     }
 
     async fn tools(&self) -> Result<StoredTools, StoreError> {
-        self.reading(read::tools(&self.readers)).await
+        self.readers.in_time(read::tools(&self.readers)).await?
     }
 }

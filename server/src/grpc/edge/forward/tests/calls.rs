@@ -331,16 +331,16 @@ async fn without_an_owner_a_call_waits_and_is_then_refused() {
 
 #[tokio::test]
 async fn large_requests_that_are_kept_have_a_bound_and_small_ones_pass() {
-    let room = Room::of(100_000);
+    let budget = KeptBudget::of(100_000);
     let read = async |bytes: usize| {
         let message = frame(&wire::GetRunRequest { run_id: "r".repeat(bytes) });
         let request = http::Request::new(of_frames(futures_util::stream::iter([message])));
-        Kept::read(request, BYTES_MAX, &room).await
+        Kept::read(request, BYTES_MAX, &budget).await
     };
     let large = read(100_000).await.unwrap();
     assert_eq!(reason(&read(100_000).await.err().unwrap()), "QUEUE_FULL");
     assert!(read(1_000).await.is_ok());
-    // What goes on by the id of a run needs the room no more.
+    // What goes on by the id of a run needs the budget no more.
     let small = large.with("/agentloop.v1.AgentLoop/Subscribe", b"");
     drop(large);
     assert!(read(100_000).await.is_ok());

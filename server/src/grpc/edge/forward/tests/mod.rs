@@ -1,8 +1,8 @@
 //! Replicas in one process: owners whose services are scripted, a replica that stands by, and real connections between them.
 
 mod calls;
-mod openings;
 mod port;
+mod replayable;
 mod streams;
 
 use std::convert::Infallible;
@@ -30,12 +30,12 @@ use tower::Service;
 use tower::util::MapRequestLayer;
 
 use super::bodies::{NextFrame, end_with, next_frame, of_frames};
+use super::budget::KeptBudget;
 use super::front::Front;
 use super::kept::{Kept, PREFIX_BYTES};
 use super::links::Links;
 use super::local::LocalServices;
 use super::peer::PeerPort;
-use super::room::Room;
 use crate::auth::{HostGrant, Principal, Role};
 use crate::cluster::{Peer, Standing};
 use crate::grpc::edge::incoming::{Link, connections};
@@ -128,7 +128,12 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
                     .unwrap()
                     .split_off(PREFIX_BYTES)
                     .into(),
-                _ => Kept::read(request, BYTES_MAX, &Room::new()).await.unwrap().message().unwrap().to_vec(),
+                _ => Kept::read(request, BYTES_MAX, &KeptBudget::new())
+                    .await
+                    .unwrap()
+                    .message()
+                    .unwrap()
+                    .to_vec(),
             };
             let (answer, answered) = tokio::sync::oneshot::channel();
             let (alive, dropped) = mpsc::channel(1);

@@ -28,10 +28,15 @@ async fn says_once(lost: Lost) {
     assert!(!store.failed().is_cancelled());
 }
 
+/// A caller has the patience of the store, or less.
 #[tokio::test]
 async fn a_query_whose_connection_falls_silent_ends_and_the_next_one_is_answered() {
+    tokio::join!(reads_again(true), reads_again(false));
+}
+
+async fn reads_again(is_patient: bool) {
     let Some(mut schema) = Schema::new().await else { return };
-    schema.options.statement_timeout = Duration::from_secs(5);
+    (schema.options.statement_timeout, schema.options.readers) = (Duration::from_secs(5), 1);
     let wire = Wire::to(&schema.options).await;
     let store = Arc::new(PostgresStore::open(&wire.options).await.unwrap());
     let mut shell = schema.shell().await;
@@ -47,7 +52,12 @@ async fn a_query_whose_connection_falls_silent_ends_and_the_next_one_is_answered
     until(async || number(&mut watching, waiting).await > 0).await;
     wire.falls_silent(Lost::Answers);
     shell.execute("COMMIT").await.unwrap();
-    let ended = tokio::time::timeout(BOUND, reading).await.expect("in time").unwrap();
-    assert!(matches!(ended, Err(StoreError::Unavailable { .. })), "{ended:?}");
+    if is_patient {
+        let ended = tokio::time::timeout(BOUND, reading).await.expect("in time").unwrap();
+        assert!(matches!(ended, Err(StoreError::Unavailable { .. })), "{ended:?}");
+    } else {
+        reading.abort();
+    }
+    // There is one connection, and it is silent.
     assert_eq!(store.run(&TenantId::local(), &run).await.unwrap(), None);
 }

@@ -1,4 +1,4 @@
-//! A call with a stream of requests. Its first ones are kept until its answer begins, so that it can begin at another owner.
+//! A call with a stream of requests. Its first bytes are kept until its answer begins, so that it can begin at another owner.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,15 @@ use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 
 use crate::grpc::edge::forward::bodies::NextFrame;
+use crate::grpc::edge::forward::budget::{BudgetShare, KeptBudget};
 use crate::grpc::edge::forward::call::{Call, Head};
-use crate::grpc::edge::forward::room::{Room, Taken};
 
-/// Bytes of one call that are kept at most. A host sends its declarations, and then waits for the answer.
-const OPENING_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of one call that are kept at most: more than the declarations of most hosts. A call that sends more before its answer
+/// begins is sent once.
+const KEPT_BYTES_MAX: usize = 1024 * 1024;
 
 /// A call whose stream of requests has no answer yet.
-pub(super) struct Opening {
+pub(super) struct ReplayableCall {
     head: Head,
     requests: Arc<Mutex<Requests>>,
 }
@@ -26,38 +27,38 @@ struct Requests {
     /// What was not read yet; `None` after its end.
     rest: Option<Body>,
     /// What was read.
-    kept: Vec<Bytes>,
-    /// Pieces of it that the newest attempt has had.
+    kept: Vec<u8>,
+    /// Bytes of it that the newest attempt has had.
     had: usize,
-    /// False once there was more than is kept, or the answer has begun.
+    /// False once there was more than is kept, the caller's stream broke, or the answer has begun.
     is_kept: bool,
-    room: Taken,
+    share: BudgetShare,
     /// Number of the newest attempt. An older one gets nothing any more.
     newest: u64,
 }
 
 /// The requests as one attempt sends them.
-struct Attempt {
+struct AttemptBody {
     requests: Arc<Mutex<Requests>>,
     number: u64,
 }
 
-impl Opening {
-    pub(super) fn of(request: http::Request<Body>, room: &Room) -> Self {
+impl ReplayableCall {
+    pub(super) fn of(request: http::Request<Body>, budget: &KeptBudget) -> Self {
         let (parts, rest) = request.into_parts();
         let requests = Requests {
             rest: Some(rest),
             kept: Vec::new(),
             had: 0,
             is_kept: true,
-            room: room.nothing(),
+            share: budget.empty_share(),
             newest: 0,
         };
         Self { head: Head::of(parts), requests: Arc::new(Mutex::new(requests)) }
     }
 }
 
-impl Call for Opening {
+impl Call for ReplayableCall {
     fn head(&self) -> &Head {
         &self.head
     }
@@ -66,7 +67,7 @@ impl Call for Opening {
         let mut requests = lock(&self.requests);
         requests.newest += 1;
         requests.had = 0;
-        Body::new(Attempt { requests: self.requests.clone(), number: requests.newest })
+        Body::new(AttemptBody { requests: self.requests.clone(), number: requests.newest })
     }
 
     fn is_whole(&self) -> bool {
@@ -74,7 +75,7 @@ impl Call for Opening {
     }
 }
 
-impl Drop for Opening {
+impl Drop for ReplayableCall {
     fn drop(&mut self) {
         lock(&self.requests).stop_keeping();
     }
@@ -82,15 +83,20 @@ impl Drop for Opening {
 
 impl Requests {
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<NextFrame>> {
-        if let Some(piece) = self.kept.get(self.had).cloned() {
-            self.had += 1;
-            self.give_back();
+        if self.had < self.kept.len() {
+            let piece = Bytes::copy_from_slice(&self.kept[self.had..]);
+            self.had = self.kept.len();
+            self.forget();
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(rest).poll_frame(cx));
         match &frame {
-            None | Some(Err(_)) => self.rest = None,
+            None => self.rest = None,
+            Some(Err(_)) => {
+                self.rest = None;
+                self.stop_keeping();
+            }
             Some(Ok(frame)) => {
                 if let Some(piece) = frame.data_ref() {
                     self.keep(piece);
@@ -104,28 +110,28 @@ impl Requests {
         if !self.is_kept {
             return;
         }
-        if self.room.bytes() + piece.len() > OPENING_BYTES_MAX || !self.room.grow(piece.len()) {
+        if self.kept.len() + piece.len() > KEPT_BYTES_MAX || !self.share.grow(piece.len()) {
             return self.stop_keeping();
         }
-        self.kept.push(piece.clone());
-        self.had += 1;
+        self.kept.extend_from_slice(piece);
+        self.had = self.kept.len();
     }
 
     fn stop_keeping(&mut self) {
         self.is_kept = false;
-        self.give_back();
+        self.forget();
     }
 
-    /// Forgets what was read, unless it may be sent once more.
-    fn give_back(&mut self) {
+    /// Forgets what was read, unless it is still to be sent.
+    fn forget(&mut self) {
         if !self.is_kept && self.had == self.kept.len() {
             (self.kept, self.had) = (Vec::new(), 0);
-            self.room.give_back();
+            self.share.give_back();
         }
     }
 }
 
-impl http_body::Body for Attempt {
+impl http_body::Body for AttemptBody {
     type Data = Bytes;
     type Error = Status;
 
