@@ -115,7 +115,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
         provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),
         store: Some(format!("url = \"{}\"", postgres::in_new_schema(url))),
         more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
-        agent: "limits = { max_iterations = 10000 }\ncontext = { max_messages = 20 }\n",
+        agent: "limits = { max_iterations = 10000 }\ncontext = { max_messages = 400 }\n",
         lease_timeout: "6s",
         log_level: "warn",
         program: plan.from.clone(),
@@ -126,7 +126,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
         servers.push(Server::start(&setting).await);
     }
     let balancer = Balancer::start(servers.iter().map(Server::address).collect()).await;
-    let host = host(&balancer.url());
+    let host = looking_host(&balancer.url());
     let serving = tokio::spawn(async move { host.run_until(std::future::pending()).await });
     let client = patient(balancer.url()).build().expect("a good address");
     eventually("the tool", || async { client.list_tools().await.ok()?.first().map(drop) }).await;
@@ -226,7 +226,8 @@ async fn follow(mut stream: EventStream, durable: watch::Sender<Vec<Durable>>, o
     }
 }
 
-fn host(url: &str) -> ToolHost {
+/// A host of the tool `look`, which takes no time.
+pub(crate) fn looking_host(url: &str) -> ToolHost {
     let look = Tool::new("look", "Looks")
         .input_schema(&json!({ "type": "object", "properties": { "at": { "type": "integer" } } }))
         .read_only()

@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use agentloop_client::Client;
+use agentloop_client::v1::HostHealth;
 use agentloop_client::v1::run_event::Event;
-use tokio::task::JoinSet;
+use serde_json::{Value, json};
+use tokio::task::{JoinHandle, JoinSet};
 
+use crate::failover::looking_host;
 use crate::model::{Answer, Model};
 use crate::postgres;
 use crate::process::server::{Server, Setting, input};
@@ -13,6 +16,9 @@ use crate::process::{eventually, processor_time};
 
 /// Calls of each caller in a measured stretch.
 const CALLS: u32 = 500;
+/// Runs of each caller in a measured stretch, and of the one that calls alone.
+const RUNS: u32 = 50;
+const RUNS_ALONE: u32 = 300;
 /// Pieces of each measured answer.
 const PIECES: u32 = 2_000;
 /// The time between two pieces: each is a delta of its own.
@@ -35,6 +41,14 @@ pub struct Cost {
     pub delta_sent_on: f64,
     /// Deltas that were read from the owner, and from the other.
     pub deltas: [u32; 2],
+    /// Of a run with one tool call, callers and the tool host at the owner.
+    pub run_at_owner: f64,
+    /// The same with callers at all of three replicas in turn, and the host at one that stands by: all processes together.
+    pub run_at_three: f64,
+    /// Time of such a run for a caller at the owner, with the host at the owner; half of them are shorter.
+    pub run_wait_at_owner: f64,
+    /// The same with the host at a replica that stands by.
+    pub run_wait_host_apart: f64,
 }
 
 /// Makes the same calls at an owner and at a replica that stands by, by so many callers at a time.
@@ -45,7 +59,7 @@ pub async fn measure(callers: u32) -> Cost {
     let url =
         postgres::url().expect("AGENTLOOP_TEST_POSTGRES has the address of a database: tests/with-postgres");
     let model = Model::start().await;
-    model.answers(|_| Answer::Slowly((0..PIECES).map(|piece| format!("{piece} ")).collect(), PIECE_EVERY));
+    model.forgets().answers(answer);
     let setting = Setting {
         provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),
         store: Some(format!("url = \"{}\"", postgres::in_new_schema(url))),
@@ -62,6 +76,17 @@ pub async fn measure(callers: u32) -> Cost {
     let (unary_sent_on, unary_wait_sent_on) = unary(&standby.client(), &servers, callers).await;
     let (delta_at_owner, read) = deltas(&owner.client(), &servers, "a", callers).await;
     let (delta_sent_on, sent_on) = deltas(&standby.client(), &servers, "b", callers).await;
+    let third = Server::start(&setting).await;
+    let servers = [&owner, &standby, &third];
+    let clients = servers.map(|server| server.client());
+    let host = Hosting::at(&owner, &clients[0]).await;
+    let (run_at_owner, _) = runs(&clients[..1], &servers[..1], "c", callers, RUNS).await;
+    let (_, run_wait_at_owner) = runs(&clients[..1], &servers[..1], "d", 1, RUNS_ALONE).await;
+    host.ends(&clients[0]).await;
+    let host = Hosting::at(&standby, &clients[0]).await;
+    let (run_at_three, _) = runs(&clients, &servers, "e", callers, RUNS).await;
+    let (_, run_wait_host_apart) = runs(&clients[..1], &servers[..1], "f", 1, RUNS_ALONE).await;
+    host.ends(&clients[0]).await;
     Cost {
         unary_at_owner,
         unary_sent_on,
@@ -70,7 +95,76 @@ pub async fn measure(callers: u32) -> Cost {
         delta_at_owner,
         delta_sent_on,
         deltas: [read, sent_on],
+        run_at_owner,
+        run_at_three,
+        run_wait_at_owner,
+        run_wait_host_apart,
     }
+}
+
+/// What the model says: a text in pieces to "Speak", else one tool call and an end.
+fn answer(request: &Value) -> Answer {
+    let last = request["messages"].as_array().and_then(|messages| messages.last());
+    match last.map(|message| (message["role"].as_str(), message["content"].as_str())) {
+        Some((_, Some("Speak"))) => {
+            Answer::Slowly((0..PIECES).map(|piece| format!("{piece} ")).collect(), PIECE_EVERY)
+        }
+        Some((Some("tool"), _)) => Answer::Says("done".to_owned()),
+        _ => Answer::Asks(vec![("look".to_owned(), json!({ "at": 1 }))]),
+    }
+}
+
+/// A tool host that serves.
+struct Hosting {
+    serving: JoinHandle<()>,
+}
+
+impl Hosting {
+    async fn at(server: &Server, client: &Client) -> Self {
+        let host = looking_host(&format!("http://{}", server.address()));
+        let serving = tokio::spawn(async move {
+            let _ended = host.run_until(std::future::pending()).await;
+        });
+        eventually("the host", || async {
+            let hosts = client.list_hosts().await.ok()?;
+            hosts.iter().find(|host| host.health() == HostHealth::Connected).map(drop)
+        })
+        .await;
+        Self { serving }
+    }
+
+    async fn ends(self, client: &Client) {
+        self.serving.abort();
+        eventually("its end", || async {
+            let hosts = client.list_hosts().await.ok()?;
+            hosts.iter().all(|host| host.health() != HostHealth::Connected).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Processor time of all servers, and the median of the times that pass, of one run.
+async fn runs(clients: &[Client], servers: &[&Server], name: &str, callers: u32, each: u32) -> (f64, f64) {
+    let (before, mut calling) = (spent(servers), JoinSet::new());
+    for caller in 0..callers {
+        let client = clients[caller as usize % clients.len()].clone();
+        let name = format!("{name}-{caller}");
+        calling.spawn(async move {
+            let mut waits = Vec::new();
+            for run in 0..each {
+                let (run, began) = (format!("{name}-{run}"), Instant::now());
+                client.run(input(&run, &run, "Look")).await.expect("it ends");
+                waits.push(began.elapsed());
+            }
+            waits
+        });
+    }
+    let mut waits = Vec::new();
+    while let Some(caller) = calling.join_next().await {
+        waits.extend(caller.expect("it calls"));
+    }
+    waits.sort_unstable();
+    (micros(spent(servers) - before, each * callers), micros(waits[waits.len() / 2], 1))
 }
 
 /// Processor time of all servers, and time that passes, of one call.

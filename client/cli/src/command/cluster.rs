@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use agentloop_client::v1::{Replica, ReplicaState};
+use agentloop_client::v1::{HostHealth, Replica, ReplicaState};
 
 use crate::{
     args::Global,
@@ -26,7 +26,8 @@ pub(crate) async fn cluster(global: &Global) -> Result<Exit, Failure> {
         )?;
         return Ok(Exit::Completed);
     }
-    let hosts = client.list_hosts().await?.len();
+    let hosts = client.list_hosts().await?;
+    let hosts = hosts.iter().filter(|host| host.health() != HostHealth::Lost).count();
     let rows: Vec<_> = replicas.iter().map(row).collect();
     print::table(["REPLICA", "ADDRESS", "PART", "VERSION", "JOINED", "SILENT FOR", "CONFIGURATION"], &rows)?;
     let connected = if hosts == 1 { "1 tool host is".to_owned() } else { format!("{hosts} tool hosts are") };
