@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agentloop_proto::v1::{
-    ErrorReason, ModelDelta, PartialMessage, RunEvent, RunInput, RunStreamRequest, RunStreamResponse,
-    SubscribeRequest, SubscribeResponse, run_event::Event,
+    DisconnectPolicy, ErrorReason, ModelDelta, PartialMessage, RunEvent, RunInput, RunStreamRequest,
+    RunStreamResponse, SubscribeRequest, SubscribeResponse, run_event::Event,
 };
 use futures_util::Stream;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -20,12 +20,16 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The stream is reopened after the last durable event seen, when the connection is lost, the server restarts, or the
 /// server ends the stream of a slow reader. Every durable event comes exactly once. Transient events may be missing, and
 /// come at most once, except that a `partial_message` repeats the text so far.
+///
+/// A run that was started here with `on_disconnect` CANCEL ends when the stream is dropped, also after it was reopened.
 #[derive(Debug)]
 pub struct EventStream {
     client: Client,
     run_id: String,
     /// The input that starts the run. Dropped when the first event proves that the run exists.
     start: Option<RunInput>,
+    /// True if the run was started by this stream and is to end with it, so that a reopened stream has to join it.
+    ends_with_stream: bool,
     last_seq: u64,
     open: Option<OpenStream>,
     retries: Retries,
@@ -82,10 +86,13 @@ impl EventStream {
         last_seq: u64,
     ) -> Result<Self, Error> {
         let retries = client.retries();
+        let ends_with_stream =
+            start.as_ref().is_some_and(|input| input.on_disconnect() == DisconnectPolicy::Cancel);
         let mut stream = EventStream {
             client,
             run_id,
             start,
+            ends_with_stream,
             last_seq,
             open: None,
             retries,
@@ -186,9 +193,10 @@ impl EventStream {
             return self.schedule_reopen(Error::Unreachable(gap));
         }
         self.last_seq = event.seq;
-        if self.start.take().is_some() && !event.run_id.is_empty() {
-            // If the input steered a live run, the events are of that run.
+        if self.start.take().is_some() && !event.run_id.is_empty() && event.run_id != self.run_id {
+            // The input steered a live run: the events are of that run, which keeps its own `on_disconnect`.
             self.run_id.clone_from(&event.run_id);
+            self.ends_with_stream = false;
         }
         self.retries.reset();
         self.ended = matches!(event.event, Some(Event::RunFinished(_)));
@@ -223,22 +231,34 @@ impl EventStream {
         }
     }
 
+    /// The input that starts the run, or joins it if it is to end when its caller goes away.
+    fn run_input(&self) -> Option<RunInput> {
+        let joining = || RunInput {
+            run_id: Some(self.run_id.clone()),
+            on_disconnect: DisconnectPolicy::Cancel.into(),
+            ..RunInput::default()
+        };
+        self.start.clone().or_else(|| self.ends_with_stream.then(joining))
+    }
+
     async fn open(&self) -> Result<OpenStream, Error> {
         let mut client = self.client.agent_loop();
+        let after_seq = self.last_seq;
         let opening = async {
-            match self.start.clone() {
+            match self.run_input() {
                 Some(input) => {
-                    let request = RunStreamRequest { input: Some(input), after_seq: 0 };
+                    let request = RunStreamRequest { input: Some(input), after_seq };
                     client.run_stream(request).await.map(|r| OpenStream::Run(r.into_inner()))
                 }
                 None => {
                     let run_id = self.run_id.clone();
-                    let request = SubscribeRequest { run_id, after_seq: self.last_seq, durable_only: false };
+                    let request = SubscribeRequest { run_id, after_seq, durable_only: false };
                     client.subscribe(request).await.map(|r| OpenStream::Subscription(r.into_inner()))
                 }
             }
         };
-        match timeout(OPEN_TIMEOUT, opening).await {
+        // In a box, because an input is large and the futures of all callers would hold it.
+        match timeout(OPEN_TIMEOUT, Box::pin(opening)).await {
             Ok(stream) => Ok(stream?),
             Err(_) => Err(Error::Unreachable(format!("no answer within {OPEN_TIMEOUT:?}"))),
         }

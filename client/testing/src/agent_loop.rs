@@ -40,7 +40,7 @@ pub enum End {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReceivedCall {
     Run { run_id: String },
-    RunStream { run_id: String },
+    RunStream { run_id: String, after_seq: u64 },
     Subscribe { run_id: String, after_seq: u64 },
     GetRun,
     Abort { run_id: String },
@@ -146,10 +146,11 @@ impl AgentLoop for Script {
         &self,
         request: Request<RunStreamRequest>,
     ) -> Result<Response<Self::RunStreamStream>, Status> {
-        let input = request.into_inner().input.unwrap_or_default();
+        let RunStreamRequest { input, after_seq } = request.into_inner();
+        let input = input.unwrap_or_default();
         self.inputs.lock().expect("no test panics with it").push(input.clone());
         let run_id = input.run_id.unwrap_or_default();
-        self.play(ReceivedCall::RunStream { run_id })
+        self.play(ReceivedCall::RunStream { run_id, after_seq })
     }
 
     async fn subscribe(

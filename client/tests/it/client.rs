@@ -3,8 +3,8 @@
 use agentloop_client::{
     Client, Error, EventStream, StreamUpdate,
     v1::{
-        ErrorReason, ModelDelta, RunEvent, RunFinished, RunInput, RunStarted, SubmitApprovalRequest,
-        run_event::Event,
+        DisconnectPolicy, ErrorReason, ModelDelta, RunEvent, RunFinished, RunInput, RunStarted,
+        SubmitApprovalRequest, run_event::Event,
     },
 };
 use tonic::{Code, Status};
@@ -80,7 +80,7 @@ async fn a_stream_goes_on_after_an_error_with_each_event_once() {
     let subscribed = |after_seq| ReceivedCall::Subscribe { run_id: run_id.clone(), after_seq };
     assert_eq!(
         script.calls(),
-        [ReceivedCall::RunStream { run_id: run_id.clone() }, subscribed(1), subscribed(2)]
+        [ReceivedCall::RunStream { run_id: run_id.clone(), after_seq: 0 }, subscribed(1), subscribed(2)]
     );
 }
 
@@ -95,7 +95,7 @@ async fn a_run_without_a_first_event_is_started_again_with_the_same_id() {
     let run_id = stream.run_id().to_owned();
     assert_eq!(read(stream).await.0, [1, 2]);
 
-    let call = ReceivedCall::RunStream { run_id };
+    let call = ReceivedCall::RunStream { run_id, after_seq: 0 };
     assert_eq!(script.calls(), [call.clone(), call]);
     assert_eq!(script.inputs()[0], script.inputs()[1]);
 }
@@ -116,6 +116,44 @@ async fn a_stream_goes_on_after_its_connection_was_cut() {
     assert_eq!(seen, [2, 3]);
     assert!(error.is_none(), "{error:?}");
     assert!(matches!(script.calls()[1], ReceivedCall::Subscribe { after_seq: 1, .. }));
+}
+
+#[tokio::test]
+async fn a_run_that_ends_with_its_caller_is_joined_again_after_a_cut() {
+    let script = Script::default()
+        .scene(vec![durable(1)], End::Hang)
+        .scene(vec![durable(2)], End::Hang)
+        .scene(vec![finished(3)], End::Ok);
+    let fake = FakeServer::start(script.clone(), Hosts::default()).await;
+    let proxy = Proxy::start(fake.address).await;
+    let input = RunInput { on_disconnect: DisconnectPolicy::Cancel.into(), ..input() };
+    let mut stream = client(&proxy.url()).run_stream(input).await.expect("started");
+    let run_id = stream.run_id().to_owned();
+    for seq in [1, 2] {
+        assert_eq!(soon(stream.next()).await.expect("an event").expect("no error").seq, seq);
+        proxy.cut();
+    }
+    assert_eq!(read(stream).await.0, [3]);
+
+    let called = |after_seq| ReceivedCall::RunStream { run_id: run_id.clone(), after_seq };
+    assert_eq!(script.calls(), [called(0), called(1), called(2)]);
+    // Any other field could differ from the run's and be refused.
+    let on_disconnect = DisconnectPolicy::Cancel.into();
+    let joining = RunInput { run_id: Some(run_id.clone()), on_disconnect, ..RunInput::default() };
+    assert_eq!(script.inputs()[1..], [joining.clone(), joining]);
+}
+
+#[tokio::test]
+async fn a_steered_run_is_subscribed_to_after_a_cut() {
+    let steered = |event: RunEvent| RunEvent { run_id: "live".into(), ..event };
+    let script = Script::default()
+        .scene(vec![steered(durable(1))], End::Error(Status::unavailable("restarting")))
+        .scene(vec![steered(finished(2))], End::Ok);
+    let (_fake, client) = start(&script).await;
+    let input = RunInput { on_disconnect: DisconnectPolicy::Cancel.into(), ..input() };
+    let stream = client.run_stream(input).await.expect("started");
+    assert_eq!(read(stream).await.0, [1, 2]);
+    assert_eq!(script.calls()[1], ReceivedCall::Subscribe { run_id: "live".into(), after_seq: 1 });
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ async fn the_answer_is_on_standard_output_and_nothing_else() {
     let (code, stdout, stderr) = ended(&fake.url(), &["run", "hi", "--run-id", "r-1"]).await;
     assert_eq!((code, stdout.as_str()), (0, "Hello\n"), "{stderr}");
     assert!(stderr.contains("run r-1") && stderr.contains("completed"), "{stderr}");
-    assert_eq!(script.calls(), [ReceivedCall::RunStream { run_id: "r-1".into() }]);
+    assert_eq!(script.calls(), [ReceivedCall::RunStream { run_id: "r-1".into(), after_seq: 0 }]);
 }
 
 #[tokio::test]
