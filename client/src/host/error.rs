@@ -74,7 +74,8 @@ pub enum HostError {
     /// The server refused the host for a lasting reason.
     #[error("the server refused the host: {0}")]
     Refused(String),
-    /// The server refused every tool and extension; holds the name and reason of each.
+    /// The server refused every tool and extension, and none of them only because it is weaker than its terms, which an
+    /// operator may accept. Holds the name and reason of each.
     #[error("the server refused every tool: {}", .0.join("; "))]
     ToolsRefused(Vec<String>),
     /// The host shut down before the server recorded this many results.

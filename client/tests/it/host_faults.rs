@@ -8,8 +8,8 @@ use std::{
 use agentloop_client::{
     host::{AttemptEffect, HostError, HostEvent},
     v1::{
-        CallDisposition, CallVerdict, CapabilityVerdict, Hello, LeaseLost, Ping, ProtocolError, Welcome,
-        connect_request::Frame, connect_response::Frame as ServerFrame,
+        CallDisposition, CallVerdict, CapabilityRefusal, CapabilityVerdict, GoAway, Hello, LeaseLost, Ping,
+        ProtocolError, Welcome, connect_request::Frame, connect_response::Frame as ServerFrame,
     },
 };
 use tonic::Status;
@@ -234,6 +234,20 @@ async fn a_host_whose_tools_are_all_refused_stops() {
     let (connection, hello) = bench.hosts.accept().await;
     connection.send(ServerFrame::Welcome(Welcome { capabilities: all_refused(&hello), ..welcome() })).await;
     assert!(matches!(running.ended().await, Err(HostError::ToolsRefused(reasons)) if reasons.len() == 6));
+}
+
+#[tokio::test]
+async fn a_host_whose_tools_are_refused_as_weaker_waits_until_they_are_accepted() {
+    let bench = Bench::new().await;
+    let _running = bench.run();
+    let (first, hello) = bench.hosts.accept().await;
+    let mut capabilities = all_refused(&hello);
+    capabilities[0].set_refusal(CapabilityRefusal::Weaker);
+    first.send(ServerFrame::Welcome(Welcome { capabilities, ..welcome() })).await;
+    first.send(ServerFrame::GoAway(GoAway { reason: "accepted".into(), ..GoAway::default() })).await;
+    let mut second = bench.hosts.welcome().await;
+    second.send_call(call("c1", "echo", r#"{"text":"served"}"#)).await;
+    assert!(matches!(second.reply().await, Frame::CallResult(result) if result.output == "served"));
 }
 
 #[tokio::test]

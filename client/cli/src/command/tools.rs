@@ -21,7 +21,9 @@ pub(crate) async fn tools(global: &Global, args: ToolsArgs) -> Result<Exit, Fail
             if global.json() {
                 print::line(&json::line("Tool", &tool))?;
             } else {
-                print::line("accepted; the host that was refused connects again by itself")?;
+                print::line(
+                    "accepted; the host that was refused is told to connect again, if it is still connected",
+                )?;
             }
             Ok(Exit::Completed)
         }

@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::{process::ended, served::Server};
 
-/// A host that offers the tool `pay`, and one that nobody minds, until it is told to leave.
+/// A host that offers the tool `pay`, and nothing else, until it is told to leave.
 struct PayHost {
     leave: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -26,8 +26,7 @@ impl PayHost {
         let (leave, left) = oneshot::channel();
         let (sender, connected) = mpsc::unbounded_channel();
         let pay = tool(Tool::new("pay", "Pays")).handler(|_: NoArguments, _| async { Ok("paid") });
-        let look = Tool::new("look", "Looks").read_only().handler(|_: NoArguments, _| async { Ok("seen") });
-        let host = ToolHost::builder(server.url()).host_id(id).tool(pay).tool(look);
+        let host = ToolHost::builder(server.url()).host_id(id).tool(pay);
         let host = host.on_event(move |event| {
             if let HostEvent::Connected { refused, .. } = event {
                 // The test may be over.
@@ -88,7 +87,7 @@ async fn a_weaker_declaration_is_accepted_and_a_name_is_forgotten() {
     let (code, out, err) = ended(&url, &["tools", "accept", "pay"]).await;
     assert_eq!(
         (code, out.as_str()),
-        (0, "accepted; the host that was refused connects again by itself\n"),
+        (0, "accepted; the host that was refused is told to connect again, if it is still connected\n"),
         "{err}"
     );
     assert_eq!(weak.refused().await, [], "it connects again by itself");
@@ -113,7 +112,7 @@ async fn one_of_several_refused_declarations_is_accepted_by_its_terms() {
     assert_eq!((read.refused().await.len(), idempotent.refused().await.len()), (1, 1));
     strong.leaves().await;
     let (code, _, err) = ended(&server.url(), &["tools", "accept", "pay"]).await;
-    assert!(code != 0 && err.contains("terms_digest"), "it is not clear which: {err}");
+    assert!(code != 0 && err.contains("--terms"), "it is not clear which: {err}");
     let (_, out, _) = ended(&server.url(), &["tools", "--json"]).await;
     let tools = out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let refused = tools.filter_map(|tool| tool["refused"].as_array().cloned()).flatten();

@@ -1,7 +1,8 @@
 //! The state of a host that outlives its connections: running calls, open runtimes, and the progress of a shutdown.
 
 use agentloop_proto::v1::{
-    CallRejected, CallRequest, ExtensionRequest, OpenRuntime, RejectReason, Welcome, connect_request::Frame,
+    CallRejected, CallRequest, CapabilityRefusal, ExtensionRequest, OpenRuntime, RejectReason, Welcome,
+    connect_request::Frame,
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
@@ -85,7 +86,8 @@ impl HostState {
     }
 
     /// Applies a `welcome`: reports the capabilities that the server refused, and sets the frame bound. If the server
-    /// refused all of them, the host stops, after it has delivered the results of its calls.
+    /// refused all of them, the host stops, after it has delivered the results of its calls. It stays if one was refused
+    /// as weaker: an operator may accept that declaration, and the server then tells the host to connect again.
     pub(crate) fn accept_welcome(&mut self, welcome: &Welcome) -> Result<(), HostError> {
         let refused: Vec<RefusedCapability> = welcome
             .capabilities
@@ -96,7 +98,9 @@ impl HostState {
         for RefusedCapability { name, reason } in &refused {
             tracing::warn!(host_id = %self.config.host_id, tool = %name, %reason, "tool refused");
         }
-        if refused.len() == self.config.tools.len() + self.config.extensions.len() {
+        let may_be_accepted =
+            welcome.capabilities.iter().any(|verdict| verdict.refusal() == CapabilityRefusal::Weaker);
+        if !may_be_accepted && refused.len() == self.config.tools.len() + self.config.extensions.len() {
             let reasons =
                 refused.iter().map(|capability| format!("{}: {}", capability.name, capability.reason));
             let error = HostError::ToolsRefused(reasons.collect());

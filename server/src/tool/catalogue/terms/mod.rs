@@ -49,7 +49,10 @@ pub enum TermsError {
     #[error("no declaration of {0:?} with such terms was refused since the server started")]
     NothingRefused(String),
     /// Several declarations were refused, and the request names none of them.
-    #[error("{count} declarations of {name:?} were refused: name the terms_digest of the one to accept")]
+    #[error(
+        "{count} declarations of {name:?} were refused: name the one to accept by its terms, which `agentloop tools` \
+         lists (--terms of the command, terms_digest of the request)"
+    )]
     Several {
         /// Name of the tool.
         name: String,
