@@ -53,12 +53,19 @@ impl Running {
 
     /// Starts the command, and waits for this text on standard error.
     pub(crate) async fn start_and_wait_for(command: Command, said: &str) -> Running {
+        Running::start_and_wait_for_each(command, &[said]).await
+    }
+
+    /// Starts the command, and waits for these texts on standard error, one after the other.
+    pub(crate) async fn start_and_wait_for_each(command: Command, said: &[&str]) -> Running {
         let mut running = Running::start(command);
         let mut heard = BufReader::new(running.child.stderr.take().expect("it is piped")).lines();
-        loop {
-            let line = soon(heard.next_line()).await.expect("readable").expect("it goes on");
-            if line.contains(said) {
-                break;
+        for text in said {
+            loop {
+                let line = soon(heard.next_line()).await.expect("readable").expect("it goes on");
+                if line.contains(text) {
+                    break;
+                }
             }
         }
         // The rest must be read, so that a full pipe does not block the command.

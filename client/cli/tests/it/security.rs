@@ -2,10 +2,21 @@
 
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path};
 
+use agentloop_client::{
+    Client,
+    v1::{
+        Approve, AuditFilter, Decision, ListAuditRecordsRequest, ListPendingRequest, ListRunsRequest,
+        ListSessionsRequest, RunInput, RunResult, RunStatus, SubmitApprovalRequest, SubmitInputRequest,
+        decision::Decision::Approve as Approved, submit_input_request::Input,
+    },
+};
 use agentloop_client_testing::timeout::soon;
 use serde_json::Value;
 
-use crate::process::{Running, agentloop, ended};
+use crate::{
+    process::{Running, agentloop, ended},
+    served::Server,
+};
 
 const NOWHERE: &str = "unused";
 
@@ -98,4 +109,75 @@ roles = ["operator"]
     soon(async { while info(&bob).await.status.success() {} }).await;
     server.signal("TERM").await;
     assert_eq!(server.code().await, 0);
+}
+
+async fn run(client: &Client, id: &str, prompt: &str) -> RunResult {
+    let input = RunInput { run_id: Some(id.into()), prompt: prompt.into(), ..RunInput::default() };
+    soon(client.run(input)).await.expect("a caller without credentials runs")
+}
+
+#[tokio::test]
+async fn without_configuration_everything_stays_open_on_loopback() {
+    let mut server = Server::start().await;
+    server.kill().await;
+    let file = server.file("agentloop.toml");
+    let config = fs::read_to_string(&file).expect("it is there");
+    fs::write(&file, format!("{config}[audit]\nenabled = true\n")).expect("written");
+    let file = file.to_str().expect("text");
+    let serve = agentloop("unused", &["serve", "--config", file]);
+    let said = [
+        "callers are not asked who they are: whoever reaches the port may do everything",
+        "listens on http://",
+    ];
+    let _running = Running::start_and_wait_for_each(serve, &said).await;
+
+    let client = Client::builder(server.url()).build().expect("a client without credentials");
+    let info = soon(client.server_info()).await.expect("told");
+    assert!(!info.authentication_required && info.caller_roles.is_empty(), "{info:?}");
+    let _host = server.host().await;
+
+    // It runs, and answers the questions of both kinds.
+    let waits = run(&client, "asks", "which town").await;
+    assert_eq!((waits.status(), waits.pending.len()), (RunStatus::AwaitingHuman, 1));
+    let pending = soon(client.list_pending(ListPendingRequest::default())).await.expect("listed").requests;
+    assert_eq!(pending, waits.pending);
+    let request_id = waits.pending[0].request_id.clone();
+    let input = Some(Input::Text("Oslo".into()));
+    let answer = SubmitInputRequest { request_id, input, ..SubmitInputRequest::default() };
+    soon(client.submit_input(answer)).await.expect("answered");
+    assert_eq!(run(&client, "asks", "which town").await.status(), RunStatus::Completed);
+    let waits = run(&client, "mails", "mail").await;
+    assert_eq!((waits.status(), waits.pending.len()), (RunStatus::AwaitingHuman, 1));
+    let request_id = waits.pending[0].request_id.clone();
+    let decision = Some(Decision { decision: Some(Approved(Approve {})) });
+    let answer = SubmitApprovalRequest { request_id, decision, ..SubmitApprovalRequest::default() };
+    soon(client.submit_approval(answer)).await.expect("approved");
+    assert_eq!(run(&client, "mails", "mail").await.status(), RunStatus::Completed);
+
+    // It reads, changes and deletes what any caller has made.
+    let other = Client::builder(server.url()).build().expect("another client");
+    let runs = soon(other.list_runs(ListRunsRequest::default())).await.expect("listed").runs;
+    let sessions = soon(other.list_sessions(ListSessionsRequest::default())).await.expect("listed").sessions;
+    assert_eq!((runs.len(), sessions.len()), (2, 2));
+    let hosts = soon(other.list_hosts()).await.expect("listed");
+    assert!(matches!(&hosts[..], [host] if host.host_id == "h-1"), "{hosts:?}");
+    assert!(soon(other.delete_session(&sessions[0].session_id)).await.expect("deleted"));
+    let request = ListAuditRecordsRequest {
+        filter: Some(AuditFilter::default()),
+        page_size: 500,
+        ..ListAuditRecordsRequest::default()
+    };
+    let audit = soon(other.list_audit_records(request)).await.expect("read").records;
+    for rpc in ["/Run", "/SubmitInput", "/SubmitApproval", "/DeleteSession"] {
+        assert!(audit.iter().any(|row| row.rpc.ends_with(rpc) && row.allowed), "{rpc}: {audit:?}");
+    }
+    assert!(audit.iter().all(|row| row.allowed), "{audit:?}");
+    assert_eq!(soon(other.verify_audit()).await.expect("checked").broken_no, 0);
+
+    // Only other machines keep it from starting like this.
+    let address = server.url().replace("http://", "");
+    let remote = config.replace(&address, "0.0.0.0:0");
+    fs::write(file, remote).expect("written");
+    let (code, _, err) = ended(NOWHERE, &["serve", "--config", file]).await;
+    assert!(code != 0 && err.contains("there is no authentication"), "{code}: {err}");
 }
