@@ -1,6 +1,7 @@
 //! The built-in observer that writes runs to the log. It logs no prompts, answers or arguments.
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Outcome, Record};
 use agentloop_core::run::plan::Instruction;
@@ -79,7 +80,7 @@ impl RunObserver for TransitionLog {
 pub(in crate::engine) struct LoopPlace {
     pub(in crate::engine) phase: LoopPhase,
     pub(in crate::engine) process: ProcessState,
-    /// Number of the model call, counted from 1.
+    /// Number of the model call, counted from 1 as the run's limit counts.
     pub(in crate::engine) iteration: u32,
     pub(in crate::engine) iterations_max: u32,
     /// Retries of the model call so far.
@@ -102,14 +103,52 @@ impl LoopPlace {
     }
 }
 
+/// Counts model calls as the run's limit does: a call that was found too large before it was sent counts once, together with
+/// the call that follows its compaction.
+#[derive(Debug, Default)]
+struct CountedCalls {
+    /// Calls that count.
+    counted: u32,
+    /// The number of the last call.
+    last: u32,
+    /// True while the last call has neither an answer nor a failure.
+    is_running: bool,
+    /// True if the last call was too large to be sent.
+    was_unsent: bool,
+}
+
+impl CountedCalls {
+    /// The number of the next call.
+    fn next(&self) -> u32 {
+        self.counted + u32::from(!self.was_unsent)
+    }
+
+    fn count(&mut self, event: &Event) {
+        match event {
+            Event::ModelCallStarted { model_call, .. } => {
+                // Another attempt has the same number.
+                if *model_call != self.last {
+                    self.counted = self.next();
+                }
+                (self.last, self.is_running, self.was_unsent) = (*model_call, true, false);
+            }
+            Event::CompactionStarted { reason, .. } if self.is_running => {
+                self.was_unsent = !matches!(reason, CompactionReason::Overflow | CompactionReason::Planned);
+                self.is_running = false;
+            }
+            Event::AssistantMessage { .. } | Event::ModelCallFailed { .. } => self.is_running = false,
+            _ => {}
+        }
+    }
+}
+
 /// The transitions of one run's loops, as its events tell them.
 #[derive(Debug, Default)]
 struct Transitions {
     iterations_max: u32,
     retries_max: u32,
     first_counted: u32,
-    /// Model calls that were begun.
-    calls: u32,
+    calls: CountedCalls,
     gaps: PlanningGaps,
     last: Option<LoopPlace>,
 }
@@ -132,10 +171,11 @@ impl Transitions {
         let mut place = LoopPlace { phase, process, ..last };
         let mut passed = Vec::new();
         let is_gap = self.gaps.precedes(&record.event, record.status);
+        self.calls.count(&record.event);
         match record.event {
-            Event::ModelCallStarted { model_call, attempt, first_counted, .. } => {
-                (self.first_counted, self.calls) = (first_counted, model_call);
-                place.iteration = model_call;
+            Event::ModelCallStarted { attempt, first_counted, .. } => {
+                self.first_counted = first_counted;
+                place.iteration = self.calls.counted;
                 place.retry = attempt.saturating_sub(first_counted);
                 if is_gap {
                     passed.push(LoopPlace {
@@ -149,7 +189,7 @@ impl Transitions {
                 place.retry = (attempt + 1).saturating_sub(self.first_counted);
             }
             _ if phase == LoopPhase::Planning && plans_model_call(record) => {
-                (place.iteration, place.retry) = (self.calls + 1, 0);
+                (place.iteration, place.retry) = (self.calls.next(), 0);
             }
             _ => {}
         }
@@ -236,19 +276,11 @@ mod tests {
         Event::ModelCallFailed { model_call: 1, attempt: 1, error, retry_at: Some(Timestamp(1)) }
     }
 
-    #[test]
-    fn each_transition_has_the_numbers_of_its_rounds() {
+    /// The transitions that these events lead to, as `PHASE PROCESS iteration/max retry/max`.
+    fn told(events: impl IntoIterator<Item = (Event, RunStatus)>) -> Vec<String> {
         let mut transitions = Transitions::default();
         let mut told = Vec::new();
-        for (event, status) in [
-            (started(), RunStatus::Preparing),
-            (prompted(), RunStatus::Preparing),
-            (call(1, 1), RunStatus::ModelRunning),
-            (failed(), RunStatus::BackingOff),
-            (call(1, 2), RunStatus::ModelRunning),
-            (call(1, 2), RunStatus::ModelRunning),
-            (call(2, 1), RunStatus::ModelRunning),
-        ] {
+        for (event, status) in events {
             let record = Record { seq: Seq(1), at: Timestamp(0), status, event };
             for place in transitions.after(&record) {
                 let (phase, process) = (phase_name(place.phase), process_name(place.process));
@@ -256,6 +288,20 @@ mod tests {
                 told.push(format!("{phase} {process} {rounds} {}/{}", place.retry, place.retries_max));
             }
         }
+        told
+    }
+
+    #[test]
+    fn each_transition_has_the_numbers_of_its_rounds() {
+        let told = told([
+            (started(), RunStatus::Preparing),
+            (prompted(), RunStatus::Preparing),
+            (call(1, 1), RunStatus::ModelRunning),
+            (failed(), RunStatus::BackingOff),
+            (call(1, 2), RunStatus::ModelRunning),
+            (call(1, 2), RunStatus::ModelRunning),
+            (call(2, 1), RunStatus::ModelRunning),
+        ]);
         let expected = [
             "INIT IDLE 0/10 0/3",
             "PLANNING IDLE 1/10 0/3",
@@ -266,5 +312,37 @@ mod tests {
             "EXECUTING CALLING 2/10 0/3",
         ];
         assert_eq!(told, expected, "a place that stays the same is not told again");
+    }
+    fn compaction(number: u32, reason: CompactionReason) -> Event {
+        let strategy = "drop".to_owned();
+        Event::CompactionStarted { number, strategy, reason, level: 0, tokens: 0 }
+    }
+
+    /// As `max_iterations` counts: `RunState::iterations`.
+    #[test]
+    fn a_call_that_was_too_large_to_be_sent_counts_with_the_next_one() {
+        let told = told([
+            (started(), RunStatus::Preparing),
+            (prompted(), RunStatus::Preparing),
+            (call(1, 1), RunStatus::ModelRunning),
+            (compaction(1, CompactionReason::Tokens), RunStatus::Compacting),
+            // The first strategy failed.
+            (compaction(2, CompactionReason::Tokens), RunStatus::Compacting),
+            (call(2, 1), RunStatus::ModelRunning),
+            (compaction(3, CompactionReason::Overflow), RunStatus::Compacting),
+            (call(3, 1), RunStatus::ModelRunning),
+        ]);
+        let expected = [
+            "INIT IDLE 0/10 0/3",
+            "PLANNING IDLE 1/10 0/3",
+            "EXECUTING CALLING 1/10 0/3",
+            "COMPACTING IDLE 1/10 0/3",
+            "PLANNING IDLE 1/10 0/3",
+            "EXECUTING CALLING 1/10 0/3",
+            "COMPACTING IDLE 1/10 0/3",
+            "PLANNING IDLE 2/10 0/3",
+            "EXECUTING CALLING 2/10 0/3",
+        ];
+        assert_eq!(told, expected, "a provider was sent the second call, but not the first");
     }
 }

@@ -39,6 +39,8 @@ pub(in crate::engine) struct ModelCall {
     pub(in crate::engine) model_call: u32,
     pub(in crate::engine) attempt: u32,
     pub(in crate::engine) run: RunId,
+    /// Number of this model call as the run's limit counts, for the log.
+    pub(in crate::engine) iteration: u32,
     /// Retries of this model call so far, for the log.
     pub(in crate::engine) retry: u32,
     pub(in crate::engine) system_prompt: String,
@@ -180,7 +182,7 @@ impl ModelCall {
         LoopPlace {
             phase: LoopPhase::Executing,
             process: ProcessState::Streaming,
-            iteration: self.model_call,
+            iteration: self.iteration,
             iterations_max: self.spec.limits.max_iterations,
             retry: self.retry,
             retries_max: self.spec.retry.max_retries,

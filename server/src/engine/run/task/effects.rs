@@ -65,6 +65,7 @@ impl RunTask {
                         model_call,
                         attempt,
                         run: task.permit.key().run.clone(),
+                        iteration: task.machine.state().iterations(),
                         retry: task.retries_of_call(attempt),
                         system_prompt: task.machine.state().system_prompt(),
                         extensions: (!task.machine.state().spec().hooks.is_empty())
