@@ -20,6 +20,11 @@ use crate::telemetry::metrics::QuotaReading;
 const VALID_TIMES: u32 = 50;
 /// An answer of the store counts for this long at most.
 const VALID_MAX: Duration = Duration::from_secs(60);
+/// An answer that took this long is not asked for anew for each refused call.
+const SLOW: Duration = Duration::from_millis(500);
+/// A slow answer refuses calls for this many times the time that it took, so that whoever is refused and tries again and again
+/// keeps the store busy a tenth of the time.
+const SLOW_TIMES: u32 = 10;
 /// The time after which a refused caller may look again if something must be deleted before there is room.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Holders that are kept before those that nothing is under way for are dropped.
@@ -71,10 +76,22 @@ struct Answer {
     values: [u64; 2],
     /// The time just before the store was asked: writes that were done by then are in the answer.
     asked: Instant,
-    /// The time after `asked` for which it counts.
-    valid: Duration,
+    /// The time that the store took.
+    took: Duration,
     /// Start of the window that tokens and cost were added up for.
     window: Timestamp,
+}
+
+impl Answer {
+    /// True if it counts at this age.
+    fn counts_for(&self, age: Duration) -> bool {
+        age < (self.took * VALID_TIMES).min(VALID_MAX)
+    }
+
+    /// True if at this age a call is refused by it, although something may have been deleted since.
+    fn refuses_for(&self, age: Duration) -> bool {
+        self.took >= SLOW && age < (self.took * SLOW_TIMES).min(VALID_MAX)
+    }
 }
 
 /// Counts as added when it is dropped. An answer of the store that was asked for later has it, if it was stored.
@@ -203,8 +220,9 @@ impl EngineQuotas {
         let is_valid = |answer: &Answer| {
             let is_about_now = source != Source::Usage || answer.window == window;
             is_about_now
-                && answer.asked.elapsed() < answer.valid
-                && since.is_none_or(|since| answer.asked >= since)
+                && answer.counts_for(answer.asked.elapsed())
+                && since
+                    .is_none_or(|since| answer.asked >= since || answer.refuses_for(answer.asked.elapsed()))
         };
         let values = match answer.filter(is_valid) {
             Some(answer) => answer.values,
@@ -213,8 +231,7 @@ impl EngineQuotas {
                 let added = counter.added.load(Ordering::Relaxed);
                 let values = ask(asker.store, source, holder, window, length).await?;
                 counter.added.fetch_sub(added, Ordering::Relaxed);
-                let valid = (asked.elapsed() * VALID_TIMES).min(VALID_MAX);
-                *answer = Some(Answer { values, asked, valid, window });
+                *answer = Some(Answer { values, asked, took: asked.elapsed(), window });
                 values
             }
         };
@@ -401,5 +418,30 @@ impl Engine {
             }
         }
         Ok(uses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn took(milliseconds: u64) -> Answer {
+        let took = Duration::from_millis(milliseconds);
+        Answer { values: [0, 0], asked: Instant::now(), took, window: Timestamp(0) }
+    }
+
+    #[test]
+    fn the_longer_an_answer_takes_the_longer_it_counts() {
+        let age = Duration::from_millis;
+        assert!(took(2).counts_for(age(99)) && !took(2).counts_for(age(100)));
+        assert!(took(9_000).counts_for(age(59_999)) && !took(9_000).counts_for(age(60_000)));
+    }
+
+    #[test]
+    fn only_a_slow_answer_refuses_without_another_look() {
+        let age = Duration::from_millis;
+        assert!(!took(499).refuses_for(age(0)), "room that was made is seen at once");
+        assert!(took(500).refuses_for(age(4_999)) && !took(500).refuses_for(age(5_000)));
+        assert!(took(9_000).refuses_for(age(59_999)) && !took(9_000).refuses_for(age(60_000)));
     }
 }

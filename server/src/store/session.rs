@@ -442,12 +442,9 @@ pub trait SessionStore: Send + Sync + 'static {
     /// from an index.
     async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError>;
 
-    /// Bytes of a tenant's journals and blobs; with a caller, of the runs that it started and the blobs that are its own. This
-    /// default is for a store that does not count them.
-    async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
-        let _not_counted = (tenant, by);
-        Ok(0)
-    }
+    /// Bytes of a tenant's journals and blobs; with a caller, of the runs that it started and the blobs that are its own. The
+    /// quota `stored_bytes` asks. It asks less often the longer an answer takes, so a store may add up at each question.
+    async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError>;
 
     /// Sessions without a live run to which nothing was added at or after `before`, the longest unused first, at most
     /// `limit`. `after` is the last one of the call before.

@@ -378,6 +378,10 @@ impl SessionStore for Gate {
         self.read(self.0.store.session_count(tenant, by)).await
     }
 
+    async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        self.read(self.0.store.stored_bytes(tenant, by)).await
+    }
+
     async fn idle_sessions(
         &self,
         tenant: &TenantId,

@@ -109,6 +109,7 @@ macro_rules! conforms {
             a_page_has_bounds
             tools_are_remembered_by_name
             tenants_are_apart
+            journals_and_blobs_count_in_bytes
             it_can_be_checked
         }
     };
@@ -121,12 +122,11 @@ macro_rules! conforms {
     )*};
 }
 
-/// As [`conforms!`](crate::conforms), for a store that counts its bytes, which a quota needs, and that has an audit log.
+/// As [`conforms!`](crate::conforms), for a store with an audit log.
 #[macro_export]
 macro_rules! conforms_in_accounts {
     ($open:expr) => {
         $crate::conforms! { $open;
-            journals_and_blobs_count_in_bytes
             an_act_has_one_row_however_much_it_writes
         }
     };

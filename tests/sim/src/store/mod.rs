@@ -195,6 +195,10 @@ impl SessionStore for MemoryStore {
         Ok(self.tables().session_count(tenant, by))
     }
 
+    async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        self.tables().stored_bytes(tenant, by)
+    }
+
     async fn idle_sessions(
         &self,
         tenant: &TenantId,

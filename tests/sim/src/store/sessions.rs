@@ -152,6 +152,17 @@ impl Tables {
             as u64
     }
 
+    /// Bytes of journals, in their stored form.
+    pub(super) fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
+        let ours = self.runs.iter().filter(|(key, run)| {
+            key.tenant == *tenant && (by.is_none() || run.row.created_by.as_deref() == by)
+        });
+        let corrupt = |error: serde_json::Error| StoreError::Corrupt { what: error.to_string() };
+        ours.flat_map(|(_, run)| &run.records)
+            .map(|record| serde_json::to_string(record).map(|text| text.len() as u64).map_err(corrupt))
+            .sum()
+    }
+
     pub(super) fn idle_sessions(
         &self,
         tenant: &TenantId,
