@@ -1,14 +1,14 @@
 //! The service `AgentLoop`: each RPC converts the request, calls the engine and converts the result.
 
+mod start;
+
 use std::pin::Pin;
 use std::sync::Arc;
 
-use agentloop_core::agent::{RunSpec, ToolChoice};
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::AbortCause;
-use agentloop_core::trace::TraceParent;
 use agentloop_proto::EventFrame;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
@@ -21,16 +21,15 @@ use crate::audit;
 use crate::auth::Role;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
-use crate::engine::{Author, Engine, OnBusy, Resolution, RunView, STRATEGIES, StartRequest, Started};
+use crate::engine::{Engine, Resolution, RunView};
 use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
-use crate::grpc::convert::input::{Agents, RequestIdentity, agent_name, start_request};
-use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
-use crate::grpc::convert::{filter, human, instruction, masked, policy, run, short};
+use crate::grpc::convert::input::Agents;
+use crate::grpc::convert::{filter, human, instruction, masked, run, short};
 use crate::grpc::edge::disconnect::AbortOnDrop;
 use crate::grpc::edge::identity::{Caller, permission_denied};
 use crate::grpc::edge::page::{fit_page, page_request, traceparent};
 use crate::grpc::service::ownership::{Right, check_question, check_run, check_session};
-use crate::grpc::status::{Violations, id_reused, model_not_configured, no_such_agent};
+use crate::grpc::status::Violations;
 use crate::model::Models;
 use crate::store::{RequestFilter, RequestRow, RunFilter};
 
@@ -60,145 +59,6 @@ impl AgentLoopService {
     /// `agents` are the configured agents that a request may name.
     pub fn new(engine: Engine, models: Arc<dyn Models>, agents: Arc<Agents>) -> Self {
         Self { engine, models, agents }
-    }
-
-    /// Starts or joins the run. If the request asks for it, the guard that aborts on disconnect is armed as soon as the
-    /// run exists.
-    async fn start(
-        &self,
-        caller: &Caller,
-        input: Option<wire::RunInput>,
-        traceparent: Option<TraceParent>,
-    ) -> Result<(Started, Option<AbortOnDrop>), Status> {
-        let (tenant, author) = (caller.tenant(), caller.author());
-        let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
-        let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
-        let (engine, of, link) = (self.engine.clone(), tenant.clone(), caller.link());
-        // A steered run follows the disconnect policy of the request that started it.
-        let guard = move |started: &Started| {
-            (cancel && !started.steered).then(|| AbortOnDrop::new(engine, of, started.run.clone(), link))
-        };
-        if names_a_run_only(&input) {
-            let run = required("input.run_id", input.run_id.unwrap_or_default(), RunId::parse)?;
-            let started = self.engine.join_named(tenant, &run, &author).await?;
-            let guard = guard(&started);
-            return Ok((started, guard));
-        }
-        let identity = RequestIdentity::of(&input);
-        // Messages that steer enter another run. The write that adds them names it.
-        if let Some(run) = identity.run.as_ref().filter(|_| identity.on_busy != OnBusy::Steer) {
-            audit::about("run_id", run.as_str());
-        }
-        let given = GivenFields::of(&input);
-        match self.request_to_start(caller, input, identity.clone()) {
-            Ok(request) => {
-                let request = StartRequest { traceparent, author: author.clone(), ..request };
-                match self.engine.start_with(request.clone(), guard).await {
-                    Err(EngineError::IdReused) => Err(self.id_reused(caller, given, &request).await),
-                    other => Ok(other?),
-                }
-            }
-            Err(refused) => {
-                // The configuration may have changed, but a run with this id may exist from before.
-                let started = self.join(tenant, &identity, &author).await?.ok_or(refused)?;
-                let guard = guard(&started);
-                Ok((started, guard))
-            }
-        }
-    }
-
-    /// The refusal of a request whose run id was used before, with the field that differs if the journal shows it.
-    async fn id_reused(&self, caller: &Caller, given: GivenFields, request: &StartRequest) -> Status {
-        let Some(run) = &request.run else { return EngineError::IdReused.into() };
-        if check_run(&self.engine, caller, run, Right::Change).await.is_err() {
-            return EngineError::IdReused.into();
-        }
-        // One more than the request has: then the number of messages is compared too.
-        match self.engine.origin(&request.tenant, run, request.messages.len() + 1).await {
-            Ok(Some(origin)) => id_reused(given.differing(request, &origin)),
-            Ok(None) => EngineError::IdReused.into(),
-            Err(error) => error.into(),
-        }
-    }
-
-    fn request_to_start(
-        &self,
-        caller: &Caller,
-        input: wire::RunInput,
-        identity: RequestIdentity,
-    ) -> Result<StartRequest, Status> {
-        let name = agent_name(&input);
-        let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
-        let tenant = caller.tenant();
-        let request = start_request(tenant.clone(), agent, &*self.models, input, identity)?;
-        policy::check_approvers("input.tool_policy.rules.rules", caller.name(), &request.spec)?;
-        self.check(tenant, &request.spec)?;
-        Ok(request)
-    }
-
-    async fn join(
-        &self,
-        tenant: &TenantId,
-        identity: &RequestIdentity,
-        author: &Author,
-    ) -> Result<Option<Started>, Status> {
-        let RequestIdentity { run: Some(run), digest, on_busy } = identity else { return Ok(None) };
-        Ok(self.engine.join(tenant, run, digest, *on_busy, author).await?)
-    }
-
-    /// Checks that the model, the tool and the compaction strategy that a run names exist, and that its cost can be known if
-    /// it has a limit.
-    fn check(&self, tenant: &TenantId, spec: &RunSpec) -> Result<(), Status> {
-        for model in [Some(&spec.model), spec.context.summary_model.as_ref()].into_iter().flatten() {
-            self.models.resolve(model).map_err(|error| model_not_configured(error.to_string()))?;
-        }
-        let strategy = &spec.context.strategy;
-        if !self.engine.has_strategy(strategy) {
-            let problem = format!("no strategy is named {strategy:?}; there is {}", STRATEGIES.join(", "));
-            return Err(Violations::single("input.context_policy.strategy", problem));
-        }
-        let mut bad = Violations::default();
-        for model in [Some(&spec.model), spec.context.summary_model.as_ref()].into_iter().flatten() {
-            if spec.limits.max_cost_micros.is_some() && self.models.facts(model).prices.is_none() {
-                let problem = format!("needs the prices of {model}, which the configuration does not have");
-                bad.add("input.loop_limits.max_cost_micros", problem);
-            }
-        }
-        if let Some(ToolChoice::Named(name)) = &spec.options.tool_choice
-            && !self.engine.tools().offered(tenant, spec).tools.iter().any(|tool| tool.name == *name)
-        {
-            let problem = format!("no tool that the run is offered is named {name:?}");
-            bad.add("input.model_options.tool_choice.name", problem);
-        }
-        bad.check()
-    }
-
-    /// Refuses an `after_seq` beyond the run's last event before the run is started.
-    async fn check_after(
-        &self,
-        caller: &Caller,
-        input: Option<&wire::RunInput>,
-        after: Seq,
-    ) -> Result<(), Status> {
-        let Some(input) = input.filter(|_| after > Seq(0)) else { return Ok(()) };
-        let run = input.run_id.clone().map(RunId::parse).transpose();
-        let session = input.session_id.clone().map(SessionId::parse).transpose();
-        // Invalid ids are reported later, together with other invalid fields.
-        let (Ok(run), Ok(session)) = (run, session) else { return Ok(()) };
-        let steered = session.filter(|_| input.on_busy_session() == wire::BusySessionPolicy::Steer);
-        // Of what the caller has no right to, nothing is told here. The start says what is wrong.
-        if let Some(run) = &run
-            && check_run(&self.engine, caller, run, Right::Change).await.is_err()
-        {
-            return Ok(());
-        }
-        if let Some(session) = &steered
-            && check_session(&self.engine, caller, session, Right::Change).await.is_err()
-        {
-            return Ok(());
-        }
-        let last = self.engine.last_seq(caller.tenant(), run.as_ref(), steered.as_ref()).await?;
-        if after > last { Err(EngineError::SeqAhead { last }.into()) } else { Ok(()) }
     }
 
     async fn events(

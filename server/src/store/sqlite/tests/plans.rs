@@ -9,7 +9,7 @@ use agentloop_core::time::Millis;
 use super::*;
 use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::page::Cursor;
-use crate::store::sqlite::{index, read, write::append, write::jobs, write::sessions};
+use crate::store::sqlite::{index, read, write::jobs, write::sessions, write::statements};
 use crate::store::{RunFilter, SessionFilter, TimeRange};
 
 async fn plan(db: &SqlitePool, sql: &str) -> Vec<String> {
@@ -101,12 +101,12 @@ async fn no_query_reads_a_whole_table() {
     check(&store, read::STORED_BYTES, "run_events_by_run").await;
     check(&store, read::STORED_BYTES_OF, "runs_by_author").await;
     check(&store, read::IDLE_SESSIONS, "sessions_by_update").await;
-    check(&store, &append::INSERT_TODOS.sql(2), "").await;
+    check(&store, &statements::INSERT_TODOS.sql(2), "").await;
     check(&store, sessions::KEEP_EVENTS, "session_entries_lent").await;
     check(&store, sessions::REFER_TO_KEPT, "session_entries_lent").await;
     check(&store, read::RECORDS, "run_events_by_run").await;
     check(&store, sessions::DROP_SPECS, "runs_by_spec").await;
-    check(&store, &append::INSERT_SPECS.sql(2), "").await;
+    check(&store, &statements::INSERT_SPECS.sql(2), "").await;
     check(&store, sessions::DROP_KEPT, "session_entries_kept").await;
     for columns in [read::SIZES, read::REQUESTS] {
         check(&store, &pending(columns, &RequestFilter::default()), "human_requests_open").await;
@@ -115,21 +115,21 @@ async fn no_query_reads_a_whole_table() {
     check(&store, &request, "SEARCH q USING PRIMARY KEY (run_no=? AND question=?)").await;
     check(&store, read::RULES, "remembered_rules_by_session").await;
     check(&store, read::RULES_FOR_RUN, "remembered_rules_by_session (tenant=? AND session_id=?)").await;
-    check(&store, &append::INSERT_RULES.sql(2), "").await;
+    check(&store, &statements::INSERT_RULES.sql(2), "").await;
     check(&store, index::UNINDEXED, "session_entries_searched").await;
     check(&store, index::STATE, "session_entries_searched (search_no>? AND search_no<?)").await;
     check(&store, sessions::DELETE_DOCUMENTS, "session_entries_searched").await;
-    check(&store, append::SELECT_HEADS, "session_entries_searched").await;
-    check(&store, append::SELECT_HEADS, "PRIMARY KEY").await;
-    check(&store, &append::INSERT_SESSIONS.sql(2), "").await;
-    check(&store, &append::UPDATE_SESSIONS.sql(2), "PRIMARY KEY").await;
-    check(&store, &append::INSERT_STEERS.sql(2), "").await;
-    check(&store, &append::INSERT_RUNS.sql(2), "sqlite_autoindex_specs_1").await;
-    check(&store, &append::INSERT_ENTRIES.sql(2), "").await;
-    check(&store, &append::INSERT_REQUESTS.sql(2), "").await;
-    check(&store, &append::INSERT_JOBS.sql(2), "").await;
-    check(&store, &append::UPDATE_RUNS.sql(2), "PRIMARY KEY").await;
-    check(&store, &append::ANSWER_REQUESTS.sql(2), "PRIMARY KEY").await;
+    check(&store, statements::SELECT_HEADS, "session_entries_searched").await;
+    check(&store, statements::SELECT_HEADS, "PRIMARY KEY").await;
+    check(&store, &statements::INSERT_SESSIONS.sql(2), "").await;
+    check(&store, &statements::UPDATE_SESSIONS.sql(2), "PRIMARY KEY").await;
+    check(&store, &statements::INSERT_STEERS.sql(2), "").await;
+    check(&store, &statements::INSERT_RUNS.sql(2), "sqlite_autoindex_specs_1").await;
+    check(&store, &statements::INSERT_ENTRIES.sql(2), "").await;
+    check(&store, &statements::INSERT_REQUESTS.sql(2), "").await;
+    check(&store, &statements::INSERT_JOBS.sql(2), "").await;
+    check(&store, &statements::UPDATE_RUNS.sql(2), "PRIMARY KEY").await;
+    check(&store, &statements::ANSWER_REQUESTS.sql(2), "PRIMARY KEY").await;
 
     let searchers = store.index.as_ref().unwrap().filled().await.unwrap().pool;
     let found = plan(&searchers, read::SEARCH).await;

@@ -9,4 +9,5 @@ pub(in crate::store::sqlite) mod ops;
 pub(in crate::store::sqlite) mod own;
 pub(in crate::store::sqlite) mod queue;
 pub(in crate::store::sqlite) mod sessions;
+pub(in crate::store::sqlite) mod statements;
 pub(in crate::store::sqlite) mod task;
