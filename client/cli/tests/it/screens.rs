@@ -171,6 +171,46 @@ async fn a_server_is_set_up_and_checked() {
 }
 
 #[tokio::test]
+async fn a_retry_counts_down() {
+    let server = Server::start().await;
+    let mut chat = chat(&server, "patience").await;
+    chat.types("have patience\r");
+    chat.sees("next try in").await;
+    chat.sees("waits for the next try").await;
+    shows(&mut chat, "chat-retry", &[]).await;
+}
+
+#[tokio::test]
+async fn a_long_paste_is_folded() {
+    let server = Server::start().await;
+    let mut chat = chat(&server, "paste").await;
+    chat.types("what is in ");
+    chat.pastes(&(1..=40).map(|n| format!("line {n}.")).collect::<Vec<_>>().join("\r"));
+    chat.sees("[pasted text 1: 40 lines, 350 characters]").await;
+    shows(&mut chat, "chat-folded-paste", &[]).await;
+}
+
+#[tokio::test]
+async fn the_last_prompt_comes_back_after_a_restart() {
+    let mut server = Server::start().await;
+    let mut before = chat(&server, "again").await;
+    for prompt in ["hello", "and goodbye"] {
+        before.types(&format!("{prompt}\r"));
+        before.sees(&format!("You said: {prompt}")).await;
+        before.sees("ready").await;
+    }
+    before.types("\x04");
+    assert_eq!(before.ends().await.0, 0);
+    server.kill().await;
+    server.start_again().await;
+    let mut after = chat(&server, "again").await;
+    after.sees("You said: and goodbye").await;
+    after.types("\x1b[A");
+    after.until("the prompt in the editor too", |text| text.matches("and goodbye").count() == 3).await;
+    shows(&mut after, "chat-recalled", &[]).await;
+}
+
+#[tokio::test]
 async fn commands_are_explained_and_a_mistyped_one_stays() {
     let server = Server::start().await;
     let mut chat = chat(&server, "help").await;

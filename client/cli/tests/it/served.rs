@@ -81,6 +81,10 @@ text = "begun and then nothing"
 delay_ms = 20000
 
 [[reply]]
+when = { user_contains = "patience" }
+error = { kind = "rate_limited", message = "slow down now", retry_after_ms = 50000 }
+
+[[reply]]
 when = { user_contains = "hostile" }
 text = "before \u001b]0;evil\u0007\u001b[?1049l\u001b[2J\u001b[H\u202eafter"
 
