@@ -170,8 +170,8 @@ impl PostgresStore {
         }
     }
 
-    /// Commits all queued writes and closes the connections. Every later call is [`StoreError::Unavailable`]. Closing again
-    /// waits for the same end.
+    /// Commits all queued writes and closes the connections. Every later call is
+    /// [`Unavailable`](crate::store::StoreError::Unavailable). Closing again waits for the same end.
     pub async fn close(&self) {
         self.closing.cancel();
         if let Some(writer) = self.writer.lock().await.take()
@@ -183,7 +183,7 @@ impl PostgresStore {
     }
 
     /// Cancelled when a task of the store has panicked, or another server has taken the database over. Every later write is
-    /// [`StoreError::Unavailable`]. The process should end.
+    /// [`Unavailable`](crate::store::StoreError::Unavailable). The process should end.
     #[must_use]
     pub fn failed(&self) -> &CancellationToken {
         self.tasks.soft()

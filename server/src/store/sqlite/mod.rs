@@ -46,8 +46,9 @@ use crate::store::write::WriteCounters;
 pub struct SqliteOptions {
     /// Connections for queries, each with a thread of its own; at least 1. Searches have their own connections.
     pub readers: u32,
-    /// Largest size of the file, in bytes. At that size writes are [`StoreError::Unavailable`] until something is deleted.
-    /// Absent means as large as the disk.
+    /// Largest size of the file, in bytes. At that size writes are
+    /// [`Unavailable`](crate::store::StoreError::Unavailable) until something is deleted. Absent means as
+    /// large as the disk.
     pub max_bytes: Option<u64>,
     /// Keeps a search index. If this is off, an index from before is deleted; when it is on again, the index is filled
     /// from the journals.
@@ -164,7 +165,7 @@ impl SqliteStore {
     }
 
     /// Commits all queued writes, moves the write-ahead log into the file and closes it. Every later call is
-    /// [`StoreError::Unavailable`]. Closing again waits for the same end.
+    /// [`Unavailable`](crate::store::StoreError::Unavailable). Closing again waits for the same end.
     pub async fn close(&self) {
         if let Some(index) = &self.index {
             index.close().await;
@@ -178,8 +179,8 @@ impl SqliteStore {
         }
     }
 
-    /// Cancelled when a task of the store has panicked. Every later write is [`StoreError::Unavailable`]. The process should
-    /// end; its next start opens the file again.
+    /// Cancelled when a task of the store has panicked. Every later write is
+    /// [`Unavailable`](crate::store::StoreError::Unavailable). The process should end; its next start opens the file again.
     #[must_use]
     pub fn failed(&self) -> &CancellationToken {
         self.tasks.soft()
