@@ -140,7 +140,7 @@ max_backoff = "5ms"
         Self { server: Some(server), config, extend, directory, stored, channel, url }
     }
 
-    /// Its database.
+    /// Its database, to be read and changed past the server.
     pub fn stored(&self) -> &Stored {
         &self.stored
     }

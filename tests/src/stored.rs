@@ -10,9 +10,9 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
-/// Where it is.
+/// The place of the database.
 pub enum Stored {
-    /// A SQLite file.
+    /// The path of a SQLite file.
     File(PathBuf),
     /// The address of a PostgreSQL.
     Postgres(String),
@@ -27,7 +27,7 @@ impl Stored {
         }
     }
 
-    /// The file.
+    /// The path of the SQLite file.
     ///
     /// # Panics
     /// When there is none.

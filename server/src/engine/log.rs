@@ -107,7 +107,6 @@ impl LoopPlace {
 /// the call that follows its compaction.
 #[derive(Debug, Default)]
 struct CountedCalls {
-    /// Calls that count.
     counted: u32,
     /// The number of the last call.
     last: u32,

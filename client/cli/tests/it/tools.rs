@@ -17,7 +17,7 @@ use crate::{process::ended, served::Server};
 struct PayHost {
     leave: oneshot::Sender<()>,
     task: JoinHandle<()>,
-    /// What was refused, each time that the host connects.
+    /// The refusals of each connection of the host.
     connected: mpsc::UnboundedReceiver<Vec<RefusedCapability>>,
 }
 

@@ -14,7 +14,7 @@ pub(in crate::engine) struct RecoveryPlace {
     _done: oneshot::Sender<()>,
 }
 
-/// Gives out places.
+/// The end of the queue of each tenant.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct RecoveryOrder(HashMap<TenantId, oneshot::Receiver<()>>);
 

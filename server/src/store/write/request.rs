@@ -89,7 +89,7 @@ pub(in crate::store) struct WriteCounters {
 }
 
 impl WriteCounters {
-    /// Counts a commit.
+    /// Counts a commit with those of its appends that were not refused.
     pub(in crate::store) fn count<O: OwnOp>(&self, requests: &[WriteRequest<O>], answers: &[Answer<O>]) {
         let (mut appends, mut bytes) = (0, 0);
         for append in done(requests, answers).filter_map(|request| request.op.as_append()) {

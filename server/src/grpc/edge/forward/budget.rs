@@ -29,20 +29,20 @@ impl KeptBudget {
         Self(Arc::new(Semaphore::new(bytes_max)))
     }
 
-    /// KeptBudget for no bytes, which can grow.
+    /// A share of no bytes, which can grow.
     pub(super) fn empty_share(&self) -> BudgetShare {
         BudgetShare { budget: self.0.clone(), bytes: 0, permit: None }
     }
 
-    /// KeptBudget for so many bytes; `None` if there is not enough.
+    /// A share of so many bytes; `None` if there is not so much left.
     pub(super) fn take(&self, bytes: usize) -> Option<BudgetShare> {
-        let mut taken = self.empty_share();
-        taken.grow(bytes).then_some(taken)
+        let mut share = self.empty_share();
+        share.grow(bytes).then_some(share)
     }
 }
 
 impl BudgetShare {
-    /// Takes budget for so many bytes more. Returns false if there is not enough; then nothing is taken.
+    /// Adds so many bytes. Returns false if there is not so much left; then nothing is added.
     pub(super) fn grow(&mut self, more: usize) -> bool {
         let bytes = self.bytes.saturating_add(more);
         let counted = bytes.saturating_sub(UNCOUNTED_BYTES) - self.bytes.saturating_sub(UNCOUNTED_BYTES);

@@ -24,9 +24,9 @@ pub(super) struct ReplayableCall {
 }
 
 struct Requests {
-    /// What was not read yet; `None` after its end.
+    /// The caller's stream; `None` after its end.
     rest: Option<Body>,
-    /// What was read.
+    /// Bytes that attempts have read from the caller's stream, from the first one on.
     kept: Vec<u8>,
     /// Bytes of it that the newest attempt has had.
     had: usize,

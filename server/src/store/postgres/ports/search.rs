@@ -1,4 +1,4 @@
-//! The search.
+//! The search: a query of the words that the index has.
 
 use agentloop_core::id::TenantId;
 use async_trait::async_trait;

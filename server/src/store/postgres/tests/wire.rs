@@ -18,7 +18,7 @@ pub(super) enum Lost {
     Everything,
 }
 
-/// The wire.
+/// A proxy of the database, on a port of its own.
 pub(super) struct Wire {
     pub(super) options: PostgresOptions,
     /// The connections that there were, and what they lose.

@@ -1,4 +1,4 @@
-//! The search.
+//! The search: a query of the index, in its own file.
 
 use agentloop_core::id::TenantId;
 use async_trait::async_trait;
