@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::FleetOptions;
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
@@ -31,13 +31,14 @@ pub(super) fn host_options(config: &Config) -> HostOptions {
         },
         heartbeat_interval: hosts.heartbeat_interval,
         call_timeout: runs.tool_timeout,
+        // Another replica takes the host at once, and has it wait for the next owner.
+        reconnect_after: config.cluster.as_ref().map_or(default.reconnect_after, |_| Millis(0)),
         tool_retention: hosts.tool_retention,
         connections_max: hosts.max_hosts,
         max_frame_bytes: config.server.max_message_bytes,
         terms: config.tools.clone(),
         reserved: config.auth.as_ref().map(|auth| auth.reserved_tools.clone()).unwrap_or_default(),
         masks: Masks::new(config.sensitive_arguments.clone()),
-        ..default
     }
 }
 

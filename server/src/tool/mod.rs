@@ -25,7 +25,7 @@ pub use agentloop_core::host::frame::{CallInHand, Disposition};
 pub use self::catalogue::own::{BadTool, OwnTools};
 pub use self::catalogue::registry::RememberedTool;
 pub use self::catalogue::terms::{RefusedDeclaration, TermsError};
-pub use self::host::connection::{Connection, FrameError, Inbound, TooManyHosts};
+pub use self::host::connection::{Connection, FrameError, Inbound, NotAccepted};
 pub use self::host::identity::HostIdentity;
 pub use self::host::options::HostOptions;
 pub use self::host::outbound::{Outbound, OutboundFrames};

@@ -62,7 +62,7 @@ impl<'a> Connection<'a> {
             outgoing,
             pending,
             credit: Credit::new(free),
-            heartbeat: heartbesleep_until_set(&welcome),
+            heartbeat: heartbeat(&welcome),
             silent_at: None,
             flush_at: None,
             reconnect_at: None,
@@ -90,7 +90,7 @@ impl<'a> Connection<'a> {
         let waiting = self.pending.len();
         tokio::select! {
             biased;
-            _ = self.heartbeat.tick() => self.send_heartbesleep_until_set(),
+            _ = self.heartbeat.tick() => self.send_heartbeat(),
             message = self.incoming.message(), if waiting < 4 * PENDING_MAX => return self.handle_message(message),
             () = sleep_until_set(self.silent_at) => {
                 let silence = self.silence();
@@ -200,7 +200,7 @@ impl<'a> Connection<'a> {
         self.pending.extend(frames);
     }
 
-    fn send_heartbesleep_until_set(&mut self) {
+    fn send_heartbeat(&mut self) {
         let status_text = self.state.config.status.text();
         self.push(Frame::Heartbeat(Heartbeat { calls: self.state.calls.refs(), status_text }));
     }
@@ -270,7 +270,7 @@ fn draining() -> Frame {
     Frame::Draining(Draining { reason: "shutting down".into() })
 }
 
-fn heartbesleep_until_set(welcome: &Welcome) -> Interval {
+fn heartbeat(welcome: &Welcome) -> Interval {
     let period = duration(welcome.heartbeat_interval.as_ref()).unwrap_or(HEARTBEAT_MAX);
     let mut heartbeat = interval(period.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX));
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -17,11 +17,24 @@ use crate::host::{
 };
 
 /// A connection that lasted longer resets the backoff.
-const GOOD_CONNECTION: Duration = Duration::from_secs(10);
+const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Connects a host again and again.
 pub(crate) struct ReconnectLoop {
     state: HostState,
+}
+
+/// Number of connections in a row that did not last.
+#[derive(Debug, Default)]
+struct Failures(u32);
+
+impl Failures {
+    /// Counts a connection that lasted for this time, and tells how many failed before it.
+    fn before(&mut self, lasted: Duration) -> u32 {
+        let before = if lasted > STABLE_AFTER { 0 } else { self.0 };
+        self.0 = before.saturating_add(1);
+        before
+    }
 }
 
 impl ReconnectLoop {
@@ -48,13 +61,10 @@ impl ReconnectLoop {
     }
 
     async fn reconnect(&mut self) -> Result<(), HostError> {
-        let mut failures = 0;
+        let mut failures = Failures::default();
         loop {
             let since = Instant::now();
             let end = self.serve_connection().await;
-            if since.elapsed() > GOOD_CONNECTION {
-                failures = 0;
-            }
             let reason = match end {
                 ConnectionEnd::Drained => return self.result(),
                 ConnectionEnd::Fatal(error) => return Err(error),
@@ -62,8 +72,7 @@ impl ReconnectLoop {
                 ConnectionEnd::Lost(reason) => reason,
             };
             let config = &self.state.config;
-            let retry_in = config.backoff.wait(failures);
-            failures = failures.saturating_add(1);
+            let retry_in = config.backoff.wait(failures.before(since.elapsed()));
             tracing::warn!(host_id = %config.host_id, %reason, ?retry_in, "connection lost");
             config.listener.notify(&HostEvent::Lost { reason, retry_in });
             if self.wait_offline(Instant::now() + retry_in).await {
@@ -111,5 +120,18 @@ impl ReconnectLoop {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_lasted_begins_the_backoff_anew() {
+        let mut failures = Failures::default();
+        let (short, stable) = (Duration::from_millis(900), Duration::from_millis(1_100));
+        let counted = [short, short, short, stable, short, short].map(|lasted| failures.before(lasted));
+        assert_eq!(counted, [0, 1, 2, 0, 1, 2]);
     }
 }

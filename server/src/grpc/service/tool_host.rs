@@ -21,7 +21,7 @@ use crate::grpc::convert::server_frame::{extension_request, result_verdict, serv
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::tenant;
 use crate::grpc::status::{Violations, quota_exceeded, retryable, status};
-use crate::tool::{FrameError, Inbound, Outbound, RemoteTools, SinkUnavailable, TooManyHosts, Verdict};
+use crate::tool::{FrameError, Inbound, NotAccepted, Outbound, RemoteTools, SinkUnavailable, Verdict};
 
 /// Size of a fault in the status at the end of a stream. Statuses travel in headers, which peers bound.
 const FAULT_BYTES_MAX: usize = 1024;
@@ -55,7 +55,7 @@ impl ToolHostService {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum ToolHostError {
     #[error(transparent)]
-    TooManyHosts(#[from] TooManyHosts),
+    NotAccepted(#[from] NotAccepted),
     #[error("{field}: {problem}")]
     Malformed { field: &'static str, problem: String },
     #[error("there is no call {0}, or it has another lease token")]
@@ -86,7 +86,7 @@ impl From<ToolHostError> for Status {
     fn from(error: ToolHostError) -> Self {
         let message = error.to_string();
         match error {
-            ToolHostError::TooManyHosts(_) => {
+            ToolHostError::NotAccepted(NotAccepted::TooManyHosts { .. }) => {
                 retryable(Code::ResourceExhausted, ErrorReason::TooManyHosts, message)
             }
             ToolHostError::Malformed { field, problem } => Violations::single(field, problem),
@@ -103,7 +103,9 @@ impl From<ToolHostError> for Status {
             ToolHostError::Silent | ToolHostError::NotReading => {
                 retryable(Code::Unavailable, ErrorReason::ProtocolViolation, message)
             }
-            ToolHostError::ShuttingDown => retryable(Code::Unavailable, ErrorReason::ShuttingDown, message),
+            ToolHostError::NotAccepted(NotAccepted::ShuttingDown) | ToolHostError::ShuttingDown => {
+                retryable(Code::Unavailable, ErrorReason::ShuttingDown, message)
+            }
         }
     }
 }

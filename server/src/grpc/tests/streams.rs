@@ -175,6 +175,11 @@ async fn shutting_down_is_announced_and_ends_the_stream() {
     harness.tools.go_away();
     let Told::GoAway(go_away) = host.told().await else { panic!("no go-away") };
     assert_eq!(go_away.reconnect_after, Some(prost_types::Duration { seconds: 1, nanos: 0 }));
+    // A host that comes now is refused before its stream begins: a replica in between may take it to the next owner.
+    let (_say, frames) = mpsc::unbounded_channel();
+    let mut client = ToolHostClient::new(harness.channel.clone());
+    let status = client.connect(UnboundedReceiverStream::new(frames)).await.expect_err("it stops");
+    assert_eq!((status.code(), reason(&status).as_str()), (Code::Unavailable, "SHUTTING_DOWN"));
     harness.tools.close();
     let status = host.next().await.expect_err("the stream ends");
     assert_eq!((status.code(), reason(&status).as_str()), (Code::Unavailable, "SHUTTING_DOWN"));

@@ -38,12 +38,18 @@ const KNOWN_TOOLS_INLINE_MAX: usize = 16;
 /// Runs looked up at a time for one host. Each look-up of a run that is not in memory reads its whole journal.
 const RUN_LOOKUPS_AT_ONCE_MAX: usize = 2;
 
-/// The limit of connected hosts is reached.
+/// The reason why a host's stream is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{max} tool hosts are connected, which is the limit; raise hosts.max_hosts or connect later")]
-pub struct TooManyHosts {
-    /// The limit, `hosts.max_hosts` of the configuration.
-    pub max: usize,
+pub enum NotAccepted {
+    /// The limit of connected hosts is reached.
+    #[error("{max} tool hosts are connected, which is the limit; raise hosts.max_hosts or connect later")]
+    TooManyHosts {
+        /// The limit, `hosts.max_hosts` of the configuration.
+        max: usize,
+    },
+    /// The shutdown has begun. Where there are other replicas, one of them accepts the host.
+    #[error("the server is shutting down")]
+    ShuttingDown,
 }
 
 /// A frame that could not be read.
@@ -143,22 +149,25 @@ impl RemoteTools {
     /// Accepts a host's stream. Run [`Connection::run`], and send the host what comes out of [`OutboundFrames`].
     ///
     /// # Errors
-    /// When the limit of connected hosts is reached.
-    pub fn accept(self: &Arc<Self>, tenant: TenantId) -> Result<(Connection, OutboundFrames), TooManyHosts> {
+    /// [`NotAccepted`].
+    pub fn accept(self: &Arc<Self>, tenant: TenantId) -> Result<(Connection, OutboundFrames), NotAccepted> {
         self.accept_as(tenant, HostIdentity::default())
     }
 
     /// As [`Self::accept`], of a host of this principal.
     ///
     /// # Errors
-    /// As [`Self::accept`].
+    /// [`NotAccepted`].
     pub fn accept_as(
         self: &Arc<Self>,
         tenant: TenantId,
         identity: HostIdentity,
-    ) -> Result<(Connection, OutboundFrames), TooManyHosts> {
+    ) -> Result<(Connection, OutboundFrames), NotAccepted> {
+        if self.is_closing() {
+            return Err(NotAccepted::ShuttingDown);
+        }
         let slot = self.connection_slots.clone().try_acquire_owned();
-        let slot = slot.map_err(|_| TooManyHosts { max: self.options().connections_max })?;
+        let slot = slot.map_err(|_| NotAccepted::TooManyHosts { max: self.options().connections_max })?;
         let (sender, sending, ended) = outbound::channel();
         let id = self.next_connection();
         let line = sender.line();

@@ -7,7 +7,7 @@ use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::host::{CloseReason, HostHealth};
 
 use super::harness::*;
-use crate::tool::{CallUpdate, HostOptions, Outbound, RemoteTools, Seek, Tools as _};
+use crate::tool::{CallUpdate, HostOptions, NotAccepted, Outbound, RemoteTools, Seek, Tools as _};
 
 fn offered(harness: &Harness) -> Vec<String> {
     let offered = harness.tools.offered(&tenant(), &RunSpec::default());
@@ -154,10 +154,7 @@ async fn shutting_down_sends_hosts_away_and_records_what_they_finish() {
     host.take().await;
     harness.tools.go_away();
     assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
-    let mut late = harness.dial();
-    late.say(HostFrame::Hello(hello("g", &["a"])));
-    assert!(matches!(late.frame().await, ServerFrame::GoAway { .. }));
-    assert_eq!(late.end().await, CloseReason::ShuttingDown);
+    assert_eq!(harness.tools.accept(tenant()).unwrap_err(), NotAccepted::ShuttingDown);
     assert_eq!(harness.seek("r/1.1", "a"), Seek::Queued, "a denial would be told to the model");
     host.answer("r/1.0", 1);
     assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
