@@ -68,16 +68,23 @@ impl AuditEntry {
         [who, tenant, from, what, session, run, request, tool, why]
     }
 
-    /// Puts the row behind the one with this number and hash.
+    /// Cuts texts that are too long for a row.
     #[must_use]
-    pub fn after(mut self, no: u64, prev_hash: &str) -> AuditRow {
+    pub fn cut(mut self) -> Self {
         let Self { who, tenant, from, what, session, run, request, tool, why, .. } = &mut self;
         for text in [who, tenant, from, what, session, run, request, tool, why] {
             text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
         }
+        self
+    }
+
+    /// Puts the row behind the one with this number and hash.
+    #[must_use]
+    pub fn after(self, no: u64, prev_hash: &str) -> AuditRow {
+        let entry = self.cut();
         let (no, prev_hash) = (no + 1, prev_hash.to_owned());
-        let hash = hash(no, &self, &prev_hash);
-        AuditRow { no, entry: self, prev_hash, hash }
+        let hash = hash(no, &entry, &prev_hash);
+        AuditRow { no, entry, prev_hash, hash }
     }
 }
 

@@ -228,12 +228,13 @@ impl ServerBuilder {
             }
             drop(calls_of_peers);
         });
-        let of_identity = local.clone();
         let front =
             Front::new(standings.clone(), Links::new(link_tls), local, ids, max, tasks.soft().clone());
         let readiness =
             Readiness::Replica { standings, store: store.clone(), replicas: replica.clone(), lease };
-        let port = ports.open(quotas, clock, |gate| IdentityLayer::of_replica(gate, of_identity), &tasks);
+        let (refusals, telling) = front.refusals();
+        tasks.spawn("refused calls", telling);
+        let port = ports.open(quotas, clock, |gate| IdentityLayer::of_replica(gate, refusals), &tasks);
         let stopped = work_stopped(tasks.clone(), stop);
         let routes = serve::Routes::default();
         let serving = serve::serve(port, routes, Some(front), readiness, stopped, tasks.clone());

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_proto::v1::ErrorReason;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -53,6 +54,8 @@ struct Inner {
     refusals: Mutex<Refusals>,
 }
 
+/// Causes that are counted apart from each other. Other replicas name some.
+const CAUSES_MAX: usize = 64;
 /// Tenants whose room is kept before that of tenants with all of it is dropped.
 const ROOMS_MAX: usize = 1_024;
 
@@ -60,8 +63,26 @@ const ROOMS_MAX: usize = 1_024;
 #[derive(Default)]
 struct Refusals {
     rooms: HashMap<String, Room>,
-    /// By their cause, of which there are few.
-    counted: BTreeMap<&'static str, u64>,
+    counted: CountedRefusals,
+}
+
+/// Number of refusals that have no rows of their own, by the name of their cause.
+pub(in crate::grpc) type CountedRefusals = BTreeMap<String, u64>;
+
+/// Counts refusals of this cause. There are few causes.
+pub(in crate::grpc) fn count(counted: &mut CountedRefusals, cause: &str, more: u64) {
+    let is_known = counted.len() < CAUSES_MAX || counted.contains_key(cause);
+    let count = counted.entry(if is_known { cause } else { "other" }.to_owned()).or_default();
+    *count = count.saturating_add(more);
+}
+
+/// A call that was refused before it began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::grpc) struct RefusedCall {
+    /// Name of the cause, as metrics have it.
+    pub(in crate::grpc) cause: String,
+    /// Its row.
+    pub(in crate::grpc) entry: AuditEntry,
 }
 
 /// Refusals that may be written.
@@ -99,6 +120,18 @@ impl Call {
         }
     }
 
+    /// The refusal of the call. `why` is the real cause, for the audit log alone.
+    pub(in crate::grpc) fn refused(
+        &self,
+        clock: &dyn Clock,
+        principal: Option<&Principal>,
+        cause: &'static str,
+        why: String,
+    ) -> RefusedCall {
+        let entry = AuditEntry { why, ..self.entry(clock, principal) };
+        RefusedCall { cause: cause.to_owned(), entry: entry.cut() }
+    }
+
     fn entry(&self, clock: &dyn Clock, principal: Option<&Principal>) -> AuditEntry {
         let what = self.path.trim_start_matches('/').trim_start_matches("agentloop.v1.").to_owned();
         AuditEntry {
@@ -128,20 +161,17 @@ impl AuditLog {
     }
 
     /// Writes that a call was refused. Beyond a rate, refusals are only counted: a flood must not fill the disk.
-    pub(in crate::grpc) fn refused(
-        &self,
-        call: &Call,
-        principal: Option<&Principal>,
-        cause: &'static str,
-        why: &str,
-    ) {
-        if !self.has_room(principal.map_or("", |principal| principal.tenant.as_str()), cause) {
-            return;
+    pub(in crate::grpc) fn refused(&self, RefusedCall { cause, entry }: RefusedCall) {
+        if self.has_room(&entry.tenant, &cause) && self.0.queue.try_send(entry).is_err() {
+            count(&mut self.refusals().counted, &cause, 1);
         }
-        let entry = call.entry(&*self.0.clock, principal);
-        let entry = AuditEntry { why: why.to_owned(), ..entry };
-        if self.0.queue.try_send(entry).is_err() {
-            *self.refusals().counted.entry(cause).or_default() += 1;
+    }
+
+    /// Counts refusals that another replica has counted.
+    pub(in crate::grpc) fn add_counted(&self, counted: CountedRefusals) {
+        let mut refusals = self.refusals();
+        for (cause, more) in counted {
+            count(&mut refusals.counted, &cause, more);
         }
     }
 
@@ -203,7 +233,7 @@ impl AuditLog {
     }
 
     /// True if a refusal of a caller of this tenant may be written now. Otherwise it is counted.
-    fn has_room(&self, tenant: &str, cause: &'static str) -> bool {
+    fn has_room(&self, tenant: &str, cause: &str) -> bool {
         let mut refusals = self.refusals();
         let now = Instant::now();
         if refusals.rooms.len() >= ROOMS_MAX && !refusals.rooms.contains_key(tenant) {
@@ -215,7 +245,7 @@ impl AuditLog {
         room.left = room.left.saturating_sub(1);
         refusals.rooms.insert(tenant.to_owned(), room);
         if !has_room {
-            *refusals.counted.entry(cause).or_default() += 1;
+            count(&mut refusals.counted, cause, 1);
         }
         has_room
     }

@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::engine::Author;
 use crate::grpc::access::Access;
 use crate::grpc::edge::audit::{AuditLog, Call, recorded};
-use crate::grpc::edge::forward::local::LocalServices;
+use crate::grpc::edge::forward::refusals::Refusals;
 use crate::grpc::edge::incoming::{Link, Peer};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
 use crate::grpc::status::{quota_exceeded, status, unauthenticated};
@@ -202,7 +202,7 @@ pub(in crate::grpc) fn permission_denied(message: &str) -> Status {
 pub struct IdentityLayer {
     gate: Option<Arc<Gate>>,
     audit: Option<AuditLog>,
-    refusals: Option<LocalServices>,
+    refusals: Option<Refusals>,
 }
 
 impl IdentityLayer {
@@ -212,11 +212,10 @@ impl IdentityLayer {
         Self { gate: gate.map(Arc::new), audit, refusals: None }
     }
 
-    /// The layer of a replica: the owner writes each call that begins. A call that is refused here is written where this replica
-    /// owns the database, and only counted where it does not.
+    /// The layer of a replica: the owner writes each call that begins, and those that are refused here.
     #[must_use]
-    pub fn of_replica(gate: Option<Gate>, local: LocalServices) -> Self {
-        Self { gate: gate.map(Arc::new), audit: None, refusals: Some(local) }
+    pub fn of_replica(gate: Option<Gate>, refusals: Refusals) -> Self {
+        Self { gate: gate.map(Arc::new), audit: None, refusals: Some(refusals) }
     }
 }
 
@@ -235,7 +234,7 @@ pub struct Identified<S> {
     inner: S,
     gate: Option<Arc<Gate>>,
     audit: Option<AuditLog>,
-    refusals: Option<LocalServices>,
+    refusals: Option<Refusals>,
 }
 
 /// The answer of a call that is looked at on its way.
@@ -270,10 +269,14 @@ where
                 Some(gate) => match gate.admit(&mut request).await {
                     Ok(admitted) => admitted,
                     Err(refused) => {
-                        if let Some(audit) = audit.or_else(|| refusals.as_ref()?.audit()) {
-                            audit.refused(&call, refused.principal.as_deref(), refused.cause, &refused.why);
+                        let Refused { status, cause, why, principal } = *refused;
+                        let refused = call.refused(&*gate.clock, principal.as_deref(), cause, why);
+                        if let Some(audit) = audit {
+                            audit.refused(refused);
+                        } else if let Some(refusals) = refusals {
+                            refusals.tell(refused);
                         }
-                        return Ok(refused.status.into_http());
+                        return Ok(status.into_http());
                     }
                 },
             };

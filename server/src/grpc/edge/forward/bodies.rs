@@ -39,6 +39,20 @@ pub(super) async fn next_frame(body: &mut Body) -> Option<NextFrame> {
     std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut *body), cx)).await
 }
 
+/// All bytes of a body; `None` if there are more than `max`, or it breaks off.
+pub(super) async fn read(mut body: Body, max: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = next_frame(&mut body).await {
+        if let Some(piece) = frame.ok()?.data_ref() {
+            if bytes.len() + piece.len() > max {
+                return None;
+            }
+            bytes.extend_from_slice(piece);
+        }
+    }
+    Some(bytes)
+}
+
 /// The frame that ends a stream with this status.
 pub(super) fn end_with(status: &Status) -> NextFrame {
     let mut trailers = http::HeaderMap::new();

@@ -20,6 +20,7 @@ use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::metadata::strip;
 use crate::grpc::edge::forward::outcome::Until;
 use crate::grpc::edge::forward::passing::pass;
+use crate::grpc::edge::forward::refusals::Refusals;
 use crate::grpc::edge::forward::replayable::ReplayableCall;
 use crate::grpc::edge::forward::resume::Place;
 use crate::grpc::edge::forward::routing::{Routing, Target};
@@ -59,6 +60,11 @@ impl Front {
     ) -> Self {
         let routing = Arc::new(Routing { standings, links, local, stop, told: OnceCell::new() });
         Self(Arc::new(Inner { routing, ids, message_bytes_max, budget: KeptBudget::new() }))
+    }
+
+    /// Takes the calls that are refused before they come here, and the task that tells the owner of them.
+    pub fn refusals(&self) -> (Refusals, impl Future<Output = ()> + Send + use<>) {
+        Refusals::new(self.0.routing.clone())
     }
 }
 

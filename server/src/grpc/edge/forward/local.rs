@@ -53,12 +53,17 @@ impl LocalServices {
     }
 
     /// The audit log, if there is one by now.
-    pub(in crate::grpc) fn audit(&self) -> Option<AuditLog> {
-        self.0.borrow().as_ref().and_then(|opened| opened.audit.clone())
+    pub(super) fn audit(&self) -> Option<AuditLog> {
+        self.0.borrow().as_ref().and_then(Opened::audit)
     }
 }
 
 impl Opened {
+    /// The audit log, if one is written.
+    pub(super) fn audit(&self) -> Option<AuditLog> {
+        self.audit.clone()
+    }
+
     /// Has a call done. The principal is in its extensions.
     pub(super) async fn call(mut self, request: http::Request<Body>) -> http::Response<Body> {
         let Some(audit) = self.audit else { return infallible(self.routes.call(request).await) };

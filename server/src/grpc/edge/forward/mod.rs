@@ -18,6 +18,7 @@ mod outcome;
 mod passing;
 pub mod peer;
 mod principal;
+pub mod refusals;
 mod replayable;
 mod resume;
 mod routing;

@@ -25,6 +25,7 @@ use crate::grpc::edge::forward::links::{
 use crate::grpc::edge::forward::local::{LocalServices, Opened};
 use crate::grpc::edge::forward::metadata::{CALLER, LOOK_AGAIN, PRINCIPAL, REPLICA, strip};
 use crate::grpc::edge::forward::principal;
+use crate::grpc::edge::forward::refusals::{self, REFUSED};
 use crate::grpc::edge::incoming::{Peer as Connected, connections, tls_connections};
 use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
 use crate::grpc::status::{owner_unavailable, unauthenticated};
@@ -110,6 +111,9 @@ impl PeerPort {
         let meant = request.headers().get(REPLICA).and_then(|number| number.to_str().ok()?.parse().ok());
         let services = if meant == Some(self.number) { self.services().await } else { None };
         let Some(services) = services else { return look_again() };
+        if request.uri().path() == REFUSED {
+            return refusals::take(services.audit(), request).await.into_http();
+        }
         let told = request.headers().get(PRINCIPAL).map(principal::decode);
         match told {
             Some(Some(principal)) => drop(request.extensions_mut().insert(principal)),

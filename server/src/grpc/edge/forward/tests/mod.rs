@@ -2,6 +2,7 @@
 
 mod calls;
 mod port;
+mod refusals;
 mod replayable;
 mod streams;
 
