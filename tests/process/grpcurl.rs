@@ -41,7 +41,9 @@ async fn place() -> Option<Place> {
 async fn the_contract_explains_itself() {
     let Some(Place { server: _server, grpcurl, _script }) = place().await else { return };
     let services = grpcurl.ask(&["list"]).await;
-    for service in ["agentloop.v1.AgentLoop", "agentloop.v1.Sessions", "agentloop.v1.ToolHost"] {
+    for service in
+        ["agentloop.v1.AgentLoop", "agentloop.v1.Blobs", "agentloop.v1.Sessions", "agentloop.v1.ToolHost"]
+    {
         assert!(services.lines().any(|line| line == service), "{service} is not in {services}");
     }
     for service in ["agentloop.v1.Server", "agentloop.v1.Tools", "grpc.health.v1.Health"] {

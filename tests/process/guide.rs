@@ -79,7 +79,10 @@ async fn every_call_on_the_page_of_sessions_succeeds() {
         grpcurl.call(&method, &request).await;
         made.push(method.rsplit('/').next().expect("a name").to_owned());
     }
-    let mut lines = grpcurl.follow("agentloop.v1.Sessions/ExportSession", &json!({ "sessionId": "trip" }));
+    let export =
+        shown("sessions.md", &["Sessions"]).into_iter().find(|call| call.method.ends_with("/ExportSession"));
+    let export = export.expect("the page shows it");
+    let mut lines = grpcurl.follow(&export.method, &export.request);
     let first = lines.next_with("jsonLine").await;
     assert!(
         first.as_str().is_some_and(|line| line.starts_with(r#"{"session":{"sessionId":"trip""#)),
@@ -120,7 +123,7 @@ async fn the_calls_to_read_watch_and_audit_succeed_as_they_are_written() {
     let server = Server::start(&setting).await;
     let Some(grpcurl) = Grpcurl::find(server.address()).await else { return };
     let mut made = BTreeSet::new();
-    for page in ["grpcurl.md", "watching.md", "security.md"] {
+    for page in ["grpcurl.md", "replicas.md", "watching.md", "security.md"] {
         for Call { method, request } in shown(page, &["AgentLoop", "Sessions", "Server"]) {
             let name = method.rsplit('/').next().expect("a name").to_owned();
             match name.as_str() {
@@ -140,6 +143,7 @@ async fn the_calls_to_read_watch_and_audit_succeed_as_they_are_written() {
         "ListAgents",
         "ListAuditRecords",
         "ListPending",
+        "ListReplicas",
         "ListRuns",
         "SubscribeSession",
         "VerifyAudit",

@@ -236,7 +236,7 @@ pub(crate) fn looking_host(url: &str) -> ToolHost {
 }
 
 /// The place of the owner among the servers.
-async fn owner(client: &Client, servers: &[Server]) -> usize {
+pub(crate) async fn owner(client: &Client, servers: &[Server]) -> usize {
     eventually("an owner", || async {
         let replicas = client.list_replicas().await.ok()?;
         let owner = replicas.into_iter().find(|replica| replica.state() == ReplicaState::Owner)?;

@@ -16,6 +16,7 @@ pub mod issuer;
 pub mod load;
 pub mod model;
 pub mod parked;
+pub mod parked_replicas;
 pub mod postgres;
 pub mod process;
 pub mod raw_host;

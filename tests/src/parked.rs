@@ -104,7 +104,7 @@ pub async fn park(client: &Client, brain: &Brain, numbers: std::ops::Range<u64>)
     parked.buffer_unordered(TOGETHER).collect::<()>().await;
 }
 
-async fn resume(client: &Client, run: &str) -> Duration {
+pub(crate) async fn resume(client: &Client, run: &str) -> Duration {
     let asked = client.get_run(run).await.expect("it is there").pending.pop().expect("it waits");
     let begin = Instant::now();
     decide(client, &asked, Decision::Approve(wire::Approve {})).await;

@@ -56,6 +56,9 @@ type Call struct {
 	RunID       string
 	SessionID   string
 	TurnID      string
+	// Who started the run: the tool can act with that person's rights. The name is empty where nobody was asked; nil if the
+	// server does not tell.
+	Caller      *pb.Caller
 	Traceparent string
 	Runtime     any // runtime that the host opened for the run, if the tool requires one
 
@@ -83,6 +86,7 @@ func newCall(ctx context.Context, h *Host, request *pb.CallRequest) *Call {
 		RunID:          request.RunId,
 		SessionID:      request.SessionId,
 		TurnID:         request.TurnId,
+		Caller:         request.Caller,
 		Traceparent:    request.Traceparent,
 		host:           h,
 		stopped:        ctx.Done(),

@@ -142,6 +142,25 @@ func TestADeadlineIsKeptByTheTimeLeftAndNotByTheServersClock(t *testing.T) {
 	}
 }
 
+func TestAToolKnowsWhoStartedTheRun(t *testing.T) {
+	server := startServer(t)
+	seen := make(chan string, 1)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("who"), func(_ context.Context, call *Call, _ nothing) (any, error) {
+			seen <- call.Caller.GetName() + " of " + call.Caller.GetTenant()
+			return "", nil
+		})
+	})
+	connection := server.welcome(t, 0)
+	asked := request("c1", "who", nothing{})
+	asked.Caller = &pb.Caller{Name: "ada", Tenant: "acme"}
+	connection.sendCall(asked)
+	connection.result()
+	if who := <-seen; who != "ada of acme" {
+		t.Error(who)
+	}
+}
+
 func TestTheMessageOfARejectionIsCut(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_DONE, ATTEMPT_EFFECT_MAYBE, OUTPUT_STREAM_STDOUT
-from agentloop.v1.types_pb2 import FileContent, Image, Link
+from agentloop.v1.types_pb2 import Caller, FileContent, Image, Link
 
 from .ask import Options, answer, check_state, question, schema_json
 from .failure import ToolFailed
@@ -62,6 +62,8 @@ class Call:
         self.run_id: str = request.run_id
         self.session_id: str = request.session_id
         self.turn_id: str = request.turn_id
+        # Who started the run: the tool can act with that person's rights. The name is empty where nobody was asked.
+        self.caller: Caller = request.caller
         self.traceparent: str = request.traceparent
         self.runtime: Any = None  # the runtime that the host opened for the run, if the tool requires one
         self._host = host

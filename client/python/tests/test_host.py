@@ -187,6 +187,22 @@ class Deadlines(HostTest):
                 self.assertTrue(expected / 2 < left[-1] <= expected, left[-1])
 
 
+class Callers(HostTest):
+    async def test_a_tool_knows_who_started_the_run(self):
+        @self.host.tool(description="Tells who asks.", schema=ANYTHING, effect=READ_ONLY)
+        async def who(call):
+            return f"{call.caller.name} of {call.caller.tenant}"
+
+        self.run_host()
+        connection = await self.welcome()
+        request = pb.CallRequest(call_id="c1", attempt=1, lease_token="l", tool="who", arguments_json="{}")
+        request.idempotency_key = "c1"
+        request.caller.name, request.caller.tenant = "ada", "acme"
+        await connection.send(call_request=request)
+        await connection.expect("call_accepted")
+        self.assertEqual((await connection.expect("call_result")).output, "ada of acme")
+
+
 class ResumeStates(HostTest):
     """A call leaves a state, and its next attempt goes on from it."""
 

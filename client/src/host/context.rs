@@ -10,7 +10,7 @@ use std::{
 };
 
 use agentloop_proto::v1::{
-    CallRequest, InputResponse, OutputStream, Progress, UrlOutcome, input_response::Response,
+    CallRequest, Caller, InputResponse, OutputStream, Progress, UrlOutcome, input_response::Response,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -133,6 +133,12 @@ impl CallContext {
     /// The id of the model turn that made the call.
     pub fn turn_id(&self) -> &str {
         &self.call.request.turn_id
+    }
+
+    /// The caller who started the run, so that the tool can act with that person's rights. `None` before a server that does not
+    /// tell; its name is empty where nobody was asked who they are. Its groups are not told.
+    pub fn caller(&self) -> Option<&Caller> {
+        self.call.request.caller.as_ref()
     }
 
     /// W3C trace context of the call; empty if there is none.

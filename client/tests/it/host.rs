@@ -15,8 +15,8 @@ use agentloop_client::{
     },
     schemars::{self, JsonSchema},
     v1::{
-        CallFailed, CallRequest, Cancel, CancelOutcome, GoAway, Ping, RejectReason, connect_request::Frame,
-        connect_response::Frame as ServerFrame,
+        CallFailed, CallRequest, Caller, Cancel, CancelOutcome, GoAway, Ping, RejectReason,
+        connect_request::Frame, connect_response::Frame as ServerFrame,
     },
 };
 use serde::Deserialize;
@@ -208,6 +208,28 @@ async fn a_deadline_is_kept_by_the_time_left_and_not_by_the_servers_clock() {
     let deadline = Some(prost_types::Timestamp::from(SystemTime::now() + hour));
     let left = time_left_of(CallRequest { deadline, ..call("c1", "ask", "{}") }).await.expect("a deadline");
     assert!(left > hour / 2 && left <= hour, "{left:?}");
+}
+
+#[tokio::test]
+async fn a_tool_knows_who_started_the_run() {
+    let hosts = Hosts::default();
+    let fake = FakeServer::start(Script::default(), hosts.clone()).await;
+    let (sender, mut seen) = tokio::sync::mpsc::channel(2);
+    let who = move |_: NoArguments, ctx: CallContext| {
+        let sender = sender.clone();
+        async move {
+            sender.send(ctx.caller().cloned()).await.expect("the test waits");
+            Ok::<_, ToolError>(())
+        }
+    };
+    let who = Tool::new("who", "Tells who asks").read_only().handler(who);
+    let _running = Running::start(ToolHost::builder(fake.url()).host_id("host-1").tool(who));
+    let mut connection = hosts.welcome().await;
+    let ada = Caller { name: "ada".into(), tenant: "acme".into(), ..Caller::default() };
+    for (id, caller) in [("c1", Some(ada)), ("c2", None)] {
+        connection.send_call(CallRequest { caller: caller.clone(), ..call(id, "who", "{}") }).await;
+        assert_eq!(soon(seen.recv()).await.expect("the handler runs"), caller);
+    }
 }
 
 #[tokio::test]

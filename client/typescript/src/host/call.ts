@@ -2,7 +2,7 @@
 
 import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
 import type { CallRequest, InputResponse, NeedInput } from "../gen/agentloop/v1/tool_host.js";
-import { type DeepPartial, FileContent, Image, Link } from "../gen/agentloop/v1/types.js";
+import { type Caller, type DeepPartial, FileContent, Image, Link } from "../gen/agentloop/v1/types.js";
 import { type Option, Questions, type QuestionOptions, ResumeStates } from "./ask.js";
 import { milliseconds } from "./connection.js";
 import { ToolFailed } from "./failure.js";
@@ -45,6 +45,8 @@ export class Call {
   readonly runId: string;
   readonly sessionId: string;
   readonly turnId: string;
+  /** Who started the run: the tool can act with that person's rights. The name is empty where nobody was asked. */
+  readonly caller?: Caller;
   readonly traceparent: string;
   readonly signal: AbortSignal;
   /** The runtime that the host opened for the run, if the tool requires one. */
@@ -68,6 +70,7 @@ export class Call {
     this.runId = request.runId;
     this.sessionId = request.sessionId;
     this.turnId = request.turnId;
+    this.caller = request.caller;
     this.traceparent = request.traceparent;
     this.signal = signal;
     this.#channel = channel;

@@ -178,6 +178,25 @@ test("a deadline is kept by the time left, and not by the server's clock", async
   }
 });
 
+test("a tool knows who started the run", async () => {
+  const declared = { name: "who", description: "Tells who asks.", schema: { type: "object" }, effect: EffectClass.READ_ONLY };
+  bench.host.tool(declared, async (call) => `${call.caller?.name} of ${call.caller?.tenant}`);
+  bench.run();
+  const connection = await bench.welcome();
+  const value = CallRequest.fromPartial({
+    callId: "c1",
+    attempt: 1,
+    leaseToken: "l",
+    idempotencyKey: "c1",
+    tool: "who",
+    argumentsJson: "{}",
+    caller: { name: "ada", tenant: "acme" },
+  });
+  connection.send({ $case: "callRequest", value });
+  await connection.expect("callAccepted");
+  assert.equal((await connection.expect("callResult")).output, "ada of acme");
+});
+
 describe("a call leaves a state, and its next attempt goes on from it", () => {
   const declared = (name: string) => ({
     name,

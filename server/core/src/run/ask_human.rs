@@ -1,9 +1,9 @@
-//! The built-in tool by which a model asks people for text, a choice or a form. No host runs it: the answer is its result.
+//! The built-in tool by which a model asks people for text, a choice, a form or a visit to a link. No host runs it: the answer is its result.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
+use crate::limits::{LINK_BYTES_MAX, OPTION_BYTES_MAX, OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
 use crate::run::built_in::{self, text_schema};
 use crate::run::human::{QuestionContent, SelectOption};
 use crate::tool::{EffectClass, ToolDeclaration};
@@ -15,15 +15,20 @@ pub const ASK_HUMAN: &str = "ask_human";
 #[must_use]
 pub fn declaration() -> ToolDeclaration {
     let description = "Asks the person you work for a question and waits for the answer: text, a choice where you \
-                      give options, or several fields where you give a form. Use it only for what you cannot find out or decide yourself.";
+                      give options, several fields where you give a form, or whether they visited a link where you \
+                      give a url. Use it only for what you cannot find out or decide yourself.";
     built_in::declaration(ASK_HUMAN, description, schema(), EffectClass::ReadOnly)
 }
 
 fn schema() -> String {
     let question = text_schema("What the person is asked.", SHORT_TEXT_BYTES_MAX);
+    let url = text_schema(
+        "Instead of options or a form: an https link that the person is asked to visit.",
+        LINK_BYTES_MAX,
+    );
     let option = text_schema("A choice, as the person reads it.", OPTION_BYTES_MAX);
     format!(
-        r#"{{"type":"object","properties":{{"question":{question},"options":{{"type":"array","description":"The choices; leave them out to ask for text.","items":{option},"maxItems":{OPTIONS_MAX}}},"multiple":{{"type":"boolean","description":"Whether several of the choices may be chosen."}},"form":{{"type":"object","description":"Instead of options: a JSON schema of an object with flat properties (string, number, integer, boolean, or an enum of strings), for an answer of several fields."}}}},"required":["question"],"additionalProperties":false}}"#
+        r#"{{"type":"object","properties":{{"question":{question},"options":{{"type":"array","description":"The choices; leave them out to ask for text.","items":{option},"maxItems":{OPTIONS_MAX}}},"multiple":{{"type":"boolean","description":"Whether several of the choices may be chosen."}},"form":{{"type":"object","description":"Instead of options: a JSON schema of an object with flat properties (string, number, integer, boolean, or an enum of strings), for an answer of several fields."}},"url":{url}}},"required":["question"],"additionalProperties":false}}"#
     )
 }
 
@@ -37,6 +42,8 @@ struct Arguments {
     multiple: bool,
     #[serde(default)]
     form: Option<Box<RawValue>>,
+    #[serde(default)]
+    url: Option<String>,
 }
 
 /// The question in the arguments of a call. Its options get the ids 1, 2, 3 …
@@ -44,7 +51,7 @@ struct Arguments {
 /// # Errors
 /// The fault in the arguments, for the model.
 pub fn question(arguments: &str) -> Result<QuestionContent, String> {
-    let Arguments { question, options, multiple, form } =
+    let Arguments { question, options, multiple, form, url } =
         serde_json::from_str(arguments).map_err(|error| format!("the arguments are wrong: {error}"))?;
     let options =
         (1..).zip(options).map(|(number, label): (u32, _)| SelectOption { id: number.to_string(), label });
@@ -54,6 +61,7 @@ pub fn question(arguments: &str) -> Result<QuestionContent, String> {
         options: options.collect(),
         multiple,
         form,
+        url,
         ..QuestionContent::default()
     };
     content.check().map_err(|problem| problem.to_string())?;
@@ -88,6 +96,27 @@ mod tests {
         assert_eq!((content.kind(), content.form.as_deref()), (QuestionKind::Form, Some(form)));
         assert!(question(&format!(r#"{{"question":"Who?","options":["x"],"form":{form}}}"#)).is_err());
         assert!(question(r#"{"question":"Who?","form":{"type":"array"}}"#).is_err());
+    }
+
+    #[test]
+    fn a_link_is_to_be_visited() {
+        let content = question(r#"{"question":"Pay here","url":"https://pay.example/7"}"#).unwrap();
+        assert_eq!(
+            (content.kind(), content.url.as_deref()),
+            (QuestionKind::Url, Some("https://pay.example/7"))
+        );
+        let visited = Decision::Visited { done: true };
+        assert_eq!(content.checked_answer(visited.clone()), Ok(visited));
+        for bad in ["", "javascript:alert(1)", "file:///etc/passwd", "pay.example"] {
+            assert!(question(&format!(r#"{{"question":"Pay","url":"{bad}"}}"#)).is_err(), "{bad}");
+        }
+        assert!(question(r#"{"question":"Pay","options":["x"],"url":"https://pay.example"}"#).is_err());
+        assert!(
+            question(
+                r#"{"question":"Pay","form":{"type":"object","properties":{}},"url":"https://pay.example"}"#
+            )
+            .is_err()
+        );
     }
 
     #[test]
