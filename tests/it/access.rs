@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use agentloop_client::{Client, v1 as wire};
+use agentloop_client::{Backoff, Client, v1 as wire};
 use agentloop_tests::contract;
 use agentloop_tests::credentials::{Authority, SecurityFiles};
 use agentloop_tests::errors::{assert_refused, metadata};
 use agentloop_tests::host::{Gate, Host};
 use agentloop_tests::input::{in_session, named, prompt};
-use agentloop_tests::issuer::Issuer;
+use agentloop_tests::issuer::{Issuer, now_seconds};
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
@@ -254,6 +254,32 @@ groups = ["sre"]
         let refused = soon(unknown.expect("a client").server_info()).await.expect_err("unknown");
         assert_eq!(refused.code(), Some(Code::Unauthenticated));
     }
+}
+
+#[tokio::test]
+async fn a_certificate_that_ends_ends_its_streams_and_its_connection_proves_nobody() {
+    let (model, authority, files) = (Model::start().await, Authority::new(), SecurityFiles::new());
+    files.write_identity(&authority.server());
+    files.write("ca.pem", &authority.root());
+    let optional = format!("client_ca = {:?}\nclient_auth = \"optional\"", files.path("ca.pem"));
+    let auth = "[[auth.certificates]]\nsubject = \"CN=ada\"\nname = \"ada\"\nroles = [\"viewer\"]\n";
+    let server = TestServer::with(&model, &format!("{}{}{auth}", files.tls(&optional), files.auth())).await;
+    let identity = authority.client_until("ada", now_seconds() + 4);
+    let backoff = Backoff::NEVER;
+    let ada = server.client_builder().tls_ca(authority.root()).backoff(backoff);
+    let ada = ada.tls_identity(identity.certificate, identity.key).build().expect("a client");
+    let mut calls = ada.agent_loop();
+    let watching = calls.watch_runs(wire::WatchRunsRequest::default());
+    let mut changes = soon(watching).await.expect("she is known").into_inner();
+    let ended = loop {
+        match soon(changes.message()).await {
+            Ok(change) => assert!(change.is_some(), "the stream ends with a status"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ended.code(), Code::Unauthenticated);
+    let refused = soon(ada.server_info()).await.expect_err("the connection is the same");
+    assert_eq!(refused.code(), Some(Code::Unauthenticated));
 }
 
 /// Two callers of one tenant, a viewer and an operator, and a run of each caller in a session of its name.

@@ -8,6 +8,7 @@ use agentloop_tests::credentials::SecurityFiles;
 use agentloop_tests::host::Host;
 use agentloop_tests::input::{in_session, named};
 use agentloop_tests::model::Model;
+use agentloop_tests::process::eventually;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use agentloop_tests::stored::Stored;
@@ -147,6 +148,45 @@ async fn a_flood_of_refusals_is_counted_and_does_not_fill_the_disk() {
     let (rows, reason) = soon(summary).await;
     assert!(rows < 300, "{rows}");
     assert!(reason.contains("more refused calls: missing"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_an_expired_token_and_a_file_that_is_not_used_are_written() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let [ada, olga] =
+        [("ada", "caller"), ("olga", "operator")].map(|(name, role)| files.token(name, "local", &[role]));
+    let expired = files.host_token("harry", "local", |record| {
+        record.expires = Some("2020-01-01T00:00:00Z".to_owned());
+    });
+    let more = format!("{}[audit]\nenabled = true\n[quotas]\nsessions = 1\n", files.auth());
+    let server = TestServer::with(&model, &more).await;
+    let [ada, olga, harry] = [&ada, &olga, &expired].map(|token| server.as_caller(token));
+    let new = wire::CreateSessionRequest::default;
+    soon(ada.create_session(new())).await.expect("there is room");
+    soon(ada.create_session(new())).await.expect_err("there is no room");
+    soon(harry.server_info()).await.expect_err("his token has expired");
+    files.write("tokens.toml", "nonsense");
+    server.reload().await;
+    server.reload().await;
+    let rows = eventually("the rows", || async {
+        let rows = records(&olga, wire::AuditFilter { denied: true, ..Default::default() }).await;
+        (rows.len() >= 3).then_some(rows)
+    })
+    .await;
+    let mut told: Vec<(&str, &str)> =
+        rows.iter().map(|row| (row.principal.as_str(), row.rpc.as_str())).collect();
+    told.sort_unstable();
+    let expected =
+        [("", "reload tokens"), ("ada", "Sessions/CreateSession"), ("harry", "Server/GetServerInfo")];
+    assert_eq!(told, expected, "each problem of a file stands once");
+    let why = |principal: &str| {
+        let row = rows.iter().find(|row| row.principal == principal).expect("it is written");
+        row.reason.clone()
+    };
+    let id = expired.split('_').nth(1).expect("a token");
+    assert_eq!(why("harry"), format!("expired token {id}"));
+    assert!(why("ada").contains("sessions") && why("").contains("tokens.toml"), "{rows:?}");
+    assert!(!format!("{rows:?}").contains(&expired));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use agentloop_client::{Client, ClientBuilder};
 use agentloop_core::time::Timestamp;
@@ -59,21 +60,36 @@ impl Authority {
     /// The certificate of a server at loopback.
     #[must_use]
     pub fn server(&self) -> Identity {
-        self.sign("server", &["localhost", "127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth)
+        self.sign("server", &["localhost", "127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth, None)
     }
 
     /// The certificate of a client with this common name.
     #[must_use]
     pub fn client(&self, name: &str) -> Identity {
-        self.sign(name, &[], ExtendedKeyUsagePurpose::ClientAuth)
+        self.sign(name, &[], ExtendedKeyUsagePurpose::ClientAuth, None)
     }
 
-    fn sign(&self, name: &str, hosts: &[&str], purpose: ExtendedKeyUsagePurpose) -> Identity {
+    /// As [`Self::client`], until this time in seconds since 1970.
+    #[must_use]
+    pub fn client_until(&self, name: &str, end: u64) -> Identity {
+        self.sign(name, &[], ExtendedKeyUsagePurpose::ClientAuth, Some(end))
+    }
+
+    fn sign(
+        &self,
+        name: &str,
+        hosts: &[&str],
+        purpose: ExtendedKeyUsagePurpose,
+        end: Option<u64>,
+    ) -> Identity {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts).expect("names of hosts");
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![purpose];
+        if let Some(end) = end {
+            params.not_after = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(end);
+        }
         let key = KeyPair::generate().expect("a key can be made");
         let certificate = params.signed_by(&key, &self.issuer).expect("it signs");
         Identity { certificate: certificate.pem(), key: key.serialize_pem() }

@@ -84,14 +84,19 @@ async fn open(lines: &AuditLines, written: u64, store: &dyn Store) -> io::Result
     }
 }
 
-/// Opens a file to append to, and reads the number of its last row. A row that is there in part is cut off: it is written
-/// again.
-fn continued(path: &Path) -> io::Result<(File, u64)> {
+/// Opens a file to append to, or makes it.
+pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true).read(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+    options.open(path)
+}
+
+/// Opens a file to append to, and reads the number of its last row. A row that is there in part is cut off: it is written
+/// again.
+fn continued(path: &Path) -> io::Result<(File, u64)> {
+    let mut file = open_file(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
     let mut tail = Vec::new();

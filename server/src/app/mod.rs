@@ -18,6 +18,7 @@ mod store;
 mod work;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,14 @@ pub enum StartError {
     /// database.
     #[error("{0}")]
     Cluster(&'static str),
+    /// The file of the audit log cannot be written.
+    #[error("audit.path: cannot write {path}: {cause}", path = path.display())]
+    Audit {
+        /// The path from the configuration.
+        path: PathBuf,
+        /// The operating system's error.
+        cause: std::io::Error,
+    },
     /// The server cannot listen on a configured address.
     #[error("cannot listen on {address}: {cause}")]
     Listen {

@@ -212,13 +212,13 @@ impl Reloader {
         if let Some(tls) = &self.tls {
             let done = tls.reload();
             let mut state = tls.state.lock().unwrap_or_else(PoisonError::into_inner);
-            self.note("reload certificate", &done);
+            self.note("reload certificate", &done, state.reported.as_deref());
             report("the certificate", done, &mut state.reported);
         }
         if let Some(tokens) = &self.tokens {
             let done = tokens.reload();
             let mut state = tokens.state.lock().unwrap_or_else(PoisonError::into_inner);
-            self.note("reload tokens", &done);
+            self.note("reload tokens", &done, state.reported.as_deref());
             report("the tokens", done, &mut state.reported);
         }
         self.warn_of_the_end();
@@ -230,9 +230,18 @@ impl Reloader {
         let _set = self.audit.set(audit);
     }
 
-    fn note(&self, what: &str, done: &Result<bool, SecurityError>) {
-        if let (Ok(true), Some(audit)) = (done, self.audit.get()) {
-            audit.noted(what);
+    /// Has it written that files were read again, or cannot be used. `reported` is the problem that was written last.
+    fn note(&self, what: &str, done: &Result<bool, SecurityError>, reported: Option<&str>) {
+        let Some(audit) = self.audit.get() else { return };
+        match done {
+            Ok(true) => audit.noted(what, None),
+            Ok(false) => {}
+            Err(error) => {
+                let problem = error.to_string();
+                if reported != Some(problem.as_str()) {
+                    audit.noted(what, Some(problem));
+                }
+            }
         }
     }
 

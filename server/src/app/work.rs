@@ -7,7 +7,7 @@ use agentloop_core::tool::ToolDeclaration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::audit::{AuditLines, follow};
+use crate::app::audit::{AuditLines, follow, open_file};
 use crate::app::hosts::{host_options, remember_tools, remembered_tools};
 use crate::app::security::Reloader;
 use crate::app::serve::{self, Routes};
@@ -127,7 +127,7 @@ impl WorkParts {
         });
         let remembering = remember_tools(hosts.clone(), store.clone(), tasks.soft().clone());
         tasks.spawn("remember tools", remembering);
-        let audit = start_audit(audited, &store, &clock, &tasks, calls_ended);
+        let audit = start_audit(audited, &store, &clock, &tasks, calls_ended)?;
         let (tools, of_services) = (hosts.clone(), engine.clone());
         let services =
             serve::Services { engine: of_services, models, agents, tools, ids, facts, blobs_idle, replicas };
@@ -202,8 +202,12 @@ fn start_audit(
     clock: &Arc<dyn Clock>,
     tasks: &Tasks,
     calls_ended: CancellationToken,
-) -> Option<AuditLog> {
-    let AuditOptions { required, reads, path, stdout } = options?;
+) -> Result<Option<AuditLog>, StartError> {
+    let Some(AuditOptions { required, reads, path, stdout }) = options else { return Ok(None) };
+    if let Some(path) = &path {
+        // Later it is tried again and again, since the table has the rows. Now somebody is there who can mend the path.
+        open_file(path).map_err(|cause| StartError::Audit { path: path.clone(), cause })?;
+    }
     let scope = AuditScope { required, reads };
     let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), calls_ended);
     let log_ended = CancellationToken::new();
@@ -216,7 +220,7 @@ fn start_audit(
     if let Some(lines) = lines {
         drop(tasks.spawn("audit lines", follow(lines, store.clone(), log_ended)));
     }
-    Some(log)
+    Ok(Some(log))
 }
 
 /// All extensions: the embedder's come first, then the built-in ones, then those of hosts.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use agentloop_core::policy::glob_matches;
+use agentloop_core::time::Timestamp;
 
 use super::der::{Element, Reader, tag};
 
@@ -57,6 +58,14 @@ pub struct CertificateFacts {
     pub names: Vec<String>,
     /// The last moment at which it is valid, in seconds since 1970.
     pub not_after: i64,
+}
+
+impl CertificateFacts {
+    /// The first moment at which it is not valid any more.
+    #[must_use]
+    pub fn expires(&self) -> Timestamp {
+        Timestamp(u64::try_from(self.not_after.saturating_add(1)).unwrap_or_default().saturating_mul(1_000))
+    }
 }
 
 /// The object identifier of a common name, 2.5.4.3.

@@ -21,7 +21,7 @@ use agentloop_core::time::Timestamp;
 use tokio::sync::watch;
 
 pub use self::bad_principal::BadPrincipal;
-pub use self::certificate::SubjectPattern;
+pub use self::certificate::{CertificateFacts, SubjectPattern};
 pub use self::grant::{GrantedKind, HostGrant};
 pub use self::identity::Identity;
 use self::identity::Proof;
@@ -59,8 +59,8 @@ pub struct CertificateRule {
 pub struct Credentials<'a> {
     /// The text after `Bearer ` in the metadata `authorization`.
     pub bearer: Option<&'a str>,
-    /// The verified names of the client's certificate, such as `CN=ada`.
-    pub certificate: Option<&'a [String]>,
+    /// The verified certificate of the client.
+    pub certificate: Option<&'a CertificateFacts>,
 }
 
 /// The cause of a refusal. It goes to the log and never to the caller: every refused caller gets the same message.
@@ -75,6 +75,9 @@ pub enum Rejection {
     /// The token was valid until a time that has passed.
     #[error("expired token")]
     ExpiredToken,
+    /// The certificate was valid until a time that has passed. The connection was made before.
+    #[error("expired certificate")]
+    ExpiredCertificate,
     /// The configuration names no principal for the certificate.
     #[error("no principal for this certificate")]
     UnknownCertificate,
@@ -112,6 +115,7 @@ impl Rejection {
             Self::Missing => "missing",
             Self::UnknownToken => "unknown_token",
             Self::ExpiredToken => "expired_token",
+            Self::ExpiredCertificate => "expired_certificate",
             Self::UnknownCertificate => "unknown_certificate",
             Self::MalformedToken => "malformed_token",
             Self::WrongAlgorithm => "wrong_algorithm",
@@ -168,10 +172,20 @@ impl Authenticator {
             }
             return self.tokens().identity(bearer, now);
         }
-        let names = credentials.certificate.ok_or(Rejection::Missing)?;
-        let rule = self.certificates.iter().find(|rule| rule.subject.matches(names));
+        let certificate = credentials.certificate.ok_or(Rejection::Missing)?;
+        let rule = self.certificates.iter().find(|rule| rule.subject.matches(&certificate.names));
         let principal = rule.map(|rule| rule.principal.clone()).ok_or(Rejection::UnknownCertificate)?;
-        Ok(Identity { principal, expires: None, proof: Proof::Certificate })
+        let expires = certificate.expires();
+        if now >= expires {
+            return Err(Rejection::ExpiredCertificate);
+        }
+        Ok(Identity { principal, expires: Some(expires), proof: Proof::Certificate })
+    }
+
+    /// The public id and the principal of a token that is known but may have expired, for the audit log.
+    #[must_use]
+    pub fn holder(&self, token: &str) -> Option<(String, Arc<Principal>)> {
+        self.tokens().holder(token)
     }
 
     /// True if the credential that proved this identity still would.
@@ -253,8 +267,9 @@ mod tests {
         let rules = vec![rule("CN=ada", "ada"), rule("URI=spiffe://prod/*", "prod"), rule("CN=a*", "other")];
         let all = Authenticator::new(TokenTable::default(), rules, None);
         let ask = |names: &[&str], bearer: Option<&str>| {
-            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-            let credentials = Credentials { bearer, certificate: Some(&names) };
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            let certificate = CertificateFacts { names, not_after: 2_000 };
+            let credentials = Credentials { bearer, certificate: Some(&certificate) };
             all.authenticate(credentials, NOW).map(|identity| identity.principal.name.clone())
         };
         assert_eq!(ask(&["CN=ada"], None), Ok("ada".to_owned()));
@@ -265,5 +280,18 @@ mod tests {
         assert_eq!(ask(&["CN=ada"], Some("wrong")), Err(Rejection::UnknownToken));
         let nothing = Credentials::default();
         assert_eq!(all.authenticate(nothing, NOW).expect_err("nothing"), Rejection::Missing);
+    }
+
+    #[test]
+    fn a_certificate_proves_its_principal_until_it_ends_also_on_an_open_connection() {
+        let all = Authenticator::new(TokenTable::default(), vec![rule("CN=ada", "ada")], None);
+        // Its last valid second is the 1,001st.
+        let certificate = CertificateFacts { names: vec!["CN=ada".to_owned()], not_after: 1_001 };
+        let credentials = Credentials { bearer: None, certificate: Some(&certificate) };
+        let identity = all.authenticate(credentials, NOW).expect("it is valid");
+        assert!(all.is_current(&identity, Timestamp(NOW.0 + 1_999)));
+        assert!(!all.is_current(&identity, Timestamp(NOW.0 + 2_000)));
+        let ended = all.authenticate(credentials, Timestamp(NOW.0 + 2_000));
+        assert_eq!(ended.expect_err("it has ended"), Rejection::ExpiredCertificate);
     }
 }

@@ -180,17 +180,25 @@ impl TokenTable {
     /// # Errors
     /// [`Rejection::UnknownToken`] and [`Rejection::ExpiredToken`].
     pub(super) fn identity(&self, token: &str, now: Timestamp) -> Result<Identity, Rejection> {
-        let id = id_of(token).ok_or(Rejection::UnknownToken)?;
-        let known = self.0.get(id).ok_or(Rejection::UnknownToken)?;
-        let given: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        if !bool::from(given.ct_eq(&known.sha256)) {
-            return Err(Rejection::UnknownToken);
-        }
+        let (id, known) = self.known(token).ok_or(Rejection::UnknownToken)?;
         if known.expires.is_some_and(|expires| now >= expires) {
             return Err(Rejection::ExpiredToken);
         }
         let proof = Proof::Token { id: id.to_owned(), sha256: known.sha256 };
         Ok(Identity { principal: known.principal.clone(), expires: known.expires, proof })
+    }
+
+    /// The id and the principal of a token, whether it has expired or not.
+    pub(super) fn holder(&self, token: &str) -> Option<(String, Arc<Principal>)> {
+        self.known(token).map(|(id, known)| (id.to_owned(), known.principal.clone()))
+    }
+
+    /// The token's id and what the file says of it, if the whole token is right.
+    fn known<'a>(&self, token: &'a str) -> Option<(&'a str, &KnownToken)> {
+        let id = id_of(token)?;
+        let known = self.0.get(id)?;
+        let given: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        bool::from(given.ct_eq(&known.sha256)).then_some((id, known))
     }
 
     /// True if the token of this id and digest is there and proves this principal.

@@ -55,13 +55,22 @@ pub fn owner_unavailable(message: &str) -> Status {
     retryable(Code::Unavailable, ErrorReason::OwnerUnavailable, message)
 }
 
+/// True if the call was refused because a quota is used up.
+#[must_use]
+pub fn is_quota(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && has_reason(status, ErrorReason::QuotaExceeded)
+}
+
+/// True if the details of a status name this reason.
+fn has_reason(status: &Status, reason: ErrorReason) -> bool {
+    let named = status.get_details_error_info().map(|info| info.reason).unwrap_or_default();
+    reason.as_str_name().trim_start_matches("ERROR_REASON_") == named
+}
+
 /// True if the replica that says so stops or has lost the database, so that another one may do the call.
 #[must_use]
 pub fn leaves_it_to_another(status: &Status) -> bool {
-    let says = |reason: ErrorReason| {
-        let named = status.get_details_error_info().map(|info| info.reason).unwrap_or_default();
-        reason.as_str_name().trim_start_matches("ERROR_REASON_") == named
-    };
+    let says = |reason: ErrorReason| has_reason(status, reason);
     match status.code() {
         Code::Unavailable => {
             [ErrorReason::ShuttingDown, ErrorReason::StoreUnavailable, ErrorReason::OwnerUnavailable]

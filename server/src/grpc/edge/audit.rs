@@ -19,7 +19,7 @@ use crate::auth::Principal;
 use crate::clock::Clock;
 use crate::grpc::access::is_change;
 use crate::grpc::edge::incoming::Peer;
-use crate::grpc::status::retryable;
+use crate::grpc::status::{is_quota, retryable};
 use crate::store::Store;
 
 /// Rows that wait to be written. Further ones are only counted.
@@ -175,10 +175,10 @@ impl AuditLog {
         }
     }
 
-    /// Writes an act of the server itself, such as reading the tokens again.
-    pub fn noted(&self, what: &str) {
-        let (what, allowed) = (what.to_owned(), true);
-        let entry = AuditEntry { at_ms: self.0.clock.now().0, what, allowed, ..AuditEntry::default() };
+    /// Writes an act of the server itself, such as reading the tokens again, or why it failed.
+    pub fn noted(&self, what: &str, failure: Option<String>) {
+        let (what, allowed, why) = (what.to_owned(), failure.is_none(), failure.unwrap_or_default());
+        let entry = AuditEntry { at_ms: self.0.clock.now().0, what, allowed, why, ..AuditEntry::default() };
         if self.0.queue.try_send(entry).is_err() {
             tracing::warn!("the audit log is behind; a row of the server itself is lost");
         }
@@ -205,12 +205,14 @@ impl AuditLog {
         headers: &HeaderMap,
     ) -> Result<(), Status> {
         let refused = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
-        let denied = refused.as_ref().filter(|status| status.code() == Code::PermissionDenied);
+        let is_denied = |status: &&Status| status.code() == Code::PermissionDenied || is_quota(status);
+        let denied = refused.as_ref().filter(is_denied);
         let why =
             act.denied().map(str::to_owned).or_else(|| denied.map(|status| status.message().to_owned()));
         if let Some(why) = why {
             let entry = AuditEntry { allowed: false, why, ..act.entry() };
-            if self.has_room(&entry.tenant, "denied") {
+            let cause = if refused.as_ref().is_some_and(is_quota) { "quota" } else { "denied" };
+            if self.has_room(&entry.tenant, cause) {
                 return self.write(entry).await;
             }
             return Ok(());

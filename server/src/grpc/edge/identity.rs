@@ -85,13 +85,13 @@ impl Gate {
         if access == Access::Anyone {
             return Ok(None);
         }
-        let names = request.extensions().get::<Peer>().and_then(|peer| peer.names.clone());
+        let certificate = request.extensions().get::<Peer>().and_then(|peer| peer.certificate.clone());
         let bearer = authorization.as_ref().map(|value| {
             // Another scheme is a credential that nobody knows.
             value.to_str().ok().and_then(bearer_token).unwrap_or_default()
         });
-        let identity = self.authenticate(Credentials { bearer, certificate: names.as_deref() }).await;
-        let identity = identity.map_err(|rejection| self.reject(rejection))?;
+        let identity = self.authenticate(Credentials { bearer, certificate: certificate.as_deref() }).await;
+        let identity = identity.map_err(|rejection| self.reject(rejection, bearer))?;
         let refused = |cause, why: String, status| {
             (self.rejected)(cause);
             Box::new(Refused { status, cause, why, principal: Some(identity.principal.clone()) })
@@ -138,11 +138,19 @@ impl Gate {
         Lapse::of(self.authenticator.clone(), self.clock.clone(), identity)
     }
 
-    fn reject(&self, rejection: Rejection) -> Box<Refused> {
+    fn reject(&self, rejection: Rejection, bearer: Option<&str>) -> Box<Refused> {
         (self.rejected)(rejection.name());
         tracing::debug!(cause = %rejection, "a call was refused: its credentials prove nobody");
         let status = unauthenticated("the credentials are missing or wrong");
-        Box::new(Refused { status, cause: rejection.name(), why: rejection.to_string(), principal: None })
+        let (cause, why) = (rejection.name(), rejection.to_string());
+        // The operator is to find the token, and whoever still uses it.
+        let expired = bearer.filter(|_| rejection == Rejection::ExpiredToken);
+        Box::new(match expired.and_then(|token| self.authenticator.holder(token)) {
+            Some((id, principal)) => {
+                Refused { status, cause, why: format!("{why} {id}"), principal: Some(principal) }
+            }
+            None => Refused { status, cause, why, principal: None },
+        })
     }
 
     /// Does the work of a call. Its streams go on as long as the credential counts.

@@ -20,6 +20,7 @@ use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::auth::CertificateFacts;
 use crate::grpc::edge::tls::{Accepted, Acceptor};
 
 /// Length of the connection preface that every HTTP/2 client sends first.
@@ -54,8 +55,8 @@ enum Transport {
 pub struct Peer {
     /// Address of the peer, if the system knows it.
     pub address: Option<SocketAddr>,
-    /// The verified names of its certificate; `None` if it presented none.
-    pub names: Option<Arc<[String]>>,
+    /// Its verified certificate; `None` if it presented none.
+    pub certificate: Option<Arc<CertificateFacts>>,
     /// The connection itself.
     pub(in crate::grpc) link: Link,
 }
@@ -109,7 +110,7 @@ pub fn connections(
 ) -> impl Stream<Item = io::Result<Connection>> + Send {
     accepted(listener, max_connections).map(|accepted| {
         let (stream, slot) = accepted?;
-        let peer = Peer { address: stream.peer_addr().ok(), names: None, ..Peer::default() };
+        let peer = Peer { address: stream.peer_addr().ok(), certificate: None, ..Peer::default() };
         Ok(Connection::new(Transport::Plain(stream), peer, slot))
     })
 }
@@ -212,8 +213,8 @@ impl Handshakes {
 async fn handshake(acceptor: Acceptor, stream: TcpStream, slot: OwnedSemaphorePermit) -> Option<Connection> {
     let address = stream.peer_addr().ok();
     match acceptor.handshake(stream).await {
-        Ok(Accepted { stream, names }) => {
-            let peer = Peer { address, names, ..Peer::default() };
+        Ok(Accepted { stream, certificate }) => {
+            let peer = Peer { address, certificate, ..Peer::default() };
             Some(Connection::new(Transport::Tls(Box::new(stream)), peer, slot))
         }
         Err(error) => {

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::auth::{ClientAuth, SubjectPattern, certificate};
+use crate::auth::{CertificateFacts, ClientAuth, SubjectPattern, certificate};
 
 /// The protocol that a client must offer: gRPC is HTTP/2.
 const PROTOCOL: &[u8] = b"h2";
@@ -71,10 +71,10 @@ impl std::fmt::Debug for Acceptor {
     }
 }
 
-/// An accepted connection with the verified names of the client's certificate, if it presented one.
+/// An accepted connection with the verified certificate of the client, if it presented one.
 pub(super) struct Accepted {
     pub(super) stream: TlsStream<TcpStream>,
-    pub(super) names: Option<Arc<[String]>>,
+    pub(super) certificate: Option<Arc<CertificateFacts>>,
 }
 
 impl Acceptor {
@@ -120,13 +120,13 @@ impl Acceptor {
             return Err(io::Error::other("the client does not offer h2"));
         }
         let presented = session.peer_certificates().and_then(<[_]>::first);
-        let Some(presented) = presented else { return Ok(Accepted { stream, names: None }) };
+        let Some(presented) = presented else { return Ok(Accepted { stream, certificate: None }) };
         let facts = certificate::facts(presented).map_err(io::Error::other)?;
         let allowed = &self.clients.allowed_subjects;
         if !allowed.is_empty() && !allowed.iter().any(|subject| subject.matches(&facts.names)) {
             return Err(io::Error::other("the client's certificate has none of allowed_subjects"));
         }
-        Ok(Accepted { stream, names: Some(facts.names.into()) })
+        Ok(Accepted { stream, certificate: Some(Arc::new(facts)) })
     }
 }
 
