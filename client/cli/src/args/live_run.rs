@@ -168,7 +168,7 @@ pub(crate) struct DecisionArgs {
     /// The text that was asked for
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
-    /// An option that was asked for, by its id; may be repeated
+    /// An option that was asked for, by its id or label; may be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) choose: Vec<String>,
     /// The form that was asked for, a JSON object; without JSON, each field is asked for

@@ -69,6 +69,11 @@ impl Meter {
         }
     }
 
+    /// The time that the sums cover, in words. `now` is the time since the screen was opened; earlier usage is unknown.
+    pub(super) fn period(now: Duration) -> &'static str {
+        if now < MINUTE { "since it was opened" } else { "last minute" }
+    }
+
     /// Tokens and cost of the last minute.
     pub(super) fn minute(&self) -> Usage {
         self.added.iter().fold(Usage::default(), |sum, added| plus(sum, &added.usage))

@@ -12,6 +12,7 @@ use ratatui::{
 
 use super::{
     dialog::{COLUMNS_MAX, Dialog, Size},
+    meter::Meter,
     state::{ModelUse, Top},
 };
 use crate::{
@@ -91,7 +92,12 @@ fn summary(top: &Top, area: Rect) -> Vec<Line<'static>> {
         Span::styled(format!("   calls waiting for a host: {queued}"), if queued > 0 { WARN } else { DIM }),
     ]);
     let minute = top.meter.minute();
-    let mut used = format!("last minute: {} tokens in, {} out", minute.input_tokens, minute.output_tokens);
+    let mut used = format!(
+        "{}: {} tokens in, {} out",
+        Meter::period(top.now),
+        minute.input_tokens,
+        minute.output_tokens
+    );
     if minute.cost_micros > 0 {
         used += &format!(", cost {:.4}", minute.cost_micros as f64 / 1e6);
     }
@@ -295,7 +301,7 @@ mod tests {
     fn all_lists_are_on_a_screen_of_the_usual_size() {
         let lines = screen(&busy(), 80, 24);
         assert!(lines[0].contains("open runs: 3, live: 3"), "{lines:#?}");
-        assert_eq!(lines[1], "last minute: 0 tokens in, 0 out", "{lines:#?}");
+        assert_eq!(lines[1], "since it was opened: 0 tokens in, 0 out", "{lines:#?}");
         assert!(lines[3].starts_with("run-") && lines[5].starts_with("run-"), "{lines:#?}");
         assert!(
             lines.iter().any(|line| line.starts_with("local/m") && line.contains("    3 ")),
@@ -308,8 +314,16 @@ mod tests {
     #[test]
     fn a_wide_screen_has_all_of_the_summary_in_one_line() {
         let lines = screen(&busy(), 120, 24);
-        assert!(lines[0].ends_with("   last minute: 0 tokens in, 0 out"), "{lines:#?}");
+        assert!(lines[0].ends_with("   since it was opened: 0 tokens in, 0 out"), "{lines:#?}");
         assert!(lines[2].starts_with("run-"), "{lines:#?}");
+    }
+
+    #[test]
+    fn the_first_minute_is_not_called_the_last_one() {
+        for (seconds, words) in [(59, "since it was opened"), (60, "last minute")] {
+            let top = Top { now: Duration::from_secs(seconds), ..busy() };
+            assert_eq!(screen(&top, 80, 24)[1], format!("{words}: 0 tokens in, 0 out"));
+        }
     }
 
     #[test]

@@ -53,3 +53,37 @@ async fn the_list_has_the_ids_that_an_answer_takes() {
     let (code, answer, _) = ended(&server.url(), &["watch", "r-1"]).await;
     assert!(code == 0 && answer.contains("Monday") && answer.contains("Friday"), "{answer}");
 }
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_told_the_options_and_the_command() {
+    let server = Server::start().await;
+    let url = server.url();
+    let (code, _, stderr) = ended(&url, &["run", "which days", "--run-id", "r-1"]).await;
+    assert_eq!(code, 4, "{stderr}");
+    let question = "r-1:1.0:0.1";
+    for (args, fault) in [
+        (&["approve", question][..], "the question asks for a choice of its options"),
+        (&["approve", question, "--text", "Monday"], "the question asks for a choice of its options"),
+        (&["approve", question, "--choose", "Sunday"], "there is no option \"Sunday\""),
+    ] {
+        let (code, _, stderr) = ended(&url, args).await;
+        assert_eq!(code, 2, "{stderr}");
+        let told: Vec<&str> = stderr.lines().collect();
+        assert_eq!(told.first(), Some(&format!("agentloop: {fault}").as_str()), "{stderr}");
+        assert!(told.contains(&"  --choose 1  Monday"), "{stderr}");
+        assert!(told.contains(&"  several --choose may be given"), "{stderr}");
+        let command = format!("  to answer it: agentloop approve {question} --choose 1");
+        assert!(told.last().is_some_and(|line| line.starts_with(&command)), "{stderr}");
+    }
+}
+
+#[tokio::test]
+async fn an_option_is_chosen_by_its_label_too() {
+    let server = Server::start().await;
+    let url = server.url();
+    let (code, _, stderr) = ended(&url, &["run", "which days", "--run-id", "r-1"]).await;
+    assert_eq!(code, 4, "{stderr}");
+    let args = ["approve", "r-1:1.0:0.1", "--choose", "monday", "--choose", "3"];
+    let (code, told, stderr) = ended(&url, &args).await;
+    assert!(code == 0 && told.contains("chosen: Monday, Friday"), "{told}{stderr}");
+}

@@ -1,9 +1,9 @@
 //! `agentloop run`, `watch` and `approve`, with their exit codes.
 
 use agentloop_client::v1::{
-    HumanRequest, HumanRequestKind, HumanRequested, ModelDelta, RunEvent, RunFinished, RunStarted, RunStatus,
-    Selection, SubmitInputRequest, decision::Decision as Kind, model_delta::Delta, run_event::Event,
-    submit_input_request::Input,
+    HumanRequest, HumanRequestKind, HumanRequested, ModelDelta, RunEvent, RunFinished, RunPaused, RunStarted,
+    RunStatus, Selection, SubmitInputRequest, decision::Decision as Kind, model_delta::Delta,
+    run_event::Event, submit_input_request::Input,
 };
 
 use crate::process::{Running, agentloop, ended};
@@ -69,6 +69,21 @@ async fn programs_get_one_event_a_line() {
         stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 2);
     assert_eq!(lines[1]["runFinished"]["status"], "RUN_STATUS_FAILED");
+}
+
+#[tokio::test]
+async fn a_paused_run_is_left_with_its_session() {
+    let paused = event(2, RunStatus::Paused, Event::RunPaused(RunPaused::default()));
+    let paused = RunEvent { session_id: "s-1".into(), ..paused };
+    let script = Script::default().scene(vec![started(), paused], End::Hang);
+    let fake = server(&script).await;
+    let (code, _, stderr) = ended(&fake.url(), &["run", "hi", "--run-id", "r-1"]).await;
+    assert_eq!(code, 4, "{stderr}");
+    assert!(stderr.contains("agentloop resume"), "{stderr}");
+    assert!(
+        stderr.contains("session s-1; after its end, to go on:\n  agentloop run --session s-1"),
+        "{stderr}"
+    );
 }
 
 #[tokio::test]

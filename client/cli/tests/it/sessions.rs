@@ -71,6 +71,17 @@ async fn a_run_says_how_to_go_on() {
 }
 
 #[tokio::test]
+async fn a_run_that_waits_says_which_session_it_is_in() {
+    let server = Server::start().await;
+    let (code, _, stderr) = ended(&server.url(), &["run", "which days"]).await;
+    assert_eq!(code, 4, "{stderr}");
+    let next = stderr.lines().find(|line| line.contains("agentloop run --session")).expect("a command");
+    let session = next.split_whitespace().nth(3).expect("an id");
+    assert!(stderr.contains(&format!(", session {session}; after its end, to go on:")), "{stderr}");
+    assert!(told(&server, &["approve", "--session", session]).await.contains("Which days?"));
+}
+
+#[tokio::test]
 async fn sessions_are_listed_with_what_they_are_about() {
     let server = Server::start().await;
     told(&server, &["run", "--session", "trip", "from Bergen\nto Oslo"]).await;

@@ -27,6 +27,9 @@ use crate::{
 const LONG_BACKOFF: Backoff =
     Backoff { max_retries: 60, initial: Duration::from_millis(200), max: Duration::from_secs(5) };
 
+/// Words before the command that goes on with a session whose run waits: until that one ends, it takes no other.
+const AFTER_ITS_END: &str = "after its end, to go on";
+
 /// Options for following a run.
 pub(crate) struct FollowOptions {
     pub(crate) client: Client,
@@ -44,7 +47,7 @@ pub(crate) struct FollowOptions {
     pub(crate) interrupts: Interrupts,
     /// Options that printed commands need to reach the same server, with a space before them.
     pub(crate) server_option: String,
-    /// True to print, at the end of the run, the command that goes on with its session.
+    /// True to print, when the run has ended or waits, its session and the command that goes on with it.
     pub(crate) says_next: bool,
 }
 
@@ -54,6 +57,7 @@ impl FollowOptions {
         let follower = RunFollower {
             stream: stream.with_backoff(LONG_BACKOFF),
             follow: self,
+            session_id: String::new(),
             questions: Questions::default(),
             unanswered: BTreeMap::new(),
             interrupted: false,
@@ -67,6 +71,8 @@ impl FollowOptions {
 struct RunFollower {
     follow: FollowOptions,
     stream: EventStream,
+    /// Id of the run's session, as its events say; empty before the first.
+    session_id: String,
     questions: Questions,
     /// Open questions that cannot be answered here, by id.
     unanswered: BTreeMap<String, HumanRequest>,
@@ -98,6 +104,9 @@ impl RunFollower {
 
     async fn handle_event(&mut self, event: &RunEvent) -> Result<Option<Exit>, Failure> {
         self.follow.view.event(event)?;
+        if !event.session_id.is_empty() {
+            self.session_id.clone_from(&event.session_id);
+        }
         match &event.event {
             Some(Event::HumanRequested(requested)) => {
                 self.handle_question(requested.request.clone().unwrap_or_default()).await?;
@@ -107,7 +116,7 @@ impl RunFollower {
                 return self.leave_paused(event).map(Some);
             }
             Some(Event::RunFinished(finished)) => {
-                self.say_next(event)?;
+                self.say_next("to go on")?;
                 return Ok(Some(Exit::of(finished.status())));
             }
             _ => {}
@@ -224,16 +233,17 @@ impl RunFollower {
         }
     }
 
-    /// Prints the ids of the run and its session, and the command that goes on.
-    fn say_next(&mut self, event: &RunEvent) -> Result<(), Failure> {
-        if !self.follow.says_next || event.session_id.is_empty() {
+    /// Prints the ids of the run and its session, and the command that goes on. `when` comes before the command.
+    fn say_next(&mut self, when: &str) -> Result<(), Failure> {
+        if !self.follow.says_next || self.session_id.is_empty() {
             return Ok(());
         }
         let style = self.follow.view.style();
-        let (session, option) = (quoted(&event.session_id), &self.follow.server_option);
+        let (session, option) = (quoted(&self.session_id), &self.follow.server_option);
         let lines = format!(
-            "  run {}, session {}; to go on:\n  agentloop run --session {session}{option} 'PROMPT'",
-            event.run_id, event.session_id
+            "  run {}, session {}; {when}:\n  agentloop run --session {session}{option} 'PROMPT'",
+            self.stream.run_id(),
+            self.session_id
         );
         Ok(self.follow.view.note(&style.dim(&style.strip_unsafe(&lines)))?)
     }
@@ -250,6 +260,7 @@ impl RunFollower {
         );
         let help = self.follow.view.style().strip_unsafe(&help).into_owned();
         self.follow.view.note(&help)?;
+        self.say_next(AFTER_ITS_END)?;
         Ok(Exit::Awaiting)
     }
 
@@ -262,6 +273,7 @@ impl RunFollower {
             event.seq
         );
         self.follow.view.note(&help)?;
+        self.say_next(AFTER_ITS_END)?;
         Ok(Exit::Awaiting)
     }
 

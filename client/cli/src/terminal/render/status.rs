@@ -228,6 +228,9 @@ pub(crate) fn question(style: Style, request: &HumanRequest, names: OptionNames)
             OptionNames::Ids => format!("  --choose {}  {label}", quoted(&style.strip_unsafe(&option.id))),
         }
     }));
+    if names == OptionNames::Ids && request.multiple {
+        lines.push("  several --choose may be given".to_owned());
+    }
     if !request.url.is_empty() {
         lines.push(format!("  {}", escape_hidden(&request.url)));
     }
