@@ -38,6 +38,8 @@ pub(crate) enum Event {
     SessionDeleted { session_id: String },
     /// The session is not watched any longer, or not yet: it may not exist.
     SessionNotWatched { session_id: String },
+    /// The session that did not exist is there now: its first run was started here or elsewhere.
+    SessionBegun { session_id: String },
     /// The list of sessions.
     Sessions(Result<Vec<SessionOverview>, String>),
     /// An event of the run that is followed.

@@ -1,6 +1,6 @@
 //! Performs the commands of the chat: calls the server, and sends each result back as an event.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use agentloop_client::{
     Client, Error, EventStream, StreamUpdate,
@@ -13,6 +13,7 @@ use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
 };
+use tonic::Code;
 
 use super::event::{CallError, Command, Event, OpenedSession};
 use crate::{
@@ -22,6 +23,8 @@ use crate::{
 };
 
 const PAGE_SIZE: u32 = 500;
+/// Time between two looks for a session that does not exist yet.
+const LOOK_FOR_SESSION_EVERY: Duration = Duration::from_secs(2);
 /// Bound on the entries that are read when a session is opened.
 const ENTRIES_MAX: u64 = 1000;
 /// Bound on the listed sessions. Older ones can be opened by their id.
@@ -114,7 +117,11 @@ async fn watch(client: Client, session_id: String, events: mpsc::Sender<Event>) 
         durable_only: true,
         ..SubscribeSessionRequest::default()
     };
-    if let Ok(stream) = client.subscribe_session(request).await {
+    let opened = client.subscribe_session(request.clone()).await;
+    if opened.as_ref().is_err_and(is_not_found) {
+        return wait_for_session(client, request, events).await;
+    }
+    if let Ok(stream) = opened {
         let mut stream = stream.with_backoff(ENDLESS_BACKOFF);
         let mut known = BTreeSet::new();
         while let Some(Ok(item)) = stream.next().await {
@@ -140,6 +147,28 @@ async fn watch(client: Client, session_id: String, events: mpsc::Sender<Event>) 
         }
     }
     let _ = events.send(Event::SessionNotWatched { session_id }).await;
+}
+
+/// Tells when a session begins that does not exist yet.
+async fn wait_for_session(client: Client, request: SubscribeSessionRequest, events: mpsc::Sender<Event>) {
+    let session_id = request.session_id.clone();
+    let not_yet = Event::SessionNotWatched { session_id: session_id.clone() };
+    if events.send(not_yet).await.is_err() {
+        return;
+    }
+    loop {
+        tokio::time::sleep(LOOK_FOR_SESSION_EVERY).await;
+        match client.subscribe_session(request.clone()).await {
+            Ok(_) => break,
+            Err(_) if events.is_closed() => return,
+            Err(_) => {}
+        }
+    }
+    let _ = events.send(Event::SessionBegun { session_id }).await;
+}
+
+fn is_not_found(error: &Error) -> bool {
+    error.code() == Some(Code::NotFound)
 }
 
 /// Sends the updates of a run as events. It waits while the chat has too many.

@@ -212,6 +212,16 @@ async fn a_chat_needs_a_terminal_and_a_server() {
 }
 
 #[tokio::test]
+async fn a_session_that_others_begin_appears() {
+    let server = Server::start().await;
+    let mut chat = talk(&server, &["--session", "trip"]).await;
+    chat.sees("a new session: ask something").await;
+    let (code, _, stderr) = ended(&server.url(), &["run", "--session", "trip", "from elsewhere"]).await;
+    assert_eq!(code, 0, "{stderr}");
+    chat.sees("You said: from elsewhere").await;
+}
+
+#[tokio::test]
 async fn what_others_start_and_ask_in_the_session_appears() {
     let mut server = Server::start().await;
     let _host = server.host().await;

@@ -230,6 +230,7 @@ impl App {
             Event::SessionChanged(session) => self.session_changed(&session),
             Event::SessionDeleted { session_id } => self.session_deleted(&session_id),
             Event::SessionNotWatched { session_id } => self.session_not_watched(&session_id),
+            Event::SessionBegun { session_id } => self.session_begun(&session_id),
             Event::Run(event) => self.run_event(&event),
             Event::Connection { run_id, up } => self.connection(&run_id, up),
             Event::RunLost { run_id, error } => self.lost(&run_id, &error),

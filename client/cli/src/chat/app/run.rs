@@ -367,11 +367,15 @@ const COMMAND_CHARS: usize = 20;
 /// The commands, for people.
 const COMMANDS: &str = "/agent /help /model /new /queue /quit /rules /sessions";
 
-/// True for one line whose first word is a `/` and letters. Paths and texts that begin otherwise are none.
+/// True for one line whose first word is a `/` and a name, mistyped or not, and for a `/` alone. Paths of several parts are none.
 fn is_command(text: &str) -> bool {
+    if text.contains('\n') {
+        return false;
+    }
     let word = text.split_whitespace().next().unwrap_or_default();
-    let name = text.strip_prefix('/').and(word.strip_prefix('/')).unwrap_or_default();
-    !name.is_empty() && !text.contains('\n') && name.chars().all(|c| c.is_ascii_alphabetic() || c == '-')
+    let name = text.strip_prefix('/').and(word.strip_prefix('/'));
+    let is_name = |name: &str| name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains('/');
+    text.trim_end() == "/" || name.is_some_and(is_name)
 }
 
 /// The reason why a run waits, in a few words.

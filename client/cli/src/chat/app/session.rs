@@ -191,6 +191,15 @@ impl App {
         Vec::new()
     }
 
+    /// Shows what others have begun in a session that did not exist before. What was begun here is on the screen.
+    pub(super) fn session_begun(&mut self, session_id: &str) -> Vec<Command> {
+        let is_shown = self.session.watched || self.live.is_some() || !self.in_flight.is_empty();
+        if self.session.id.as_deref() != Some(session_id) || is_shown {
+            return Vec::new();
+        }
+        self.open(session_id)
+    }
+
     pub(super) fn pick_session(&mut self) -> Vec<Command> {
         self.overlay = Some(Overlay::Sessions(SessionPicker::default()));
         vec![Command::ListSessions]

@@ -115,7 +115,12 @@ pub(super) fn storage(configured: &ConfiguredServer) -> Vec<Check> {
                 Check::ok("database", "PostgreSQL, which the server checks when it starts".to_owned());
             return vec![check, clock(None)];
         }
-        Ok(DatabasePlace::Configured(path)) => (path, None),
+        Ok(DatabasePlace::Configured(path)) => {
+            if let Some(missing) = missing_folder(&path) {
+                return vec![missing, clock(None)];
+            }
+            (path, None)
+        }
         Ok(DatabasePlace::Chosen(place)) => (place.database, place.unused),
         Err(why) => return vec![Check::failed("database", why, "set store.path"), clock(None)],
     };
@@ -132,6 +137,14 @@ pub(super) fn storage(configured: &ConfiguredServer) -> Vec<Check> {
     checks.push(disk(&existing(&path)));
     checks.push(clock(last_write(&path)));
     checks
+}
+
+/// The failure of a configured place whose folder is not there: the server makes the folder of its own default place alone.
+fn missing_folder(path: &Path) -> Option<Check> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().filter(|folder| !folder.is_dir())?;
+    let detail = format!("cannot create {}: there is no folder {}", path.display(), folder.display());
+    Some(Check::failed("database", detail, "make the folder, or set store.path to another place"))
 }
 
 fn database(path: &Path, found: &io::Result<Metadata>) -> Check {
@@ -336,6 +349,14 @@ mod tests {
     fn sizes_are_for_people() {
         let shown = [0, 1_023, 1_024, 1_600_000, 5 << 30].map(bytes);
         assert_eq!(shown, ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 MiB", "5.0 GiB"]);
+    }
+
+    #[test]
+    fn the_folder_of_a_configured_database_is_not_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let missing = missing_folder(&dir.path().join("sub/my.db")).expect("the server would refuse it");
+        assert!(text(&missing).contains("there is no folder"), "{}", text(&missing));
+        assert!(missing_folder(&dir.path().join("my.db")).is_none());
     }
 
     #[test]

@@ -161,7 +161,7 @@ fn a_command_is_never_sent_to_the_model() {
     for quit in ["/quit", "/exit", "/quit "] {
         assert_eq!(send(&mut chat(), quit), [Command::Quit(Exit::Completed)]);
     }
-    for mistyped in ["/quti", "/Help", "/help me", "/new session", "/etc"] {
+    for mistyped in ["/quti", "/Help", "/help me", "/new session", "/etc", "/quit.", "/help?", "/"] {
         for mut app in [chat(), running()] {
             assert_eq!(send(&mut app, mistyped), [], "{mistyped}");
             assert_eq!(app.editor.text(), mistyped, "it can be mended");
@@ -593,6 +593,20 @@ fn a_run_of_somebody_else_is_followed_at_once_or_after_the_one_on_the_screen() {
     assert_eq!(session_run(&mut idle, "other"), [Command::FollowOptions("other".into())]);
     let elsewhere = Event::SessionRun { session_id: "elsewhere".into(), run_id: "x".into() };
     assert_eq!(idle.handle(elsewhere), []);
+}
+
+#[test]
+fn a_session_that_others_begin_is_opened() {
+    let mut app = chat();
+    app.session.id = Some("trip".into());
+    let begun = || Event::SessionBegun { session_id: "trip".into() };
+    assert_eq!(app.handle(Event::SessionNotWatched { session_id: "trip".into() }), []);
+    assert_eq!(app.handle(begun()), opens("trip"));
+    assert_eq!(app.handle(begun()), [], "it is watched now");
+    let mut own = chat();
+    own.session.id = Some("trip".into());
+    send(&mut own, "hi");
+    assert_eq!(own.handle(begun()), [], "its run is on the screen");
 }
 
 #[test]
