@@ -98,6 +98,13 @@ impl WorkParts {
         let own_tools = std::mem::take(&mut self.own_tools);
         let hosts = remembered_tools(&*store, options, clock.now(), own_tools).await?;
         let agents = Arc::new(self.take_agents());
+        for (agent, model) in without_prices(&agents, &*self.models) {
+            tracing::warn!(
+                agent,
+                model,
+                "limits.max_cost_micros needs the prices of the agent's models; until they are configured, every run of it is refused"
+            );
+        }
         let server = self.config.server.clone();
         let facts = ServerFacts {
             started_at: clock.now(),
@@ -194,6 +201,17 @@ impl Work {
     }
 }
 
+/// The agents whose runs have a limit on their cost, which cannot be known: each with the model that has no prices.
+fn without_prices<'a>(agents: &'a Agents, models: &dyn Models) -> Vec<(&'a str, &'a str)> {
+    let limited = agents.iter().filter(|(_, spec)| spec.limits.max_cost_micros.is_some());
+    let unpriced = limited.filter_map(|(agent, spec)| {
+        let mut used = [Some(&spec.model), spec.context.summary_model.as_ref()].into_iter().flatten();
+        let model = used.find(|model| models.facts(model).prices.is_none())?;
+        Some((agent.as_str(), model.as_str()))
+    });
+    unpriced.collect()
+}
+
 /// Starts the audit log and the lines that follow it, if the configuration wants it. The log ends after the last call, and
 /// the lines end after the log.
 fn start_audit(
@@ -238,5 +256,48 @@ async fn runs_stopped(soft: CancellationToken, engine: Engine, hosts: Arc<Remote
     let until = Instant::now() + wait;
     while (engine.live_runs() > 0 || hosts.has_open_offers()) && Instant::now() < until {
         tokio::time::sleep(RUNS_CHECK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::agent::RunSpec;
+    use agentloop_core::model::{ModelFacts, Prices};
+
+    use super::*;
+    use crate::model::{Model, UnknownModel};
+
+    /// Knows the prices of one model.
+    struct OnePrice;
+
+    impl Models for OnePrice {
+        fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+            panic!("{reference} is not called")
+        }
+
+        fn facts(&self, reference: &str) -> ModelFacts {
+            let prices = (reference == "p/priced").then(Prices::default);
+            ModelFacts { prices, ..ModelFacts::default() }
+        }
+    }
+
+    #[test]
+    fn an_agent_whose_cost_is_limited_and_unknown_is_found() {
+        let agent = |model: &str, summary_model: Option<&str>, limit: Option<u64>| {
+            let mut spec = RunSpec { model: model.to_owned(), ..RunSpec::default() };
+            spec.context.summary_model = summary_model.map(str::to_owned);
+            spec.limits.max_cost_micros = limit;
+            spec
+        };
+        let agents: Agents = [
+            ("a", agent("p/free", None, Some(5))),
+            ("b", agent("p/priced", None, Some(5))),
+            ("c", agent("p/priced", Some("p/small"), Some(5))),
+            ("d", agent("p/free", None, None)),
+        ]
+        .into_iter()
+        .map(|(name, spec)| (name.to_owned(), spec))
+        .collect();
+        assert_eq!(without_prices(&agents, &OnePrice), [("a", "p/free"), ("c", "p/small")]);
     }
 }

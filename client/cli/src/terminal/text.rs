@@ -3,7 +3,7 @@
 
 use std::{iter::Peekable, str::Chars};
 
-use textwrap::{Options, WordSeparator, WrapAlgorithm};
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
 use crate::terminal::style::is_unsafe;
 
@@ -86,10 +86,11 @@ pub(crate) fn keep_end(text: &mut String, bytes_max: usize) {
     }
 }
 
-/// Wraps a text into lines of at most `width` columns. There is always one line.
+/// Wraps a text into lines of at most `width` columns. There is always one line. A date or an id does not break at its hyphens.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let options = Options::new(width.max(1))
         .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
         .wrap_algorithm(WrapAlgorithm::FirstFit)
         .break_words(true);
     textwrap::wrap(text, options).into_iter().map(std::borrow::Cow::into_owned).collect()
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn lines_have_the_width_at_most() {
-        let cases: [(&str, usize, &[&str]); 7] = [
+        let cases: [(&str, usize, &[&str]); 8] = [
             ("", 5, &[""]),
             ("one two", 20, &["one two"]),
             ("one two three", 7, &["one two", "three"]),
@@ -209,6 +210,7 @@ mod tests {
             ("天气很好", 5, &["天气", "很好"]),
             ("a\n\nb", 5, &["a", "", "b"]),
             ("x", 0, &["x"]),
+            ("at 2026-11-25 soon", 10, &["at", "2026-11-25", "soon"]),
         ];
         for (given, width, expected) in cases {
             assert_eq!(wrap(given, width), expected, "{given:?}");
