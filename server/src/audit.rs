@@ -4,6 +4,7 @@
 //! its row along, so that both are durable together or neither is.
 
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -189,6 +190,12 @@ pub struct AuditFilter {
     pub denied: bool,
 }
 
+/// Takes what is refused of a call after its own row was written: the call is a stream.
+pub trait LateRefusals: Debug + Send + Sync {
+    /// Has this row written. Beyond a rate, rows are only counted.
+    fn refused(&self, entry: AuditEntry);
+}
+
 /// A call under way, as the audit log will name it.
 #[derive(Debug)]
 pub struct Act {
@@ -198,18 +205,28 @@ pub struct Act {
     is_recorded: AtomicBool,
     /// The real cause, if the call was refused in the words of another.
     denied: Mutex<Option<&'static str>>,
+    late: Option<Arc<dyn LateRefusals>>,
 }
 
 impl Act {
-    /// A call that has not changed anything yet.
+    /// A call that has not changed anything yet. `late` takes what is refused after its row was written.
     #[must_use]
-    pub fn new(entry: AuditEntry, is_change: bool) -> Arc<Self> {
+    pub fn new(entry: AuditEntry, is_change: bool, late: Option<Arc<dyn LateRefusals>>) -> Arc<Self> {
         Arc::new(Self {
             entry: Mutex::new(entry),
             is_change,
             is_recorded: AtomicBool::new(false),
             denied: Mutex::default(),
+            late,
         })
+    }
+
+    /// Notes what a tool host is refused on its stream: a tool of this name, or, if it is empty, the host itself.
+    pub fn refused_on_stream(&self, host: &str, tool: &str, why: &str) {
+        if let Some(late) = &self.late {
+            let why = format!("host {host}: {why}");
+            late.refused(AuditEntry { allowed: false, tool: tool.to_owned(), why, ..self.entry() });
+        }
     }
 
     /// The row as far as it is known.
@@ -364,7 +381,7 @@ mod tests {
     #[tokio::test]
     async fn an_act_is_known_to_its_task_alone() {
         assert!(current().is_none());
-        let act = Act::new(AuditEntry::default(), true);
+        let act = Act::new(AuditEntry::default(), true, None);
         within(Some(act.clone()), async {
             about("input.run_id", "r1");
             about("request_id", "step-1");

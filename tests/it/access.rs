@@ -10,6 +10,7 @@ use agentloop_tests::host::{Gate, Host};
 use agentloop_tests::input::{in_session, named, prompt};
 use agentloop_tests::issuer::{Issuer, now_seconds};
 use agentloop_tests::model::Model;
+use agentloop_tests::process::eventually;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -461,7 +462,9 @@ async fn a_host_offers_what_its_principal_may_and_keeps_its_id() {
     });
     let other = files.token("other", "local", &["host"]);
     let viewer = files.token("eve", "local", &["viewer"]);
-    let auth = format!("{}reserved_tools = {{ \"ma*\" = \"post\" }}\n", files.auth());
+    let operator = files.token("olga", "local", &["operator"]);
+    let reserved = "reserved_tools = { \"ma*\" = \"post\" }\n";
+    let auth = format!("{}{reserved}[audit]\nenabled = true\n", files.auth());
     let server = TestServer::with(&model, &auth).await;
     let wanted = |tool: &str| ["weather", "hold", "fail", "mail"].contains(&tool);
     let host = Host::presenting(&server, "host-1", Some(&narrow), wanted).await;
@@ -488,6 +491,24 @@ async fn a_host_offers_what_its_principal_may_and_keeps_its_id() {
         Host::presenting(&server, "host-2", Some(&other), |tool| ["mail", "fail"].contains(&tool)).await;
     assert_eq!(beside.refused.len(), 1, "{:?}", beside.refused);
     assert_eq!(soon(eve.list_hosts()).await.expect("they are listed").len(), 2);
+
+    // The audit log has what was refused after the stream began.
+    let olga = server.as_caller(&operator);
+    let rows = eventually("the rows", || async {
+        let filter = Some(wire::AuditFilter { denied: true, ..Default::default() });
+        let request = wire::ListAuditRecordsRequest { filter, ..Default::default() };
+        let rows = olga.list_audit_records(request).await.ok()?.records;
+        (rows.len() >= 4).then_some(rows)
+    })
+    .await;
+    let mut told: Vec<[&str; 3]> =
+        rows.iter().map(|row| [&row.principal, &row.tool, &row.reason].map(String::as_str)).collect();
+    told.sort_unstable();
+    assert_eq!(
+        told.iter().map(|[who, tool, _]| (*who, *tool)).collect::<Vec<_>>(),
+        [("narrow", "fail"), ("narrow", "mail"), ("other", ""), ("other", "mail"),]
+    );
+    assert!(told[2][2].starts_with("host host-1: a host of another principal"), "{told:?}");
 }
 
 #[tokio::test]

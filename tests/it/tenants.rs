@@ -17,6 +17,9 @@ use wire::decision::Decision;
 /// The word that stands in everything of a tenant, and in nothing of the others.
 const WORDS: [&str; 2] = ["apple", "banana"];
 
+/// Runs of each tenant.
+const RUNS: u64 = 4;
+
 /// The reason why one RPC keeps a tenant's own out of reach of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
@@ -143,8 +146,17 @@ impl Tenant {
             labels: [("fruit".to_owned(), self.word.to_owned())].into(),
         };
         soon(self.operator.create_session(session)).await.expect("it is made");
-        let noted = format!("remember {}", self.word);
-        soon(self.operator.run(in_session("s", "r1", &noted))).await.expect("it runs");
+        let noted = wire::RunInput {
+            labels: [("fruit".to_owned(), self.word.to_owned())].into(),
+            ..in_session("s", "r1", &format!("remember {}", self.word))
+        };
+        soon(self.operator.run(noted)).await.expect("it runs");
+        // What was said before is recalled, and goes to the model: every request there has one word at most.
+        let recalling = wire::RunInput {
+            context_sources: Some(wire::Names { names: vec!["recall".to_owned()] }),
+            ..in_session("s4", "r4", "What did I tell you to remember?")
+        };
+        soon(self.operator.run(recalling)).await.expect("it runs");
         for run in ["r2", "r3"] {
             let input = in_session(run, run, &format!("mail {}", self.word));
             soon(self.operator.run(input)).await.expect("it asks");
@@ -186,6 +198,14 @@ impl Tenant {
             show(c.list_agents().await),
             show(c.server_info().await),
         ];
+        let usage = wire::GetUsageRequest {
+            group_by: vec![wire::UsageGroup::Label.into()],
+            label_key: "fruit".to_owned(),
+            ..Default::default()
+        };
+        let usage = soon(c.get_usage(usage)).await.expect("it is told");
+        assert_eq!(usage.rows.iter().map(|row| row.runs).sum::<u64>(), RUNS, "{usage:?}");
+        seen.push(format!("{usage:?}"));
         let found = wire::GetOrCreateSessionRequest { user: "ada".to_owned(), ..Default::default() };
         seen.push(show(c.get_or_create_session(found).await));
         let mut watched = soon(c.watch_runs(wire::RunFilter::default())).await.expect("it is watched");
@@ -258,6 +278,8 @@ async fn with_equal_ids_nothing_of_one_is_shown_to_the_other() {
         let text = request.to_string();
         assert!(!(text.contains(WORDS[0]) && text.contains(WORDS[1])), "{text}");
     }
+    let recalling = model.requests().iter().filter(|request| request.to_string().contains("recall")).count();
+    assert!(recalling >= 2, "each has recalled something");
     let metrics = server.scrape().await.text;
     assert!(!WORDS.iter().any(|word| metrics.contains(word)), "{metrics}");
 
@@ -274,6 +296,57 @@ async fn with_equal_ids_nothing_of_one_is_shown_to_the_other() {
     let still = |text: &str| text.lines().count();
     assert_eq!(still(&before), still(&after));
     assert_eq!(other.pending().await.len(), 1);
+}
+
+#[tokio::test]
+async fn with_equal_ids_at_once_nothing_of_one_is_shown_to_the_other() {
+    let model = Model::start().await;
+    let (_server, [one, other]) = two_tenants(&model).await;
+    tokio::join!(one.live(), other.live());
+    for (tenant, stranger) in [(&one, &other), (&other, &one)] {
+        let seen = Box::pin(tenant.everything(stranger.word)).await;
+        assert!(seen.contains(tenant.word) && !seen.contains(stranger.word), "{seen}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_open_shows_nothing_of_what_another_tenant_does_later() {
+    let model = Model::start().await;
+    let (_server, [one, other]) = two_tenants(&model).await;
+    one.live().await;
+    let c = &one.operator;
+    let mut runs = soon(c.watch_runs(wire::RunFilter::default())).await.expect("it is watched");
+    while !matches!(
+        soon(runs.next()).await.expect("it goes on"),
+        wire::watch_runs_response::Change::Synced(_)
+    ) {}
+    let follow = wire::SubscribeSessionRequest { session_id: "s".to_owned(), ..Default::default() };
+    let mut session =
+        soon(c.sessions().subscribe_session(follow)).await.expect("it is followed").into_inner();
+    other.live().await;
+    soon(other.operator.run(in_session("s", "r9", "more of banana"))).await.expect("it runs");
+    // The streams have it all once they show the end of this.
+    soon(c.run(in_session("s", "r8", "the end"))).await.expect("it runs");
+    let mut seen = Vec::new();
+    loop {
+        let change = format!("{:?}", soon(runs.next()).await.expect("it goes on"));
+        let is_last = change.contains("\"r8\"") && change.contains("Completed");
+        seen.push(change);
+        if is_last {
+            break;
+        }
+    }
+    loop {
+        let item = soon(session.message()).await.expect("it goes on").expect("it is open");
+        let item = format!("{item:?}");
+        let is_last = item.contains("\"r8\"") && item.contains("RunFinished");
+        seen.push(item);
+        if is_last {
+            break;
+        }
+    }
+    let seen = seen.join("\n");
+    assert!(!seen.contains(other.word) && !seen.contains("\"r9\""), "{seen}");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! and reads in commits of their own.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Debug, Formatter};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tonic::Code;
 use tonic::Status;
 use tonic::codegen::http::{self, HeaderMap};
 
-use crate::audit::{self, Act, AuditEntry};
+use crate::audit::{self, Act, AuditEntry, LateRefusals};
 use crate::auth::Principal;
 use crate::clock::Clock;
 use crate::grpc::access::is_change;
@@ -145,6 +146,18 @@ impl Call {
     }
 }
 
+impl Debug for AuditLog {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuditLog").field("scope", &self.0.scope).finish_non_exhaustive()
+    }
+}
+
+impl LateRefusals for AuditLog {
+    fn refused(&self, entry: AuditEntry) {
+        self.refused(RefusedCall { cause: "host".to_owned(), entry: entry.cut() });
+    }
+}
+
 impl AuditLog {
     /// A log that writes to this store, and the task that writes what can wait.
     pub fn new(
@@ -191,7 +204,7 @@ impl AuditLog {
             "local".clone_into(&mut entry.tenant);
         }
         entry.allowed = true;
-        Act::new(entry, is_change(&call.path))
+        Act::new(entry, is_change(&call.path), Some(Arc::new(self.clone())))
     }
 
     /// Writes how a call went, unless its own write did. `headers` are those of its response.

@@ -50,7 +50,7 @@ pub async fn journals_and_blobs_count_in_bytes(store: Arc<dyn Store>) {
 pub async fn an_act_has_one_row_however_much_it_writes(store: Arc<dyn Store>) {
     let act = |what: &str| {
         let entry = AuditEntry { what: what.to_owned(), allowed: true, ..AuditEntry::default() };
-        Act::new(entry, true)
+        Act::new(entry, true, None)
     };
     // All of them wait for the writer at once, so they share a commit.
     let writes = async |names: [&'static str; 3]| {

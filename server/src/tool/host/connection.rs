@@ -16,6 +16,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::{self, Act};
 use crate::extension::remote::{ExtensionOffer, ExtensionResponse, NewConnection, RequestSender};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::registry::{CheckedTool, RefusedTool, check, normalise};
@@ -86,6 +87,8 @@ pub struct Connection {
     tools: Arc<RemoteTools>,
     tenant: TenantId,
     identity: HostIdentity,
+    /// The call as the audit log names it, if there is one.
+    act: Option<Arc<Act>>,
     id: ConnectionId,
     /// Cancelled when the host is gone or the server ended the stream.
     ended: CancellationToken,
@@ -172,7 +175,8 @@ impl RemoteTools {
         let id = self.next_connection();
         let line = sender.line();
         self.open(&tenant, id, sender);
-        Ok((Connection { tools: self.clone(), tenant, identity, id, ended, line, _slot: slot }, sending))
+        let act = audit::current();
+        Ok((Connection { tools: self.clone(), tenant, identity, act, id, ended, line, _slot: slot }, sending))
     }
 }
 
@@ -235,6 +239,7 @@ impl Connection {
         }
         if !self.tools.claim_host_id(&self.tenant, &hello.host, self.identity.principal.as_deref()) {
             let message = "a host of another principal has this host_id; use another one";
+            self.note_refusal(&hello.host, "", message);
             return self.refuse(CloseReason::Violation, message.to_owned());
         }
         let claims = tokio::select! { biased;
@@ -248,7 +253,7 @@ impl Connection {
         let max_frame_bytes = hello.max_frame_bytes.min(self.tools.options().max_frame_bytes);
         let host = hello.host.clone();
         let extensions = extensions_of(&hello.capabilities);
-        let mut offered = self.check(hello.capabilities).await;
+        let mut offered = self.check(&hello.host, hello.capabilities).await;
         if self.ended.is_cancelled() {
             return;
         }
@@ -347,15 +352,28 @@ impl Connection {
 
     /// Checks a host's offer, in its order. Compiling hundreds of schemas takes a while, so that runs on a blocking
     /// thread; for a few known tools a thread costs more than the check.
-    async fn check(&self, mut capabilities: Vec<Capability>) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
+    async fn check(
+        &self,
+        host: &HostId,
+        mut capabilities: Vec<Capability>,
+    ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
         let refused = self.identity.bound(&self.tenant, &mut capabilities, &self.tools.options().reserved);
         let mut checked = self.check_declarations(capabilities).await;
         for (verdict, refused) in checked.iter_mut().zip(refused) {
             if let Some(refused) = refused {
+                let why = refused.refused.as_ref().map(|refused| refused.reason.as_str()).unwrap_or_default();
+                self.note_refusal(host, &refused.name, why);
                 *verdict = Err(refused);
             }
         }
         checked
+    }
+
+    /// Has the audit log told that the host, or its tool of this name, is refused.
+    fn note_refusal(&self, host: &HostId, tool: &str, why: &str) {
+        if let Some(act) = &self.act {
+            act.refused_on_stream(host.as_str(), tool, why);
+        }
     }
 
     async fn check_declarations(
@@ -423,7 +441,7 @@ impl Connection {
         match frame {
             HostFrame::UpdateTools { capabilities } => {
                 let extensions = extensions_of(&capabilities);
-                let mut offered = self.check(capabilities).await;
+                let mut offered = self.check(host, capabilities).await;
                 self.offer_extensions(None, extensions, &mut offered);
                 let by = Declarer { host: host.clone(), connection };
                 self.tools
