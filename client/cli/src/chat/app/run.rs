@@ -367,15 +367,14 @@ const COMMAND_CHARS: usize = 20;
 /// The commands, for people.
 const COMMANDS: &str = "/agent /help /model /new /queue /quit /rules /sessions";
 
-/// True for one line whose first word is a `/` and a name, mistyped or not, and for a `/` alone. Paths of several parts are none.
+/// True for one line whose first word is a `/` and anything without a second `/`, and for a `/` alone. A path of several parts
+/// is no command.
 fn is_command(text: &str) -> bool {
-    if text.contains('\n') {
-        return false;
+    let Some(rest) = text.strip_prefix('/').filter(|_| !text.contains('\n')) else { return false };
+    match rest.split(char::is_whitespace).next().unwrap_or_default() {
+        "" => rest.trim().is_empty(),
+        name => !name.contains('/'),
     }
-    let word = text.split_whitespace().next().unwrap_or_default();
-    let name = text.strip_prefix('/').and(word.strip_prefix('/'));
-    let is_name = |name: &str| name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains('/');
-    text.trim_end() == "/" || name.is_some_and(is_name)
 }
 
 /// The reason why a run waits, in a few words.

@@ -197,7 +197,15 @@ impl App {
         if self.session.id.as_deref() != Some(session_id) || is_shown {
             return Vec::new();
         }
-        self.open(session_id)
+        // The person did nothing: an open window stays, and a prompt is neither lost nor sent as a second run.
+        let overlay = self.overlay.take();
+        let unsent = self.unsent.take();
+        let sent_early = std::mem::take(&mut self.session.sent_early);
+        let commands = self.open(session_id);
+        self.overlay = overlay;
+        self.unsent = unsent;
+        self.session.sent_early = sent_early;
+        commands
     }
 
     pub(super) fn pick_session(&mut self) -> Vec<Command> {

@@ -149,7 +149,9 @@ fn nothing_is_sent_without_words() {
 
 #[test]
 fn a_path_is_no_command() {
-    for text in ["/etc/hosts, what is it?", " /quit is what?", "/ or not", "/2 is a half", "/new\nlines"] {
+    for text in
+        ["/etc/hosts, what is it?", " /quit is what?", "/ or not", "// is a comment", " /2", "/new\nlines"]
+    {
         let mut app = chat();
         app.handle(Event::Paste(text.into()));
         assert!(matches!(press(&mut app, KeyCode::Enter)[..], [Command::Start(_)]), "{text}");
@@ -161,7 +163,19 @@ fn a_command_is_never_sent_to_the_model() {
     for quit in ["/quit", "/exit", "/quit "] {
         assert_eq!(send(&mut chat(), quit), [Command::Quit(Exit::Completed)]);
     }
-    for mistyped in ["/quti", "/Help", "/help me", "/new session", "/etc", "/quit.", "/help?", "/"] {
+    for mistyped in [
+        "/quti",
+        "/Help",
+        "/help me",
+        "/new session",
+        "/etc",
+        "/quit.",
+        "/help?",
+        "/2",
+        "/2 is a half",
+        "/-q",
+        "/",
+    ] {
         for mut app in [chat(), running()] {
             assert_eq!(send(&mut app, mistyped), [], "{mistyped}");
             assert_eq!(app.editor.text(), mistyped, "it can be mended");
@@ -607,6 +621,30 @@ fn a_session_that_others_begin_is_opened() {
     own.session.id = Some("trip".into());
     send(&mut own, "hi");
     assert_eq!(own.handle(begun()), [], "its run is on the screen");
+}
+
+#[test]
+fn a_session_that_others_begin_takes_nothing_from_the_person() {
+    let not_yet = || Event::SessionNotWatched { session_id: "s".into() };
+    let begun = || Event::SessionBegun { session_id: "s".into() };
+    let mut app = App::new(options(), Some("s".into())).0;
+    app.handle(not_yet());
+    send(&mut app, "early");
+    press(&mut app, KeyCode::F(1));
+    assert_eq!(app.handle(begun()), opens("s"));
+    assert!(matches!(app.overlay, Some(Overlay::Help)), "the window stays");
+    let opened = OpenedSession { session: session("s", ""), ..OpenedSession::default() };
+    let then = app.handle(Event::SessionOpened(Box::new(opened)));
+    assert!(matches!(&then[..], [Command::Start(input)] if input.prompt == "early"), "{then:?}");
+
+    // The prompt may have arrived: sent again, it must be the same run.
+    let away = CallError { unreachable: true, ..error("nobody there") };
+    app.handle(not_yet());
+    app.handle(Event::RunLost { run_id: "r".into(), error: away });
+    let kept = app.unsent.clone();
+    assert!(kept.is_some());
+    assert_eq!(app.handle(begun()), opens("s"));
+    assert_eq!((&app.unsent, app.editor.text().as_str()), (&kept, "early"));
 }
 
 #[test]
