@@ -229,6 +229,7 @@ async fn a_tool_knows_who_started_the_run() {
     for (id, caller) in [("c1", Some(ada)), ("c2", None)] {
         connection.send_call(CallRequest { caller: caller.clone(), ..call(id, "who", "{}") }).await;
         assert_eq!(soon(seen.recv()).await.expect("the handler runs"), caller);
+        assert!(matches!(connection.reply().await, Frame::CallResult(_)));
     }
 }
 

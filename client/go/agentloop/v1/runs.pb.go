@@ -671,7 +671,7 @@ type Run struct {
 	Usage *Usage `protobuf:"bytes,10,opt,name=usage,proto3" json:"usage,omitempty"`
 	// Number of model calls so far.
 	Iterations uint32 `protobuf:"varint,11,opt,name=iterations,proto3" json:"iterations,omitempty"`
-	// Number of tool calls so far.
+	// Number of tool calls so far that ran. A call that was refused before, such as one of an unknown tool, is not counted.
 	ToolCalls uint32 `protobuf:"varint,12,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	// Labels that the caller gave.
 	Labels map[string]string `protobuf:"bytes,13,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

@@ -2901,7 +2901,7 @@ func (*RequestApprovalInstruction) Descriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
-// Ask a human for text. The answer enters the session as a user message.
+// Ask a human for text. The question and the answer enter the session as a user message.
 type RequestPromptInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Question for the human. At most 4 KiB.
@@ -2947,7 +2947,7 @@ func (x *RequestPromptInstruction) GetQuestion() string {
 	return ""
 }
 
-// Ask a human to choose. The labels of the chosen options enter the session as a user message.
+// Ask a human to choose. The question and the labels of the chosen options enter the session as a user message.
 type RequestSelectInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Question for the human. At most 4 KiB.

@@ -270,7 +270,7 @@ export interface Run {
     | undefined;
   /** Number of model calls so far. */
   iterations: number;
-  /** Number of tool calls so far. */
+  /** Number of tool calls so far that ran. A call that was refused before, such as one of an unknown tool, is not counted. */
   toolCalls: number;
   /** Labels that the caller gave. */
   labels: { [key: string]: string };

@@ -658,13 +658,13 @@ export interface CallToolsInstruction {
 export interface RequestApprovalInstruction {
 }
 
-/** Ask a human for text. The answer enters the session as a user message. */
+/** Ask a human for text. The question and the answer enter the session as a user message. */
 export interface RequestPromptInstruction {
   /** Question for the human. At most 4 KiB. */
   question: string;
 }
 
-/** Ask a human to choose. The labels of the chosen options enter the session as a user message. */
+/** Ask a human to choose. The question and the labels of the chosen options enter the session as a user message. */
 export interface RequestSelectInstruction {
   /** Question for the human. At most 4 KiB. */
   question: string;
