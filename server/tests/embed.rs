@@ -226,6 +226,18 @@ impl Compactor for Forget {
 }
 
 #[tokio::test]
+async fn a_file_of_the_audit_log_that_cannot_be_written_refuses_the_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("missing/audit.jsonl");
+    let text = format!("[server]\nlisten = \"127.0.0.1:0\"\n[audit]\nenabled = true\npath = {path:?}\n");
+    let config = Config::parse(&text, "embed.toml").expect("a configuration");
+    let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
+    let started = Box::pin(Server::builder(config).store(store).models(Arc::new(Parrot)).start()).await;
+    let refused = started.err().expect("it does not start").to_string();
+    assert!(refused.starts_with("audit.path: cannot write") && refused.contains("missing"), "{refused}");
+}
+
+#[tokio::test]
 async fn a_server_is_made_of_ones_own_parts() {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let (tools, seen) = (Arc::new(LocalTools::default()), Arc::new(Seen::default()));

@@ -151,7 +151,7 @@ impl Tenant {
             ..in_session("s", "r1", &format!("remember {}", self.word))
         };
         soon(self.operator.run(noted)).await.expect("it runs");
-        // What was said before is recalled, and goes to the model: every request there has one word at most.
+        // The model is given what this tenant said before. No request to the model may have the words of both tenants.
         let recalling = wire::RunInput {
             context_sources: Some(wire::Names { names: vec!["recall".to_owned()] }),
             ..in_session("s4", "r4", "What did I tell you to remember?")

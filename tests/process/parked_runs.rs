@@ -6,7 +6,7 @@ use clap::Parser;
 
 #[derive(Parser)]
 struct Options {
-    /// Number of runs.
+    /// Number of runs that are parked for an approval.
     #[arg(default_value_t = 100_000)]
     runs: u64,
     /// Number of replicas over the PostgreSQL database of `AGENTLOOP_TEST_POSTGRES`; 0: one server with a file of its own.

@@ -25,11 +25,12 @@ const RESUMED: u64 = 21;
 /// The measured cost of parked runs on replicas.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
-    /// Number of parked runs.
+    /// Number of runs that waited for a human.
     pub runs: u64,
-    /// Number of replicas.
+    /// Number of replicas over the database.
     pub replicas: usize,
-    /// Transactions a second of all replicas, while nothing happens, divided by their number. Each has one statement or more.
+    /// Transactions a second, divided by the number of replicas, while nothing happens. The database's own cleaning after so many
+    /// writes is among them, so the log of the database says more exactly what replicas ask.
     pub idle_transactions: f64,
     /// Processor time of a replica in a second of that, in microseconds: the owner's, and the mean of the others.
     pub idle_micros: [f64; 2],

@@ -96,3 +96,17 @@ async fn save(store: &dyn Store, unsaved: &[RememberedTool]) -> Vec<RememberedTo
     }
     failed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_come_back_at_once_where_there_are_other_replicas() {
+        let cluster = "[store]\nurl = \"postgres://u@127.0.0.1/x\"\n[cluster]\nlisten = \"127.0.0.1:0\"\n";
+        for (text, wait) in [("", Millis::secs(1)), (cluster, Millis(0))] {
+            let config = Config::parse(text, "agentloop.toml").expect("a configuration");
+            assert_eq!(host_options(&config).reconnect_after, wait, "{text}");
+        }
+    }
+}

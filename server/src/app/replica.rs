@@ -191,6 +191,7 @@ impl ServerBuilder {
         let replica = Arc::new(Box::pin(Replica::join(&options, me)).await.map_err(OpenError::from)?);
         let (grace, max) =
             (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
+        let is_audited = self.config.audit.is_some();
         let mut parts = self.into_parts(models, own_tools, ports.asks);
         parts.replicas = Some(replica.clone());
         let quotas = parts.quotas.clone();
@@ -232,8 +233,11 @@ impl ServerBuilder {
             Front::new(standings.clone(), Links::new(link_tls), local, ids, max, tasks.soft().clone());
         let readiness =
             Readiness::Replica { standings, store: store.clone(), replicas: replica.clone(), lease };
-        let (refusals, telling) = front.refusals();
-        tasks.spawn("refused calls", telling);
+        let refusals = is_audited.then(|| {
+            let (refusals, telling) = front.refusals();
+            tasks.spawn("refused calls", telling);
+            refusals
+        });
         let port = ports.open(quotas, clock, |gate| IdentityLayer::of_replica(gate, refusals), &tasks);
         let stopped = work_stopped(tasks.clone(), stop);
         let routes = serve::Routes::default();

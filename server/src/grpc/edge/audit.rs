@@ -55,8 +55,9 @@ struct Inner {
     refusals: Mutex<Refusals>,
 }
 
-/// Causes that are counted apart from each other. Other replicas name some.
+/// Causes that are counted apart from each other, and the length of their names in bytes. Other replicas name some.
 const CAUSES_MAX: usize = 64;
+const CAUSE_BYTES_MAX: usize = 64;
 /// Tenants whose room is kept before that of tenants with all of it is dropped.
 const ROOMS_MAX: usize = 1_024;
 
@@ -72,7 +73,8 @@ pub(in crate::grpc) type CountedRefusals = BTreeMap<String, u64>;
 
 /// Counts refusals of this cause. There are few causes.
 pub(in crate::grpc) fn count(counted: &mut CountedRefusals, cause: &str, more: u64) {
-    let is_known = counted.len() < CAUSES_MAX || counted.contains_key(cause);
+    let is_new = counted.len() < CAUSES_MAX && cause.len() <= CAUSE_BYTES_MAX;
+    let is_known = is_new || counted.contains_key(cause);
     let count = counted.entry(if is_known { cause } else { "other" }.to_owned()).or_default();
     *count = count.saturating_add(more);
 }
@@ -82,7 +84,7 @@ pub(in crate::grpc) fn count(counted: &mut CountedRefusals, cause: &str, more: u
 pub(in crate::grpc) struct RefusedCall {
     /// Name of the cause, as metrics have it.
     pub(in crate::grpc) cause: String,
-    /// Its row.
+    /// The row that the audit log gets.
     pub(in crate::grpc) entry: AuditEntry,
 }
 
@@ -154,6 +156,8 @@ impl Debug for AuditLog {
 
 impl LateRefusals for AuditLog {
     fn refused(&self, entry: AuditEntry) {
+        // The call may have begun long ago.
+        let entry = AuditEntry { at_ms: self.0.clock.now().0, ..entry };
         self.refused(RefusedCall { cause: "host".to_owned(), entry: entry.cut() });
     }
 }
@@ -327,8 +331,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use agentloop_core::time::{Millis, Timestamp};
+
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::clock::{SystemClock, TestClock};
     use crate::store::sqlite::SqliteStore;
 
     /// The end of a call that wrote nothing, where the log cannot be written.
@@ -350,6 +356,36 @@ mod tests {
         let written = (0..10_000).filter(|_| log.has_room("noisy", "denied")).count();
         assert!(written < 10_000 && log.has_room("quiet", "denied"));
         assert!(!log.has_room("noisy", "denied") && log.summary().is_some());
+    }
+
+    #[test]
+    fn names_of_causes_are_few_and_short() {
+        let mut counted = CountedRefusals::new();
+        count(&mut counted, &"x".repeat(65), 2);
+        for cause in 0..1_000 {
+            count(&mut counted, &cause.to_string(), 1);
+        }
+        count(&mut counted, "7", 5);
+        assert!(counted.len() <= CAUSES_MAX + 1, "{}", counted.len());
+        assert_eq!((counted["7"], counted.values().sum::<u64>()), (6, 1_007));
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_on_a_stream_has_its_own_time() {
+        let store = Arc::new(SqliteStore::in_memory().await.unwrap());
+        let (scope, stop) = (AuditScope { required: false, reads: false }, CancellationToken::new());
+        let clock = Arc::new(TestClock::at(Timestamp(1_000)));
+        let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), stop.clone());
+        let call = Call { path: "/agentloop.v1.ToolHost/Connect".to_owned(), from: String::new() };
+        let act = log.begins(&call, None);
+        clock.advance(Millis::secs(60));
+        act.refused_on_stream("host-1", "pay", "the name is reserved for another principal");
+        stop.cancel();
+        writing.await;
+        let rows = store.audit_after(0).await.unwrap();
+        let told: Vec<_> =
+            rows.iter().map(|row| (row.entry.at_ms, row.entry.tool.as_str(), row.entry.allowed)).collect();
+        assert_eq!(told, [(61_000, "pay", false)]);
     }
 
     #[tokio::test]

@@ -220,10 +220,11 @@ impl IdentityLayer {
         Self { gate: gate.map(Arc::new), audit, refusals: None }
     }
 
-    /// The layer of a replica: the owner writes each call that begins, and those that are refused here.
+    /// The layer of a replica: the owner writes each call that begins. `refusals` takes those that are refused here, if there is an
+    /// audit log.
     #[must_use]
-    pub fn of_replica(gate: Option<Gate>, refusals: Refusals) -> Self {
-        Self { gate: gate.map(Arc::new), audit: None, refusals: Some(refusals) }
+    pub fn of_replica(gate: Option<Gate>, refusals: Option<Refusals>) -> Self {
+        Self { gate: gate.map(Arc::new), audit: None, refusals }
     }
 }
 

@@ -152,7 +152,7 @@ impl RemoteTools {
     /// Accepts a host's stream. Run [`Connection::run`], and send the host what comes out of [`OutboundFrames`].
     ///
     /// # Errors
-    /// [`NotAccepted`].
+    /// [`NotAccepted`]: there is no room, or the shutdown has begun.
     pub fn accept(self: &Arc<Self>, tenant: TenantId) -> Result<(Connection, OutboundFrames), NotAccepted> {
         self.accept_as(tenant, HostIdentity::default())
     }
@@ -160,7 +160,7 @@ impl RemoteTools {
     /// As [`Self::accept`], of a host of this principal.
     ///
     /// # Errors
-    /// [`NotAccepted`].
+    /// [`NotAccepted`], as above.
     pub fn accept_as(
         self: &Arc<Self>,
         tenant: TenantId,

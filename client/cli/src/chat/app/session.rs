@@ -191,7 +191,7 @@ impl App {
         Vec::new()
     }
 
-    /// Shows what others have begun in a session that did not exist before. What was begun here is on the screen.
+    /// Opens the session that another caller has begun. A run that this chat has begun is on the screen already.
     pub(super) fn session_begun(&mut self, session_id: &str) -> Vec<Command> {
         let is_shown = self.session.watched || self.live.is_some() || !self.in_flight.is_empty();
         if self.session.id.as_deref() != Some(session_id) || is_shown {

@@ -22,7 +22,7 @@ use crate::grpc::edge::forward::routing::{Routing, SEARCH_WAIT, Target};
 pub(super) const REFUSED: &str = "/agentloop.replica/Refused";
 /// Refusals that wait to be told. Further ones are only counted.
 const QUEUED_MAX: usize = 4_096;
-/// Refusals of one call.
+/// Refusals that are told in one call.
 const TOLD_AT_ONCE_MAX: usize = 64;
 /// Size of one call, in bytes: the texts of 64 rows, however they are escaped.
 const REPORT_BYTES_MAX: usize = 2 * 1024 * 1024;
