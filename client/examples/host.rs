@@ -3,16 +3,21 @@
 //! ```text
 //! cargo run -p agentloop-client --example host -- --server 127.0.0.1:50051 --host-id my-host --journal effects.log
 //! ```
+//!
+//! Certificates and a token come from the environment, as for the command `agentloop`: `AGENTLOOP_CA_FILE`,
+//! `AGENTLOOP_CERT_FILE`, `AGENTLOOP_KEY_FILE` and `AGENTLOOP_TOKEN`.
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},
+    net::IpAddr,
     path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
 use agentloop_client::{
-    host::{CallContext, HostError, HostEvent, OutputStream, Tool, ToolError, ToolHost},
+    Error,
+    host::{CallContext, HostError, HostEvent, OutputStream, Tool, ToolError, ToolHost, ToolHostBuilder},
     schemars::{self, JsonSchema},
 };
 use serde::{Deserialize, Serialize};
@@ -147,6 +152,34 @@ fn option(name: &str, variable: &str) -> Option<String> {
     arguments.next().or_else(|| std::env::var(variable).ok())
 }
 
+/// Adds the certificates and the token of the environment.
+fn with_credentials(mut host: ToolHostBuilder, server: &str) -> Result<ToolHostBuilder, Error> {
+    if let Some(ca) = file_of("AGENTLOOP_CA_FILE")? {
+        host = host.tls_ca(ca);
+    }
+    if let Some(certificate) = file_of("AGENTLOOP_CERT_FILE")? {
+        host = host.tls_identity(certificate, file_of("AGENTLOOP_KEY_FILE")?.unwrap_or_default());
+    }
+    let Ok(token) = std::env::var("AGENTLOOP_TOKEN") else { return Ok(host) };
+    let is_allowed = std::env::var("AGENTLOOP_ALLOW_INSECURE_REMOTE").is_ok_and(|value| value == "true");
+    if is_allowed || keeps_secret(server) {
+        return Ok(host.token(token));
+    }
+    Err(Error::Endpoint(format!("the token would travel unencrypted to {server}: use https://")))
+}
+
+/// True if nobody on the way reads along: the URL is `https://`, or of this machine.
+fn keeps_secret(url: &str) -> bool {
+    let Some(address) = url.strip_prefix("http://") else { return url.starts_with("https://") };
+    let host = address.trim_end_matches('/').rsplit_once(':').map_or(address, |(host, _)| host);
+    host == "localhost" || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// The text of the file that the environment names, if it names one.
+fn file_of(variable: &str) -> io::Result<Option<String>> {
+    std::env::var_os(variable).map(std::fs::read_to_string).transpose()
+}
+
 #[expect(clippy::print_stdout, reason = "whoever started this waits for the word")]
 fn print_event(event: &HostEvent) {
     match event {
@@ -160,7 +193,7 @@ async fn main() -> Result<(), HostError> {
     let server = option("--server", "AGENTLOOP_SERVER").unwrap_or_else(|| "127.0.0.1:50051".to_owned());
     let server = if server.contains("://") { server } else { format!("http://{server}") };
     let journal = Journal(option("--journal", "AGENTLOOP_JOURNAL").map(|path| Arc::new(path.into())));
-    let mut host = ToolHost::builder(server).on_event(print_event);
+    let mut host = with_credentials(ToolHost::builder(&server), &server)?.on_event(print_event);
     if let Some(id) = option("--host-id", "AGENTLOOP_HOST_ID") {
         host = host.host_id(id);
     }

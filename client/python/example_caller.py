@@ -23,6 +23,7 @@ from agentloop.v1.types_pb2 import (
     RunStatus,
 )
 from agentloop_host.environment import credentials_of_environment
+from agentloop_host.transport import address_of, credentials_of
 
 ATTEMPTS_MAX = 20  # in a row without a new event
 RETRYABLE = {
@@ -49,11 +50,12 @@ class Authorized(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterce
 def open_channel(server: str) -> grpc.Channel:
     """A channel with the credentials of the environment: AGENTLOOP_CA_FILE, _CERT_FILE, _KEY_FILE and AGENTLOOP_TOKEN."""
     found = credentials_of_environment(server)
-    if server.startswith("https://"):
-        encryption = grpc.ssl_channel_credentials(found.get("ca"), found.get("key"), found.get("certificate"))
-        channel = grpc.secure_channel(server.removeprefix("https://"), encryption, options=CHANNEL_OPTIONS)
+    address, encrypted = address_of(server)
+    encryption = credentials_of(encrypted, found.get("ca"), found.get("certificate"), found.get("key"))
+    if encryption:
+        channel = grpc.secure_channel(address, encryption, options=CHANNEL_OPTIONS)
     else:
-        channel = grpc.insecure_channel(server.removeprefix("http://"), options=CHANNEL_OPTIONS)
+        channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
     token = found.get("token")
     return grpc.intercept_channel(channel, Authorized(token)) if token else channel
 

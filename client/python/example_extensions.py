@@ -26,6 +26,7 @@ from agentloop_host import (
     ContextItem,
     HookVerdict,
     Host,
+    HostRefused,
     Image,
     Instruction,
     NoAnswer,
@@ -156,4 +157,7 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    try:
+        sys.exit(asyncio.run(main()))
+    except (HostRefused, ValueError) as error:  # ValueError: an option that cannot be used
+        sys.exit(str(error))

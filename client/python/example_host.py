@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from agentloop_host import NONE, READ_ONLY, UNSAFE, Call, Host, ToolFailed
+from agentloop_host import NONE, READ_ONLY, UNSAFE, Call, Host, HostRefused, ToolFailed
 from agentloop_host.environment import credentials_of_environment
 
 NUMBER, STRING, BOOLEAN = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
@@ -104,8 +104,7 @@ def journal_to(path: str | None):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER", "127.0.0.1:50051"),
-                        type=lambda address: address.removeprefix("http://"))
+    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER", "127.0.0.1:50051"))
     parser.add_argument("--host-id", default=os.environ.get("AGENTLOOP_HOST_ID"))
     parser.add_argument("--journal", default=os.environ.get("AGENTLOOP_JOURNAL"))
     options = parser.parse_args()
@@ -121,7 +120,10 @@ def main() -> None:
         declare_tools(host, journal_to(options.journal))
         return await host.run()
 
-    sys.exit(0 if asyncio.run(serve()) else 1)
+    try:
+        sys.exit(0 if asyncio.run(serve()) else 1)
+    except (HostRefused, ValueError) as error:  # ValueError: an option that cannot be used
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

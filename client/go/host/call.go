@@ -51,11 +51,11 @@ type Call struct {
 	Checkpoint     []byte // nil if no earlier attempt saved one
 	ResumeState    []byte // state that an earlier attempt left: go on from it; nil: begin
 	// Answers to the questions of earlier attempts. A question of the same name gets its answer from here.
-	Answers     []*pb.InputResponse
-	Deadline    time.Time // the server cancels the call then
-	RunID       string
-	SessionID   string
-	TurnID      string
+	Answers   []*pb.InputResponse
+	Deadline  time.Time // the server cancels the call then
+	RunID     string
+	SessionID string
+	TurnID    string
 	// Who started the run: the tool can act with that person's rights. The name is empty where nobody was asked; nil if the
 	// server does not tell.
 	Caller      *pb.Caller

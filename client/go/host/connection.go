@@ -31,8 +31,14 @@ type connection struct {
 	left           bool // the host shuts down: no reconnect
 }
 
-// serve connects, and returns when the stream has ended; nil if the server ended it with OK.
+// serve connects, and returns when the stream has ended; nil if the server ended it with OK. A *RefusedError means that
+// another connection would end the same way.
 func (c *connection) serve(ctx context.Context, client pb.ToolHostClient) error {
+	err := c.exchange(ctx, client)
+	return refusalOr(err, !c.welcomedAt.IsZero())
+}
+
+func (c *connection) exchange(ctx context.Context, client pb.ToolHostClient) error {
 	ctx, c.abandon = context.WithCancel(ctx)
 	defer c.abandon()
 	stream, err := client.Connect(c.host.options.authorized(ctx))
@@ -94,7 +100,7 @@ func (c *connection) firstFrame(stream pb.ToolHost_ConnectClient) (*pb.Welcome, 
 	case err != nil:
 		return nil, err
 	case frame.GetProtocolError() != nil:
-		return nil, errors.New(frame.GetProtocolError().Message)
+		return nil, &RefusedError{Reason: frame.GetProtocolError().Message}
 	case frame.GetWelcome() == nil:
 		return nil, errors.New("the first frame was no welcome")
 	}

@@ -91,6 +91,14 @@ func (f *fakeServer) welcome(t *testing.T, maxFrameBytes uint64) *fakeConnection
 // welcomeWith waits for the next connection, and sends this welcome. It also returns the connection's hello.
 func (f *fakeServer) welcomeWith(t *testing.T, welcome *pb.Welcome) (*fakeConnection, *pb.Hello) {
 	t.Helper()
+	c, hello := f.accept(t)
+	c.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Welcome{Welcome: welcome}})
+	return c, hello
+}
+
+// accept waits for the next connection and its hello.
+func (f *fakeServer) accept(t *testing.T) (*fakeConnection, *pb.Hello) {
+	t.Helper()
 	select {
 	case c := <-f.connections:
 		c.t = t
@@ -98,7 +106,6 @@ func (f *fakeServer) welcomeWith(t *testing.T, welcome *pb.Welcome) (*fakeConnec
 		if hello == nil {
 			t.Fatal("the first frame is not hello")
 		}
-		c.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Welcome{Welcome: welcome}})
 		return c, hello
 	case <-time.After(testTimeout):
 		t.Fatal("no connection")

@@ -11,6 +11,7 @@ package host
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
@@ -96,26 +97,32 @@ func New(options Options) *Host {
 // ID is the id of this process, which the server sees.
 func (h *Host) ID() string { return h.options.HostID }
 
-// Run serves until ctx is done. Then it accepts no more calls and finishes those that run. The error means that the
-// server address is invalid, or that calls were not finished and acknowledged in time.
+// Run serves until ctx is done, and connects again for as long as it takes. Then it accepts no more calls and finishes
+// those that run. The error means that an option cannot be used, or that calls were not finished and acknowledged in time.
+// A *RefusedError ends it at once, with the calls that run: the server refuses the host for a lasting reason, such as a
+// wrong token.
 func (h *Host) Run(ctx context.Context) error {
 	channel, err := h.dial()
 	if err != nil {
 		return err
 	}
 
-	served := make(chan struct{})
+	served := make(chan error, 1)
 	serving, stop := context.WithCancel(context.Background())
 	defer stop()
-	go func() {
-		defer close(served)
-		h.serveForEver(serving, channel)
-	}()
+	go func() { served <- h.serveForEver(serving, channel) }()
 
-	<-ctx.Done()
+	// Nothing but a refusal ends the service before leave.
+	select {
+	case <-ctx.Done():
+	case refused := <-served:
+		return h.giveUp(refused)
+	}
 	h.drain()
 	select {
 	case <-h.idle:
+	case refused := <-served:
+		return h.giveUp(refused)
 	case <-time.After(h.options.DrainTimeout):
 		err = fmt.Errorf("shut down with %d calls unfinished or unacknowledged", h.countInHand())
 	}
@@ -125,6 +132,17 @@ func (h *Host) Run(ctx context.Context) error {
 		case <-time.After(2 * closeTimeout):
 		}
 	}
+	h.runtimes.closeAll()
+	return err
+}
+
+// giveUp stops the calls that run, and closes the runtimes. It returns the error.
+func (h *Host) giveUp(err error) error {
+	h.mu.Lock()
+	for _, tracked := range h.calls {
+		tracked.stop()
+	}
+	h.mu.Unlock()
 	h.runtimes.closeAll()
 	return err
 }
@@ -145,18 +163,22 @@ func (h *Host) dial() (*grpc.ClientConn, error) {
 	)
 }
 
-// serveForEver connects again and again. Each connection has its own channel: a server that does not answer may still
-// hold the TCP connection of the last one.
-func (h *Host) serveForEver(ctx context.Context, channel *grpc.ClientConn) {
+// serveForEver connects again and again, until the host leaves or the server refuses it. Each connection has its own
+// channel: a server that does not answer may still hold the TCP connection of the last one.
+func (h *Host) serveForEver(ctx context.Context, channel *grpc.ClientConn) error {
 	wait := firstBackoff
 	for ctx.Err() == nil {
 		c := &connection{host: h, outbox: newOutbox()}
-		if err := c.serve(ctx, pb.NewToolHostClient(channel)); err != nil && ctx.Err() == nil {
+		err := c.serve(ctx, pb.NewToolHostClient(channel))
+		channel.Close()
+		if refused := (*RefusedError)(nil); errors.As(err, &refused) && !c.left {
+			return err
+		}
+		if err != nil && ctx.Err() == nil {
 			slog.Warn("connection to the server lost", "server", h.options.Server, "error", err)
 		}
-		channel.Close()
 		if c.left {
-			return
+			return nil
 		}
 		if c.lasted() > stableAfter {
 			wait = firstBackoff
@@ -167,16 +189,14 @@ func (h *Host) serveForEver(ctx context.Context, channel *grpc.ClientConn) {
 		}
 		wait = min(2*wait, maxBackoff)
 		if ctx.Err() != nil {
-			return
+			return nil
 		}
-		again, err := h.dial()
-		if err != nil {
-			slog.Error("cannot connect again", "server", h.options.Server, "error", err)
-			return
+		if channel, err = h.dial(); err != nil {
+			return err
 		}
-		channel = again
 	}
 	channel.Close()
+	return nil
 }
 
 // drain begins the shutdown: the host accepts no more calls.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"google.golang.org/grpc/credentials"
@@ -13,33 +14,69 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// transport is the address without its scheme, and the credentials that the scheme asks for.
+// transport is the address without its scheme, and the credentials that the options ask for. The error says which option
+// cannot be used.
 func (o Options) transport() (string, credentials.TransportCredentials, error) {
-	server, encrypted := strings.CutPrefix(o.Server, "https://")
-	server = strings.TrimSuffix(strings.TrimPrefix(server, "http://"), "/")
+	address, encrypted, err := addressOf(o.Server)
+	hasCertificates := o.CA != nil || o.Certificate != nil || o.Key != nil
 	switch {
-	case o.Credentials != nil:
-		return server, o.Credentials, nil
-	case !encrypted && (o.CA != nil || o.Certificate != nil || o.Key != nil):
+	case err != nil:
+		return "", nil, err
+	case strings.ContainsFunc(o.Token, func(r rune) bool { return r < ' ' || r > '~' }):
+		return "", nil, errors.New("the token has characters that a header cannot carry")
+	case !encrypted && hasCertificates:
 		return "", nil, errors.New("certificates need an address that begins with https://")
+	case o.Credentials != nil && hasCertificates:
+		return "", nil, errors.New("give either Credentials, or CA, Certificate and Key")
+	case o.Credentials != nil:
+		return address, o.Credentials, nil
 	case !encrypted:
-		return server, insecure.NewCredentials(), nil
+		return address, insecure.NewCredentials(), nil
 	}
+	config, err := o.tlsConfig()
+	if err != nil {
+		return "", nil, err
+	}
+	return address, credentials.NewTLS(config), nil
+}
+
+// addressOf is the address without its scheme, and true if the connection is encrypted.
+func addressOf(server string) (string, bool, error) {
+	text := server
+	if !strings.Contains(server, "://") {
+		text = "http://" + server
+	}
+	parsed, err := url.Parse(text)
+	// Only a host and a port: nothing before them, and nothing behind.
+	if err != nil || parsed.Hostname() == "" || strings.ContainsAny(server, "@?# ") || strings.Trim(parsed.Path, "/") != "" ||
+		parsed.Scheme != "https" && parsed.Scheme != "http" {
+		return "", false, fmt.Errorf("%q is no address of a server: write host:port, or https:// before it", server)
+	}
+	return parsed.Host, parsed.Scheme == "https", nil
+}
+
+func (o Options) tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CA != nil {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(o.CA) {
-			return "", nil, errors.New("CA has no certificate in PEM")
+			return nil, errors.New("CA has no certificate in PEM")
 		}
 	}
-	if o.Certificate != nil || o.Key != nil {
-		pair, err := tls.X509KeyPair(o.Certificate, o.Key)
-		if err != nil {
-			return "", nil, fmt.Errorf("the certificate of the host: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
+	switch {
+	case o.Certificate == nil && o.Key == nil:
+		return config, nil
+	case o.Key == nil:
+		return nil, errors.New("certificate and key belong together: Key is missing")
+	case o.Certificate == nil:
+		return nil, errors.New("certificate and key belong together: Certificate is missing")
 	}
-	return server, credentials.NewTLS(config), nil
+	pair, err := tls.X509KeyPair(o.Certificate, o.Key)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of the host: %w", err)
+	}
+	config.Certificates = []tls.Certificate{pair}
+	return config, nil
 }
 
 // authorized adds the bearer token to the calls of a context.

@@ -30,12 +30,13 @@ from agentloop.v1.types_pb2 import FileContent, Image, Instruction, Link
 from .ask import NoAnswer
 from .call import Call, Output
 from .extensions import ExtensionFailed
-from .failure import ToolFailed
+from .failure import HostRefused, ToolFailed
 from .host import Host
 
 __all__ = [
     "Call",
     "Host",
+    "HostRefused",
     "Image",
     "FileContent",
     "Link",

@@ -8,6 +8,8 @@ import grpc
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.tool_host_pb2_grpc import ToolHostStub
 
+from .failure import HostRefused
+
 # In seconds.
 WELCOME_TIMEOUT = 10.0
 CLOSE_TIMEOUT = 2.0
@@ -16,6 +18,15 @@ DEFAULT_HEARTBEAT_INTERVAL = 5.0
 SILENT_INTERVALS = 2  # heartbeat intervals without a frame, after which the server counts as gone
 
 MAX_QUEUED_FRAMES = 64  # with more, progress and output of tools wait; other frames do not
+
+# Statuses that stay the same, however often the host tries: after a welcome, and before one.
+WRONG_CREDENTIALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+LASTING = (
+    *WRONG_CREDENTIALS,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
 
 # gRPC itself sets TCP_NODELAY. With its own subchannel pool, a host opens a new TCP connection each time.
 CHANNEL_OPTIONS = [
@@ -65,7 +76,10 @@ class Connection:
         self._silence: float | None = None  # the time that the server may be silent, once it has sent a ping
 
     async def serve(self) -> None:
-        """Connects, and returns when the server ends the stream with OK. Errors: AioRpcError, ConnectionError."""
+        """Connects, and returns when the server ends the stream with OK.
+
+        Errors: HostRefused where another connection would end the same way; AioRpcError, ConnectionError.
+        """
         hello = self.host.hello()
         self.credit = hello.initial_credit
         self.frames.put_nowait(pb.ConnectRequest(hello=hello))
@@ -74,6 +88,10 @@ class Connection:
             async with self.host.channel() as channel:
                 self._stream = ToolHostStub(channel).Connect(self._outgoing(), metadata=self.host.metadata)
                 await self._exchange_frames(await self._first_frame())
+        except grpc.aio.AioRpcError as error:
+            if error.code() in (LASTING if self._welcomed_at is None else WRONG_CREDENTIALS):
+                raise HostRefused(describe(error)) from error
+            raise
         finally:
             self.host.connection = None
             self.welcomed = False
@@ -120,8 +138,10 @@ class Connection:
             raise ConnectionError("no welcome in time") from None
         if frame is grpc.aio.EOF:
             raise ConnectionError("the stream ended before the welcome")
+        if frame.HasField("protocol_error"):
+            raise HostRefused(frame.protocol_error.message)
         if not frame.HasField("welcome"):
-            raise ConnectionError(frame.protocol_error.message or "the first frame was no welcome")
+            raise ConnectionError("the first frame was no welcome")
         return frame.welcome
 
     async def _beat(self, interval: float) -> None:
@@ -171,5 +191,7 @@ def seconds(duration) -> float:
 
 def describe(error: Exception) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name}: {error.details()}"
+        # gRPC does not pass on the alert of a server that asks for a certificate; it is lost in decryption.
+        hint = "; the server may ask for a certificate" if "TSI_DATA_CORRUPTED" in (error.details() or "") else ""
+        return f"{error.code().name}: {error.details()}{hint}"
     return str(error)

@@ -5,14 +5,20 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from .transport import address_of
+
 
 def credentials_of_environment(server: str) -> dict:
     """Keyword arguments of `Host`: AGENTLOOP_CA_FILE, _CERT_FILE, _KEY_FILE and AGENTLOOP_TOKEN, as far as they are set.
 
-    Exits where the token would travel unencrypted to another machine, unless AGENTLOOP_ALLOW_INSECURE_REMOTE is `true`.
+    Exits where a file cannot be read, and where the token would travel unencrypted to another machine, unless
+    AGENTLOOP_ALLOW_INSECURE_REMOTE is `true`.
     """
     files = {"ca": "AGENTLOOP_CA_FILE", "certificate": "AGENTLOOP_CERT_FILE", "key": "AGENTLOOP_KEY_FILE"}
-    found = {name: Path(path).read_bytes() for name, variable in files.items() if (path := os.environ.get(variable))}
+    try:
+        found = {name: Path(path).read_bytes() for name, variable in files.items() if (path := os.environ.get(variable))}
+    except OSError as error:
+        raise SystemExit(f"cannot read {error.filename}: {error.strerror}") from None
     if token := os.environ.get("AGENTLOOP_TOKEN"):
         allowed = os.environ.get("AGENTLOOP_ALLOW_INSECURE_REMOTE") == "true"
         if not allowed and not keeps_secret(server):
@@ -26,9 +32,10 @@ def credentials_of_environment(server: str) -> dict:
 
 def keeps_secret(server: str) -> bool:
     """True if nobody on the way reads along: the address is https://, or of this machine."""
-    if server.startswith("https://"):
+    address, encrypted = address_of(server)
+    if encrypted:
         return True
-    host = urlsplit(server if "://" in server else f"http://{server}").hostname or ""
+    host = urlsplit(f"//{address}").hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

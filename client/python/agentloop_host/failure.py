@@ -1,4 +1,4 @@
-"""The error of a failed tool."""
+"""Errors: of a failed tool, and of a host that the server refuses."""
 
 from datetime import timedelta
 
@@ -15,3 +15,10 @@ class ToolFailed(Exception):
         self.retryable = retryable
         self.retry_delay = retry_delay
         self.effect = effect
+
+
+class HostRefused(Exception):
+    """Raised by `Host.run` where the server refuses the host for a lasting reason, such as a wrong token."""
+
+    def __init__(self, reason: str):
+        super().__init__(f"the server refused the host: {reason}")

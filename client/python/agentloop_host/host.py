@@ -8,23 +8,23 @@ import os
 import random
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import grpc
 
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_NONE
-from agentloop.v1.types_pb2 import FileContent, ToolDeclaration
+from agentloop.v1.types_pb2 import FileContent
 
 from . import blobs
 from .ask import NoAnswer
 from .call import Call, Outcome, TrackedCall, failure_of, outcome_frame, outcome_of, ref, refusal
 from .connection import CHANNEL_OPTIONS, CLOSE_TIMEOUT, MAX_QUEUED_FRAMES, Connection, describe, seconds
-from .extensions import Extensions, Runtimes
+from .declarations import Declarations, Tool
 from .failure import ToolFailed
 from .frame import FrameBound, cut
+from .transport import address_of, credentials_of, metadata_of
 
 log = logging.getLogger(__package__)
 
@@ -35,21 +35,7 @@ FIRST_BACKOFF, MAX_BACKOFF = 0.1, 5.0
 STABLE_AFTER = 1.0  # a connection that lasted longer resets the backoff
 
 
-def address_of(server: str) -> tuple[str, bool]:
-    """The address without its scheme, and whether it is to be encrypted."""
-    for scheme, encrypted in (("https://", True), ("http://", False)):
-        if server.startswith(scheme):
-            return server.removeprefix(scheme).rstrip("/"), encrypted
-    return server, False
-
-
-@dataclass
-class _Tool:
-    declaration: ToolDeclaration
-    function: Callable[..., Awaitable[Any]]
-
-
-class Host:
+class Host(Declarations):
     """The tools of this process and its calls, which outlive a connection.
 
     A call that comes a second time gets the same answer. After each reconnect the host repeats every result that the
@@ -57,7 +43,7 @@ class Host:
 
     With a `server` like `https://example.com:50051` the connection is encrypted: `ca` has the roots of the server's
     certificate (without it: the system's), `certificate` and `key` are this host's own, all in PEM. `token` is the bearer
-    token.
+    token. Options that cannot be used raise ValueError.
     """
 
     def __init__(
@@ -76,22 +62,19 @@ class Host:
         on_ready: Callable[[], None] = lambda: None,
         status: Callable[[], str] = lambda: "",
     ):
+        super().__init__()
         self.server, encrypted = address_of(server)
-        if encrypted and credentials is None:
-            credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-        elif not encrypted and (ca or certificate or key):
-            raise ValueError("certificates need an address that begins with https://")
-        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        of_options = credentials_of(encrypted, ca, certificate, key)
+        if credentials and (ca, certificate, key) != (None, None, None):
+            raise ValueError("give either credentials, or ca, certificate and key")
+        self.metadata = metadata_of(token)
         self.host_id = host_id or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         self.concurrency = concurrency
         self.drain_timeout = drain_timeout
         self.labels = dict(labels or {})
-        self.credentials = credentials
+        self.credentials = credentials or of_options
         self.on_ready = on_ready
         self.status = status  # tells the host's state to people; called before each heartbeat
-        self._tools: dict[str, _Tool] = {}
-        self._extensions = Extensions()
-        self._runtimes = Runtimes()
         self._calls: dict[tuple[str, int], TrackedCall] = {}
         self._instance = ""  # random name of this process, chosen by `run`, so that a fork gets one of its own
         self._connections = 0  # streams so far
@@ -103,77 +86,6 @@ class Host:
         self._draining = asyncio.Event()
         self._idle = asyncio.Event()
         self._leaving = False
-
-    def tool(self, *, description: str, schema: dict, effect, **declaration):
-        """Declares the decorated `async def name(call, **arguments)` as a tool.
-
-        The model reads its result: a `str` as text, any other value as JSON. Further keyword arguments are fields of
-        ToolDeclaration.
-        """
-
-        def register(function):
-            declared = ToolDeclaration(
-                name=function.__name__,
-                description=description,
-                input_schema_json=json.dumps(schema, separators=(",", ":")),
-                effect=effect,
-                **declaration,
-            )
-            self._tools[declared.name] = _Tool(declared, function)
-            return function
-
-        return register
-
-    def hook(self, *points, name: str | None = None, **declaration):
-        """Declares the decorated `async def name(request, run)` as a hook at these points, such as PRE_RUN.
-
-        It gets a HookRequest and the run, and returns a HookVerdict, or None to change nothing. Further keyword
-        arguments are fields of HookDeclaration.
-        """
-
-        def register(function):
-            declared = pb.HookDeclaration(name=name or function.__name__, points=points, **declaration)
-            self._extensions.add("hook", declared, function)
-            return function
-
-        return register
-
-    def context_source(self, *, name: str | None = None, remember=None, **declaration):
-        """Declares the decorated `async def name(request, run)` as a source of context.
-
-        It gets a ContextRequest and the run, and returns texts or ContextItems, the best first. `remember`, an
-        `async def (request, run)`, gets each finished run as a RememberRequest, and is called again until it succeeds.
-        """
-
-        def register(function):
-            declared = pb.ContextSourceDeclaration(
-                name=name or function.__name__, remembers=remember is not None, **declaration
-            )
-            self._extensions.add("context_source", declared, function, remember)
-            return function
-
-        return register
-
-    def planner(self, *, name: str | None = None, **declaration):
-        """Declares the decorated `async def name(request, run)` as a planner.
-
-        It gets a PlanRequest and the run, and returns an Instruction.
-        """
-
-        def register(function):
-            declared = pb.PlannerDeclaration(name=name or function.__name__, **declaration)
-            self._extensions.add("planner", declared, function)
-            return function
-
-        return register
-
-    def runtime(self, *, open: Callable[[dict, dict], Awaitable[Any]], close: Callable[[Any], Awaitable[None]]):
-        """Sets the functions that open and close the runtimes of tools with `requires_runtime`.
-
-        `open` gets a run's init data and hints, and returns the runtime, which is `call.runtime`. If it fails, the
-        calls that need the runtime fail.
-        """
-        self._runtimes.declare(open, close)
 
     async def put_file(self, name: str, contents: blobs.Contents, media_type: str = "") -> FileContent:
         """Stores bytes, or the file at a path, as a blob: for files that are too large for a result of 3 MiB.
@@ -196,11 +108,26 @@ class Host:
         return grpc.aio.insecure_channel(self.server, options=CHANNEL_OPTIONS)
 
     async def run(self) -> bool:
-        """Serves until `drain`, SIGTERM or SIGINT. Returns True if every call was finished and acknowledged."""
+        """Serves until `drain`, SIGTERM or SIGINT. Returns True if every call was finished and acknowledged.
+
+        Connects again for as long as it takes. Raises HostRefused where the server refuses the host for a lasting reason,
+        such as a wrong token, and stops the calls that run.
+        """
         self._instance = os.urandom(16).hex()
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._on_signal)
+        try:
+            await self._serve_until_drained()
+        except ExceptionGroup as ended:
+            for tracked in self._calls.values():
+                tracked.task.cancel()
+            raise ended.exceptions[0]
+        finally:
+            await self._runtimes.close_all()
+        return self._idle.is_set()
+
+    async def _serve_until_drained(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(self._serve_for_ever())
             await self._draining.wait()
@@ -209,8 +136,6 @@ class Host:
             except TimeoutError:
                 log.error("shutting down with %d calls unfinished or unacknowledged", len(self._calls))
             await self._leave(serving)
-        await self._runtimes.close_all()
-        return self._idle.is_set()
 
     def drain(self) -> None:
         """Accepts no more calls, finishes those that run, then lets `run` return."""
@@ -253,10 +178,7 @@ class Host:
             protocol_version=1,
             host_id=self.host_id,
             sdk=f"python/{grpc.__version__}",
-            capabilities=[
-                *(pb.Capability(tool=tool.declaration) for tool in self._tools.values()),
-                *self._extensions.capabilities(),
-            ],
+            capabilities=self.capabilities(),
             open_runtimes=self._runtimes.ids(),
             calls_in_hand=[
                 pb.CallInHand(**ref(call.call), lease_token=call.lease_token, finished=call.outcome is not None)
@@ -310,7 +232,7 @@ class Host:
             self.send(call_accepted=pb.CallAccepted(**ref(tracked.call)))
         self._offer_outcome(tracked)
 
-    def _check(self, request: pb.CallRequest) -> tuple[_Tool | None, dict, pb.CallRejected | None]:
+    def _check(self, request: pb.CallRequest) -> tuple[Tool | None, dict, pb.CallRejected | None]:
         def refuse(reason, message: str):
             return None, {}, pb.CallRejected(**ref(request), reason=reason, message=cut(message, MAX_REJECTION_BYTES))
 
@@ -330,7 +252,7 @@ class Host:
             return refuse(pb.REJECT_REASON_BAD_ARGUMENTS, str(error))
         return tool, arguments, None
 
-    def _start(self, request: pb.CallRequest, tool: _Tool, arguments: dict) -> None:
+    def _start(self, request: pb.CallRequest, tool: Tool, arguments: dict) -> None:
         call = Call(self, request)
 
         async def run() -> Any:

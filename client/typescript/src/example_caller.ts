@@ -2,7 +2,6 @@
 
 import {
   type ClientReadableStream,
-  credentials,
   InterceptingCall,
   type Interceptor,
   type ServiceError,
@@ -29,6 +28,7 @@ import {
   RunErrorCode,
   RunStatus,
 } from "./gen/agentloop/v1/types.js";
+import { addressOf, credentialsOf } from "./host/transport.js";
 
 const ATTEMPTS_MAX = 20; // in a row without a new event
 const RETRYABLE = [status.UNAVAILABLE, status.RESOURCE_EXHAUSTED, status.ABORTED, status.INTERNAL];
@@ -44,17 +44,19 @@ function connect(server: string): AgentLoopClient {
         next(metadata, listener);
       },
     });
-  const encryption = server.startsWith("https://")
-    ? credentials.createSsl(fileOf("AGENTLOOP_CA_FILE"), fileOf("AGENTLOOP_KEY_FILE"), fileOf("AGENTLOOP_CERT_FILE"))
-    : credentials.createInsecure();
-  const address = server.replace(/^https?:\/\//, "");
+  const { address, encrypted } = addressOf(server);
+  const encryption = credentialsOf(encrypted, {
+    ca: fileOf("AGENTLOOP_CA_FILE"),
+    certificate: fileOf("AGENTLOOP_CERT_FILE"),
+    key: fileOf("AGENTLOOP_KEY_FILE"),
+  });
   return new AgentLoopClient(address, encryption, { ...CHANNEL_OPTIONS, interceptors: token ? [authorized] : [] });
 }
 
 /** The content of the file that the environment names. */
-function fileOf(variable: string): Buffer | null {
+function fileOf(variable: string): Buffer | undefined {
   const path = process.env[variable];
-  return path ? readFileSync(path) : null;
+  return path ? readFileSync(path) : undefined;
 }
 
 /** One run, followed from its prompt to its end. */

@@ -1,6 +1,7 @@
 // The token of the environment, which travels unencrypted to no other machine.
 
 import { isIPv4, isIPv6 } from "node:net";
+import { addressOf } from "./host/transport.js";
 
 /**
  * AGENTLOOP_TOKEN, if it is set. Exits where it would travel unencrypted to another machine, unless
@@ -21,8 +22,9 @@ export function tokenFor(server: string): string | undefined {
 
 /** True if nobody on the way reads along: the address is https://, or of this machine. */
 export function keepsSecret(server: string): boolean {
-  if (server.startsWith("https://")) return true;
-  const { hostname } = new URL(server.includes("://") ? server : `http://${server}`);
+  const { address, encrypted } = addressOf(server);
+  if (encrypted) return true;
+  const { hostname } = new URL(`http://${address}`);
   const host = hostname.replace(/^\[|\]$/g, "");
   return host === "localhost" || (isIPv4(host) && host.startsWith("127.")) || (isIPv6(host) && host === "::1");
 }

@@ -3,7 +3,7 @@
 import { closeSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { tokenFor } from "./example_credentials.js";
-import { Host } from "./host/index.js";
+import { Host, type HostOptions } from "./host/index.js";
 
 export type Journal = (line: string) => void;
 
@@ -22,17 +22,30 @@ export async function serve(declare: (host: Host, journal: Journal) => void): Pr
       journal: { type: "string", default: process.env["AGENTLOOP_JOURNAL"] },
     },
   });
-  const host = new Host({
-    server: options.server!,
+  try {
+    const host = new Host({
+      server: options.server!,
+      ...credentialsOf(options.server!),
+      hostId: options["host-id"],
+      onReady: () => console.log("ready", host.hostId),
+    });
+    declare(host, journalTo(options.journal));
+    process.exit((await host.run()) ? 0 : 1);
+  } catch (error) {
+    // An option that cannot be used, or a server that refuses the host.
+    console.error(error instanceof Error ? error.message : error);
+    process.exit(1);
+  }
+}
+
+/** The certificates and the token of the environment, as the command `agentloop` reads them. */
+function credentialsOf(server: string): Partial<HostOptions> {
+  return {
     ca: fileOf("AGENTLOOP_CA_FILE"),
     certificate: fileOf("AGENTLOOP_CERT_FILE"),
     key: fileOf("AGENTLOOP_KEY_FILE"),
-    token: tokenFor(options.server!),
-    hostId: options["host-id"],
-    onReady: () => console.log("ready", host.hostId),
-  });
-  declare(host, journalTo(options.journal));
-  process.exit((await host.run()) ? 0 : 1);
+    token: tokenFor(server),
+  };
 }
 
 /** The content of the file that the environment names. */

@@ -39,11 +39,7 @@ impl Host {
 
     /// Starts the example of a language, connected; `None` where it was not set up and needs not be.
     pub async fn example(server: &Server, language: &str) -> Option<Host> {
-        let program = match language {
-            "rust" => built("examples/host"),
-            _ => example_of(language)?.join("run-host"),
-        };
-        let mut command = Command::new(program);
+        let mut command = example_command(language)?;
         command.args(["--server", &server.address()]);
         Some(Host::run(server, &format!("{language}-1"), command).await)
     }
@@ -85,6 +81,15 @@ pub async fn of_the_command(server: &Server, id: &str, outbox: &Path) -> Process
     let mut process = Process::start(id, command);
     process.line_with("connected").await;
     process
+}
+
+/// The example of a language as a command without options; `None` where it was not set up and needs not be.
+pub fn example_command(language: &str) -> Option<Command> {
+    let program = match language {
+        "rust" => built("examples/host"),
+        _ => example_of(language)?.join("run-host"),
+    };
+    Some(Command::new(program))
 }
 
 /// The folder of a language's examples; `None` where they were not set up and need not be.

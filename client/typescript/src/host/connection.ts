@@ -1,7 +1,6 @@
 // One connection to the server: its handshake, its frames and its heartbeat.
 
 import {
-  type ChannelCredentials,
   type ChannelOptions,
   type ClientDuplexStream,
   type Metadata,
@@ -15,12 +14,18 @@ import {
   type Welcome,
 } from "../gen/agentloop/v1/tool_host.js";
 import type { Duration } from "../gen/google/protobuf/duration.js";
+import { HostRefused } from "./failure.js";
 import type { Frame } from "./frame.js";
+import type { Transport } from "./transport.js";
 
 const WELCOME_TIMEOUT_MS = 10_000;
 export const CLOSE_TIMEOUT_MS = 2_000;
 const DEFAULT_HEARTBEAT_MS = 5_000;
 const SILENT_INTERVALS = 2; // heartbeat intervals without a frame, after which the server counts as gone
+
+// Statuses that stay the same, however often the host tries: after a welcome, and before one.
+const WRONG_CREDENTIALS = [status.UNAUTHENTICATED, status.PERMISSION_DENIED];
+const LASTING = [...WRONG_CREDENTIALS, status.INVALID_ARGUMENT, status.FAILED_PRECONDITION, status.UNIMPLEMENTED];
 
 // grpc-js itself sets TCP_NODELAY. With its own subchannel pool, a host opens a new TCP connection each time.
 const CHANNEL_OPTIONS: ChannelOptions = {
@@ -53,13 +58,16 @@ export class Connection {
   #interval = DEFAULT_HEARTBEAT_MS;
   #silence?: NodeJS.Timeout;
 
-  constructor(host: ConnectionHost, server: string, credentials: ChannelCredentials, metadata: Metadata) {
+  constructor(host: ConnectionHost, { address, credentials, metadata }: Transport) {
     this.#host = host;
     this.#metadata = metadata;
-    this.#client = new ToolHostClient(server, credentials, CHANNEL_OPTIONS);
+    this.#client = new ToolHostClient(address, credentials, CHANNEL_OPTIONS);
   }
 
-  /** Connects, and resolves when the server ends the stream with OK. Errors: ServiceError; Error before the welcome. */
+  /**
+   * Connects, and resolves when the server ends the stream with OK. Errors: HostRefused where another connection would end
+   * the same way; ServiceError; Error before the welcome.
+   */
   async serve(): Promise<void> {
     const stream = this.#client.connect(this.#metadata);
     this.#stream = stream;
@@ -119,11 +127,13 @@ export class Connection {
           this.#silence?.refresh();
           if (frame) this.#host.onFrame(frame);
         } else if (frame?.$case === "welcome") this.#onWelcome(frame.value);
-        else
-          reject(new Error(frame?.$case === "protocolError" ? frame.value.message : "the first frame was no welcome"));
+        else if (frame?.$case === "protocolError") reject(new HostRefused(frame.value.message));
+        else reject(new Error("the first frame was no welcome"));
       });
       stream.on("error", (error: ServiceError) => {
-        this.#closed && error.code === status.CANCELLED ? resolve() : reject(error);
+        const lasting = this.#welcomedAt === undefined ? LASTING : WRONG_CREDENTIALS;
+        if (this.#closed && error.code === status.CANCELLED) resolve();
+        else reject(lasting.includes(error.code) ? new HostRefused(error.message) : error);
       });
       stream.on("end", resolve);
     });

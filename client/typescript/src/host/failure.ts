@@ -1,4 +1,4 @@
-// The error of a failed tool.
+// Errors: of a failed tool, and of a host that the server refuses.
 
 import { AttemptEffect } from "../gen/agentloop/v1/events.js";
 
@@ -13,5 +13,12 @@ export class ToolFailed extends Error {
     this.retryable = how.retryable ?? false;
     this.retryDelayMs = how.retryDelayMs ?? 0;
     this.effect = how.effect ?? AttemptEffect.MAYBE;
+  }
+}
+
+/** The error of `Host.run` where the server refuses the host for a lasting reason, such as a wrong token. */
+export class HostRefused extends Error {
+  constructor(reason: string) {
+    super(`the server refused the host: ${reason}`);
   }
 }

@@ -1,6 +1,5 @@
 // The tool host: its tools, its calls, and the loop that connects it to the server.
 
-import { type ChannelCredentials, credentials, Metadata } from "@grpc/grpc-js";
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { hostname } from "node:os";
@@ -33,9 +32,11 @@ import {
   type Planner,
   type PlannerOptions,
 } from "./extensions.js";
+import { HostRefused } from "./failure.js";
 import { cut, type Frame, FrameBound } from "./frame.js";
 import { type RuntimeOptions, Runtimes } from "./runtimes.js";
 import { type Rejection, type ToolOptions, Tools, type Work } from "./tools.js";
+import { type Transport, type TransportOptions, transportOf } from "./transport.js";
 
 const FIRST_BACKOFF_MS = 100;
 const MAX_BACKOFF_MS = 5_000;
@@ -46,9 +47,7 @@ const RUNTIMES_TIMEOUT_MS = 5_000;
 
 const { version } = createRequire(import.meta.url)("@grpc/grpc-js/package.json") as { version: string };
 
-export interface HostOptions {
-  /** Address of the server: `host:port`, or a URL. With `https://` the connection is encrypted. */
-  server: string;
+export interface HostOptions extends TransportOptions {
   /** Id of this process; random by default. */
   hostId?: string;
   /** Number of calls that run at a time; default 4. */
@@ -56,30 +55,10 @@ export interface HostOptions {
   /** Time that a shutdown may take to finish running calls; default 30 s. */
   drainTimeoutMs?: number;
   labels?: Record<string, string>;
-  credentials?: ChannelCredentials;
-  /** The roots of the server's certificate, in PEM, for `https://`; the system's by default. */
-  ca?: Buffer;
-  /** This host's certificate, in PEM. */
-  certificate?: Buffer;
-  /** The key of the certificate, in PEM. */
-  key?: Buffer;
-  /** The bearer token. */
-  token?: string;
   /** Called after each welcome. */
   onReady?: () => void;
   /** What the host says of itself, for people; asked before each heartbeat. */
   status?: () => string;
-}
-
-/** The address without its scheme, and the credentials that the scheme asks for. */
-function addressed(options: HostOptions): { server: string; credentials: ChannelCredentials } {
-  const { ca, certificate, key, credentials: given } = options;
-  const server = options.server.replace(/^https?:\/\//, "").replace(/\/$/, "");
-  if (options.server.startsWith("https://")) {
-    return { server, credentials: given ?? credentials.createSsl(ca, key, certificate) };
-  }
-  if (ca || certificate || key) throw new Error("certificates need an address that begins with https://");
-  return { server, credentials: given ?? credentials.createInsecure() };
 }
 
 /**
@@ -96,6 +75,7 @@ export class Host {
   #forgotten = 0;
   #connections = 0n;
   readonly #options: HostOptions;
+  readonly #transport: Transport;
   readonly #concurrency: number;
   readonly #tools = new Tools();
   readonly #extensions = new Extensions();
@@ -111,8 +91,10 @@ export class Host {
   readonly #drainRequested = new Promise<void>((resolve) => (this.#resolveDrain = resolve));
   readonly #idle = new Promise<void>((resolve) => (this.#resolveIdle = resolve));
 
+  /** Throws where an option cannot be used. */
   constructor(options: HostOptions) {
     this.#options = options;
+    this.#transport = transportOf(options);
     this.hostId = options.hostId ?? `${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`;
     this.#concurrency = options.concurrency ?? 4;
   }
@@ -155,7 +137,7 @@ export class Host {
   async putFile(name: string, contents: Buffer | string, mediaType = ""): Promise<FileContent> {
     const client = this.#blobs();
     try {
-      return await putBlob(client, this.#metadata(), name, contents, mediaType);
+      return await putBlob(client, this.#transport.metadata, name, contents, mediaType);
     } finally {
       client.close();
     }
@@ -165,37 +147,46 @@ export class Host {
   async *readBlob(digest: string): AsyncGenerator<Buffer> {
     const client = this.#blobs();
     try {
-      yield* readBlob(client, this.#metadata(), digest);
+      yield* readBlob(client, this.#transport.metadata, digest);
     } finally {
       client.close();
     }
   }
 
   #blobs(): BlobsClient {
-    const { server, credentials: given } = addressed(this.#options);
-    return new BlobsClient(server, given);
+    return new BlobsClient(this.#transport.address, this.#transport.credentials);
   }
 
-  #metadata(): Metadata {
-    const metadata = new Metadata();
-    if (this.#options.token) metadata.set("authorization", `Bearer ${this.#options.token}`);
-    return metadata;
-  }
-
-  /** Serves until `drain`, SIGTERM or SIGINT. Resolves to true if every call was finished and acknowledged. */
+  /**
+   * Serves until `drain`, SIGTERM or SIGINT. Resolves to true if every call was finished and acknowledged.
+   *
+   * Connects again for as long as it takes. Rejects with `HostRefused` where the server refuses the host for a lasting
+   * reason, such as a wrong token, and stops the calls that run.
+   */
   async run(): Promise<boolean> {
     for (const signal of ["SIGTERM", "SIGINT"]) {
       process.on(signal, () => (this.#draining ? process.exit(1) : this.drain())); // the second signal ends it at once
     }
+    try {
+      return await this.#serveUntilDrained();
+    } catch (error) {
+      for (const { controller } of this.#calls.values()) controller.abort();
+      throw error;
+    } finally {
+      // Bounded, so that a runtime that does not close cannot stop the shutdown.
+      await Promise.race([this.#runtimes.closeAll(), sleep(RUNTIMES_TIMEOUT_MS, undefined, { ref: false })]);
+    }
+  }
+
+  async #serveUntilDrained(): Promise<boolean> {
     const serving = this.#serveForEver();
-    await Promise.race([this.#drainRequested, serving]);
+    const refused = serving.then(() => new Promise<never>(() => undefined)); // rejects, or is never settled
+    await Promise.race([this.#drainRequested, refused]);
     const timeout = sleep(this.#options.drainTimeoutMs ?? 30_000, false, { ref: false });
-    const delivered = await Promise.race([this.#idle.then(() => true), timeout]);
+    const delivered = await Promise.race([this.#idle.then(() => true), timeout, refused]);
     if (!delivered) console.error(`shutting down with ${this.#calls.size} calls unfinished or unacknowledged`);
     this.#disconnect(delivered);
     await Promise.race([serving, sleep(2 * CLOSE_TIMEOUT_MS, undefined, { ref: false })]);
-    // Bounded, so that a runtime that does not close cannot stop the shutdown.
-    await Promise.race([this.#runtimes.closeAll(), sleep(RUNTIMES_TIMEOUT_MS, undefined, { ref: false })]);
     return delivered;
   }
 
@@ -208,13 +199,14 @@ export class Host {
   }
 
   async #serveForEver(): Promise<void> {
-    const { server, credentials: given } = addressed(this.#options);
-    const metadata = this.#metadata();
     let backoff = FIRST_BACKOFF_MS;
     while (!this.#stopping.signal.aborted) {
-      const connection = new Connection(this.#connectionHost, server, given, metadata);
+      const connection = new Connection(this.#connectionHost, this.#transport);
       this.#connection = connection;
-      await connection.serve().catch((error) => console.error(`connection to ${server}: ${error.message}`));
+      await connection.serve().catch((error) => {
+        if (error instanceof HostRefused) throw error;
+        console.error(`connection to ${this.#transport.address}: ${error.message}`);
+      });
       this.#connection = undefined;
       if (connection.lasted() > STABLE_AFTER_MS) backoff = FIRST_BACKOFF_MS;
       const wait = Math.max(connection.reconnectAfterMs, Math.random() * backoff);

@@ -22,7 +22,7 @@ export {
   type PlannerOptions,
   type Remember,
 } from "./extensions.js";
-export { ToolFailed } from "./failure.js";
+export { HostRefused, ToolFailed } from "./failure.js";
 export { Host, type HostOptions } from "./host.js";
 export type { RuntimeOptions } from "./runtimes.js";
 export type { ToolOptions } from "./tools.js";

@@ -28,7 +28,7 @@ func Credentials(server string) (string, []grpc.DialOption, error) {
 	}
 	address, encrypted := strings.CutPrefix(server, "https://")
 	if !encrypted {
-		address = strings.TrimPrefix(server, "http://")
+		address = strings.TrimPrefix(address, "http://")
 		return address, append(options, grpc.WithTransportCredentials(insecure.NewCredentials())), nil
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
