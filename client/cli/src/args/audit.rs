@@ -39,7 +39,7 @@ pub(crate) struct AuditArgs {
     /// Only calls that were refused
     #[arg(long)]
     pub(crate) denied: bool,
-    /// Most rows that are listed
+    /// At most this many rows
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     pub(crate) limit: usize,
 }

@@ -27,7 +27,7 @@ pub(crate) enum BlobCommand {
     Get {
         /// The digest, as `put` prints it
         digest: String,
-        /// The file to write (short: -o). It gets its name when it is whole
+        /// The file to write (short: -o); it has this name only once it is complete. Default: standard output
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },

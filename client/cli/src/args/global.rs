@@ -39,7 +39,7 @@ pub(crate) struct Global {
     /// The key of your certificate (PEM)
     #[arg(long, global = true, env = "AGENTLOOP_KEY_FILE", requires = "tls_cert", value_name = "FILE", help_heading = GLOBAL)]
     pub(crate) tls_key: Option<PathBuf>,
-    /// For people, or for programs: one JSON object a line (`jsonl` means the same)
+    /// Format of the output: text for people, or JSON for programs, one object a line (`jsonl` means the same)
     #[arg(long, short, global = true, value_enum, default_value_t = Output::Text, help_heading = GLOBAL)]
     pub(crate) output: Output,
     /// Short for `--output json`

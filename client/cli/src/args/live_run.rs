@@ -5,8 +5,9 @@ use clap::{Args, ValueEnum};
 /// Start a run and watch it to its end
 ///
 /// Starts a run and watches it. The answer goes to standard output as it comes; tool calls, reasoning and questions go
-/// to standard error. A tool call that needs approval is asked about in the terminal; where there is none, the run
-/// goes on waiting on the server and the exit code is 4. Ctrl-C aborts the run, a second one leaves at once.
+/// to standard error. A tool call that needs approval is asked about in the terminal. Without a terminal, the run waits
+/// on the server for an answer, and the command ends with exit code 4. Ctrl-C aborts the run, a second one leaves at
+/// once.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,22 +27,22 @@ Exit codes:
   1    the run failed, or the server refused the call
   2    wrong usage
   3    the run was aborted, by ctrl-C or by anybody else
-  4    the run waits on the server: for a human whom nobody here can stand in for, or for an operator
+  4    the run waits on the server: for an answer that nobody here can give, or for an operator
   5    the server cannot be reached
   130  left by a second ctrl-C; what became of the run is not known")]
 pub(crate) struct RunArgs {
     /// The prompt; `-` reads it from standard input
     pub(crate) prompt: String,
-    /// The session to continue; created if it does not exist
+    /// Id of the session to continue; created if it does not exist. Default: a new session
     #[arg(long, short, value_name = "ID")]
     pub(crate) session: Option<String>,
-    /// The configured agent
+    /// Name of an agent of the server's configuration. Default: the agent `default`
     #[arg(long, short, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// `provider/model`, in place of the agent's
-    #[arg(long, short, value_name = "MODEL")]
+    /// Model of the run. Default: the agent's
+    #[arg(long, short, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
-    /// The run's id. The same id with the same content joins the run in place of starting another
+    /// Id of the run. The same id with the same content joins that run and starts none. Default: a random id
     #[arg(long, value_name = "ID")]
     pub(crate) run_id: Option<String>,
     #[command(flatten)]
@@ -59,14 +60,14 @@ pub(crate) struct RunArgs {
 /// the run under way; ctrl-D leaves, and the run goes on without you. A server that restarts is waited for.
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
-    /// The session to continue; created if it does not exist. Default: a new one
+    /// Id of the session to continue; created if it does not exist. Default: a new session
     #[arg(long, short, value_name = "ID")]
     pub(crate) session: Option<String>,
-    /// The configured agent
+    /// Name of an agent of the server's configuration. Default: the agent `default`
     #[arg(long, short, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// `provider/model`, in place of the agent's
-    #[arg(long, short, value_name = "MODEL")]
+    /// Model of the run. Default: the agent's
+    #[arg(long, short, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
     #[command(flatten)]
     pub(crate) local_context: LocalContextArgs,
@@ -80,23 +81,23 @@ pub(crate) struct LocalContextArgs {
     pub(crate) no_instructions: bool,
 }
 
-/// Watch a run, from any point, while it lives or after
+/// Watch a run that is under way, or see one that has ended
 ///
-/// Shows a run's events from the beginning, or after the given one, and follows it to its end. Ctrl-C stops the
-/// watching, not the run. The exit code is the run's.
+/// Shows a run's events, from the first or after a given one, and follows it to its end. Ctrl-C ends the command and
+/// leaves the run alone. The exit code is that of `agentloop run`.
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
-    /// The run
+    /// Id of the run
     pub(crate) run: String,
-    /// Only what came after this event
+    /// Only events after the one with this number; 0 shows all
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     pub(crate) after: u64,
 }
 
 /// List the questions that wait for a human, or answer one
 ///
-/// Without an id, lists the questions that you may answer. With one, answers it: runs the call as it is, unless an
-/// option says otherwise.
+/// Without an id, lists the questions that you may answer. With the id of a question about a tool call, runs the call as
+/// it is, unless an option says otherwise. Any other question needs the option that fits it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -114,15 +115,14 @@ Examples:
   agentloop approve REQUEST --done                   you did at the link what was asked
   agentloop approve REQUEST --decline 'not mine'     a text, choice, form or link is not answered; the asker reads why")]
 pub(crate) struct ApproveArgs {
-    /// The question's id
+    /// Id of the question, as the list shows it
     pub(crate) request: Option<String>,
     #[command(flatten)]
     pub(crate) decision: DecisionArgs,
-    /// Decide like calls alike from now on: for the rest of the run, for the session, or for every run. Like calls are
-    /// those of the same tool with the same arguments
+    /// Give the same answer to later calls of the same tool with the same arguments, and do not ask
     #[arg(
         long,
-        value_name = "HOW LONG",
+        value_name = "HOW_LONG",
         requires = "request",
         conflicts_with_all = ["stop", "edit", "answer", "text", "choose", "form", "done", "not_done", "decline"]
     )]
@@ -136,16 +136,26 @@ pub(crate) struct ApproveArgs {
     /// Also questions that only others may answer, and those that you have approved
     #[arg(long, conflicts_with = "request")]
     pub(crate) all: bool,
-    /// Name of the person who decides
-    #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true, default_value = "cli")]
+    /// Name of the person who decides. Default: the user's name in USER, or `cli`
+    #[arg(
+        long = "as",
+        value_name = "NAME",
+        env = "USER",
+        hide_env = true,
+        default_value = "cli",
+        hide_default_value = true
+    )]
     pub(crate) decided_by: String,
 }
 
 /// The scope of a remembered decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Remember {
+    /// For the rest of the run
     Run,
+    /// For the runs of the session
     Session,
+    /// For every run
     Always,
 }
 

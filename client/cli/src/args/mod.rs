@@ -174,10 +174,10 @@ Configuration:
   OPENAI_API_KEY=... agentloop serve
   agentloop run --model openai/gpt-6-luna 'Hello'")]
 pub(crate) struct ServeArgs {
-    /// The configuration file (TOML). Without one: loopback, port 50051, and what the environment says
+    /// The configuration file (TOML). Without one, the server listens on 127.0.0.1:50051, with the settings of the environment
     #[arg(long, short, value_name = "FILE", env = "AGENTLOOP_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// Start with a database that lacks what it had, such as one whose write-ahead log was deleted
+    /// Start although the database has lost data, for example because its write-ahead log was deleted
     #[arg(long)]
     pub(crate) accept_loss: bool,
 }
@@ -238,19 +238,19 @@ pub(crate) struct DemoArgs {
 
 /// End a run
 ///
-/// Ends a run: the model is hung up on, tools are told to stop, and the session takes the next message.
+/// Ends a run: the call of its model is cut off, its tools are told to stop, and the session takes the next message.
 #[derive(Debug, Args)]
 #[group(skip)]
 #[command(group(clap::ArgGroup::new("target").args(["run", "session"]).required(true).multiple(false)))]
 pub(crate) struct AbortArgs {
-    /// The run
+    /// The run to end
     #[arg(long, value_name = "ID")]
     pub(crate) run: Option<String>,
-    /// The session whose live run it is
+    /// The session whose live run ends
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// The reason, stored with the run for people
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) reason: String,
 }
 
@@ -259,17 +259,25 @@ pub(crate) struct AbortArgs {
 /// Lets a paused run call its model again.
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
-    /// The run
+    /// Id of the run
     pub(crate) run: String,
-    /// Name of the person who resumes the run
-    #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true, default_value = "cli")]
+    /// Name of the person who resumes the run. Default: the user's name in USER, or `cli`
+    #[arg(
+        long = "as",
+        value_name = "NAME",
+        env = "USER",
+        hide_env = true,
+        default_value = "cli",
+        hide_default_value = true
+    )]
     pub(crate) resumed_by: String,
 }
 
 /// See everything that the server does, on one screen
 ///
 /// Shows the open runs, those that wait for a human first; the tool hosts with their free room; and the tokens and cost of
-/// the last minute. It refreshes itself. Enter looks into a run, `a` answers its question, `x` aborts it, `q` leaves.
+/// the last minute. It refreshes itself. Enter shows a run with the whole of its error, `a` answers its question, `x`
+/// aborts it, `q` leaves.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {}
 
@@ -278,7 +286,7 @@ pub(crate) struct TopArgs {}
 /// Lists runs, newest first; or shows one, with what it waits for.
 #[derive(Debug, Args)]
 pub(crate) struct RunsArgs {
-    /// The run to show
+    /// Id of the run to show
     pub(crate) run: Option<String>,
     /// Only runs of this session
     #[arg(long, value_name = "ID", conflicts_with = "run")]
@@ -298,19 +306,23 @@ pub(crate) struct RunsArgs {
     /// Only runs whose id or prompt contains this
     #[arg(long, value_name = "TEXT", conflicts_with = "run", default_value = "", hide_default_value = true)]
     pub(crate) text: String,
-    /// At most this many
+    /// At most this many runs
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
-    /// Stay, and print a line for each run and each change of one, until ctrl-C
+    /// Print a line for each run, then one for each change of a run, until ctrl-C
     #[arg(long, short, conflicts_with_all = ["run", "limit"])]
     pub(crate) watch: bool,
 }
+
+/// The statuses of a run, for people.
+const STATUSES: &str = "queued, preparing, model_running, tool_running, awaiting_human, backing_off, compacting, paused, \
+                        completed, failed and aborted";
 
 /// Parses a status from the name that the lists show.
 fn status(name: &str) -> Result<RunStatus, String> {
     let full = format!("RUN_STATUS_{}", name.to_ascii_uppercase());
     match RunStatus::from_str_name(&full) {
-        Some(RunStatus::Unspecified) | None => Err("no such status".to_owned()),
+        Some(RunStatus::Unspecified) | None => Err(format!("no such status; there are {STATUSES}")),
         Some(status) => Ok(status),
     }
 }
@@ -321,7 +333,7 @@ fn status(name: &str) -> Result<RunStatus, String> {
 /// result differs from the run's state.
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// The run
+    /// Id of the run
     pub(crate) run: String,
 }
 
@@ -335,9 +347,9 @@ Examples:
   agentloop fork trip --at 4 --id other-trip         the same up to number 4
   agentloop chat --session other-trip                go on there")]
 pub(crate) struct ForkArgs {
-    /// The session to begin with
+    /// Id of the session to begin with
     pub(crate) session: String,
-    /// The last entry that both share. Default: the last one
+    /// Number of the last entry that both share. Default: the last entry of the session
     #[arg(long, value_name = "ENTRY", default_value_t = 0, hide_default_value = true)]
     pub(crate) at: u64,
     /// The new session's id. Default: a random id
@@ -362,9 +374,9 @@ Examples:
 pub(crate) struct SessionsArgs {
     #[command(subcommand)]
     pub(crate) command: Option<SessionsCommand>,
-    /// The session to show
+    /// Id of the session to show
     pub(crate) session: Option<String>,
-    /// Delete it, with its runs and their events. Takes the whole id
+    /// Delete the session, with its runs and their events. Its id must be given whole
     #[arg(long, requires = "session")]
     pub(crate) delete: bool,
     /// Only sessions with this label; may be repeated, and all must fit
@@ -399,7 +411,7 @@ pub(crate) struct SearchArgs {
     /// Only messages of this session
     #[arg(long, short, value_name = "ID")]
     pub(crate) session: Option<String>,
-    /// At most this many
+    /// At most this many messages
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) limit: u32,
 }
@@ -414,9 +426,9 @@ Examples:
   agentloop queue trip                   what waits?
   agentloop queue trip --remove RUN      take one out: nothing of it enters the session")]
 pub(crate) struct QueueArgs {
-    /// The session
+    /// Id of the session
     pub(crate) session: String,
-    /// The run to take out
+    /// Id of the queued run to take out
     #[arg(long, value_name = "RUN")]
     pub(crate) remove: Option<String>,
 }
@@ -445,7 +457,7 @@ pub(crate) struct HostArgs {
     /// The file that send_email writes to
     #[arg(long, value_name = "FILE", default_value = "outbox.jsonl")]
     pub(crate) outbox: PathBuf,
-    /// The id of this process
+    /// Id of the host. Default: a random id
     #[arg(long, value_name = "ID")]
     pub(crate) host_id: Option<String>,
     /// Stop when standard input is closed, for a parent process that may die

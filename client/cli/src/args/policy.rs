@@ -20,7 +20,7 @@ pub(crate) enum PolicyCommand {
     },
     /// Delete a remembered rule; it no longer applies to runs that start from now on
     Forget {
-        /// The rule
+        /// Id of the rule, as `agentloop policy rules` lists it
         rule: String,
     },
 }
@@ -34,7 +34,7 @@ Examples:
   agentloop policy check send_email '{\"to\":\"x@example.com\"}'
   agentloop policy check send_email --session trip   with what is remembered for the session")]
 pub(crate) struct PolicyCheckArgs {
-    /// The tool
+    /// Name of the tool
     pub(crate) tool: String,
     /// Its arguments, a JSON object
     #[arg(default_value = "{}")]

@@ -62,19 +62,20 @@ pub(crate) struct NewTokenArgs {
     /// The tenant: callers of one tenant see nothing of another
     #[arg(long, value_name = "TENANT", default_value = "local")]
     pub(crate) tenant: String,
-    /// A role; may be repeated
+    /// A role: caller, viewer, approver, host or operator; may be repeated
     #[arg(long = "role", value_name = "ROLE", required = true)]
     pub(crate) roles: Vec<String>,
-    /// A group; may be repeated
+    /// A group that the caller is in, which rules about approvals name; may be repeated
     #[arg(long = "group", value_name = "GROUP")]
     pub(crate) groups: Vec<String>,
     /// Pattern of the tools that its hosts may offer, such as 'git_*'; may be repeated. Default: any
     #[arg(long = "host-tool", value_name = "PATTERN")]
     pub(crate) host_tools: Vec<String>,
-    /// The weakest effect class that its hosts may claim: read_only, idempotent, keyed or unsafe
+    /// The weakest effect class that its hosts may claim: read_only, idempotent, keyed or unsafe. Default: any
     #[arg(long, value_name = "CLASS")]
     pub(crate) host_effect: Option<String>,
-    /// What its hosts may offer beside plain tools: planner, hook, context_source or runtime; may be repeated
+    /// What its hosts may offer beside plain tools: planner, hook, context_source or runtime; may be repeated.
+    /// Default: plain tools alone
     #[arg(long = "host-extension", value_name = "KIND")]
     pub(crate) host_extensions: Vec<String>,
     /// How long it is valid, such as 12h or 90d. Default: for ever

@@ -15,21 +15,26 @@ Examples:
   agentloop init                                             answer the questions
   agentloop init --provider script                           a scripted model, without a key
   agentloop init --provider anthropic --model claude-sonnet-5-5
-  agentloop init --provider compatible --base-url http://127.0.0.1:8000/v1 --model qwen3")]
+  agentloop init --provider compatible --base-url http://127.0.0.1:8000/v1 --model qwen3
+
+Exit codes:
+  0    the configuration is written, and the model answers; or the model was not asked: --no-call, or no key yet
+  1    the configuration is written, and the model did not answer; or a file could not be written
+  2    wrong usage, or a file is there already: nothing is written")]
 pub(crate) struct InitArgs {
     /// The file to write. A file that is there is left alone
     #[arg(long, short, value_name = "FILE", default_value = "agentloop.toml")]
     pub(crate) config: PathBuf,
-    /// The provider of models
+    /// The provider of models. Without it, you are asked
     #[arg(long, value_enum)]
     pub(crate) provider: Option<ProviderChoice>,
-    /// The model, by the provider's name for it
+    /// The model, by the provider's name for it. Without it, you are asked
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// The URL before the path of every request
+    /// Address of the provider's API, such as http://127.0.0.1:8000/v1. Default: that of the vendor
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
-    /// Do not call the model
+    /// Do not ask the model for a word
     #[arg(long)]
     pub(crate) no_call: bool,
 }
@@ -60,7 +65,7 @@ Examples:
   agentloop doctor --config agentloop.toml --no-call         without calling a model
   agentloop doctor --json | jq 'select(.result != \"ok\")'")]
 pub(crate) struct DoctorArgs {
-    /// The configuration file (TOML). Without one: what the environment says
+    /// The configuration file (TOML). Without one, the settings of the environment are checked
     #[arg(long, short, value_name = "FILE", env = "AGENTLOOP_CONFIG")]
     pub(crate) config: Option<PathBuf>,
     /// Do not call the models

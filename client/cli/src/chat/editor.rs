@@ -4,28 +4,18 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Modifier, Style};
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 
+use super::pastes::{Pastes, is_long};
 use crate::terminal::text::{sanitize, wrap};
 
 /// Bound on the text. It is below the server's bound on a prompt.
 const BYTES_MAX: usize = 1024 * 1024;
-/// A pasted text with more lines or bytes than this is shown as a mark.
-const SHOWN_LINES_MAX: usize = 8;
-const SHOWN_BYTES_MAX: usize = 1_000;
 
 /// A text field. It refuses unsafe characters.
 #[derive(Debug)]
 pub(crate) struct Editor {
     area: TextArea<'static>,
     /// Long pasted texts. The field shows a mark in place of each.
-    folded: Vec<FoldedPaste>,
-}
-
-/// A long pasted text.
-#[derive(Debug)]
-struct FoldedPaste {
-    /// The text that the field shows in its place.
-    mark: String,
-    text: String,
+    pastes: Pastes,
 }
 
 impl Editor {
@@ -42,25 +32,39 @@ impl Editor {
         area.set_wrap_mode(WrapMode::WordOrGlyph);
         area.move_cursor(CursorMove::Bottom);
         area.move_cursor(CursorMove::End);
-        Editor { area, folded: Vec::new() }
+        Editor { area, pastes: Pastes::default() }
     }
 
     /// The whole text, with what was pasted.
     pub(crate) fn text(&self) -> String {
-        let mut text = self.area.lines().join("\n");
-        for FoldedPaste { mark, text: pasted } in &self.folded {
-            text = text.replacen(mark.as_str(), pasted, 1);
-        }
-        text
+        self.pastes.whole(&self.shown())
+    }
+
+    /// The text as the field shows it, with marks for what was pasted.
+    pub(crate) fn shown(&self) -> String {
+        self.area.lines().join("\n")
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.area.is_empty()
     }
 
-    /// Replaces the text; the hint stays.
+    /// Replaces the text; the hint stays. What was pasted earlier is folded in it again.
     pub(crate) fn set(&mut self, text: &str) {
-        *self = Editor::holding(text, self.area.placeholder_text());
+        self.set_with(|pastes| pastes.fold_known(text));
+    }
+
+    /// Replaces the text by a prompt that may have been pasted where nobody saw it: all but its first line is folded, if it
+    /// is long.
+    pub(crate) fn set_earlier(&mut self, text: &str) {
+        self.set_with(|pastes| pastes.fold_earlier(text));
+    }
+
+    fn set_with(&mut self, shown: impl FnOnce(&mut Pastes) -> String) {
+        let mut pastes = std::mem::take(&mut self.pastes);
+        pastes.clear();
+        let shown = shown(&mut pastes);
+        *self = Editor { pastes, ..Editor::holding(&shown, self.area.placeholder_text()) };
     }
 
     /// Returns the text, and empties the field.
@@ -99,32 +103,37 @@ impl Editor {
     /// Inserts a pasted text; a long one is shown as a mark.
     pub(crate) fn paste_folded(&mut self, text: &str) {
         let text = sanitize(&text.replace("\r\n", "\n").replace('\r', "\n"));
-        let lines = text.lines().count();
-        if lines <= SHOWN_LINES_MAX && text.len() <= SHOWN_BYTES_MAX {
-            return self.paste(&text);
-        }
         let room = BYTES_MAX.saturating_sub(self.text_bytes());
-        let text = text[..text.floor_char_boundary(room)].to_owned();
-        let number = self.folded.len() + 1;
-        let mark = format!("[pasted text {number}: {lines} lines, {} characters]", text.chars().count());
-        self.area.insert_str(&mark);
-        self.folded.push(FoldedPaste { mark, text });
+        let text = &text[..text.floor_char_boundary(room)];
+        if !is_long(text) {
+            return self.paste(text);
+        }
+        let mark = self.pastes.add(text.to_owned());
+        self.area.insert_str(mark);
+    }
+
+    /// Shows a pasted text in place of the mark before the cursor. False if there is none.
+    pub(crate) fn unfold(&mut self) -> bool {
+        let Some(text) = self.take_mark() else { return false };
+        self.area.insert_str(text);
+        true
     }
 
     /// Deletes the mark that ends at the cursor, as one character. False if there is none.
     fn delete_mark(&mut self) -> bool {
+        self.take_mark().is_some()
+    }
+
+    /// Removes the mark that ends at the cursor. Returns the text in its place; `None` if there is no mark.
+    fn take_mark(&mut self) -> Option<String> {
         let (row, column) = (self.area.cursor().0, self.area.cursor().1);
-        let before: String =
-            self.area.lines().get(row).map(|line| line.chars().take(column).collect()).unwrap_or_default();
-        let Some(at) = self.folded.iter().position(|folded| before.ends_with(&folded.mark)) else {
-            return false;
-        };
-        // The others keep their numbers: a mark is a name.
-        self.folded[at].text.clear();
-        for _ in self.folded[at].mark.chars() {
+        let line = self.area.lines().get(row)?;
+        let before: String = line.chars().take(column).collect();
+        let (characters, text) = self.pastes.take_last(&before)?;
+        for _ in 0..characters {
             self.area.delete_char();
         }
-        true
+        Some(text)
     }
 
     /// True if the cursor is in the first line.
@@ -149,8 +158,7 @@ impl Editor {
     }
 
     fn text_bytes(&self) -> usize {
-        let folded: usize = self.folded.iter().map(|folded| folded.text.len()).sum();
-        self.area.lines().iter().map(|line| line.len() + 1).sum::<usize>() + folded
+        self.area.lines().iter().map(|line| line.len() + 1).sum::<usize>() + self.pastes.bytes()
     }
 }
 
@@ -197,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_long_pasted_text_is_folded_until_it_is_sent() {
-        let (long, lines) = ("x".repeat(SHOWN_BYTES_MAX + 1), "line\n".repeat(20));
+        let (long, lines) = ("x".repeat(crate::chat::pastes::BYTES_MAX + 1), "line\n".repeat(20));
         let mut editor = Editor::new("");
         write(&mut editor, "see ");
         editor.paste_folded(&lines);
@@ -214,6 +222,41 @@ mod tests {
         editor.paste_folded("short");
         assert_eq!(editor.take(), format!("see {lines} and short"));
         assert_eq!((editor.text(), editor.is_empty()), (String::new(), true));
+    }
+
+    #[test]
+    fn a_text_that_comes_back_is_folded_as_it_was() {
+        let lines = "line\n".repeat(20);
+        let mut editor = Editor::new("hint");
+        write(&mut editor, "see ");
+        editor.paste_folded(&lines);
+        let (shown, sent) = (editor.shown(), editor.take());
+        assert_eq!((editor.shown().as_str(), editor.widget().placeholder_text()), ("", "hint"));
+        editor.set(&sent);
+        assert_eq!((editor.shown(), editor.text()), (shown.clone(), sent.clone()));
+        editor.set_earlier(&sent);
+        assert_eq!(editor.shown(), shown);
+
+        let mut restarted = Editor::new("");
+        restarted.set_earlier(&sent);
+        assert_eq!(restarted.shown(), "see line\n[earlier text 1: 19 lines, 95 characters]");
+        write(&mut restarted, "!");
+        assert_eq!(restarted.take(), format!("{sent}!"));
+        restarted.set(&sent);
+        assert_eq!(restarted.shown(), sent, "what was typed here is not folded");
+    }
+
+    #[test]
+    fn a_mark_before_the_cursor_is_unfolded() {
+        let lines = "line\n".repeat(20);
+        let mut editor = Editor::new("");
+        assert!(!editor.unfold());
+        editor.paste_folded(&lines);
+        write(&mut editor, "!");
+        assert!(!editor.unfold(), "the mark is not before the cursor");
+        press(&mut editor, KeyCode::Backspace, KeyModifiers::NONE);
+        assert!(editor.unfold());
+        assert_eq!((editor.shown(), editor.text()), (lines.clone(), lines));
     }
 
     #[test]

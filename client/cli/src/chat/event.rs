@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agentloop_client::v1::{
-    Agent, CheckPolicyRequest, CheckPolicyResponse, ErrorReason, HumanRequest, PolicyRule, RememberedRule,
-    Run, RunEvent, RunInput, Session, SubmitApprovalRequest, SubmitInputRequest,
+    Agent, CheckPolicyRequest, CheckPolicyResponse, ErrorReason, HumanRequest, ModelProvider, PolicyRule,
+    RememberedRule, Run, RunEvent, RunInput, Session, SubmitApprovalRequest, SubmitInputRequest, Usage,
 };
 use crossterm::event::KeyEvent;
 
@@ -62,6 +62,8 @@ pub(crate) enum Event {
     },
     /// The answer to `Command::ListAgents`, or why there is none.
     Agents(Result<Vec<Agent>, String>),
+    /// The configured providers of models. Empty if the server does not list them.
+    Providers(Vec<ModelProvider>),
     /// The list of remembered rules.
     Rules(Result<Vec<RememberedRule>, String>),
     /// A rule was deleted, or could not be.
@@ -84,6 +86,8 @@ pub(crate) struct OpenedSession {
     /// Has only an id if the session does not exist yet.
     pub(crate) session: Session,
     pub(crate) entries: Vec<agentloop_client::v1::Entry>,
+    /// Tokens and cost of its runs, by their ids.
+    pub(crate) usage_of_runs: Vec<(String, Usage)>,
 }
 
 /// The reason why a call of the server failed.
@@ -124,6 +128,8 @@ pub(crate) enum Command {
     ReadRun(String),
     /// List the configured agents.
     ListAgents,
+    /// List the configured providers of models.
+    ListProviders,
     /// List the most recent sessions.
     ListSessions,
     /// Find the questions that the candidate rule of this request would match.

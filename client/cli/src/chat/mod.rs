@@ -4,11 +4,13 @@
 //! the areas that [`layout`] computes. [`driver`] waits for events, and [`server_calls`] performs the commands.
 
 mod app;
+mod backend;
 mod card;
 mod driver;
 mod editor;
 mod event;
 mod layout;
+mod pastes;
 pub(crate) mod screen;
 mod server_calls;
 pub(crate) mod styles;
@@ -33,7 +35,7 @@ use crate::{
     args::{ChatArgs, Global},
     command::run::user,
     exit::{Exit, Failure},
-    terminal::{commands::quoted, local_context::LocalContext, style::Style},
+    terminal::{commands::quoted, local_context::LocalContext},
 };
 
 pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failure> {
@@ -60,11 +62,10 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
         notes,
         who: user(),
         started: SystemTime::now(),
-        colours: Style::of(&io::stdout()).has_colours(),
         new_id: fresh_id,
     };
     let (app, mut first) = App::new(options, args.session);
-    first.push(Command::ListAgents);
+    first.extend([Command::ListAgents, Command::ListProviders]);
     let (app, exit) = Box::pin(driver::drive(app, first, client)).await?;
     farewell(&app, &global.server_option());
     Ok(exit)

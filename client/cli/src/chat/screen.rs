@@ -15,7 +15,10 @@ use crossterm::{
     execute,
     terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
 };
-use ratatui::{Terminal, backend::CrosstermBackend};
+use ratatui::Terminal;
+
+use super::backend::PaletteBackend;
+use crate::terminal::style::Style;
 
 /// True while the program has the terminal. It is global, because the panic hook must know.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -23,7 +26,7 @@ static HOOK: Once = Once::new();
 
 /// The terminal in raw mode, with its alternate screen. It is restored on drop, and before a panic's message is printed.
 pub(crate) struct Screen {
-    pub(crate) terminal: Terminal<CrosstermBackend<Stdout>>,
+    pub(crate) terminal: Terminal<PaletteBackend<Stdout>>,
 }
 
 impl Screen {
@@ -42,7 +45,8 @@ impl Screen {
     fn enter() -> io::Result<Screen> {
         enable_raw_mode()?;
         execute!(stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
-        Ok(Screen { terminal: Terminal::new(CrosstermBackend::new(stdout()))? })
+        let colours = Style::of(&stdout()).has_colours();
+        Ok(Screen { terminal: Terminal::new(PaletteBackend::new(stdout(), colours))? })
     }
 }
 

@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 use agentloop_client::{
     Client, Error, EventStream, StreamUpdate,
     v1::{
-        ListEntriesRequest, ListSessionsRequest, RememberedRule, ResumeRunRequest, RunEvent, RunInput,
-        Session, SubscribeSessionRequest, run_event, subscribe_session_response::Item,
+        Entry, ListEntriesRequest, ListRunsRequest, ListSessionsRequest, RememberedRule, ResumeRunRequest,
+        RunEvent, RunInput, Session, SubscribeSessionRequest, Usage, run_event,
+        subscribe_session_response::Item,
     },
 };
 use tokio::{
@@ -229,6 +230,10 @@ async fn answer(client: &Client, command: Command, who: String) -> Option<Event>
             Event::RuleChecked { request_id, candidate, answer }
         }
         Command::ListAgents => Event::Agents(client.list_agents().await.map_err(|error| in_one_line(&error))),
+        // A server that tells nothing of itself refuses an unknown model by itself.
+        Command::ListProviders => {
+            Event::Providers(client.server_info().await.map(|info| info.providers).unwrap_or_default())
+        }
         Command::ListRules(session_id) => {
             Event::Rules(rules(client, session_id).await.map_err(|error| in_one_line(&error)))
         }
@@ -291,19 +296,25 @@ fn call_failed<T>(what: &str, answer: Result<T, Error>) -> Option<Event> {
         .map(|error| Event::CommandFailed(format!("the server refused {what}: {}", in_one_line(&error))))
 }
 
-/// Reads a session's last entries. A session that does not exist is empty.
+/// Reads a session with its last entries and the usage of its runs. A session that does not exist is empty.
 async fn open(client: &Client, session_id: String) -> Result<OpenedSession, Error> {
     let session = match client.get_session(session_id.clone()).await {
         Ok(session) => session,
-        Err(error) if error.code() == Some(tonic::Code::NotFound) => {
-            return Ok(OpenedSession {
-                session: Session { session_id, ..Session::default() },
-                entries: Vec::new(),
-            });
+        Err(error) if is_not_found(&error) => {
+            let session = Session { session_id, ..Session::default() };
+            return Ok(OpenedSession { session, ..OpenedSession::default() });
         }
         Err(error) => return Err(error),
     };
+    let usage = usage_of_runs(client, session_id.clone());
+    let (entries, usage_of_runs) = tokio::join!(last_entries(client, &session), usage);
+    // Without its sums, the session can be read all the same.
+    Ok(OpenedSession { entries: entries?, usage_of_runs: usage_of_runs.unwrap_or_default(), session })
+}
+
+async fn last_entries(client: &Client, session: &Session) -> Result<Vec<Entry>, Error> {
     let after_entry_no = session.entry_count.saturating_sub(ENTRIES_MAX);
+    let session_id = session.session_id.clone();
     let mut request = ListEntriesRequest { session_id, after_entry_no, page_size: PAGE_SIZE };
     let mut entries = Vec::new();
     loop {
@@ -311,8 +322,22 @@ async fn open(client: &Client, session_id: String) -> Result<OpenedSession, Erro
         entries.extend(page.entries);
         match entries.last() {
             Some(last) if page.more => request.after_entry_no = last.entry_no,
-            _ => return Ok(OpenedSession { session, entries }),
+            _ => return Ok(entries),
         }
+    }
+}
+
+/// Tokens and cost of each run of a session. The server keeps the sums of every run, so no journal is read.
+async fn usage_of_runs(client: &Client, session_id: String) -> Result<Vec<(String, Usage)>, Error> {
+    let mut request = ListRunsRequest { session_id, page_size: PAGE_SIZE, ..ListRunsRequest::default() };
+    let mut usage = Vec::new();
+    loop {
+        let page = client.list_runs(request.clone()).await?;
+        usage.extend(page.runs.into_iter().filter_map(|run| Some((run.run_id, run.usage?))));
+        if page.next_page_token.is_empty() {
+            return Ok(usage);
+        }
+        request.page_token = page.next_page_token;
     }
 }
 

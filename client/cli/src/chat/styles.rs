@@ -1,4 +1,5 @@
 //! Text styles of the chat. Their colours are of the 16 that every terminal has, so that its own palette applies.
+//! [`backend`](super::backend) writes them.
 
 use ratatui::{
     style::{Color, Modifier, Style},

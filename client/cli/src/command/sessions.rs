@@ -166,7 +166,10 @@ fn part(part: &Part) -> String {
         Some(Content::Text(text)) => text.clone(),
         Some(Content::Reasoning(reasoning)) => format!("(thinks) {}", reasoning.text),
         Some(Content::Image(image)) => format!("(picture {})", image.media_type),
-        Some(Content::ToolCall(call)) => format!("→ {} {}", call.name, call.arguments_json),
+        Some(Content::ToolCall(call)) => {
+            let title = if call.title.is_empty() { String::new() } else { format!("{}  ", call.title) };
+            format!("→ {title}{} {}", call.name, call.arguments_json)
+        }
         Some(Content::ToolResult(result)) => {
             format!(
                 "← {} {}: {}",
@@ -188,14 +191,18 @@ mod tests {
     #[test]
     fn an_entry_reads_like_a_conversation() {
         let call =
-            ToolCall { call_id: "r/1.0".into(), name: "add".into(), arguments_json: r#"{"a":1}"#.into() };
-        let parts = [Content::Text("Let me see".into()), Content::ToolCall(call)];
+            ToolCall { name: "add".into(), arguments_json: r#"{"a":1}"#.into(), ..ToolCall::default() };
+        let titled = ToolCall { title: "Adds 1".into(), ..call.clone() };
+        let parts = [Content::Text("Let me see".into()), Content::ToolCall(call), Content::ToolCall(titled)];
         let message = Message {
             role: Role::Assistant.into(),
             parts: parts.into_iter().map(|content| Part { content: Some(content) }).collect(),
         };
         let entry = Entry { entry_no: 2, message: Some(message), ..Entry::default() };
-        assert_eq!(describe(&entry), "  2 assistant: Let me see\n    → add {\"a\":1}");
+        assert_eq!(
+            describe(&entry),
+            "  2 assistant: Let me see\n    → add {\"a\":1}\n    → Adds 1  add {\"a\":1}"
+        );
         let damaged = Entry { entry_no: 3, damaged: true, ..Entry::default() };
         assert_eq!(describe(&damaged), "  3 is damaged and cannot be read");
     }

@@ -147,6 +147,7 @@ impl Questions {
     fn decided(&mut self, line: &str) -> ParsedLine {
         let Some(first) = self.waiting.front() else { return ParsedLine::Unclear(String::new()) };
         let can_edit = first.kind() != HumanRequestKind::InDoubt;
+        let letters = if can_edit { "y, n, e, a or s" } else { "y, n, a or s" };
         let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
         let text = rest.trim().to_owned();
         let kind = match word.to_ascii_lowercase().as_str() {
@@ -167,8 +168,14 @@ impl Questions {
             }
             "e" | "edit" => return ParsedLine::Unclear("a call in doubt cannot be edited".to_owned()),
             "" => return ParsedLine::Unclear("an empty line decides nothing".to_owned()),
+            // A person who knows them from the chat looks for them here.
+            "r" | "d" if can_edit => {
+                return ParsedLine::Unclear(format!(
+                    "`{word}` remembers a decision in `agentloop chat` alone; `agentloop approve --remember` does it, \
+                     too. Enter {letters}"
+                ));
+            }
             _ => {
-                let letters = if can_edit { "y, n, e, a or s" } else { "y, n, a or s" };
                 return ParsedLine::Unclear(format!(
                     "`{}` is no answer: enter {letters}",
                     first_line(word, WORD_CHARS)
@@ -302,6 +309,8 @@ mod tests {
             ("", "an empty line decides nothing"),
             ("maybe", "`maybe` is no answer: enter y, n, e, a or s"),
             ("yesterday", "`yesterday` is no answer"),
+            ("r", "`agentloop approve --remember` does it, too. Enter y, n, e, a or s"),
+            ("d", "`d` remembers a decision in `agentloop chat` alone"),
             ("y but why", "`y` takes no text"),
             ("a", "`a` needs the text"),
             ("e [1]", "must be a JSON object"),

@@ -103,6 +103,11 @@ pub(crate) fn countdown(left: Duration) -> String {
     if seconds < 60 { format!("{seconds}s") } else { format!("{}m {}s", seconds / 60, seconds % 60) }
 }
 
+/// The time to the next attempt of a failed model call, as it is counted down.
+pub(crate) fn next_try(left: Duration) -> String {
+    format!("next try in {}", countdown(left))
+}
+
 pub(crate) fn usage(usage: &Usage) -> String {
     format!("{} tokens in, {} out", usage.input_tokens, usage.output_tokens)
 }

@@ -22,6 +22,17 @@ impl Style {
         Style { terminal: false, colours: false }
     }
 
+    /// The style of a terminal without colours, whose output a test compares.
+    #[cfg(test)]
+    pub(crate) fn of_terminal() -> Style {
+        Style { terminal: true, colours: false }
+    }
+
+    /// True for a terminal, on which a line can be written over.
+    pub(crate) fn is_terminal(self) -> bool {
+        self.terminal
+    }
+
     /// True if text may be coloured.
     pub(crate) fn has_colours(self) -> bool {
         self.colours

@@ -73,7 +73,9 @@ mod tests {
         );
         check(
             &["runs", "--status", "lost"],
-            "invalid value 'lost' for '--status <STATUS>': no such status (see `agentloop --help`)",
+            "invalid value 'lost' for '--status <STATUS>': no such status; there are queued, preparing, \
+             model_running, tool_running, awaiting_human, backing_off, compacting, paused, completed, failed and \
+             aborted (see `agentloop --help`)",
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-use agentloop_client::v1::{Host, HumanRequest, Run, RunStatus, Tool, Usage};
+use agentloop_client::v1::{Host, HumanRequest, Run, RunError, RunStatus, Tool, Usage};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{
@@ -10,6 +10,7 @@ use super::{
     dialog::{Dialog, Size},
     meter::Meter,
 };
+use crate::terminal::{render::status::error, style::Style};
 
 /// The state of the screen.
 #[derive(Debug, Default)]
@@ -45,7 +46,7 @@ pub(super) struct ModelUse {
     pub(super) calls: usize,
     /// Runs that wait before they call it again.
     pub(super) retrying: usize,
-    /// Why the last of these failed.
+    /// Why the last of these failed, with the code of the error. Empty if none has.
     pub(super) trouble: String,
     /// Tokens and cost of the last minute.
     pub(super) minute: Usage,
@@ -167,10 +168,8 @@ impl Top {
                 used.calls += 1;
             } else {
                 used.retrying += 1;
-                let error = run.waiting_on.as_ref().and_then(|waiting| waiting.last_error.as_ref());
-                used.trouble = error
-                    .or(run.last_error.as_ref())
-                    .map_or(String::new(), |error| crate::terminal::format::error_code(error.code()));
+                used.trouble =
+                    last_error(run).map_or(String::new(), |last| error(Style::plain(), Some(last)));
             }
         }
         for (model, minute) in self.meter.minute_by_model() {
@@ -208,6 +207,12 @@ impl Top {
         }
         Action::None
     }
+}
+
+/// The error that a run waits because of, or else its last one.
+pub(super) fn last_error(run: &Run) -> Option<&RunError> {
+    let waits = run.waiting_on.as_ref().and_then(|waiting| waiting.last_error.as_ref());
+    waits.or(run.last_error.as_ref())
 }
 
 #[cfg(test)]

@@ -13,12 +13,14 @@ use ratatui::{
 use super::{
     dialog::{COLUMNS_MAX, Dialog, Size},
     meter::Meter,
-    state::{ModelUse, Top},
+    state::{ModelUse, Top, last_error},
 };
 use crate::{
     chat::styles::{BAD, BOLD, DIM, GOOD, PICKED, WARN},
     terminal::{
         format,
+        render::status::error,
+        style::Style,
         text::{sanitize, wrap},
     },
 };
@@ -33,6 +35,12 @@ const RUN_LINES_MIN: u16 = 4;
 const TALL: u16 = 12;
 /// Lines of a note at most.
 const NOTE_LINES_MAX: usize = 3;
+/// Lines of the trouble of a model or the status of a host, at most. The last one says where all of it is.
+const DETAIL_LINES_MAX: usize = 3;
+const WHOLE_TROUBLE: &str = "… Enter on a run shows its error to the end";
+const WHOLE_STATUS: &str = "… `agentloop tools --json` has it whole";
+/// Spaces before a detail that has lines of its own.
+const DETAIL_INDENT: usize = 2;
 /// Characters of a prompt.
 const PREVIEW_CHARS: usize = 60;
 
@@ -50,8 +58,8 @@ pub(super) fn draw(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
         room -= height;
         (lines, height)
     };
-    let (hosts, hosts_height) = fitting(hosts(top));
-    let (models, models_height) = fitting(models(&top.models()));
+    let (hosts, hosts_height) = fitting(hosts(top, area.width));
+    let (models, models_height) = fitting(models(&top.models(), area.width));
     let [first, runs, between, below, last] = Layout::vertical([
         Constraint::Length(head_height),
         Constraint::Min(0),
@@ -159,16 +167,15 @@ fn row(top: &Top, run: &Run, now: SystemTime) -> String {
     format!("{end:<10}  {status:<14}  {age:>4}   {:<10}  {about}", sanitize(&run.agent))
 }
 
-fn hosts(top: &Top) -> Vec<Line<'static>> {
+fn hosts(top: &Top, columns: u16) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled("HOST              HEALTH        CALLS   FREE  TOOLS", BOLD)];
-    lines.extend(top.hosts.iter().take(HOSTS_MAX).map(|host| {
+    lines.extend(top.hosts.iter().take(HOSTS_MAX).flat_map(|host| {
         let health = format::enum_name(host.health().as_str_name(), "HOST_HEALTH_");
         let (id, calls, free) = (sanitize(&host.host_id), host.calls_in_flight, host.free_credit);
         let tools: Vec<String> = host.tools.iter().map(|name| tool(top, name)).collect();
-        let status = format::first_line(&sanitize(&host.status_text), PREVIEW_CHARS);
-        let text = format!("{id:<16}  {health:<12}  {calls:>5}  {free:>5}  {}  {status}", tools.join(" "));
-        let text = text.trim_end().to_owned();
-        Line::styled(text, if host.health() == HostHealth::Connected { GOOD } else { BAD })
+        let row = format!("{id:<16}  {health:<12}  {calls:>5}  {free:>5}  {}", tools.join(" "));
+        let style = if host.health() == HostHealth::Connected { GOOD } else { BAD };
+        with_detail(row, &sanitize(&host.status_text), WHOLE_STATUS, columns, style)
     }));
     match top.hosts.len() {
         0 => lines.push(Line::styled("no tool host is connected", DIM)),
@@ -190,30 +197,55 @@ fn tool(top: &Top, name: &str) -> String {
 }
 
 /// The models in use, with a heading. Without any there is nothing.
-fn models(used: &[ModelUse]) -> Vec<Line<'static>> {
+fn models(used: &[ModelUse], columns: u16) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if !used.is_empty() {
         let heading = "MODEL                           CALLS  RETRYING  IN/MIN  OUT/MIN  COST/MIN";
         lines.push(Line::styled(heading, BOLD));
     }
-    lines.extend(used.iter().take(MODELS_MAX).map(|used| {
+    lines.extend(used.iter().take(MODELS_MAX).flat_map(|used| {
         let (name, calls, retrying, minute) = (sanitize(&used.name), used.calls, used.retrying, used.minute);
         let cost = match minute.cost_micros {
             0 => "-".to_owned(),
             micros => format!("{:.4}", micros as f64 / 1e6),
         };
         let (tokens_in, tokens_out) = (minute.input_tokens, minute.output_tokens);
-        let text = format!(
-            "{name:<30}  {calls:>5}  {retrying:>8}  {tokens_in:>6}  {tokens_out:>7}  {cost:>8}  {}",
-            used.trouble
-        );
+        let row =
+            format!("{name:<30}  {calls:>5}  {retrying:>8}  {tokens_in:>6}  {tokens_out:>7}  {cost:>8}");
         let style = if retrying > 0 { WARN } else { ratatui::style::Style::new() };
-        Line::styled(text.trim_end().to_owned(), style)
+        with_detail(row, &sanitize(&used.trouble), WHOLE_TROUBLE, columns, style)
     }));
     if used.len() > MODELS_MAX {
         lines.push(Line::styled(format!("… and {} more", used.len() - MODELS_MAX), DIM));
     }
     lines
+}
+
+/// A row of a list with a text about it: beside it where the screen is wide enough, else below it. `whole` says where all of
+/// a long text is.
+fn with_detail(
+    row: String,
+    detail: &str,
+    whole: &str,
+    columns: u16,
+    style: ratatui::style::Style,
+) -> Vec<Line<'static>> {
+    let row = row.trim_end().to_owned();
+    let columns = usize::from(columns);
+    if detail.is_empty() {
+        return vec![Line::styled(row, style)];
+    }
+    let beside = Line::styled(format!("{row}  {detail}"), style);
+    if !detail.contains('\n') && beside.width() <= columns {
+        return vec![beside];
+    }
+    let mut below = wrap(detail, columns.saturating_sub(DETAIL_INDENT));
+    if below.len() > DETAIL_LINES_MAX {
+        below.truncate(DETAIL_LINES_MAX - 1);
+        below.push(whole.to_owned());
+    }
+    let below = below.into_iter().map(|line| format!("{:DETAIL_INDENT$}{line}", ""));
+    std::iter::once(row).chain(below).map(|line| Line::styled(line, style)).collect()
 }
 
 fn draw_dialog(dialog: &Dialog, area: Rect, buf: &mut Buffer) {
@@ -258,13 +290,15 @@ fn about(run: &Run) -> Vec<String> {
         let state = format::enum_name(call.state().as_str_name(), "TOOL_CALL_STATE_");
         format!("call     {} {state} {}", sanitize(&call.tool), sanitize(&call.host_id))
     }));
-    lines.extend(run.last_error.as_ref().map(|error| format!("error    {}", sanitize(&error.message))));
+    lines.extend(
+        last_error(run).map(|last| format!("error    {}", sanitize(&error(Style::plain(), Some(last))))),
+    );
     lines
 }
 
 #[cfg(test)]
 mod tests {
-    use agentloop_client::v1::{Host, HumanRequest, ToolDeclaration};
+    use agentloop_client::v1::{Host, HumanRequest, RunError, ToolDeclaration, WaitingOn};
 
     use super::{super::state::Told, *};
 
@@ -336,6 +370,60 @@ mod tests {
             }
         }
         assert!(!screen(&busy(), 40, 6).iter().any(|line| line.starts_with("HOST")));
+    }
+
+    #[test]
+    fn the_trouble_of_a_model_is_read_to_its_end() {
+        let message =
+            "The account has used all of its tokens: wait, or raise its limit at the provider of models";
+        let waiting_on = |message: &str| {
+            let last_error = RunError { message: message.into(), ..RunError::default() };
+            Some(WaitingOn { last_error: Some(last_error), ..WaitingOn::default() })
+        };
+        let run = |message: &str| Run {
+            run_id: "run-0".into(),
+            model: "local/m".into(),
+            status: RunStatus::BackingOff.into(),
+            waiting_on: waiting_on(message),
+            ..Run::default()
+        };
+        let mut top = Top { connected: true, ..Top::default() };
+        top.told(Told::Run(Box::new(run(message))));
+        let lines = screen(&top, 80, 24);
+        let at = lines.iter().position(|line| line.starts_with("local/m")).expect("its row");
+        assert_eq!(
+            &lines[at + 1..at + 3],
+            [
+                "  The account has used all of its tokens: wait, or raise its limit at the",
+                "  provider of models [unspecified]"
+            ],
+            "{lines:#?}"
+        );
+        let wide = screen(&top, 200, 24);
+        let ends = format!("{message} [unspecified]");
+        assert!(wide.iter().any(|line| line.starts_with("local/m") && line.ends_with(&ends)), "{wide:#?}");
+
+        // A text without end takes no more lines than the list has room for; the run itself has all of it.
+        let long = run(&format!("{} the end", message.repeat(5)));
+        top.told(Told::Run(Box::new(long.clone())));
+        let lines = screen(&top, 80, 24);
+        assert!(lines.iter().any(|line| line.starts_with("  … Enter on a run shows")), "{lines:#?}");
+        assert!(!lines.iter().any(|line| line.contains("end [unspecified]")), "{lines:#?}");
+        top.told(Told::Shown(Box::new(long)));
+        let lines = screen(&top, 80, 24);
+        assert!(lines.iter().any(|line| line.contains("end [unspecified]")), "{lines:#?}");
+    }
+
+    #[test]
+    fn the_status_of_a_host_has_its_own_line_where_it_does_not_fit_beside() {
+        let status_text = "three of its four workers are being replaced by newer ones";
+        let host = Host { host_id: "h".into(), status_text: status_text.into(), ..Host::default() };
+        let mut top = Top { connected: true, ..Top::default() };
+        top.told(Told::Lists { hosts: vec![host], tools: vec![], questions: vec![] });
+        assert!(screen(&top, 80, 24).contains(&format!("  {status_text}")));
+        assert!(
+            screen(&top, 140, 24).iter().any(|line| line.starts_with("h ") && line.ends_with(status_text))
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `agentloop approve` against a server process.
 
-use crate::{process::ended, served::Server};
+use crate::{process::ended, pty::Pty, screens::shows, served::Server};
 
 #[tokio::test]
 async fn a_decision_is_remembered_for_the_session() {
@@ -74,6 +74,27 @@ async fn an_answer_that_does_not_fit_is_told_the_options_and_the_command() {
         assert!(told.contains(&"  several --choose may be given"), "{stderr}");
         let command = format!("  to answer it: agentloop approve {question} --choose 1");
         assert!(told.last().is_some_and(|line| line.starts_with(&command)), "{stderr}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_explained_on_the_screen() {
+    let server = Server::start().await;
+    let _host = server.host().await;
+    let url = server.url();
+    for (run_id, prompt) in [("r-days", "which days"), ("r-mail", "send a mail")] {
+        let (code, _, stderr) = ended(&url, &["run", prompt, "--run-id", run_id]).await;
+        assert_eq!(code, 4, "{stderr}");
+    }
+    for (name, args) in [
+        ("approve-wrong-kind", &["r-days:1.0:0.1", "--text", "Monday"][..]),
+        ("approve-unknown-choice", &["r-days:1.0:0.1", "--choose", "Sunday"]),
+        ("approve-no-question", &["r-mail:1.0:0", "--text", "yes"]),
+    ] {
+        let args = [&["approve"], args, &["--server", url.as_str()]].concat();
+        let mut approve = Pty::start_sized(&args, &server.file(""), &[], (24, 80));
+        shows(&mut approve, name, &[(&url, "<url>")]).await;
+        assert_eq!(approve.ends().await.0, 2, "{name}");
     }
 }
 

@@ -69,7 +69,14 @@ async fn characters_of_every_width_are_written_and_taken_back() {
 async fn colours_are_of_the_16_or_none() {
     let server = Server::start().await;
     let _host = server.host().await;
-    for (variables, coloured) in [(&[][..], true), (&[("NO_COLOR", "1")], false)] {
+    // Of the sequences, a terminal of 16 colours knows those of one number alone.
+    let is_colour = |number: u8| matches!(number, 30..=49 | 90..=107);
+    for (variables, coloured) in [
+        (&[][..], true),
+        (&[("TERM", "linux")], true),
+        (&[("NO_COLOR", "1")], false),
+        (&[("TERM", "linux"), ("NO_COLOR", "1")], false),
+    ] {
         let mut chat = Pty::start_with(&server.url(), &["chat"], &server.file(""), variables);
         chat.sees("Enter sends").await;
         chat.types("send a mail\r");
@@ -78,6 +85,12 @@ async fn colours_are_of_the_16_or_none() {
         let colours = chat.colours();
         assert_eq!(!colours.is_empty(), coloured, "{colours:?}");
         assert!(colours.iter().all(|colour| matches!(colour, vt100::Color::Idx(0..16))), "{colours:?}");
+        let sequences = chat.style_sequences();
+        let numbers = sequences.iter().flat_map(|sequence| sequence.split(';'));
+        let numbers: Vec<u8> = numbers.map(|number| number.parse().unwrap_or_default()).collect();
+        assert!(!numbers.iter().any(|number| matches!(number, 38 | 48 | 58)), "{sequences:?}");
+        assert_eq!(numbers.iter().any(|number| is_colour(*number)), coloured, "{sequences:?}");
+        assert!(numbers.contains(&2), "what is less important is dim in any case: {sequences:?}");
     }
 }
 

@@ -13,6 +13,8 @@ mod chat_questions;
 #[cfg(unix)]
 mod chat_queue;
 #[cfg(unix)]
+mod chat_reopened;
+#[cfg(unix)]
 mod chat_terminal;
 #[cfg(unix)]
 mod database;

@@ -21,6 +21,8 @@ pub(crate) struct Pty {
     child: Option<Box<dyn Child + Send + Sync>>,
     input: Box<dyn Write + Send>,
     screen: Arc<Mutex<vt100::Parser<Titles>>>,
+    /// Everything that the command has written.
+    written: Arc<Mutex<Vec<u8>>>,
     drawn: watch::Receiver<u64>,
     /// Keeps the terminal open.
     master: Box<dyn MasterPty + Send>,
@@ -81,15 +83,18 @@ impl Pty {
         let screen = Arc::new(Mutex::new(parser));
         let (drawing, drawn) = watch::channel(0);
         let shared = Arc::clone(&screen);
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&written);
         std::thread::spawn(move || {
             let mut bytes = [0; 8192];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
+                all.lock().expect("no test panics with it").extend_from_slice(&bytes[..count]);
                 shared.lock().expect("no test panics with it").process(&bytes[..count]);
                 drawing.send_modify(|n| *n += 1);
             }
         });
         let input = pair.master.take_writer().expect("a writer");
-        Pty { child: Some(child), input, screen, drawn, master: pair.master, before }
+        Pty { child: Some(child), input, screen, written, drawn, master: pair.master, before }
     }
 
     /// Types text. Control characters are keys: `\r` is Enter, `\x03` is ctrl-C.
@@ -130,6 +135,24 @@ impl Pty {
         colours.filter(|colour| *colour != vt100::Color::Default).collect()
     }
 
+    /// The parameters of each sequence for a colour or a style that the command has written, such as `0;33`.
+    pub(crate) fn style_sequences(&self) -> Vec<String> {
+        let written = self.written.lock().expect("no test panics with it");
+        let written = String::from_utf8_lossy(&written);
+        let sequences = written.split("\x1b[").skip(1).filter_map(|rest| Some(rest.split_once('m')?.0));
+        let is_style = |sequence: &&str| sequence.chars().all(|c| c.is_ascii_digit() || c == ';');
+        sequences.filter(is_style).map(str::to_owned).collect()
+    }
+
+    /// The text that is shown in reverse, which is what is picked in a list.
+    fn reversed(&self) -> String {
+        let screen = self.screen.lock().expect("no test panics with it");
+        let (rows, columns) = screen.screen().size();
+        let cells = (0..rows.get()).flat_map(|row| (0..columns.get()).map(move |column| (row, column)));
+        let cells = cells.filter_map(|(row, column)| screen.screen().cell(row, column));
+        cells.filter(|cell| cell.inverse()).map(|cell| cell.contents()).collect()
+    }
+
     /// The window titles so far.
     pub(crate) fn titles(&self) -> Vec<String> {
         self.screen.lock().expect("no test panics with it").callbacks().0.clone()
@@ -152,11 +175,20 @@ impl Pty {
 
     /// Waits for a state of the screen. Each state is checked once, so it may be half of a frame.
     pub(crate) async fn until(&mut self, what: &str, is: impl Fn(&str) -> bool) {
+        self.until_it(what, |pty| is(&pty.text())).await;
+    }
+
+    /// Waits until this text is shown in reverse.
+    pub(crate) async fn picks(&mut self, expected: &str) {
+        self.until_it(&format!("{expected:?} to be picked"), |pty| pty.reversed().contains(expected)).await;
+    }
+
+    async fn until_it(&mut self, what: &str, is: impl Fn(&Pty) -> bool) {
         let waiting = async {
-            while !is(&self.text()) {
+            while !is(self) {
                 // The output has ended: nothing more will be drawn.
                 if self.drawn.changed().await.is_err() {
-                    return is(&self.text());
+                    return is(self);
                 }
             }
             true

@@ -1,9 +1,9 @@
 //! `agentloop run`, `watch` and `approve`, with their exit codes.
 
 use agentloop_client::v1::{
-    HumanRequest, HumanRequestKind, HumanRequested, ModelDelta, RunEvent, RunFinished, RunPaused, RunStarted,
-    RunStatus, Selection, SubmitInputRequest, decision::Decision as Kind, model_delta::Delta,
-    run_event::Event, submit_input_request::Input,
+    HumanRequest, HumanRequestKind, HumanRequested, ModelCallFailed, ModelDelta, RunEvent, RunFinished,
+    RunPaused, RunStarted, RunStatus, Selection, SubmitInputRequest, decision::Decision as Kind,
+    model_delta::Delta, run_event::Event, submit_input_request::Input,
 };
 
 use crate::process::{Running, agentloop, ended};
@@ -69,6 +69,21 @@ async fn programs_get_one_event_a_line() {
         stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 2);
     assert_eq!(lines[1]["runFinished"]["status"], "RUN_STATUS_FAILED");
+}
+
+#[tokio::test]
+async fn without_a_terminal_a_retry_has_one_line() {
+    let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+    let failed =
+        ModelCallFailed { model_call: 1, attempt: 1, retry_at: at(60), ..ModelCallFailed::default() };
+    let failed = RunEvent { at: at(55), ..event(2, RunStatus::BackingOff, Event::ModelCallFailed(failed)) };
+    let script = Script::default().scene(vec![started(), failed, finished(3, RunStatus::Completed)], End::Ok);
+    let fake = server(&script).await;
+    let (code, _, stderr) = ended(&fake.url(), &["run", "hi"]).await;
+    assert_eq!(code, 0, "{stderr}");
+    let about_it: Vec<&str> = stderr.lines().filter(|line| line.contains(" tr")).collect();
+    assert_eq!(about_it, ["  it is tried again in 5s, at 1970-01-01 00:01:00 UTC"], "{stderr}");
+    assert!(!stderr.contains(['\r', '\x1b']), "{stderr:?}");
 }
 
 #[tokio::test]

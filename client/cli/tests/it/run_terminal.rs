@@ -1,11 +1,23 @@
 //! `agentloop run` in a terminal, where it asks its questions.
 
-use std::fs;
+use std::{cell::Cell, fs};
 
-use crate::{pty::Pty, served::Server};
+use crate::{pty::Pty, screens::shows, served::Server};
 
 fn run(server: &Server, prompt: &str) -> Pty {
     Pty::start(&server.url(), &["run", prompt], &server.file(""))
+}
+
+/// Starts a run whose screen has the usual size, and no id that differs from test to test.
+fn run_named(server: &Server, prompt: &str, run_id: &str) -> Pty {
+    let url = server.url();
+    let args = ["run", prompt, "--run-id", run_id, "--session", "kept", "--server", url.as_str()];
+    Pty::start_sized(&args, &server.file(""), &[], (24, 80))
+}
+
+/// The seconds that a countdown shows.
+fn seconds_left(screen: &str) -> Option<u64> {
+    screen.split_once("next try in ")?.1.split_once('s')?.0.parse().ok()
 }
 
 #[tokio::test]
@@ -80,4 +92,64 @@ async fn an_unknown_letter_explains_itself_and_arguments_are_edited_on_the_line(
     assert_eq!(run.ends().await.0, 0);
     let sent = fs::read_to_string(server.file("outbox")).expect("written");
     assert!(sent.contains("right@example.com") && sent.lines().count() == 1, "{sent}");
+}
+
+#[tokio::test]
+async fn letters_that_need_more_or_mean_nothing_here_say_so() {
+    let server = Server::start().await;
+    let _host = server.host().await;
+    let mut run = run_named(&server, "send a mail", "r-1");
+    for (line, told) in [
+        ("r", "`r` remembers a decision in `agentloop chat` alone"),
+        ("d", "`d` remembers a decision in `agentloop chat` alone"),
+        ("q", "`q` is no answer: enter y, n, e, a or s"),
+        ("a", "`a` needs the text that stands for the result"),
+    ] {
+        run.until("an empty answer", |screen| screen.trim_end().ends_with("[s]top the run:")).await;
+        run.types(&format!("{line}\r"));
+        run.sees(told).await;
+    }
+    shows(&mut run, "run-letters", &[]).await;
+    run.types("a sent by hand\r");
+    run.sees("answered in the tool's place by tester").await;
+    let (code, said) = run.ends().await;
+    assert!(code == 0 && said.contains("Done, it says: sent by hand"), "{said}");
+    assert!(!server.file("outbox").exists(), "the tool did not run");
+}
+
+#[tokio::test]
+async fn arguments_are_edited_on_a_line_of_their_own() {
+    let server = Server::start().await;
+    let _host = server.host().await;
+    let mut run = run_named(&server, "send a mail", "r-1");
+    run.sees("[y]es").await;
+    run.types("e\r");
+    run.sees("new arguments, a JSON object:").await;
+    run.types("right@example.com\r");
+    run.sees("no JSON").await;
+    run.types("e\r");
+    run.until("the second line for arguments", |text| text.matches("new arguments").count() == 2).await;
+    shows(&mut run, "run-edit", &[]).await;
+    run.types("{\"to\":\"right@example.com\",\"subject\":\"Hello\",\"body\":\"b\"}\r");
+    run.sees("approved as").await;
+    assert_eq!(run.ends().await.0, 0);
+    let sent = fs::read_to_string(server.file("outbox")).expect("written");
+    assert!(sent.contains("right@example.com") && sent.lines().count() == 1, "{sent}");
+}
+
+#[tokio::test]
+async fn a_retry_is_counted_down_on_one_line() {
+    let server = Server::start().await;
+    let mut run = run_named(&server, "have patience", "r-1");
+    let first = Cell::new(0);
+    let begins = |text: &str| seconds_left(text).inspect(|left| first.set(*left)).is_some();
+    run.until("a countdown", begins).await;
+    let goes_on = |text: &str| seconds_left(text).is_some_and(|left| left < first.get());
+    run.until("a second less", goes_on).await;
+    shows(&mut run, "run-retry", &[]).await;
+    run.types("\x03");
+    run.sees("✗ aborted").await;
+    let (code, said) = run.ends().await;
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("it is tried again at") && !said.contains("next try"), "{said}");
 }

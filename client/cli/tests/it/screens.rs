@@ -47,7 +47,8 @@ fn start(server: &Server, args: &[&str]) -> Pty {
     Pty::start_sized(&[args, &["--server", &server.url()]].concat(), &server.file(""), &[], SIZE)
 }
 
-async fn chat(server: &Server, session: &str) -> Pty {
+/// A chat in this session, on a screen of the usual size.
+pub(crate) async fn chat(server: &Server, session: &str) -> Pty {
     let mut chat = start(server, &["chat", "--session", session]);
     chat.sees("Enter sends").await;
     chat
@@ -122,6 +123,19 @@ async fn sessions_are_found_by_title_or_first_prompt() {
 
     let (_, listed) = start(&server, &["sessions"]).ends().await;
     showed(&listed, "sessions", &[]);
+}
+
+#[tokio::test]
+async fn messages_are_found_by_their_words() {
+    let server = Server::start().await;
+    for (session, prompt) in [("trip-1", "the ferry to Bergen"), ("work-3", "the minutes of the meeting")] {
+        done(&server, &["run", "--session", session, prompt], 0).await;
+    }
+    let (code, found) = start(&server, &["search", "ferry"]).ends().await;
+    assert_eq!(code, 0, "{found}");
+    showed(&found, "search", &[]);
+    let (code, found) = start(&server, &["search", "--session", "work", "ferry"]).ends().await;
+    assert_eq!((code, found.trim_end()), (0, "no message has these words"));
 }
 
 #[tokio::test]

@@ -62,6 +62,14 @@ when = { user_contains = "plan", step = 2 }
 text = "Half of it is done."
 
 [[reply]]
+when = { user_contains = "weather", step = 0 }
+tool_calls = [{ name = "get_weather", arguments = { city = "Bergen" } }]
+
+[[reply]]
+when = { user_contains = "weather", step = 1 }
+text = "It is clear there."
+
+[[reply]]
 when = { user_contains = "hurry" }
 text = "I hurry."
 
@@ -83,6 +91,10 @@ delay_ms = 20000
 [[reply]]
 when = { user_contains = "patience" }
 error = { kind = "rate_limited", message = "slow down now", retry_after_ms = 50000 }
+
+[[reply]]
+when = { user_contains = "quota" }
+error = { kind = "rate_limited", message = "The account may use 40000 tokens a minute and has used them all: wait, or raise its limit at the provider", retry_after_ms = 50000 }
 
 [[reply]]
 when = { user_contains = "hostile" }

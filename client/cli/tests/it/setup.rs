@@ -6,7 +6,7 @@ use agentloop_client_testing::timeout::soon;
 use serde_json::Value;
 use tokio::{io::AsyncWriteExt as _, process::Command};
 
-use crate::{process::Running, pty::Pty};
+use crate::{process::Running, pty::Pty, screens::shows};
 
 /// Variables of the environment that would decide for a test.
 pub(crate) const VARIABLES: [&str; 8] = [
@@ -121,6 +121,10 @@ async fn a_model_that_cannot_be_reached_is_told_with_advice() {
     assert!(out.contains("wrote agentloop.toml"), "{out}");
     assert!(out.contains("local/qwen3 did not answer: model_connection"), "{out}");
     assert!(out.contains("→ check the network"), "{out}");
+    let (_, next) =
+        out.split_once("agentloop.toml is written, and its model does not work yet").expect("it is said");
+    let serve = next.split_once("after that:").expect("what does not work yet comes last").1;
+    assert!(serve.contains("agentloop serve --config agentloop.toml"), "{out}");
 
     let (code, checks) = checks(command(folder.path(), &["doctor", "--config", "agentloop.toml"])).await;
     assert_eq!(code, 1);
@@ -130,6 +134,44 @@ async fn a_model_that_cannot_be_reached_is_told_with_advice() {
     assert_eq!(code, 2);
     assert!(err.contains("the input ended"), "{err}");
     assert!(!folder.path().join("other.toml").exists());
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_be_reached_is_told_on_the_screen() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path().to_str().expect("text");
+    let address = free_address();
+    let mut variables = VARIABLES.map(|name| (name, "")).to_vec();
+    variables.extend([("HOME", here), ("AGENTLOOP_SERVER_LISTEN", &*address), ("NO_COLOR", "1")]);
+    // The words of the refusal are those of the operating system.
+    let words =
+        [(here, "<folder>"), (&*address, "<address>"), ("disk", "<rest>"), ("model_connection:", "<rest>")];
+    let away = ["--provider", "compatible", "--base-url", "http://127.0.0.1:1/v1", "--model", "qwen3"];
+    for (name, args) in [
+        ("init-unreachable", [&["init", "--config", "agentloop.toml"], &away[..]].concat()),
+        ("doctor-unreachable", vec!["doctor", "--config", "agentloop.toml"]),
+    ] {
+        let mut command = Pty::start_sized(&args, folder.path(), &variables, (24, 80));
+        shows(&mut command, name, &words).await;
+        assert_eq!(command.ends().await.0, 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_missing_and_a_file_that_is_there_are_told_with_what_was_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let init = ["init", "--provider", "openai", "--model", "m"];
+    let (code, out, err) = ended(command(folder.path(), &init), "").await;
+    assert_eq!(code, 0, "{err}");
+    let (_, next) =
+        out.split_once("agentloop.toml is written, and its model is not tried yet").expect("it is said");
+    let (first, after) = next.split_once("after that:").expect("what does not work yet comes last");
+    assert!(first.contains("export OPENAI_API_KEY=") && first.contains("agentloop doctor"), "{out}");
+    assert!(after.contains("agentloop serve") && after.contains("agentloop run"), "{out}");
+
+    let (code, out, err) = ended(command(folder.path(), &init), "").await;
+    assert_eq!((code, out.as_str()), (2, ""), "{err}");
+    assert!(err.contains("agentloop.toml exists") && err.contains("nothing is written"), "{err}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The agent and the model of the runs that are started here: shown, listed and changed.
 
-use agentloop_client::v1::Agent;
+use agentloop_client::v1::{Agent, ModelProvider};
 use crossterm::event::{KeyCode, KeyEvent};
 
 use super::{App, Command, Overlay};
@@ -97,7 +97,10 @@ impl App {
                     about: format!("what the agent {} has", self.agent()),
                     current: given.is_none(),
                 };
-                let mut models: Vec<&str> = agents.iter().map(|agent| &*agent.model).chain(given).collect();
+                let of_agents = agents.iter().map(|agent| &*agent.model);
+                let configured = self.providers.iter().flat_map(|provider| &provider.models);
+                let mut models: Vec<&str> =
+                    of_agents.chain(configured.map(|model| &**model)).chain(given).collect();
                 models.retain(|model| !model.is_empty());
                 models.sort_unstable();
                 models.dedup();
@@ -106,7 +109,14 @@ impl App {
                     about: String::new(),
                     current: given == Some(model),
                 };
-                std::iter::once(own).chain(models.into_iter().map(row)).collect()
+                // A provider may serve more models than are listed anywhere.
+                let other = |provider: &ModelProvider| ChoiceRow {
+                    name: format!("{}/", sanitize(&provider.name)),
+                    about: "another model of this provider: type its name".to_owned(),
+                    current: false,
+                };
+                let others = self.providers.iter().map(other);
+                std::iter::once(own).chain(models.into_iter().map(row)).chain(others).collect()
             }
         }
     }
@@ -118,7 +128,7 @@ impl App {
                 let at = self.choices(chosen).iter().position(|row| row.current).unwrap_or_default();
                 self.overlay = Some(Overlay::Choice(ChoiceList { chosen, at }));
                 // The server may have restarted with another configuration.
-                return vec![Command::ListAgents];
+                return vec![Command::ListAgents, Command::ListProviders];
             }
             (name, Chosen::Agent) => self.take_agent(name),
             (name, Chosen::Model) => self.take_model(name),
@@ -142,9 +152,16 @@ impl App {
     }
 
     fn take_model(&mut self, name: &str) {
-        if !name.contains('/') {
-            let typed = format::first_line(&sanitize(name), NAME_CHARS);
-            self.hint = Some(format!("a model is named PROVIDER/MODEL, not {typed}"));
+        let typed = || format::first_line(&sanitize(name), NAME_CHARS);
+        let Some((provider, _)) = name.split_once('/').filter(|(_, model)| !model.is_empty()) else {
+            self.hint = Some(format!("a model is named PROVIDER/MODEL, not {}", typed()));
+            return;
+        };
+        // A server that lists no providers may know every model.
+        if !self.providers.is_empty() && !self.providers.iter().any(|known| known.name == provider) {
+            let names: Vec<String> = self.providers.iter().map(|known| format!("{}/…", known.name)).collect();
+            let names = format::first_line(&sanitize(&names.join(" ")), NAME_CHARS);
+            self.hint = Some(format!("no provider serves {}; there are: {names}", typed()));
             return;
         }
         self.options.input.model = Some(name.to_owned());
@@ -177,6 +194,9 @@ impl App {
                     (Some(row), Chosen::Model) if row.name.is_empty() => {
                         self.options.input.model = None;
                         self.tell_choice();
+                    }
+                    (Some(row), Chosen::Model) if row.name.ends_with('/') => {
+                        self.editor.set(&format!("/model {}", row.name));
                     }
                     (Some(row), Chosen::Model) => self.take_model(&row.name),
                 }

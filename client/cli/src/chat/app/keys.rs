@@ -13,7 +13,7 @@ pub(crate) const HELP: [(&str, &str); 20] = [
     ("Up, Down", "earlier and later prompts"),
     ("PageUp, PageDown", "scroll; also a question longer than its card"),
     ("ctrl-Home, ctrl-End", "first and last message"),
-    ("Tab", "turn to the question that waits"),
+    ("Tab", "to the question that waits; else unfold a paste"),
     ("Esc", "put the question aside, close a window"),
     ("ctrl-T", "results and reasoning whole, or brief"),
     ("ctrl-Q, /queue", "what waits for its turn"),
@@ -136,6 +136,8 @@ impl App {
             KeyCode::Tab => {
                 if !self.cards.is_empty() {
                     self.focus = Focus::Card;
+                } else if self.editor.unfold() {
+                    self.recalled = None;
                 }
             }
             KeyCode::Up if self.editor.is_on_first_line() && self.can_recall() => self.recall(true),
@@ -161,6 +163,10 @@ impl App {
             (Some(at), false) => (at + 1 < self.prompts.len()).then_some(at + 1),
         };
         self.recalled = at;
-        self.editor.set(at.map_or("", |at| self.prompts[at].as_str()));
+        match at {
+            Some(at) if at < self.prompts_read => self.editor.set_earlier(&self.prompts[at]),
+            Some(at) => self.editor.set(&self.prompts[at]),
+            None => self.editor.set(""),
+        }
     }
 }

@@ -9,13 +9,14 @@ mod scroll;
 mod session;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::{Duration, SystemTime},
 };
 
-use agentloop_client::v1::{Agent, RunInput, RunStatus, Usage};
+use agentloop_client::v1::{Agent, ModelProvider, RunInput, RunStatus, Usage};
 use ratatui::layout::Size;
 
 pub(crate) use self::{
@@ -45,8 +46,6 @@ pub(crate) struct ChatOptions {
     pub(crate) who: String,
     /// The time on the clock at the start of the program.
     pub(crate) started: SystemTime,
-    /// False where nothing is to be coloured.
-    pub(crate) colours: bool,
     /// Makes the id of a new run.
     pub(crate) new_id: fn() -> String,
 }
@@ -67,6 +66,8 @@ pub(crate) struct App {
     pub(crate) editor: Editor,
     /// Earlier prompts, the oldest first.
     pub(crate) prompts: Vec<String>,
+    /// Number of the first of them that were read from a session, and not entered here.
+    pub(crate) prompts_read: usize,
     /// Index of the earlier prompt that the editor shows.
     pub(crate) recalled: Option<usize>,
     pub(crate) live: Option<LiveRun>,
@@ -86,10 +87,14 @@ pub(crate) struct App {
     pub(crate) unsent: Option<UnsentPrompt>,
     /// A note about the last key; removed at the next key.
     pub(crate) hint: Option<String>,
-    /// Tokens and cost of all runs that were followed here.
+    /// Tokens and cost of all runs of the session.
     pub(crate) usage: Usage,
+    /// The parts of that sum by run.
+    pub(crate) usage_of_runs: BTreeMap<String, Usage>,
     /// The configured agents. Absent until the server has answered.
     pub(crate) agents: Option<Result<Vec<Agent>, String>>,
+    /// The configured providers of models. Empty until the server has answered, and of a server that does not list them.
+    pub(crate) providers: Vec<ModelProvider>,
     /// Agent and model of the run that was started or joined last.
     pub(crate) last_model: Option<(String, String)>,
     /// True after a first ctrl-C: the next one quits.
@@ -178,6 +183,7 @@ impl App {
             details: false,
             editor: Editor::new("Enter sends, Alt-Enter begins a line, F1 helps"),
             prompts: Vec::new(),
+            prompts_read: 0,
             recalled: None,
             live: None,
             queue: VecDeque::new(),
@@ -190,7 +196,9 @@ impl App {
             unsent: None,
             hint: None,
             usage: Usage::default(),
+            usage_of_runs: BTreeMap::new(),
             agents: None,
+            providers: Vec::new(),
             last_model: None,
             interrupted_once: false,
             asks_about_queue: false,
@@ -256,6 +264,10 @@ impl App {
                 Vec::new()
             }
             Event::Agents(listed) => self.agents_listed(listed),
+            Event::Providers(listed) => {
+                self.providers = listed;
+                Vec::new()
+            }
             Event::Rules(listed) => self.rules_listed(listed),
             Event::RuleDeleted { rule_id, answer } => self.rule_deleted(&rule_id, answer),
             Event::QueueListed { session_id, answer } => self.queue_listed(&session_id, answer),

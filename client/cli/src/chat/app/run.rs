@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use agentloop_client::v1::{
     BusySessionPolicy, CheckPolicyResponse, ErrorReason, HumanRequest, PolicyRule, Run, RunEvent, RunInput,
-    RunStatus, Usage, WaitKind, WaitingOn, run_event::Event,
+    RunStatus, WaitKind, WaitingOn, run_event::Event,
 };
 
 use prost_types::Timestamp;
@@ -118,6 +118,7 @@ impl App {
 
     fn start_following(&mut self, live: LiveRun) {
         self.left_queue.insert(live.run_id.clone());
+        self.count_from_start(&live.run_id);
         self.live = Some(live);
         self.cards.clear();
         self.focus = Focus::Editor;
@@ -135,6 +136,7 @@ impl App {
             self.session.id = Some(event.session_id.clone());
         }
         let mut commands = if is_first { self.watch_session() } else { Vec::new() };
+        let run_id = &event.run_id;
         let Some(event) = &event.event else { return commands };
         let Some(live) = &mut self.live else { return commands };
         let echo = matches!(event, Event::InputMessage(_)) && std::mem::take(&mut live.prompt_shown);
@@ -145,11 +147,14 @@ impl App {
             Event::RunStarted(started) => {
                 self.last_model = Some((started.agent.clone(), started.model.clone()));
             }
-            Event::AssistantMessage(message) => self.add_usage(message.usage.as_ref()),
+            Event::AssistantMessage(message) => self.add_usage(run_id, message.usage.as_ref()),
             Event::ModelCallFailed(failed) => self.set_next_try(failed.retry_at.as_ref()),
             Event::HumanRequested(requested) => self.add_question(requested.request.as_ref()),
             Event::HumanResolved(resolved) => drop(self.question_answered(&resolved.request_id)),
-            Event::RunFinished(_) => commands.extend(self.finished()),
+            Event::RunFinished(finished) => {
+                self.count_finished(run_id, finished.usage.as_ref());
+                commands.extend(self.finished());
+            }
             _ => {}
         }
         commands
@@ -163,14 +168,6 @@ impl App {
                 vec![Command::WatchSession(id.clone())]
             }
             _ => Vec::new(),
-        }
-    }
-
-    fn add_usage(&mut self, usage: Option<&Usage>) {
-        if let Some(usage) = usage {
-            self.usage.input_tokens = self.usage.input_tokens.saturating_add(usage.input_tokens);
-            self.usage.output_tokens = self.usage.output_tokens.saturating_add(usage.output_tokens);
-            self.usage.cost_micros = self.usage.cost_micros.saturating_add(usage.cost_micros);
         }
     }
 

@@ -74,11 +74,12 @@ impl App {
         self.overlay = None;
         self.unsent = None;
         self.usage = agentloop_client::v1::Usage::default();
+        self.usage_of_runs.clear();
         self.scroll_to_end();
     }
 
     pub(super) fn opened(&mut self, opened: &OpenedSession) -> Vec<Command> {
-        let OpenedSession { session, entries } = opened;
+        let OpenedSession { session, entries, usage_of_runs } = opened;
         if !self.session.opening || self.session.id.as_ref() != Some(&session.session_id) {
             return Vec::new();
         }
@@ -96,6 +97,7 @@ impl App {
         // What has ended is among the entries.
         self.of_others.retain(|run| !entries.iter().any(|entry| entry.run_id == *run));
         self.transcript.todos(&session.todos);
+        self.count_listed(usage_of_runs);
         let mut commands = Vec::new();
         if !session.live_run_id.is_empty() {
             commands = self.join(&session.live_run_id);
@@ -114,6 +116,7 @@ impl App {
             users.map(format::text).filter(|text| !text.is_empty() && !text.starts_with(CUT_OFF_NOTE));
         let known: BTreeSet<&String> = self.prompts.iter().collect();
         let earlier: Vec<String> = texts.filter(|text| !known.contains(text)).collect();
+        self.prompts_read += earlier.len();
         self.prompts.splice(..0, earlier);
         self.recalled = None;
     }

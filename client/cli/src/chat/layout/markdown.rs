@@ -1,21 +1,23 @@
 //! Text in Markdown as lines: headings, lists, quotes, tables, code and diffs. Other text stays as it is.
 
-use pulldown_cmark::{Alignment, CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use ratatui::{
     style::{Modifier, Style},
     text::{Line, Span},
 };
 use unicode_width::UnicodeWidthStr as _;
 
+use super::{
+    pieces::{Piece, wrapped},
+    table::Table,
+};
 use crate::{
     chat::styles::{BOLD, CODE, DIM},
-    terminal::text::{sanitize, wrap},
+    terminal::text::sanitize,
 };
 
 /// Columns before the lines of code.
 const CODE_INDENT: &str = "  ";
-/// Between two columns of a table.
-const GAP: &str = " │ ";
 /// Most prefixes before a line, the innermost ones. A text may nest quotes by the thousand.
 const PREFIXES_MAX: usize = 8;
 /// Fewest columns of text beside nested prefixes.
@@ -32,18 +34,8 @@ pub(super) fn lines(text: &str, width: usize) -> Vec<Line<'static>> {
     page.lines
 }
 
-/// A piece of text in one style.
-type Piece = (String, Style);
-
 /// A list that is open: the number of its next item, if it counts.
 struct OpenList(Option<u64>);
-
-/// A table that is open.
-#[derive(Default)]
-struct Table {
-    alignments: Vec<Alignment>,
-    rows: Vec<Vec<Vec<Piece>>>,
-}
 
 struct Page {
     width: usize,
@@ -134,11 +126,11 @@ impl Page {
             Tag::Item => self.start_item(),
             Tag::Table(alignments) => {
                 self.begin_block();
-                self.table = Some(Table { alignments, rows: Vec::new() });
+                self.table = Some(Table::new(alignments));
             }
             Tag::TableHead | Tag::TableRow => {
                 if let Some(table) = &mut self.table {
-                    table.rows.push(Vec::new());
+                    table.begin_row();
                 }
             }
             Tag::Emphasis => self.push_style(Style::new().add_modifier(Modifier::ITALIC)),
@@ -184,13 +176,13 @@ impl Page {
             }
             TagEnd::TableCell => {
                 let cell = std::mem::take(&mut self.pieces);
-                if let Some(row) = self.table.as_mut().and_then(|table| table.rows.last_mut()) {
-                    row.push(cell);
+                if let Some(table) = &mut self.table {
+                    table.add_cell(cell);
                 }
             }
             TagEnd::Table => {
                 if let Some(table) = self.table.take() {
-                    self.table_lines(table);
+                    table.lines(self.columns()).into_iter().for_each(|line| self.push(line));
                 }
                 self.apart = true;
             }
@@ -290,87 +282,6 @@ impl Page {
             }
         }
     }
-
-    fn table_lines(&mut self, table: Table) {
-        let columns = table.rows.iter().map(Vec::len).max().unwrap_or_default();
-        let widths: Vec<usize> = (0..columns)
-            .map(|column| {
-                table.rows.iter().filter_map(|row| row.get(column)).map(|cell| width_of(cell)).max()
-            })
-            .map(Option::unwrap_or_default)
-            .collect();
-        let whole = widths.iter().sum::<usize>() + GAP.width() * columns.saturating_sub(1);
-        let fits = whole <= self.columns();
-        for (number, row) in table.rows.iter().enumerate() {
-            let mut pieces = Vec::new();
-            for (column, cell) in row.iter().enumerate() {
-                if column > 0 {
-                    pieces.push((GAP.to_owned(), DIM));
-                }
-                let missing = if fits { widths[column] - width_of(cell) } else { 0 };
-                let before = match table.alignments.get(column) {
-                    Some(Alignment::Right) => missing,
-                    Some(Alignment::Center) => missing / 2,
-                    _ => 0,
-                };
-                let style = if number == 0 { BOLD } else { Style::new() };
-                pieces.push((" ".repeat(before), Style::new()));
-                pieces.extend(cell.iter().map(|(text, own)| (text.clone(), style.patch(*own))));
-                pieces.push((" ".repeat(missing - before), Style::new()));
-            }
-            if fits {
-                self.push(pieces);
-            } else {
-                for line in wrapped(&pieces, self.columns()) {
-                    self.push(line);
-                }
-            }
-            if number == 0 && fits {
-                self.push(vec![("─".repeat(whole), DIM)]);
-            }
-        }
-    }
-}
-
-fn width_of(pieces: &[Piece]) -> usize {
-    pieces.iter().map(|(text, _)| text.width()).sum()
-}
-
-/// Wraps pieces of a paragraph, each of which keeps its style.
-fn wrapped(pieces: &[Piece], columns: usize) -> Vec<Vec<Piece>> {
-    let text: String = pieces.iter().map(|(text, _)| text.as_str()).collect();
-    let (mut from, mut rest, mut before) = (0, pieces, 0);
-    let mut lines = Vec::new();
-    for line in wrap(&text, columns) {
-        // A line is a part of the text; only white space between two lines is left out.
-        let start = text[from..].find(&line).map_or(from, |at| from + at);
-        from = (start + line.len()).min(text.len());
-        // The pieces that end before this line are of no use for it and the next ones.
-        while let [(first, _), later @ ..] = rest
-            && before + first.len() <= start
-        {
-            (before, rest) = (before + first.len(), later);
-        }
-        lines.push(part_of(rest, start - before, from - before));
-    }
-    lines
-}
-
-/// The part of the pieces between two bytes of their whole text.
-fn part_of(pieces: &[Piece], start: usize, end: usize) -> Vec<Piece> {
-    let mut at = 0;
-    let mut part = Vec::new();
-    for (text, style) in pieces {
-        if at >= end {
-            break;
-        }
-        let (from, to) = (start.clamp(at, at + text.len()), end.clamp(at, at + text.len()));
-        if from < to {
-            part.push((text[from - at..to - at].to_owned(), *style));
-        }
-        at += text.len();
-    }
-    part
 }
 
 #[cfg(test)]
@@ -433,13 +344,6 @@ mod tests {
         let text = "```rust\nfn main() {\n    go();\n}\n```\nafter";
         assert_eq!(shown(text, 30), ["  `fn main() {`", "  `    go();`", "  `}`", "", "after"]);
         assert_eq!(shown("```\nabcdefgh\n```", 6), ["  `abcd`", "  `efgh`"]);
-    }
-
-    #[test]
-    fn tables_are_aligned_by_columns_of_the_screen() {
-        let text = "| city | °C |\n|---|---:|\n| 北京 | 8 |\n| Oslo | 12 |";
-        assert_eq!(shown(text, 30), ["*city* │ *°C*", "─────────", "北京 │  8", "Oslo │ 12"]);
-        assert_eq!(shown(text, 8).len(), 5, "two of three rows are wrapped");
     }
 
     #[test]

@@ -3,8 +3,10 @@
 pub(crate) mod blocks;
 mod diff;
 mod markdown;
+mod pieces;
 pub(crate) mod question;
 pub(crate) mod rule_draft;
+mod table;
 
 use ratatui::layout::{Constraint, Layout, Rect};
 

@@ -50,6 +50,7 @@ fn asks_for_a_tool() -> Event {
         call_id: "c".into(),
         name: "add".into(),
         arguments_json: r#"{"a":1}"#.into(),
+        ..ToolCall::default()
     })])
 }
 
@@ -300,7 +301,8 @@ fn an_end_that_is_no_success_says_so() {
 
 #[test]
 fn a_session_is_shown_as_it_was() {
-    let call = ToolCall { call_id: "c".into(), name: "add".into(), arguments_json: "{}".into() };
+    let (name, arguments_json, title) = ("add".into(), "{}".into(), "Add\x1b[2J up".into());
+    let call = ToolCall { call_id: "c".into(), name, arguments_json, title };
     let result = ToolResult {
         call_id: "c".into(),
         name: "add".into(),
@@ -318,11 +320,13 @@ fn a_session_is_shown_as_it_was() {
         transcript.entry(&Entry { message: Some(message), ..Entry::default() });
     }
     assert_eq!(shown(&transcript), ["user add", "said Yes.", "call add {} failed", "said No."]);
+    assert_eq!(transcript.call("c").title, "Add up");
 }
 
 #[test]
 fn a_call_that_a_fork_has_without_its_result_is_not_pending() {
-    let call = ToolCall { call_id: "c".into(), name: "add".into(), arguments_json: "{}".into() };
+    let (name, arguments_json) = ("add".into(), "{}".into());
+    let call = ToolCall { call_id: "c".into(), name, arguments_json, ..ToolCall::default() };
     let mut transcript = Transcript::default();
     for message in [
         message(Role::Assistant, vec![Content::ToolCall(call)]),
@@ -344,7 +348,8 @@ fn all_text_is_sanitized() {
         ..InputMessage::default()
     };
     let output = ToolCallOutput { call_id: "c".into(), data: hostile.into(), ..ToolCallOutput::default() };
-    let call = ToolCall { call_id: "c".into(), name: hostile.into(), arguments_json: hostile.into() };
+    let (name, arguments_json) = (hostile.into(), hostile.into());
+    let call = ToolCall { call_id: "c".into(), name, arguments_json, ..ToolCall::default() };
     let transcript = after(&[
         Event::InputMessage(user),
         says(1, hostile),

@@ -60,9 +60,12 @@ impl CallBlock {
         }
     }
 
-    /// Sets name and arguments from the model's message.
+    /// Sets name and arguments from the model's message. It has the title only in an entry; while a run goes on, an event does.
     pub(crate) fn asked(&mut self, call: &ToolCall) {
         self.named(&call.name);
+        if !call.title.is_empty() {
+            self.titled(&call.title);
+        }
         self.with_arguments(&call.arguments_json);
     }
 

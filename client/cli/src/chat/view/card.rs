@@ -147,7 +147,7 @@ fn draw_editor(
     if has_keys {
         editor.widget().render(middle, buf);
     } else {
-        Paragraph::new(editor.text()).style(DIM).render(middle, buf);
+        Paragraph::new(editor.shown()).style(DIM).render(middle, buf);
     }
     Paragraph::new(below).render(bottom, buf);
 }

@@ -10,7 +10,7 @@ mod tests;
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
-    style::{Color, Style},
+    style::Style,
     text::Line,
     widgets::{Block, Borders, Paragraph, Widget},
 };
@@ -38,17 +38,6 @@ pub(crate) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
     status::draw(app, areas.status, buf);
     if let Some(over) = &app.overlay {
         overlay::draw(over, app, area, buf);
-    }
-    if !app.options.colours {
-        remove_colours(area, buf);
-    }
-}
-
-/// Removes colours; bold, dim and reverse stay.
-fn remove_colours(area: Rect, buf: &mut Buffer) {
-    for position in area.intersection(buf.area).positions() {
-        let cell = &mut buf[position];
-        (cell.fg, cell.bg) = (Color::Reset, Color::Reset);
     }
 }
 
@@ -106,6 +95,6 @@ fn draw_editor(app: &App, area: Rect, buf: &mut Buffer) {
     if has_keys {
         app.editor.widget().render(inner, buf);
     } else {
-        Paragraph::new(app.editor.text()).style(DIM).render(inner, buf);
+        Paragraph::new(app.editor.shown()).style(DIM).render(inner, buf);
     }
 }

@@ -7,6 +7,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Paragraph, Widget},
 };
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::{
     chat::{
@@ -15,10 +16,12 @@ use crate::{
         styles::{BOLD, DIM, WARN},
         transcript::answer_to,
     },
-    terminal::format,
+    terminal::{format, text::sanitize},
 };
 
-const SESSION_CHARS: usize = 40;
+const SESSION_COLUMNS: usize = 40;
+/// Room for the part of an id that has the time of its creation, and a sign of the cut. `agentloop sessions` finds it by that.
+const BRIEF_SESSION_COLUMNS: usize = 14;
 const NAME_CHARS: usize = 24;
 
 pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
@@ -28,28 +31,57 @@ pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
                 hint_lines(hint, area.width).into_iter().map(Line::from).collect();
             Paragraph::new(lines).style(WARN).render(area, buf);
         }
-        None => line(app).render(area, buf),
+        None => line(app, usize::from(area.width)).render(area, buf),
     }
 }
 
-fn line(app: &App) -> Line<'static> {
-    let mut spans = Vec::new();
-    if let Some(live) = &app.live {
-        spans.extend(run(app, live));
-    } else {
-        spans.push(Span::styled("ready", BOLD));
-    }
+/// The line that fits. The state of the run comes first, and the session keeps a part that names it.
+fn line(app: &App, columns: usize) -> Line<'static> {
+    let mut spans = match &app.live {
+        Some(live) => run(app, live),
+        None => vec![Span::styled("ready", BOLD)],
+    };
     if app.scroll != Scroll::FollowOptions {
         spans.push(Span::styled("  ↓ ctrl-End: the end", WARN));
     }
-    let usage = &app.usage;
-    spans.push(Span::styled(format!("  {} tokens in, {} out", usage.input_tokens, usage.output_tokens), DIM));
-    if usage.cost_micros > 0 {
-        spans.push(Span::styled(format!(", cost {:.4}", usage.cost_micros as f64 / 1e6), DIM));
-    }
-    spans.push(Span::styled(format!("  {}", agent_and_model(app)), DIM));
-    spans.push(Span::styled(format!("  {}", session(app)), DIM));
+    let state: usize = spans.iter().map(Span::width).sum();
+    let reason = app.live.as_ref().and_then(reason).unwrap_or_default();
+    let ends = ends(app);
+    let fits = |end: &&String| state + reason.width() + end.width() <= columns;
+    let end = ends.iter().find(fits).or(ends.last()).cloned().unwrap_or_default();
+    let room = columns.saturating_sub(state + end.width());
+    spans.push(Span::styled(cut(&reason, room), DIM));
+    spans.push(Span::styled(end, DIM));
     Line::from(spans)
+}
+
+/// The ends of the line, the longest one first: tokens, agent and model, session.
+fn ends(app: &App) -> Vec<String> {
+    let (session, brief_session) = (session(app, SESSION_COLUMNS), session(app, BRIEF_SESSION_COLUMNS));
+    let (agent, model) = (format::first_line(&app.agent(), NAME_CHARS), app.model());
+    let both = match model.as_str() {
+        "" => agent.clone(),
+        model => format!("{agent} · {}", format::first_line(model, NAME_CHARS)),
+    };
+    let (whole, brief) = tokens(app);
+    vec![
+        format!("  {whole}  {both}  {session}"),
+        format!("  {whole}  {both}  {brief_session}"),
+        format!("  {brief}  {both}  {brief_session}"),
+        format!("  {brief}  {agent}  {brief_session}"),
+        format!("  {brief}  {brief_session}"),
+        format!("  {brief_session}"),
+    ]
+}
+
+/// The tokens and the cost so far, in words and with fewer of them.
+fn tokens(app: &App) -> (String, String) {
+    let (given, made) = (app.usage.input_tokens, app.usage.output_tokens);
+    let cost = match app.usage.cost_micros {
+        0 => String::new(),
+        micros => format!(", cost {:.4}", micros as f64 / 1e6),
+    };
+    (format!("{given} tokens in, {made} out{cost}"), format!("{given} in, {made} out{cost}"))
 }
 
 fn run(app: &App, live: &LiveRun) -> Vec<Span<'static>> {
@@ -70,25 +102,36 @@ fn run(app: &App, live: &LiveRun) -> Vec<Span<'static>> {
         spans.push(Span::styled(" (ctrl-G lets it go on)", DIM));
     }
     if let Some(left) = live.next_try.map(|at| at.saturating_sub(app.now)) {
-        spans.push(Span::styled(format!("  next try in {}", format::countdown(left)), WARN));
-    }
-    if !live.waiting_on.is_empty() {
-        spans.push(Span::styled(format!("  waits for {}", live.waiting_on), DIM));
+        spans.push(Span::styled(format!("  {}", format::next_try(left)), WARN));
     }
     spans
 }
 
-/// The agent and the model of the next run.
-fn agent_and_model(app: &App) -> String {
-    let model = app.model();
-    let agent = format::first_line(&app.agent(), NAME_CHARS);
-    if model.is_empty() { agent } else { format!("{agent} · {}", format::first_line(&model, NAME_CHARS)) }
+/// The reason why a run waits.
+fn reason(live: &LiveRun) -> Option<String> {
+    let is_known = live.connected && !live.waiting_on.is_empty();
+    is_known.then(|| format!("  waits for {}", live.waiting_on))
 }
 
-fn session(app: &App) -> String {
+/// The session by its title. One without a title has its id, whose first characters name it, too.
+fn session(app: &App, columns: usize) -> String {
     match (&app.session.id, app.session.title.as_str()) {
         (None, _) => "new session".to_owned(),
-        (Some(id), "") => format!("session {}", format::first_line(id, SESSION_CHARS)),
-        (Some(_), title) => format!("session {}", format::first_line(title, SESSION_CHARS)),
+        (Some(id), "") => format!("session {}", cut(&sanitize(id), columns)),
+        (Some(_), title) => format!("session {}", cut(title.lines().next().unwrap_or_default(), columns)),
     }
+}
+
+/// The beginning of a text in so many columns. `…` marks a cut.
+pub(super) fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut used = 1;
+    let fits = |c: &char| {
+        used += c.width().unwrap_or_default();
+        used <= columns
+    };
+    let kept: String = text.chars().take_while(fits).collect();
+    if columns == 0 { kept } else { format!("{}…", kept.trim_end()) }
 }

@@ -48,8 +48,8 @@ impl Answers {
                 let read = tokio::task::spawn_blocking(move || read_line(&question, secret)).await;
                 let line = read.map_err(|error| Failure::Other(error.to_string()))??;
                 line.ok_or_else(|| {
-                    let message =
-                        "the input ended before every question was answered; give --provider and --model";
+                    let message = "nothing is written: the input ended before every question was answered; give \
+                                   --provider and --model";
                     Failure::Usage(message.to_owned())
                 })
             }

@@ -1,6 +1,7 @@
 //! `agentloop init`: asks for a provider, writes a configuration, and tries it.
 
 mod ask;
+mod next;
 mod provider;
 mod template;
 
@@ -12,6 +13,7 @@ use std::{
 
 use self::{
     ask::Answers,
+    next::{Tried, steps},
     provider::{KeyPlace, Setup},
 };
 use super::trial::{Trial, Unanswered};
@@ -19,7 +21,7 @@ use crate::{
     args::InitArgs,
     embedded::ConfiguredServer,
     exit::{Exit, Failure},
-    terminal::{commands::quoted, print},
+    terminal::print,
 };
 
 pub(crate) async fn init(args: InitArgs) -> Result<Exit, Failure> {
@@ -30,38 +32,43 @@ pub(crate) async fn init(args: InitArgs) -> Result<Exit, Failure> {
         if path.exists() {
             let path = path.display();
             let message = format!(
-                "{path} exists, and is left as it is; move it away, or choose another folder by --config"
+                "{path} exists, and is left as it is; nothing is written. Move it away, or choose another folder by \
+                 --config"
             );
             return Err(Failure::Usage(message));
         }
     }
+    let config = args.config.display().to_string();
     // The configuration comes first: it fails if somebody else made one meanwhile, and then no key is left about.
     write_new(&args.config, &template::configuration(&setup, &args.config), false)?;
-    print::line(&format!("wrote {}", args.config.display()))?;
+    print::line(&format!("wrote {config}"))?;
     if let Some(file) = setup.file() {
         let path = beside(&args.config, file.name);
-        write_new(&path, &file.content, file.is_secret)?;
+        write_new(&path, &file.content, file.is_secret).map_err(|failure| {
+            let next = format!("{config} is written already: remove it, and run `agentloop init` again");
+            Failure::Other(format!("{failure}; {next}"))
+        })?;
         let advice = if file.is_secret { ", which only you can read; do not commit it" } else { "" };
         print::line(&format!("wrote {}{advice}", path.display()))?;
     }
-    let called = match &setup.key {
-        KeyPlace::Missing(variable) => {
-            print::line(&format!("not tried: set {variable} to your key first"))?;
-            Exit::Completed
-        }
-        _ if args.no_call => Exit::Completed,
-        _ => call(&args.config, &setup.model()).await?,
+    let tried = match &setup.key {
+        KeyPlace::Missing(variable) => Ok(Tried::NoKey(variable)),
+        _ if args.no_call => Ok(Tried::NotAsked),
+        _ => call(&args.config, &setup.model()).await,
     };
-    let config = quoted(&args.config.display().to_string());
-    print::line(&format!(
-        "\nnext:\n  agentloop serve --config {config}\n  agentloop run 'What can you do?'\n  \
-         agentloop doctor --config {config}     if something does not work"
-    ))?;
-    Ok(called)
+    let next = steps(&config, *tried.as_ref().unwrap_or(&Tried::Failed));
+    match tried {
+        Ok(tried) => {
+            print::line(&format!("\n{next}"))?;
+            Ok(if tried == Tried::Failed { Exit::Failed } else { Exit::Completed })
+        }
+        Err(failure @ Failure::Io(_)) => Err(failure),
+        Err(failure) => Err(Failure::Other(format!("the model cannot be asked: {failure}\n\n{next}"))),
+    }
 }
 
 /// Asks the configured model for one word.
-async fn call(config: &Path, model: &str) -> Result<Exit, Failure> {
+async fn call(config: &Path, model: &str) -> Result<Tried, Failure> {
     print::line(&format!("asking {model} for one word …"))?;
     let trial = Trial::start(&ConfiguredServer::load(Some(config))?).await?;
     let answer = trial.ask("default").await;
@@ -69,11 +76,11 @@ async fn call(config: &Path, model: &str) -> Result<Exit, Failure> {
     match answer? {
         Ok(answered) => {
             print::line(&format!("{model} {}", answered.0))?;
-            Ok(Exit::Completed)
+            Ok(Tried::Answered)
         }
         Err(Unanswered { reason, advice }) => {
             print::line(&format!("{model} did not answer: {reason}\n  → {advice}"))?;
-            Ok(Exit::Failed)
+            Ok(Tried::Failed)
         }
     }
 }
@@ -84,7 +91,8 @@ fn refuse_existing(file: &Path) -> Result<(), Failure> {
     }
     let file = file.display();
     Err(Failure::Usage(format!(
-        "{file} exists, and is left as it is; `agentloop doctor --config {file}` checks it, and --config names another"
+        "{file} exists, and is left as it is; nothing is written. `agentloop doctor --config {file}` checks it, and \
+         --config names another"
     )))
 }
 

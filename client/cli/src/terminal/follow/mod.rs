@@ -1,6 +1,11 @@
 //! Follows a run to its end: shows its events, answers its questions, and handles ctrl-C.
 
-use std::{collections::BTreeMap, time::Duration};
+mod countdown;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use agentloop_client::{
     Backoff, Client, Error, EventStream,
@@ -11,6 +16,7 @@ use agentloop_client::{
 };
 use tokio::task::JoinHandle;
 
+use self::countdown::Countdown;
 use crate::{
     exit::{Exit, Failure},
     terminal::answer::{ParsedLine, Questions, decision},
@@ -54,7 +60,7 @@ pub(crate) struct FollowOptions {
 impl FollowOptions {
     /// Follows the run to its end, or until it waits for a person who is not here.
     pub(crate) async fn until_end(self, stream: EventStream) -> Result<Exit, Failure> {
-        let follower = RunFollower {
+        let mut follower = RunFollower {
             stream: stream.with_backoff(LONG_BACKOFF),
             follow: self,
             session_id: String::new(),
@@ -62,8 +68,13 @@ impl FollowOptions {
             unanswered: BTreeMap::new(),
             interrupted: false,
             aborting: None,
+            countdown: Countdown::default(),
         };
-        follower.run().await
+        let exit = follower.run().await;
+        let ended = follower.follow.view.end_line();
+        let exit = exit?;
+        ended?;
+        Ok(exit)
     }
 }
 
@@ -79,12 +90,14 @@ struct RunFollower {
     /// True after the first ctrl-C.
     interrupted: bool,
     aborting: Option<Aborting>,
+    /// The time to the next attempt of the model call.
+    countdown: Countdown,
 }
 
 type Aborting = JoinHandle<Result<AbortResponse, Error>>;
 
 impl RunFollower {
-    async fn run(mut self) -> Result<Exit, Failure> {
+    async fn run(&mut self) -> Result<Exit, Failure> {
         loop {
             let asking = self.questions.first().is_some();
             let exit = tokio::select! {
@@ -95,6 +108,10 @@ impl RunFollower {
                 line = entered(&mut self.follow.person), if asking => self.handle_line(line).await?,
                 answer = abort_answer(&mut self.aborting) => self.handle_abort_answer(&answer)?,
                 () = self.follow.interrupts.next() => self.handle_interrupt()?,
+                () = self.countdown.next_second() => {
+                    self.show_countdown()?;
+                    None
+                }
             };
             if let Some(exit) = exit {
                 return Ok(exit);
@@ -104,6 +121,8 @@ impl RunFollower {
 
     async fn handle_event(&mut self, event: &RunEvent) -> Result<Option<Exit>, Failure> {
         self.follow.view.event(event)?;
+        self.countdown.handle(event, SystemTime::now());
+        self.show_countdown()?;
         if !event.session_id.is_empty() {
             self.session_id.clone_from(&event.session_id);
         }
@@ -126,6 +145,13 @@ impl RunFollower {
             return self.leave_waiting().map(Some);
         }
         Ok(None)
+    }
+
+    fn show_countdown(&mut self) -> Result<(), Failure> {
+        match self.countdown.left(SystemTime::now()) {
+            Some(left) => Ok(self.follow.view.countdown(left)?),
+            None => Ok(()),
+        }
     }
 
     /// True if the run has not moved on since this event. An event of the past says nothing about where the run stands:

@@ -5,12 +5,15 @@ pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
 
 use agentloop_client::v1::{RunEvent, run_event::Event};
 
 use self::{model_text::ModelText, status::StatusLines};
-use crate::{terminal::json, terminal::style::Style};
+use crate::{terminal::format, terminal::json, terminal::style::Style};
 
 /// The output of events.
 pub(crate) enum View {
@@ -43,6 +46,23 @@ impl View {
     pub(crate) fn prompt(&mut self, text: &str) -> io::Result<()> {
         match self {
             View::Text(screen) => screen.prompt(text),
+            View::Json => Ok(()),
+        }
+    }
+
+    /// Writes the time to the next attempt of the model call on a line that the next output takes the place of. Only a
+    /// terminal shows it.
+    pub(crate) fn countdown(&mut self, left: Duration) -> io::Result<()> {
+        match self {
+            View::Text(screen) => screen.countdown(left),
+            View::Json => Ok(()),
+        }
+    }
+
+    /// Ends an unfinished line, so that an error of the command begins its own.
+    pub(crate) fn end_line(&mut self) -> io::Result<()> {
+        match self {
+            View::Text(screen) => screen.end_line(),
             View::Json => Ok(()),
         }
     }
@@ -92,7 +112,12 @@ enum OpenLine {
     Neither,
     Answer,
     About,
+    /// The countdown to the next try, which is removed before anything else is written.
+    Countdown,
 }
+
+/// Moves the cursor to the start of its line, and removes the line.
+const REMOVE_LINE: &str = "\r\x1b[K";
 
 impl Screen {
     fn of_process() -> Screen {
@@ -109,6 +134,10 @@ impl Screen {
     fn event(&mut self, event: &RunEvent) -> io::Result<()> {
         let at = event.at.as_ref();
         let Some(event) = &event.event else { return Ok(()) };
+        // The call begins again by an event that has no line of its own.
+        if self.open == OpenLine::Countdown {
+            self.end_line()?;
+        }
         match event {
             Event::ModelDelta(delta) => {
                 let update = self.model_text.delta(delta);
@@ -168,6 +197,18 @@ impl Screen {
         self.about.to.flush()
     }
 
+    fn countdown(&mut self, left: Duration) -> io::Result<()> {
+        // A prompt, or text that still comes, keeps its line.
+        let is_free = matches!(self.open, OpenLine::Neither | OpenLine::Countdown);
+        let Stream { to, style } = &mut self.about;
+        if !is_free || !style.is_terminal() {
+            return Ok(());
+        }
+        write!(to, "{REMOVE_LINE}{}", style.dim(&format!("  {}", format::next_try(left))))?;
+        self.open = OpenLine::Countdown;
+        to.flush()
+    }
+
     fn switch_to(&mut self, stream: OpenLine) -> io::Result<()> {
         if self.open != stream {
             self.end_line()?;
@@ -181,6 +222,10 @@ impl Screen {
             OpenLine::Neither => {}
             OpenLine::Answer => writeln!(self.answer.to)?,
             OpenLine::About => writeln!(self.about.to)?,
+            OpenLine::Countdown => {
+                write!(self.about.to, "{REMOVE_LINE}")?;
+                self.about.to.flush()?;
+            }
         }
         self.open = OpenLine::Neither;
         Ok(())

@@ -107,10 +107,9 @@ impl StatusLines {
             line.push_str("\n  the text above is void");
         }
         if let Some(retry_at) = &failed.retry_at {
-            let wait = at
-                .and_then(|at| between(at, retry_at))
-                .map(|wait| format!("in {}, ", format::countdown(wait)));
-            let wait = wait.unwrap_or_default();
+            // On a terminal, a line below counts it down.
+            let wait = at.filter(|_| !style.is_terminal()).and_then(|at| between(at, retry_at));
+            let wait = wait.map(|wait| format!("in {}, ", format::countdown(wait))).unwrap_or_default();
             line.push_str(&format!("\n  it is tried again {wait}at {} UTC", format::time(Some(retry_at))));
         }
         style.yellow(&line)

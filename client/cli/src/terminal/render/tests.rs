@@ -2,9 +2,9 @@ use std::sync::{Arc, Mutex};
 
 use agentloop_client::v1::{
     AssistantMessage, HumanAnswer, HumanInput, HumanRequest, HumanRequestKind, HumanRequested, HumanResolved,
-    Message, ModelCallFailed, ModelDelta, Part, PartialMessage, Reasoning, RunError, RunErrorCode,
-    RunFinished, RunStatus, SelectOption, Selection, ToolCall, ToolCallAccepted, ToolCallProposed,
-    ToolCallResult, ToolResult, ToolStatus, human_input, model_delta::Delta, part::Content,
+    Message, ModelCallFailed, ModelCallStarted, ModelDelta, Part, PartialMessage, Reasoning, RunError,
+    RunErrorCode, RunFinished, RunStatus, SelectOption, Selection, ToolCall, ToolCallAccepted,
+    ToolCallProposed, ToolCallResult, ToolResult, ToolStatus, human_input, model_delta::Delta, part::Content,
 };
 
 use super::*;
@@ -112,6 +112,32 @@ fn a_failed_attempt_voids_its_text() {
 }
 
 #[test]
+fn a_countdown_has_one_line_of_a_terminal_and_none_elsewhere() {
+    let written = |style: Style| {
+        let paper = Paper::default();
+        let stream = || Stream { to: Box::new(paper.clone()), style };
+        let mut screen = Screen::new(stream(), stream());
+        for seconds in [2, 1] {
+            screen.countdown(Duration::from_secs(seconds)).unwrap();
+        }
+        // The call begins again, and the answer comes.
+        let started = Event::ModelCallStarted(ModelCallStarted::default());
+        for event in [started, text(2, "Hello")] {
+            screen.event(&RunEvent { event: Some(event), ..RunEvent::default() }).unwrap();
+        }
+        screen.countdown(Duration::from_secs(3)).unwrap();
+        let bytes = paper.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!(
+        written(Style::of_terminal()),
+        "\r\x1b[K  next try in 2s\r\x1b[K  next try in 1s\r\x1b[KHello",
+        "text that still comes keeps its line"
+    );
+    assert_eq!(written(Style::plain()), "Hello");
+}
+
+#[test]
 fn another_attempt_or_another_text_replaces_the_shown_text() {
     let void = "✗ the text above is void; this is what holds:\n";
     let next_attempt = shown(vec![text(1, "Helo"), text(2, "Hello"), finished(2, said("Hello"))]);
@@ -142,7 +168,8 @@ fn reasoning_is_shown_once_with_or_without_deltas() {
 
 #[test]
 fn a_tool_call_shows_its_arguments_and_its_result() {
-    let call = ToolCall { call_id: "r/1.0".into(), name: "add".into(), arguments_json: r#"{"a":1}"#.into() };
+    let (call_id, name, arguments_json) = ("r/1.0".into(), "add".into(), r#"{"a":1}"#.into());
+    let call = ToolCall { call_id, name, arguments_json, ..ToolCall::default() };
     let proposed =
         ToolCallProposed { call_id: "r/1.0".into(), tool: "add".into(), ..ToolCallProposed::default() };
     let result = ToolResult {

@@ -1,7 +1,10 @@
 //! The commands after given events.
 
 mod busy;
+mod choice;
+mod prompts;
 mod sessions;
+mod usage;
 
 use agentloop_client::v1::{
     Entry, ErrorReason, HumanRequest, HumanRequestKind, HumanRequested, HumanResolved, InputMessage, Message,
@@ -23,7 +26,6 @@ fn options() -> ChatOptions {
         notes: vec![],
         who: "me".into(),
         started: SystemTime::UNIX_EPOCH,
-        colours: true,
         new_id: || "r".into(),
     }
 }

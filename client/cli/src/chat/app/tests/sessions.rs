@@ -13,7 +13,7 @@ fn a_session_is_opened_with_what_was_said() {
         ..Entry::default()
     };
     let entries = vec![entry("old", "before"), entry("live", "now")];
-    let opened = OpenedSession { session: session("s", "live"), entries };
+    let opened = OpenedSession { session: session("s", "live"), entries, ..OpenedSession::default() };
     let then = [Command::FollowOptions("live".into()), Command::ListQueue("s".into())];
     assert_eq!(app.handle(Event::SessionOpened(Box::new(opened))), then);
     assert_eq!(users(&app), ["before"], "the live run's words come with its events");
@@ -52,7 +52,11 @@ fn what_was_sent_to_a_session_that_cannot_be_read_is_given_back() {
 fn a_part_of_a_session_says_so() {
     let mut app = App::new(options(), Some("s".into())).0;
     let entries = vec![Entry { entry_no: 8, message: Some(said("late")), ..Entry::default() }];
-    app.handle(Event::SessionOpened(Box::new(OpenedSession { session: session("s", ""), entries })));
+    app.handle(Event::SessionOpened(Box::new(OpenedSession {
+        session: session("s", ""),
+        entries,
+        ..OpenedSession::default()
+    })));
     assert_eq!(notes(&app), ["… earlier messages are not shown"]);
 }
 

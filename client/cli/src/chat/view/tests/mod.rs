@@ -1,5 +1,8 @@
 //! The text on the screen in given states.
 
+mod questions;
+mod status;
+
 use std::time::{Duration, SystemTime};
 
 use agentloop_client::v1::{
@@ -23,7 +26,6 @@ fn options() -> ChatOptions {
         notes: vec![],
         who: "me".into(),
         started: SystemTime::UNIX_EPOCH,
-        colours: true,
         new_id: || "r".into(),
     }
 }
@@ -108,22 +110,6 @@ fn a_new_chat_says_what_to_do() {
 }
 
 #[test]
-fn a_long_hint_is_wrapped() {
-    let mut app = chat();
-    app.handle(Event::Paste("/hepl".into()));
-    press(&mut app, KeyCode::Enter);
-    let text = "a space before it sends it as text";
-    let rows = screen(&mut app, 80, 24);
-    let last = rows[22..].join(" ");
-    assert!(last.starts_with("no command /hepl: /agent") && last.ends_with(text), "{rows:#?}");
-    assert_eq!(rows[21], "/hepl", "the editor stays above it");
-    assert!(screen(&mut app, 60, 24).join(" ").contains(text));
-    assert_eq!(screen(&mut app, 60, 8)[6], "/hepl", "a low screen has one row for it");
-    press(&mut app, KeyCode::Backspace);
-    assert!(screen(&mut app, 80, 24)[23].starts_with("ready"), "the next key ends it");
-}
-
-#[test]
 fn the_answer_comes_piece_by_piece() {
     let mut app = running();
     sees(&mut app, &["> What is 1 + 2?", "sending…"]);
@@ -153,7 +139,8 @@ fn reasoning_is_dimmed() {
 #[test]
 fn a_tool_call_shows_how_long_it_runs() {
     let mut app = running();
-    let call = ToolCall { call_id: "c".into(), name: "add".into(), arguments_json: r#"{"a":1}"#.into() };
+    let (call_id, name, arguments_json) = ("c".into(), "add".into(), r#"{"a":1}"#.into());
+    let call = ToolCall { call_id, name, arguments_json, ..ToolCall::default() };
     let parts = vec![Part { content: Some(Content::ToolCall(call)) }];
     let message = AssistantMessage {
         message: Some(Message { role: Role::Assistant.into(), parts }),
@@ -166,50 +153,6 @@ fn a_tool_call_shows_how_long_it_runs() {
     happens(&mut app, RunStatus::ToolRunning, run_event::Event::ToolCallAccepted(accepted));
     app.handle(Event::Tick(Duration::from_secs(7)));
     sees(&mut app, &["◐ add", "running on h-1 7s", "tool running"]);
-}
-
-#[test]
-fn an_approval_shows_every_argument() {
-    let mut app = running();
-    asks(&mut app, approval(r#"{"to":"a@b","n":12345678901234567890123,"x":"a\u202eb"}"#));
-    sees(
-        &mut app,
-        &[
-            "may this run?",
-            "send_email",
-            "\"to\": \"a@b\"",
-            "\"n\": 12345678901234567890123",
-            "a\\u202eb",
-            "y  yes, run it",
-            "e  run it with edited arguments",
-            "waits for your approval",
-        ],
-    );
-    press(&mut app, KeyCode::Char('e'));
-    press(&mut app, KeyCode::Enter);
-    sees(&mut app, &["run it with edited arguments", "{\"to\":\"a@b\"", "Enter answers, Esc goes back"]);
-    press(&mut app, KeyCode::Enter);
-    sees(&mut app, &["sending the answer …"]);
-}
-
-#[test]
-fn the_draft_of_a_rule_is_shown() {
-    let mut app = running();
-    asks(&mut app, HumanRequest { tool: "send_email".into(), ..approval(r#"{"to":"a@b"}"#) });
-    press(&mut app, KeyCode::Char('r'));
-    press(&mut app, KeyCode::Enter);
-    sees(
-        &mut app,
-        &[
-            "run like calls unasked for",
-            "the rest of this run",
-            "every run from now on",
-            "send_email",
-            "/to is a@b",
-            "checking what it matches …",
-            "Tab: how long",
-        ],
-    );
 }
 
 #[test]
@@ -235,165 +178,6 @@ fn the_queue_is_shown() {
 }
 
 #[test]
-fn a_very_small_window_shows_the_part_with_the_keys() {
-    let mut app = running();
-    let small = |app: &mut App| screen(app, 20, 5).join("\n");
-    asks(&mut app, approval(r#"{"to":"a@b"}"#));
-    press(&mut app, KeyCode::Char('n'));
-    let shown = small(&mut app);
-    assert!(shown.contains("may this run?") && shown.contains("n  no"), "{shown}");
-    press(&mut app, KeyCode::Enter);
-    app.handle(Event::Paste("not now".into()));
-    assert!(small(&mut app).contains("not now"), "{}", small(&mut app));
-    press(&mut app, KeyCode::Esc);
-    press(&mut app, KeyCode::Esc);
-    app.handle(Event::Paste("words".into()));
-    let shown = small(&mut app);
-    assert!(shown.contains("words") && shown.contains("Tab"), "{shown}");
-}
-
-#[test]
-fn invisible_characters_in_arguments_are_shown() {
-    let mut app = running();
-    asks(&mut app, approval("{\"to\":\"\u{202e}moc.live\u{200b}\"}"));
-    sees(&mut app, &["\\u{202e}moc.live\\u{200b}"]);
-}
-
-#[test]
-fn the_choices_are_visible_with_very_long_arguments() {
-    let mut app = running();
-    asks(&mut app, approval(&format!("{{\"body\":\"{}\"}}", "word ".repeat(10_000))));
-    sees(&mut app, &["PageDown: more", "y  yes, run it", "s  stop the run", "? send_email"]);
-}
-
-#[test]
-fn arguments_are_approved_when_all_of_them_were_on_the_screen() {
-    let mut app = running();
-    let members: Vec<String> = (1..=30).map(|number| format!("\"part{number}\":{number}")).collect();
-    asks(&mut app, approval(&format!("{{{}}}", members.join(","))));
-    sees(&mut app, &["PageDown: more", "\"part1\": 1"]);
-    press(&mut app, KeyCode::Char('y'));
-    assert!(press(&mut app, KeyCode::Enter).is_empty());
-    sees(&mut app, &["not all of it was on the screen: PageDown shows more"]);
-    press(&mut app, KeyCode::PageDown);
-    assert!(press(&mut app, KeyCode::Enter).is_empty(), "there is more");
-    for _ in 0..10 {
-        press(&mut app, KeyCode::PageDown);
-    }
-    sees(&mut app, &["PageUp: back", "\"part30\": 30", "y  yes, run it"]);
-    assert!(!press(&mut app, KeyCode::Enter).is_empty());
-}
-
-#[test]
-fn a_usual_question_is_whole_on_a_usual_screen() {
-    let mut app = running();
-    let arguments = r#"{"to":"team@example.com","subject":"Weather in Beijing","body":"clear"}"#;
-    asks(&mut app, HumanRequest { question: "May send_email run?".into(), ..approval(arguments) });
-    sees(&mut app, &["May send_email run?", "\"body\": \"clear\"", "s  stop the run", "> What is 1 + 2?"]);
-    press(&mut app, KeyCode::Enter);
-    press(&mut app, KeyCode::Char('y'));
-    assert!(!press(&mut app, KeyCode::Enter).is_empty());
-}
-
-#[test]
-fn questions_of_every_kind_are_shown() {
-    let option = |id: &str, label: &str| SelectOption { id: id.into(), label: label.into() };
-    let select = HumanRequest {
-        kind: HumanRequestKind::Select.into(),
-        question: "Which colour?".into(),
-        options: vec![option("r", "red"), option("g", "green"), option("b", "")],
-        ..HumanRequest::default()
-    };
-    let mut app = running();
-    asks(&mut app, select.clone());
-    sees(&mut app, &["    red", "↑↓ picks, Enter answers"]);
-    press(&mut app, KeyCode::Enter);
-    sees(&mut app, &["nothing is picked: ↑↓ picks, then Enter answers", "    red"]);
-    press(&mut app, KeyCode::Down);
-    sees(&mut app, &["a question", "Which colour?", "→  red", "green", "    b", "Enter answers"]);
-
-    let mut app = running();
-    asks(&mut app, HumanRequest { multiple: true, ..select });
-    press(&mut app, KeyCode::Char(' '));
-    sees(&mut app, &["[x] red", "[ ] green", "Space marks"]);
-
-    let mut app = running();
-    let prompt = HumanRequest {
-        kind: HumanRequestKind::Prompt.into(),
-        question: "Your name?".into(),
-        ..HumanRequest::default()
-    };
-    asks(&mut app, prompt);
-    sees(&mut app, &["Your name?", "your answer:", "Enter answers"]);
-
-    let mut app = running();
-    asks(&mut app, HumanRequest { kind: HumanRequestKind::InDoubt.into(), ..approval("{}") });
-    sees(&mut app, &["did this take effect?", "y  run it once more"]);
-}
-
-#[test]
-fn a_question_put_aside_says_how_to_come_back() {
-    let mut app = running();
-    asks(&mut app, approval("{}"));
-    press(&mut app, KeyCode::Esc);
-    sees(&mut app, &["may this run? · Tab: answer"]);
-}
-
-#[test]
-fn the_status_shows_why_a_run_waits() {
-    let mut app = running();
-    says(&mut app, Delta::Text("x".into()));
-    let waiting =
-        WaitingOn { kind: WaitKind::ToolHost.into(), what: "add".into(), attempt: 2, ..WaitingOn::default() };
-    let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
-    app.handle(Event::RunRead(Box::new(run)));
-    sees(&mut app, &["waits for a tool host for add, try 2"]);
-    app.handle(Event::Connection { run_id: "r".into(), up: false });
-    sees(&mut app, &["reconnecting…"]);
-    app.handle(Event::Connection { run_id: "r".into(), up: true });
-    ctrl(&mut app, 'c');
-    press(&mut app, KeyCode::F(12));
-    sees(&mut app, &["aborting…"]);
-}
-
-#[test]
-fn the_time_to_the_next_try_counts_down() {
-    let mut app = running();
-    app.handle(Event::Tick(Duration::from_secs(10)));
-    let retry_at = Some(prost_types::Timestamp { seconds: 15, nanos: 0 });
-    let failed = ModelCallFailed { retry_at, ..ModelCallFailed::default() };
-    happens(&mut app, RunStatus::BackingOff, run_event::Event::ModelCallFailed(failed));
-    sees(&mut app, &["backing off  next try in 5s"]);
-    app.handle(Event::Tick(Duration::from_millis(12_500)));
-    sees(&mut app, &["backing off  next try in 3s"]);
-    let waiting = WaitingOn {
-        kind: WaitKind::Backoff.into(),
-        what: "p/m".into(),
-        next_at: Some(prost_types::Timestamp { seconds: 14, nanos: 0 }),
-        ..WaitingOn::default()
-    };
-    let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
-    app.handle(Event::RunRead(Box::new(run)));
-    sees(&mut app, &["next try in 2s  waits for the next try of p/m"]);
-    says(&mut app, Delta::Text("x".into()));
-    let rows = screen(&mut app, 80, 24).join("\n");
-    assert!(!rows.contains("next try"), "{rows}");
-}
-
-#[test]
-fn the_status_says_which_answer_is_waited_for() {
-    for (kind, answer) in [
-        (HumanRequestKind::Select, "waits for your choice"),
-        (HumanRequestKind::Prompt, "waits for your answer"),
-        (HumanRequestKind::InDoubt, "waits for your word"),
-    ] {
-        let mut app = running();
-        asks(&mut app, HumanRequest { kind: kind.into(), ..HumanRequest::default() });
-        sees(&mut app, &[answer]);
-    }
-}
-
-#[test]
 fn a_call_is_shown_with_its_title() {
     let mut app = running();
     let proposed = agentloop_client::v1::ToolCallProposed {
@@ -404,33 +188,6 @@ fn a_call_is_shown_with_its_title() {
     };
     happens(&mut app, RunStatus::ToolRunning, run_event::Event::ToolCallProposed(proposed));
     sees(&mut app, &["○ Weather in Beijing  get_weather"]);
-}
-
-#[test]
-fn no_cell_is_coloured_where_none_may_be() {
-    let coloured = |colours| {
-        let mut app = App::new(ChatOptions { colours, ..options() }, None).0;
-        app.handle(Event::Paste("hi".into()));
-        press(&mut app, KeyCode::Enter);
-        asks(&mut app, approval("{}"));
-        let area = Rect::new(0, 0, 80, 24);
-        let mut buffer = Buffer::empty(area);
-        draw(&app, area, &mut buffer);
-        buffer.content().iter().filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset).count()
-    };
-    assert_eq!(coloured(false), 0);
-    assert_ne!(coloured(true), 0);
-}
-
-#[test]
-fn the_status_does_not_repeat_an_open_question() {
-    let mut app = running();
-    asks(&mut app, approval("{}"));
-    let waiting =
-        WaitingOn { kind: WaitKind::Human.into(), what: "a long id".into(), ..WaitingOn::default() };
-    let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
-    app.handle(Event::RunRead(Box::new(run)));
-    sees(&mut app, &["waits for your approval  0 tokens in"]);
 }
 
 #[test]
