@@ -48,7 +48,7 @@ impl Replicas {
 }
 
 /// The owner, as a replica tells it. An error is an answer too: nobody may own the database for a moment.
-async fn owner(client: &Client) -> Option<Replica> {
+pub(crate) async fn owner(client: &Client) -> Option<Replica> {
     let replicas = client.list_replicas().await.ok()?;
     replicas.into_iter().find(|replica| replica.state() == ReplicaState::Owner)
 }

@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use agentloop_client::Client;
+use agentloop_client::host::ToolHost;
 use agentloop_client::v1::HostHealth;
 use agentloop_client::v1::run_event::Event;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::failover::looking_host;
+use crate::forwarded_cancels::{CancelWaits, holding_host};
 use crate::model::{Answer, Model};
 use crate::postgres;
 use crate::process::server::{Server, Setting, input};
@@ -24,7 +26,7 @@ const PIECES: u32 = 2_000;
 /// The time between two pieces: each is a delta of its own.
 const PIECE_EVERY: Duration = Duration::from_millis(5);
 
-/// The measured cost, in microseconds of processor time.
+/// The measured cost, in microseconds of processor time but where it says otherwise.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
     /// Of `GetServerInfo` at the owner.
@@ -49,6 +51,10 @@ pub struct Cost {
     pub run_wait_at_owner: f64,
     /// The same with the host at a replica that stands by.
     pub run_wait_host_apart: f64,
+    /// From `Abort` at the owner until the tool of a host at the owner learns of it.
+    pub cancel_at_owner: CancelWaits,
+    /// The same with the host at one replica that stands by, and `Abort` at another.
+    pub cancel_apart: CancelWaits,
 }
 
 /// Makes the same calls at an owner and at a replica that stands by, by so many callers at a time.
@@ -79,13 +85,21 @@ pub async fn measure(callers: u32) -> Cost {
     let third = Server::start(&setting).await;
     let servers = [&owner, &standby, &third];
     let clients = servers.map(|server| server.client());
-    let host = Hosting::at(&owner, &clients[0]).await;
+    let host = Hosting::of(looking_host(&url_of(&owner)), &clients[0]).await;
     let (run_at_owner, _) = runs(&clients[..1], &servers[..1], "c", callers, RUNS).await;
     let (_, run_wait_at_owner) = runs(&clients[..1], &servers[..1], "d", 1, RUNS_ALONE).await;
     host.ends(&clients[0]).await;
-    let host = Hosting::at(&standby, &clients[0]).await;
+    let host = Hosting::of(looking_host(&url_of(&standby)), &clients[0]).await;
     let (run_at_three, _) = runs(&clients, &servers, "e", callers, RUNS).await;
     let (_, run_wait_host_apart) = runs(&clients[..1], &servers[..1], "f", 1, RUNS_ALONE).await;
+    host.ends(&clients[0]).await;
+    let (host, mut holding) = holding_host(&url_of(&owner));
+    let host = Hosting::of(host, &clients[0]).await;
+    let cancel_at_owner = holding.waits(&clients[0], &clients[0], "g").await;
+    host.ends(&clients[0]).await;
+    let (host, mut holding) = holding_host(&url_of(&standby));
+    let host = Hosting::of(host, &clients[0]).await;
+    let cancel_apart = holding.waits(&clients[0], &clients[2], "h").await;
     host.ends(&clients[0]).await;
     Cost {
         unary_at_owner,
@@ -99,16 +113,23 @@ pub async fn measure(callers: u32) -> Cost {
         run_at_three,
         run_wait_at_owner,
         run_wait_host_apart,
+        cancel_at_owner,
+        cancel_apart,
     }
 }
 
-/// What the model says: a text in pieces to "Speak", else one tool call and an end.
+fn url_of(server: &Server) -> String {
+    format!("http://{}", server.address())
+}
+
+/// What the model says: a text in pieces to "Speak", a call of `hold` to "Hold", else a call of `look` and an end.
 fn answer(request: &Value) -> Answer {
     let last = request["messages"].as_array().and_then(|messages| messages.last());
     match last.map(|message| (message["role"].as_str(), message["content"].as_str())) {
         Some((_, Some("Speak"))) => {
             Answer::Slowly((0..PIECES).map(|piece| format!("{piece} ")).collect(), PIECE_EVERY)
         }
+        Some((_, Some("Hold"))) => Answer::Asks(vec![("hold".to_owned(), json!({}))]),
         Some((Some("tool"), _)) => Answer::Says("done".to_owned()),
         _ => Answer::Asks(vec![("look".to_owned(), json!({ "at": 1 }))]),
     }
@@ -120,8 +141,7 @@ struct Hosting {
 }
 
 impl Hosting {
-    async fn at(server: &Server, client: &Client) -> Self {
-        let host = looking_host(&format!("http://{}", server.address()));
+    async fn of(host: ToolHost, client: &Client) -> Self {
         let serving = tokio::spawn(async move {
             let _ended = host.run_until(std::future::pending()).await;
         });

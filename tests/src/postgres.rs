@@ -2,13 +2,13 @@
 //! address of one. `tests/with-postgres` starts one.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
-use tokio::process::Command;
+use tempfile::TempDir;
 
 use crate::stored::Stored;
 
@@ -65,6 +65,58 @@ pub fn in_new_schema(url: String) -> String {
     of_schema
 }
 
+/// The programs of the PostgreSQL that `tests/with-postgres` has started, to be run by the user who owns its files. PostgreSQL
+/// refuses to be run by root.
+pub struct Programs {
+    bin: PathBuf,
+    data: PathBuf,
+    user: u32,
+    group: u32,
+}
+
+impl Programs {
+    /// `None`: there is no PostgreSQL to test with, or it is not the tests' own.
+    ///
+    /// # Panics
+    /// When the folder of its data is not there.
+    #[must_use]
+    pub fn find() -> Option<Programs> {
+        let of = |name: &str| std::env::var_os(format!("AGENTLOOP_TEST_POSTGRES_{name}")).map(PathBuf::from);
+        let (data, bin) = (of("DATA")?, of("BIN")?);
+        let owner = std::fs::metadata(&data).expect("the folder is there");
+        Some(Programs { bin, data, user: owner.uid(), group: owner.gid() })
+    }
+
+    /// One of the programs, such as `pg_ctl`, for the database in this folder.
+    #[must_use]
+    pub fn command(&self, program: &str, data: &Path) -> Command {
+        let program = self.bin.join(program);
+        let mut command = if is_root() {
+            let mut command = Command::new("setpriv");
+            let (user, group) = (format!("--reuid={}", self.user), format!("--regid={}", self.group));
+            command.args([&user, &group, "--clear-groups"]).arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        command.current_dir("/").arg("-D").arg(data);
+        command
+    }
+
+    /// A new folder of the user who runs the programs. It is beside the data of the tests' PostgreSQL and removed with it at the
+    /// latest, even if the test is killed. A database whose folder is gone ends by itself.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn folder(&self) -> TempDir {
+        let beside = self.data.parent().expect("it is no root");
+        let folder = tempfile::tempdir_in(beside).expect("a directory");
+        std::os::unix::fs::chown(folder.path(), Some(self.user), Some(self.group)).expect("it is given away");
+        folder
+    }
+}
+
 /// True if this process may act as the owner of a folder that is not its own.
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
@@ -76,20 +128,9 @@ fn is_root() -> bool {
 /// # Panics
 /// When it does not start.
 pub async fn restart() {
-    let of = |name: &str| std::env::var_os(format!("AGENTLOOP_TEST_POSTGRES_{name}")).map(PathBuf::from);
-    let (Some(data), Some(bin)) = (of("DATA"), of("BIN")) else { return };
-    // It refuses to be run by root, so whoever owns its folder runs it.
-    let owner = std::fs::metadata(&data).expect("the folder is there");
-    let (user, group) = (format!("--reuid={}", owner.uid()), format!("--regid={}", owner.gid()));
-    let mut command = match is_root() {
-        true => {
-            let mut command = Command::new("setpriv");
-            command.args([&user, &group, "--clear-groups"]).arg(bin.join("pg_ctl"));
-            command
-        }
-        false => Command::new(bin.join("pg_ctl")),
-    };
-    command.current_dir("/").arg("-D").arg(&data).arg("-l").arg(data.join("log"));
+    let Some(programs) = Programs::find() else { return };
+    let mut command = tokio::process::Command::from(programs.command("pg_ctl", &programs.data));
+    command.arg("-l").arg(programs.data.join("log"));
     command.args(["-m", "immediate", "-w", "restart"]).stdout(Stdio::null());
     let restarted = command.status().await.expect("there is a pg_ctl");
     assert!(restarted.success(), "{restarted}");

@@ -17,6 +17,9 @@ use crate::store::Store;
 
 /// The time between two checks that the store still answers.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// The same for a replica that owns the database. Each of its beats writes there, and it is no owner any more a lease after the last
+/// one that was answered. So the check tells no more than that the store's own connections work.
+const CHECK_OWNER_EVERY: Duration = Duration::from_secs(60);
 /// A replica that stands by and has seen no sign of life from the owner for so long and two leases cannot reach the database: else
 /// it would have taken its place. It would not learn of another owner.
 const CUT_OFF_AFTER: Duration = Duration::from_secs(30);
@@ -78,9 +81,18 @@ impl Readiness {
         }
     }
 
-    /// Resolves when it is time to check again.
-    async fn due(&mut self) {
-        let after = tokio::time::sleep(CHECK_EVERY);
+    fn check_every(&self, ready: bool) -> Duration {
+        match self {
+            Self::Replica { standings, .. } if ready && matches!(*standings.borrow(), Standing::Owner) => {
+                CHECK_OWNER_EVERY
+            }
+            Self::Replica { .. } | Self::Store(_) => CHECK_EVERY,
+        }
+    }
+
+    /// Resolves when it is time to check again. `ready`: the answer of the last check.
+    async fn due(&mut self, ready: bool) {
+        let after = tokio::time::sleep(self.check_every(ready));
         match self {
             Self::Store(_) => after.await,
             Self::Replica { standings, store, .. } => {
@@ -112,7 +124,7 @@ pub(super) async fn report(health: HealthReporter, mut readiness: Readiness, tas
     let mut ready = check(&health, &readiness, None).await;
     let soft = tasks.soft().clone();
     drop(tasks.spawn("health", async move {
-        while soft.run_until_cancelled(readiness.due()).await.is_some() {
+        while soft.run_until_cancelled(readiness.due(ready)).await.is_some() {
             ready = check(&health, &readiness, Some(ready)).await;
         }
         set_readiness(&health, ServingStatus::NotServing).await;
@@ -183,5 +195,17 @@ mod tests {
         // With a long lease, the owner may be dead.
         assert_eq!(ready(149, 60).await, Ok(()));
         assert!(ready(150, 60).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_owner_whose_beats_are_answered_seldom_asks_the_store() {
+        let (standing, standings) = watch::channel(Standing::Owner);
+        let (_store, store) = watch::channel(None);
+        let replicas = Arc::new(SilentFor(Duration::ZERO));
+        let readiness = Readiness::Replica { standings, store, replicas, lease: Duration::from_secs(3) };
+        assert_eq!(readiness.check_every(true), CHECK_OWNER_EVERY);
+        assert_eq!(readiness.check_every(false), CHECK_EVERY, "it may be ready again soon");
+        standing.send_replace(Standing::Standby { owner: None });
+        assert_eq!(readiness.check_every(true), CHECK_EVERY);
     }
 }

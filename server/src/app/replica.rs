@@ -14,12 +14,12 @@ use crate::app::ports::Ports;
 use crate::app::security::{self, Reloader, Security};
 use crate::app::store::{OwnStore, postgres_options};
 use crate::app::work::{Stop, WorkParts};
-use crate::app::{OpenError, SecurityError, StartError, listen, metrics, serve};
+use crate::app::{OpenError, StartError, listen, metrics, serve};
 use crate::config::{Config, StoreLocation};
 use crate::grpc::edge::forward::front::Front;
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
-use crate::grpc::edge::forward::peer::{PeerPort, peer_acceptor};
+use crate::grpc::edge::forward::peer::PeerPort;
 use crate::grpc::edge::identity::IdentityLayer;
 use crate::lifecycle::{Exit, Signals, Tasks};
 use crate::secret::Redactor;
@@ -174,8 +174,7 @@ impl ServerBuilder {
         let tasks = self.engine.tasks.clone();
         let redactor = Redactor::new(self.config.secrets());
         let security = Security::load(&self.config, clock.clone())?;
-        let link_tls = cluster.tls.as_ref().map(security::link_tls).transpose()?;
-        let acceptor = link_tls.as_ref().map(peer_acceptor).transpose().map_err(SecurityError::ClusterTls)?;
+        let peer_tls = security.links.clone();
         let models = self.take_models()?;
         let own_tools = self.check_tools()?;
         let ports = Ports::listen(&self.config, security).await?;
@@ -219,7 +218,7 @@ impl ServerBuilder {
         tasks.spawn("ownership", successor.succeed());
         drop(tasks.spawn("fence", end_when_fenced(replica.clone(), tasks.clone())));
         let peers = PeerPort::new(replica.number(), standings.clone(), local.clone(), ports.asks);
-        let acceptor = acceptor.map(|acceptor| watch::channel(acceptor).1);
+        let acceptor = peer_tls.as_ref().map(|tls| tls.acceptor());
         let serving = peers.serve(listener, acceptor, work_stopped(tasks.clone(), stop.clone()));
         let (of_peers, calls_of_peers) = (tasks.clone(), calls.clone());
         tasks.spawn("replicas", async move {
@@ -229,8 +228,8 @@ impl ServerBuilder {
             }
             drop(calls_of_peers);
         });
-        let front =
-            Front::new(standings.clone(), Links::new(link_tls), local, ids, max, tasks.soft().clone());
+        let links = peer_tls.map_or_else(|| Links::new(None), |tls| tls.links());
+        let front = Front::new(standings.clone(), links, local, ids, max, tasks.soft().clone());
         let readiness =
             Readiness::Replica { standings, store: store.clone(), replicas: replica.clone(), lease };
         let refusals = is_audited.then(|| {

@@ -94,6 +94,8 @@ struct StoredStarted<'a> {
     unknown_tools: &'a [String],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     withdrawn_tools: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    caller_groups: &'a [String],
 }
 
 /// A run's first record without its spec, and the spec. A first record without a spec is encoded as any other.
@@ -107,6 +109,7 @@ pub(super) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Optio
         traceparent,
         unknown_tools,
         withdrawn_tools,
+        caller_groups,
     } = &record.event
     else {
         return (encode(run, record), None);
@@ -119,6 +122,7 @@ pub(super) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Optio
         traceparent: traceparent.as_ref(),
         unknown_tools,
         withdrawn_tools,
+        caller_groups,
     };
     let spec = text(&**spec);
     let digest = Digest::of(&[spec.as_bytes()]);
@@ -291,9 +295,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_first(queued: bool, traceparent: Option<TraceParent>, tools: [&[&str]; 2], stored: &str) {
-        let [unknown_tools, withdrawn_tools] =
-            tools.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+    fn check_first(queued: bool, traceparent: Option<TraceParent>, names: [&[&str]; 3], stored: &str) {
+        let [unknown_tools, withdrawn_tools, caller_groups] =
+            names.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         let spec = agentloop_core::agent::RunSpec { agent: "\"spec\":{".to_owned(), ..Default::default() };
         let event = Event::Started {
             session: SessionId::parse("s").unwrap(),
@@ -304,6 +308,7 @@ mod tests {
             traceparent,
             unknown_tools,
             withdrawn_tools,
+            caller_groups,
         };
         let mut whole = serde_json::to_value(&event).unwrap();
         let kept = event.clone();
@@ -337,14 +342,16 @@ mod tests {
     #[test]
     fn a_first_event_is_stored_without_its_spec() {
         let plain = r#"{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615}"#;
-        check_first(false, None, [&[], &[]], plain);
+        check_first(false, None, [&[], &[], &[]], plain);
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let full = format!(
             r#"{{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615,"queued":true,"traceparent":"{parent}"}}"#
         );
-        check_first(true, Some(TraceParent::parse(parent).unwrap()), [&[], &[]], &full);
+        check_first(true, Some(TraceParent::parse(parent).unwrap()), [&[], &[], &[]], &full);
         let tools = r#"{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615,"unknown_tools":["a","b"],"withdrawn_tools":["c"]}"#;
-        check_first(false, None, [&["a", "b"], &["c"]], tools);
+        check_first(false, None, [&["a", "b"], &["c"], &[]], tools);
+        let groups = r#"{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615,"caller_groups":["sre","on call"]}"#;
+        check_first(false, None, [&[], &[], &["sre", "on call"]], groups);
     }
 
     #[test]

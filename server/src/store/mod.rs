@@ -6,10 +6,12 @@
 
 mod append;
 mod blob;
+mod call_titles;
 mod checksum;
 mod codec;
 pub mod copy;
 mod damaged;
+mod entry_span;
 mod features_used;
 mod filter;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -50,6 +52,7 @@ pub use self::queue::{Interrupted, QueueStore};
 pub use self::request::{RequestStore, RuleRow};
 pub use self::row::{RequestRow, RunRow, RunSummary};
 pub use self::search::{SearchFilter, SearchHit, SearchStore};
+pub use self::entry_span::{CallTitles, EntrySpan};
 pub use self::session::{
     EntryRow, EntrySource, EntryStretch, IdleSession, LastRun, ListedEntries, ListedEntry, PROJECT_LABEL,
     SessionFilter, SessionRow, SessionStore, SessionUpdate, USER_LABEL,

@@ -13,7 +13,7 @@ use agentloop_core::todo::TodoItem;
 use async_trait::async_trait;
 
 use super::filter::{contains, has_labels};
-use super::{Page, PageRequest, SessionNotes, StoreError, StretchMax, TimeRange};
+use super::{CallTitles, EntrySpan, Page, PageRequest, SessionNotes, StoreError, StretchMax, TimeRange};
 
 /// A session as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -421,6 +421,18 @@ pub trait SessionStore: Send + Sync + 'static {
     ) -> Result<ListedEntries, StoreError> {
         let EntryStretch { rows, more } = self.entry_stretch(tenant, session, after, max).await?;
         Ok(ListedEntries { rows: rows.into_iter().map(ListedEntry::Whole).collect(), more })
+    }
+
+    /// Titles of the tool calls that were proposed between these entries, of those that have one. Entries whose run was deleted
+    /// have no titles. This default is for a store that cannot find them.
+    async fn call_titles(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        span: EntrySpan,
+    ) -> Result<CallTitles, StoreError> {
+        let _none_is_found = (tenant, session, span);
+        Ok(CallTitles::new())
     }
 
     /// Numbers of the session's damaged entries, the first ones, at most `limit`. A store may wait with the search for

@@ -4,6 +4,7 @@
 
 pub mod balancer;
 pub mod child;
+pub mod database_pair;
 pub mod follow;
 pub mod host;
 pub mod model;

@@ -357,7 +357,7 @@ pub fn agentloop() -> Command {
 }
 
 /// A port that is free, and stays free while the server is down: outside of what systems commonly give to clients.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 20_000;
     static TAKEN: AtomicU32 = AtomicU32::new(0);

@@ -105,6 +105,7 @@ impl Owner {
             traceparent: None,
             unknown_tools: vec!["wether".to_owned()],
             withdrawn_tools: vec!["mail".to_owned()],
+            caller_groups: vec!["sre".to_owned()],
         };
         let mut append = self.append(RunStatus::Preparing, vec![started]);
         append.create = Some(CreateRun {

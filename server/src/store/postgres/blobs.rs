@@ -11,17 +11,16 @@ use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
-use tokio::sync::mpsc;
 
 use super::PostgresStore;
 use super::readers::Readers;
 use super::rows::{self, clean};
 use super::write::blobs::{BlobOp, BlobResult, readable};
-use super::write::own::WriteRequest;
+use super::write::own::WeakWriteSender;
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 use crate::store::number::int;
-use crate::store::write::{Writes as _, closed};
+use crate::store::write::closed;
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError, StoredBlob};
 
 /// Bytes of a piece, but for the last one of a blob.
@@ -39,7 +38,7 @@ pub(in crate::store::postgres) struct Blobs(Arc<Inner>);
 struct Inner {
     bounds: BlobBounds,
     db: Readers,
-    writes: mpsc::WeakSender<WriteRequest>,
+    writes: WeakWriteSender,
     tasks: Tasks,
     /// Held while the bytes are counted.
     counting: tokio::sync::Mutex<()>,
@@ -59,7 +58,7 @@ impl Blobs {
     pub(in crate::store::postgres) fn new(
         bounds: BlobBounds,
         db: Readers,
-        writes: mpsc::WeakSender<WriteRequest>,
+        writes: WeakWriteSender,
         tasks: Tasks,
     ) -> Self {
         let (counting, usage) = Default::default();

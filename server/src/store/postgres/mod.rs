@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::id::Epoch;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -38,14 +37,14 @@ use self::open::OpenedStore;
 pub(in crate::store) use self::open::for_copy as open_for_copy;
 pub(in crate::store) use self::rows::clean;
 pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;
-use self::write::own::WriteRequest;
-use self::write::task::{QUEUED_WRITES_MAX, Writer};
+use self::write::own::WriteSender;
+use self::write::task::Writer;
 use crate::lifecycle::Tasks;
 use crate::secret::Secret;
 use crate::store::append::WriterCache;
 use crate::store::damaged::{DamagedQuestions, DamagedSessions};
 use crate::store::features_used::FeaturesUsed;
-use crate::store::write::WriteCounters;
+use crate::store::write::{WriteCounters, write_queue};
 use crate::store::{BlobBounds, StoreStats};
 
 /// Options of an opened store.
@@ -89,7 +88,7 @@ impl Default for PostgresOptions {
 ///
 /// Call [`Self::close`] at the end. Nothing is lost without it.
 pub struct PostgresStore {
-    writes: mpsc::Sender<WriteRequest>,
+    writes: WriteSender,
     readers: Readers,
     epoch: Epoch,
     counters: Arc<WriteCounters>,
@@ -131,7 +130,7 @@ impl PostgresStore {
     }
 
     fn start(opened: OpenedStore, options: &PostgresOptions) -> Self {
-        let (writes, queue) = mpsc::channel(QUEUED_WRITES_MAX);
+        let (writes, queue) = write_queue();
         let counters = Arc::<WriteCounters>::default();
         let closing = CancellationToken::new();
         let tasks = Tasks::new();
@@ -141,6 +140,7 @@ impl PostgresStore {
             owner: opened.owner,
             hold: opened.hold,
             batch: 0,
+            last_writes: 0,
             numbers: opened.started.numbers,
             cache: WriterCache::default(),
             epoch: opened.started.epoch,

@@ -386,8 +386,13 @@ async fn check_server(db: &mut PgConnection, at: &str, accept_loss: bool) -> Res
     Ok(())
 }
 
+/// The number of the last change to the tables that this server knows.
+pub(in crate::store::postgres) fn schema_version() -> i64 {
+    MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default()
+}
+
 async fn migrate(db: &mut PgConnection, at: &str) -> Result<(), OpenError> {
-    let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default();
+    let known = schema_version();
     match MIGRATIONS.run(db).await {
         Ok(()) => Ok(()),
         Err(MigrateError::VersionMissing(found)) => Err(OpenError::Newer { at: at.to_owned(), found, known }),

@@ -33,13 +33,13 @@ use self::blobs::{BlobFolder, Blobs};
 use self::index::Index;
 use self::last_state::LastStateKeeper;
 use self::open::OpenedStore;
-use self::write::queue::{WriteSender, write_queue};
+use self::write::own::WriteSender;
 use self::write::task::Writer;
 use crate::lifecycle::Tasks;
 use crate::store::append::WriterCache;
 use crate::store::damaged::{DamagedQuestions, DamagedSessions};
 use crate::store::features_used::FeaturesUsed;
-use crate::store::write::WriteCounters;
+use crate::store::write::{WriteCounters, write_queue};
 
 /// Options of an opened store.
 #[derive(Debug, Clone, PartialEq, Eq)]

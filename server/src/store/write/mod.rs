@@ -1,14 +1,16 @@
 //! Writes as they wait for a store's writer, the same for both stores. A store adds the writes that only it has.
 
 mod op;
+mod queue;
 mod request;
 mod send;
 mod session;
 
 pub(in crate::store) use self::op::{OwnOp, WriteOp, WriteResult};
+pub(in crate::store) use self::queue::{WeakWriteSender, WriteQueue, WriteSender, write_queue};
 pub(in crate::store) use self::request::{
     Answer, WriteCounters, WriteGroup, WriteRequest, answers_of, audit_rows, groups, only_appends,
     set_recorded,
 };
-pub(in crate::store) use self::send::{WriterGone, Writes, closed};
+pub(in crate::store) use self::send::closed;
 pub(in crate::store) use self::session::{NewFork, NewNotes, NewSession, NewUpdate};

@@ -1,61 +1,54 @@
-//! The sending end of a writer's queue.
+//! Writes through the sending end of a writer's queue: one method for each kind of result.
 
 use agentloop_core::id::{RunId, TenantId};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::op::{OwnOp, WriteOp, WriteResult};
+use super::queue::{WriteSender, WriterGone};
 use super::request::{Answer, WriteRequest};
 use crate::audit;
 use crate::store::{ClaimedRow, SessionRow, StoreError};
-
-/// The writer has ended.
-#[derive(Debug)]
-pub(in crate::store) struct WriterGone;
 
 /// The error of a write to a store whose writer has ended.
 pub(in crate::store) fn closed() -> StoreError {
     StoreError::Unavailable { what: "the store is closed".to_owned() }
 }
 
-/// The sending end of a writer's queue. An implementation has [`Self::send`]; the others are called by the ports, each for
-/// writes of one kind of result.
-pub(in crate::store) trait Writes: Sync {
-    /// Writes that only this store has.
-    type Own: OwnOp;
-
-    /// Enqueues a write, as soon as there is room for it.
-    fn send(&self, request: WriteRequest<Self::Own>) -> impl Future<Output = Result<(), WriterGone>> + Send;
-
+impl<O: OwnOp> WriteSender<O> {
     /// Returns when the write is durable or refused. The row of the caller's act goes with it.
-    async fn write(&self, op: WriteOp<Self::Own>) -> Answer<Self::Own> {
+    pub(in crate::store) async fn write(&self, op: WriteOp<O>) -> Answer<O> {
         let (reply, answer) = oneshot::channel();
         let act = if op.is_act() { audit::unrecorded() } else { None };
         self.send(WriteRequest { op, act, reply }).await.map_err(|WriterGone| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
-    async fn done(&self, op: WriteOp<Self::Own>) -> Result<(), StoreError> {
+    pub(in crate::store) async fn done(&self, op: WriteOp<O>) -> Result<(), StoreError> {
         match self.write(op).await? {
             WriteResult::Done => Ok(()),
             other => unreachable!("answered with {other:?}"),
         }
     }
 
-    async fn existed(&self, op: WriteOp<Self::Own>) -> Result<bool, StoreError> {
+    pub(in crate::store) async fn existed(&self, op: WriteOp<O>) -> Result<bool, StoreError> {
         match self.write(op).await? {
             WriteResult::Existed(existed) => Ok(existed),
             other => unreachable!("answered with {other:?}"),
         }
     }
 
-    async fn session(&self, op: WriteOp<Self::Own>) -> Result<SessionRow, StoreError> {
+    pub(in crate::store) async fn session(&self, op: WriteOp<O>) -> Result<SessionRow, StoreError> {
         match self.write(op).await? {
             WriteResult::Session(row) => Ok(*row),
             other => unreachable!("answered with {other:?}"),
         }
     }
 
-    async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ClaimedRow>, StoreError> {
+    pub(in crate::store) async fn claim(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+    ) -> Result<Option<ClaimedRow>, StoreError> {
         let op = WriteOp::Claim { tenant: tenant.clone(), run: run.clone() };
         match self.write(op).await? {
             WriteResult::Claimed(claim) => Ok(claim.map(|claim| *claim)),
@@ -63,18 +56,10 @@ pub(in crate::store) trait Writes: Sync {
         }
     }
 
-    async fn own(&self, op: Self::Own) -> Result<<Self::Own as OwnOp>::Result, StoreError> {
+    pub(in crate::store) async fn own(&self, op: O) -> Result<O::Result, StoreError> {
         match self.write(WriteOp::Own(op)).await? {
             WriteResult::Own(result) => Ok(result),
             other => unreachable!("answered with {other:?}"),
         }
-    }
-}
-
-impl<O: OwnOp> Writes for mpsc::Sender<WriteRequest<O>> {
-    type Own = O;
-
-    async fn send(&self, request: WriteRequest<O>) -> Result<(), WriterGone> {
-        self.send(request).await.map_err(|_| WriterGone)
     }
 }

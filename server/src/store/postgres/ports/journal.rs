@@ -9,7 +9,6 @@ use crate::store::append::EncodedAppend;
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::read;
 use crate::store::postgres::write::own::WriteOp;
-use crate::store::write::Writes as _;
 use crate::store::{
     Append, Claimed, ClaimedRow, JournalStore, Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError,
     Stretch, StretchMax, UsageQuery, UsageRow,

@@ -14,7 +14,6 @@ use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::read;
 use crate::store::postgres::write::own::WriteOp;
-use crate::store::write::Writes as _;
 use crate::store::{Page, PageRequest, Store, StoreError};
 
 #[async_trait]

@@ -6,7 +6,6 @@ use async_trait::async_trait;
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::read;
 use crate::store::postgres::write::own::WriteOp;
-use crate::store::write::Writes as _;
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, RequestStore, RuleRow, StoreError};
 
 #[async_trait]

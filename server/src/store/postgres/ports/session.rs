@@ -12,10 +12,11 @@ use crate::store::postgres::PostgresStore;
 use crate::store::postgres::read;
 use crate::store::postgres::rows::clean;
 use crate::store::postgres::write::own::WriteOp;
-use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate, Writes as _};
+use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::{
-    EntryRow, EntryStretch, IdleSession, ListedEntries, ListedEntry, Page, PageRequest, SessionFilter,
-    SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError, StretchMax,
+    CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, ListedEntry, Page,
+    PageRequest, SessionFilter, SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError,
+    StretchMax,
 };
 
 #[async_trait]
@@ -155,6 +156,15 @@ impl SessionStore for PostgresStore {
             self.damaged.note(tenant, session);
         }
         Ok(listed)
+    }
+
+    async fn call_titles(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        span: EntrySpan,
+    ) -> Result<CallTitles, StoreError> {
+        self.readers.in_time(read::call_titles(&self.readers, tenant, session, span)).await?
     }
 
     async fn damaged_entries(

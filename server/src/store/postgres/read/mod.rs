@@ -1,6 +1,7 @@
 //! Queries. Each takes a reading connection, and sees every write that was answered before it began.
 
 pub(super) mod audit;
+mod call_titles;
 mod filter;
 mod jobs;
 mod queue;
@@ -11,6 +12,7 @@ mod search;
 mod sessions;
 mod usage;
 
+pub(super) use self::call_titles::call_titles;
 pub(super) use self::jobs::due_jobs;
 pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
 pub(super) use self::requests::{open_questions, pending, request};

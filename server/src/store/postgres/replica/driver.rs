@@ -61,6 +61,8 @@ pub(in crate::store::postgres) struct Driver {
     fences: BTreeMap<i64, Timestamp>,
     /// False after a beat that failed.
     is_reached: bool,
+    /// True once a later version was seen to have changed the tables.
+    is_outdated: bool,
     /// Last movement of the server's runtime, in milliseconds of the clock.
     pulse: Arc<AtomicU64>,
     out: Outputs,
@@ -84,6 +86,7 @@ impl Driver {
             confirmed: Timestamp(0),
             fences: BTreeMap::new(),
             is_reached: true,
+            is_outdated: false,
             pulse,
             out,
         }
@@ -232,8 +235,11 @@ impl Driver {
         let now = SystemClock.now();
         let input = match claimed {
             Ok(Some(term)) => MemberInput::Claimed(vec![(DATABASE, Term(term))]),
-            // Another replica was faster.
-            Ok(None) => MemberInput::Claimed(Vec::new()),
+            // Another replica was faster, or this one may not.
+            Ok(None) => {
+                self.look_for_newer().await;
+                MemberInput::Claimed(Vec::new())
+            }
             Err(error) => {
                 tracing::debug!(%error, "a claim of the database was not answered; the next beat shows what became of it");
                 MemberInput::ClaimLost
@@ -243,6 +249,23 @@ impl Driver {
             if let MemberAction::Gain(_, term) = action {
                 self.gain(term);
             }
+        }
+    }
+
+    /// Says once if replicas of a later version are to do the work.
+    async fn look_for_newer(&mut self) {
+        if self.is_outdated {
+            return;
+        }
+        match self.link.execute(async |db: &mut PgConnection| statements::is_newer(db).await).await {
+            Ok(is_newer) => self.is_outdated = is_newer,
+            // The next claim asks again.
+            Err(error) => tracing::debug!(%error, "the version of the tables was not read"),
+        }
+        if self.is_outdated {
+            tracing::warn!(
+                "a replica of a later version has joined; this one stands by for those, and does not take the database over"
+            );
         }
     }
 

@@ -9,6 +9,7 @@ use sqlx::{Error, PgConnection, Row as _};
 
 use super::ReplicaOptions;
 use crate::store::number::int;
+use crate::store::postgres::open::schema_version;
 use crate::store::postgres::rows;
 
 /// Raises the counter and reads the rows of all. The rows are as they were before, this replica's too.
@@ -21,12 +22,15 @@ const BEAT: &str = "
     FROM ownership AS o LEFT JOIN replicas AS r ON true
     ORDER BY r.replica_no";
 
-/// Rows of other owners are of servers without `[cluster]`, whose lock is gone: the replicas hold it.
+/// A replica of an earlier version takes nothing from the moment at which a newer one has joined: it could not read what an owner of
+/// that version may have written. Rows of other owners are of servers without `[cluster]`, whose lock is gone: the replicas hold it.
 const CLAIM: &str = "
     WITH me AS MATERIALIZED (
         SELECT replica_no FROM replicas WHERE replica_no = $1 AND NOT fenced FOR NO KEY UPDATE),
     taken AS (
-        UPDATE ownership SET owner_no = $1, term = term + 1 FROM me WHERE owner_no IS NULL RETURNING term),
+        UPDATE ownership SET owner_no = $1, term = term + 1 FROM me
+        WHERE owner_no IS NULL AND NOT EXISTS (SELECT 1 FROM _sqlx_migrations WHERE version > $3)
+        RETURNING term),
     gone AS (
         DELETE FROM owners WHERE owner_no <> $1 AND EXISTS (SELECT 1 FROM taken)),
     lane AS (
@@ -141,13 +145,20 @@ pub(in crate::store::postgres) async fn end(db: &mut PgConnection, number: i64) 
     sqlx::query(END).bind(number).execute(db).await.map(|_| ())
 }
 
-/// Takes the database if nobody owns it, and returns the term. `None` if somebody does, or this replica is fenced.
+/// Takes the database if nobody owns it, and returns the term. `None` if somebody does, if this replica is fenced, or if the
+/// database [is newer](is_newer).
 pub(in crate::store::postgres) async fn claim(
     db: &mut PgConnection,
     number: i64,
 ) -> Result<Option<u64>, Error> {
-    let query = sqlx::query(CLAIM).bind(number).bind(env!("CARGO_PKG_VERSION"));
+    let query = sqlx::query(CLAIM).bind(number).bind(env!("CARGO_PKG_VERSION")).bind(schema_version());
     query.fetch_optional(db).await?.map(|row| rows::number(&row, "term")).transpose()
+}
+
+/// True if a replica of a later version has joined, which has changed the tables since this one did.
+pub(in crate::store::postgres) async fn is_newer(db: &mut PgConnection) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM _sqlx_migrations WHERE version > $1) AS is_newer";
+    sqlx::query(sql).bind(schema_version()).fetch_one(db).await?.try_get("is_newer")
 }
 
 /// Frees the database, if this replica owns it, and removes everything of this replica.

@@ -17,91 +17,8 @@ use crate::store::number::int;
 use crate::store::postgres::owner::Owner;
 use crate::store::postgres::rows::clean;
 use crate::store::postgres::write::append::CommitPlan;
+use crate::store::postgres::write::statement::{self, Needs};
 use crate::store::{PROJECT_LABEL, USER_LABEL, checksum};
-
-/// The fence and all writes of a commit. It returns no row if the fence holds this server off.
-pub(in crate::store::postgres) const COMMIT: &str = "
-WITH fence AS MATERIALIZED (
-    UPDATE owners SET batch = $3 WHERE owner_no = $1 AND conn = $2 AND NOT fenced RETURNING owner_no),
-specs_in AS (
-    INSERT INTO specs (digest, spec)
-    SELECT v.* FROM fence, unnest($4::text[], $5::text[]) AS v
-    ON CONFLICT (digest) DO NOTHING),
-sessions_in AS (
-    INSERT INTO sessions (session_no, tenant, session_id, shard, last_entry, live_run_no, last_queue_no, updated_at,
-                          created_at, created_by)
-    SELECT v.* FROM fence, unnest($6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[],
-                                  $12::bigint[], $13::bigint[], $14::bigint[], $15::text[]) AS v),
-sessions_up AS (
-    UPDATE sessions AS s
-    SET last_entry = v.last_entry, live_run_no = v.live_run_no, last_queue_no = v.last_queue_no,
-        updated_at = v.updated_at
-    FROM fence, unnest($16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[])
-        AS v (session_no, last_entry, live_run_no, last_queue_no, updated_at)
-    WHERE s.session_no = v.session_no
-    RETURNING 1),
-runs_in AS (
-    INSERT INTO runs (run_no, tenant, run_id, session_no, shard, spec_digest, request_digest, agent, model, labels,
-                      preview, created_by, created_at)
-    SELECT v.* FROM fence, unnest($21::bigint[], $22::text[], $23::text[], $24::bigint[], $25::bigint[], $26::text[],
-                                  $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[],
-                                  $33::bigint[]) AS v),
-states_in AS (
-    INSERT INTO run_states (run_no, tenant, session_no, shard, epoch, last_seq, status, goes_on, at_hosts, wake_at,
-                            queue_no, error, usage, iterations, tool_calls, updated_at)
-    SELECT v.* FROM fence, unnest($21::bigint[], $22::text[], $24::bigint[], $25::bigint[], $34::bigint[],
-                                  $35::bigint[], $36::bigint[], $37::boolean[], $38::boolean[], $39::bigint[],
-                                  $40::bigint[], $41::text[], $42::text[], $43::bigint[], $44::bigint[],
-                                  $45::bigint[]) AS v),
-states_up AS (
-    UPDATE run_states AS t
-    SET last_seq = v.last_seq, status = v.status, goes_on = v.goes_on, at_hosts = v.at_hosts, wake_at = v.wake_at,
-        queue_no = v.queue_no, error = v.error, usage = v.usage, iterations = v.iterations,
-        tool_calls = v.tool_calls, updated_at = v.updated_at
-    FROM fence, unnest($46::bigint[], $47::bigint[], $48::bigint[], $49::bigint[], $50::bigint[], $51::boolean[],
-                       $52::boolean[], $53::bigint[], $54::bigint[], $55::text[], $56::text[], $57::bigint[],
-                       $58::bigint[], $59::bigint[])
-        AS v (run_no, epoch, after, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
-              tool_calls, updated_at)
-    WHERE t.run_no = v.run_no AND t.epoch = v.epoch AND t.last_seq = v.after
-    RETURNING 1),
-events_in AS (
-    INSERT INTO run_events (run_no, seq, at, status, version, payload, checksum)
-    SELECT v.* FROM fence, unnest($60::bigint[], $61::bigint[], $62::bigint[], $63::bigint[], $64::bigint[],
-                                  $65::text[], $66::bigint[]) AS v),
-entries_in AS (
-    INSERT INTO session_entries (session_no, entry_no, run_no, seq, search_no)
-    SELECT v.* FROM fence, unnest($67::bigint[], $68::bigint[], $69::bigint[], $70::bigint[], $71::bigint[]) AS v),
-steers_in AS (
-    INSERT INTO steers (tenant, request_id, run_no, seq)
-    SELECT v.* FROM fence, unnest($72::text[], $73::text[], $74::bigint[], $75::bigint[]) AS v
-    ON CONFLICT (tenant, request_id) DO NOTHING),
-asked AS (
-    INSERT INTO human_requests (run_no, question, tenant, asked_at, asked_seq, answered_seq)
-    SELECT v.* FROM fence, unnest($76::bigint[], $77::text[], $78::text[], $79::bigint[], $80::bigint[],
-                                  $81::bigint[]) AS v),
-answered AS (
-    UPDATE human_requests AS q SET answered_seq = v.seq
-    FROM fence, unnest($82::bigint[], $83::text[], $84::bigint[]) AS v (run_no, question, seq)
-    WHERE q.run_no = v.run_no AND q.question = v.question),
-rules_in AS (
-    INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at, checksum)
-    SELECT v.* FROM fence, unnest($85::text[], $86::text[], $87::text[], $88::text[], $89::text[], $90::text[],
-                                  $91::bigint[], $92::bigint[]) AS v),
-jobs_in AS (
-    INSERT INTO jobs (run_no, kind, due_at)
-    SELECT v.* FROM fence, unnest($93::bigint[], $94::text[], $95::bigint[]) AS v
-    ON CONFLICT (run_no, kind) DO NOTHING),
-todos_in AS (
-    INSERT INTO session_todos (session_no, entry_no, items)
-    SELECT v.* FROM fence, unnest($96::bigint[], $97::bigint[], $98::text[]) AS v),
-blobs_in AS (
-    INSERT INTO session_blobs (session_no, entry_no, digest)
-    SELECT v.* FROM fence, unnest($99::bigint[], $100::bigint[], $101::text[]) AS v
-    ON CONFLICT DO NOTHING)
-SELECT agentloop_must((SELECT count(*) FROM states_up) = cardinality($46::bigint[]), 'a run')
-   AND agentloop_must((SELECT count(*) FROM sessions_up) = cardinality($16::bigint[]), 'a session') AS is_written
-FROM fence";
 
 /// Writes what a plan accepts. `None`: this server does not own the database any more, and nothing is written.
 ///
@@ -117,19 +34,20 @@ pub(in crate::store::postgres) async fn write(
     row.map(|row| row.try_get::<bool, _>("is_written").map(|_| ())).transpose()
 }
 
+/// The statement with everything that is to be written.
 fn query<'a>(owner: Owner, batch: i64, plan: &CommitPlan<'_>) -> Query<'a, Postgres, PgArguments> {
-    let query = sqlx::query(COMMIT).bind(owner.no).bind(owner.conn).bind(batch);
+    let (sessions, new_runs) = (Sessions::of(plan), NewRuns::of(plan));
+    let begins = !sessions.new.nos.is_empty() || !new_runs.nos.is_empty();
+    let query =
+        sqlx::query(statement::text(Needs::of(plan, begins))).bind(owner.no).bind(owner.conn).bind(batch);
+    let query = new_runs.bind(sessions.bind(query));
+    let query = ChangedRuns::of(plan).bind(query);
+    let query = entries(plan, events(plan, query));
+    let query = questions(plan, steers(plan, query));
+    let query = blobs(plan, todos(plan, jobs(plan, rules(plan, query))));
     let digests: Vec<_> = plan.rows.specs.keys().map(|digest| digest.as_str()).collect();
     let specs: Vec<_> = plan.rows.specs.values().copied().collect();
-    let query = query.bind(digests).bind(specs);
-    let query = Sessions::of(plan).bind(query);
-    let query = NewRuns::of(plan).bind(query);
-    let query = ChangedRuns::of(plan).bind(query);
-    let query = events(plan, query);
-    let query = entries(plan, query);
-    let query = questions(plan, steers(plan, query));
-    let query = jobs(plan, rules(plan, query));
-    blobs(plan, todos(plan, query))
+    query.bind(digests).bind(specs)
 }
 
 type Bound<'q> = Query<'q, Postgres, PgArguments>;

@@ -8,5 +8,6 @@ mod connection;
 pub(super) mod ops;
 pub(super) mod own;
 pub(super) mod sessions;
+mod statement;
 pub(super) mod task;
 mod transaction;

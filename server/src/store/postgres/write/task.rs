@@ -11,7 +11,6 @@ use std::time::Duration;
 use agentloop_core::id::Epoch;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, Error, PgConnection};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,16 +18,16 @@ use crate::store::append::{LastNumbers, WriterCache};
 use crate::store::postgres::owner::{self, Hold, Owner};
 use crate::store::postgres::rows;
 use crate::store::postgres::write::audit::ChainEnd;
-use crate::store::postgres::write::own::{Answer, WriteRequest};
+use crate::store::postgres::write::own::{Answer, WriteQueue, WriteRequest};
 use crate::store::write::{WriteCounters, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
 const COMMIT_WRITES_MAX: usize = 256;
 /// Journal bytes of one commit, give or take its last append.
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Writes in the queue, at most. Callers beyond that wait to enqueue theirs.
-pub(in crate::store::postgres) const QUEUED_WRITES_MAX: usize = 1_024;
-
+/// Longest wait for as many writes as the commit before had. Most of what a small commit costs the database is the same for a large
+/// one. A write that comes alone, after one that came alone, waits for nothing.
+const GATHER_WAIT: Duration = Duration::from_millis(1);
 /// The reason why an attempt of a commit failed.
 pub(super) enum Failure {
     /// The database refused it. Nothing is written.
@@ -55,11 +54,13 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) hold: Hold,
     /// Number of the last commit.
     pub(in crate::store::postgres) batch: i64,
+    /// Writes of the last commit.
+    pub(in crate::store::postgres) last_writes: usize,
     /// The numbers that were given out last.
     pub(in crate::store::postgres) numbers: LastNumbers,
     pub(in crate::store::postgres) cache: WriterCache,
     pub(in crate::store::postgres) epoch: Epoch,
-    pub(in crate::store::postgres) requests: mpsc::Receiver<WriteRequest>,
+    pub(in crate::store::postgres) requests: WriteQueue,
     /// Cancelled to end the task once the queue is written.
     pub(in crate::store::postgres) closing: CancellationToken,
     /// Cancelled here when another server has taken the database over.
@@ -85,26 +86,18 @@ impl Writer {
         self.close().await;
     }
 
-    /// Waits for one write, then takes all that are queued, within the bounds. `false`: the queue has ended.
+    /// Waits for one write, then takes all that are queued, tenants in turn, within the bounds. `false`: the queue has ended.
     async fn gather(&mut self, requests: &mut Vec<WriteRequest>) -> bool {
-        let first = tokio::select! { biased;
-            first = self.requests.recv() => first,
-            () = self.closing.cancelled() => {
-                self.requests.close();
-                self.requests.recv().await
-            }
-        };
+        if !self.requests.wait(&self.closing).await {
+            return false;
+        }
+        let until = Instant::now() + GATHER_WAIT;
         // Callers that the last commit woke can enqueue their next write first, if they have one at once.
         tokio::task::yield_now().await;
-        let mut next = first;
-        let mut bytes = 0;
-        while let Some(request) = next {
-            bytes += request.op.bytes();
-            requests.push(request);
-            let full = requests.len() == COMMIT_WRITES_MAX || bytes >= COMMIT_BYTES_MAX;
-            next = if full { None } else { self.requests.try_recv().ok() };
-        }
-        !requests.is_empty()
+        self.requests.wait_for(self.last_writes, until).await;
+        self.requests.take(COMMIT_WRITES_MAX, COMMIT_BYTES_MAX, requests);
+        self.last_writes = requests.len();
+        true
     }
 
     /// Commits these writes together and returns an answer for each. If the database refuses one of them, each is tried

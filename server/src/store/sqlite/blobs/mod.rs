@@ -23,11 +23,11 @@ use self::read::Reader;
 use self::upload::Upload;
 use super::write::blobs::{BlobKey, BlobOp, BlobResult, readable, referred};
 use super::write::own::SqliteOp;
-use super::write::queue::WeakWriteSender;
+use super::write::own::WeakWriteSender;
 use super::{SqliteStore, rows};
 use crate::lifecycle::Tasks;
 use crate::store::number::int;
-use crate::store::write::{Writes as _, closed};
+use crate::store::write::closed;
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError};
 
 /// Rows that one look of a sweep finds.

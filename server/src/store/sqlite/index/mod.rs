@@ -25,7 +25,7 @@ use self::task::{IndexCommand, IndexTask};
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
 use crate::store::sqlite::open::same_files::SameFiles;
-use crate::store::sqlite::write::queue::WeakWriteSender;
+use crate::store::sqlite::write::own::WeakWriteSender;
 use crate::store::write::closed;
 
 #[cfg(test)]

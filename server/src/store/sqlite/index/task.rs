@@ -13,9 +13,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::file::{self, IndexFile};
 use super::{BATCH_MESSAGES, IndexLocation};
 use crate::store::sqlite::rows;
+use crate::store::sqlite::write::own::WeakWriteSender;
 use crate::store::sqlite::write::own::{SqliteOp, WriteOp};
-use crate::store::sqlite::write::queue::WeakWriteSender;
-use crate::store::write::{Writes as _, closed};
+use crate::store::write::closed;
 use crate::store::{StoreError, codec, search};
 
 /// Messages with a number above `?1`, each once, in the order of their numbers.

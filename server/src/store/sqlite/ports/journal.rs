@@ -9,7 +9,6 @@ use crate::store::append::EncodedAppend;
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
-use crate::store::write::Writes as _;
 use crate::store::{
     Append, Claimed, ClaimedRow, JournalStore, Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError,
     Stretch, StretchMax, UsageQuery, UsageRow,

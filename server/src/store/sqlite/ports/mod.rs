@@ -14,7 +14,6 @@ use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
-use crate::store::write::Writes as _;
 use crate::store::{Page, PageRequest, Store, StoreError};
 
 #[async_trait]

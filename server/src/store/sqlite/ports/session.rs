@@ -11,10 +11,11 @@ use crate::store::damaged;
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
-use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate, Writes as _};
+use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::{
-    EntryRow, EntryStretch, IdleSession, ListedEntries, ListedEntry, Page, PageRequest, SessionFilter,
-    SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError, StretchMax,
+    CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, ListedEntry, Page,
+    PageRequest, SessionFilter, SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError,
+    StretchMax,
 };
 
 #[async_trait]
@@ -147,6 +148,15 @@ impl SessionStore for SqliteStore {
             self.damaged.note(tenant, session);
         }
         Ok(listed)
+    }
+
+    async fn call_titles(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        span: EntrySpan,
+    ) -> Result<CallTitles, StoreError> {
+        read::call_titles(&self.readers, tenant, session, span).await
     }
 
     async fn damaged_entries(

@@ -6,7 +6,6 @@ use async_trait::async_trait;
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
-use crate::store::write::Writes as _;
 use crate::store::{StoreError, StoredTools, ToolRow, ToolStore};
 
 #[async_trait]

@@ -1,6 +1,7 @@
 //! Queries. Each takes a reading connection, and sees every write that was answered before it began.
 
 pub(super) mod audit;
+mod call_titles;
 mod filter;
 mod jobs;
 mod queue;
@@ -11,6 +12,7 @@ mod search;
 mod sessions;
 mod usage;
 
+pub(super) use self::call_titles::call_titles;
 pub(super) use self::jobs::due_jobs;
 pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
 pub(super) use self::requests::{open_questions, pending, request};
@@ -30,6 +32,7 @@ pub(super) use self::usage::{keep_usage_query, usage};
 pub(super) use self::usage::usage_query;
 #[cfg(test)]
 pub(super) use self::{
+    call_titles::CALL_TITLES,
     jobs::DUE_JOBS,
     queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
     requests::{REQUESTS, SIZES, pending_query, request_query},

@@ -37,6 +37,7 @@ async fn check(store: &SqliteStore, sql: &str, index: &str) {
             "SCAN of",
             "SCAN search_index VIRTUAL TABLE INDEX 0:=",
             "SCAN sizes",
+            "SCAN spans",
             "SCAN (subquery-",
         ]
         .iter()
@@ -93,6 +94,7 @@ async fn no_query_reads_a_whole_table() {
     check(&store, &listed(&SessionFilter::default()), "sessions_by_update").await;
     check(&store, read::ENTRIES, "PRIMARY KEY").await;
     check(&store, read::ENTRIES, "run_events_by_run").await;
+    check(&store, read::CALL_TITLES, "run_events_by_run").await;
     check(&store, sessions::SHARE_ENTRIES, "PRIMARY KEY").await;
     check(&store, sessions::SHARE_TODOS, "PRIMARY KEY").await;
     check(&store, read::TODOS, "PRIMARY KEY").await;

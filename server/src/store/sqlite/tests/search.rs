@@ -7,7 +7,6 @@ use sqlx::ConnectOptions as _;
 use super::*;
 use crate::store::conformance::fixture::{Owner, session, tenant};
 use crate::store::sqlite::write::own::WriteOp;
-use crate::store::write::Writes as _;
 
 /// Opens the store in this directory, with or without an index.
 async fn opened(directory: &TempDir, search: bool) -> Arc<SqliteStore> {

@@ -7,7 +7,6 @@ pub(in crate::store::sqlite) mod blobs;
 pub(in crate::store::sqlite) mod jobs;
 pub(in crate::store::sqlite) mod ops;
 pub(in crate::store::sqlite) mod own;
-pub(in crate::store::sqlite) mod queue;
 pub(in crate::store::sqlite) mod sessions;
 pub(in crate::store::sqlite) mod statements;
 pub(in crate::store::sqlite) mod task;

@@ -20,8 +20,7 @@ use crate::store::sqlite::write::audit::{self, ChainEnd};
 use crate::store::sqlite::write::batch::BEGIN;
 use crate::store::sqlite::write::blobs;
 use crate::store::sqlite::write::ops;
-use crate::store::sqlite::write::own::{Answer, SqliteOp, WriteOp, WriteRequest, WriteResult};
-use crate::store::sqlite::write::queue::WriteQueue;
+use crate::store::sqlite::write::own::{Answer, SqliteOp, WriteOp, WriteQueue, WriteRequest, WriteResult};
 use crate::store::sqlite::write::sessions;
 use crate::store::sqlite::{rows, write::append, write::jobs};
 use crate::store::write::{
@@ -29,7 +28,7 @@ use crate::store::write::{
 };
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
-const COMMIT_WRITES_MAX: usize = 256;
+const COMMIT_WRITES_MAX: usize = 32;
 /// Journal bytes of one commit, give or take its last append.
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 

@@ -6,6 +6,7 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 use super::*;
 use crate::grpc::edge::forward::links::LinkTls;
 use crate::grpc::edge::forward::peer::peer_acceptor;
+use crate::grpc::edge::tls::Acceptor;
 
 /// The certificate that replicas of a test share.
 fn certificates(name: &str) -> LinkTls {
@@ -25,11 +26,15 @@ fn certificates(name: &str) -> LinkTls {
 
 /// An owner behind TLS.
 async fn secured(tls: &LinkTls) -> Owner {
+    secured_by(watch::channel(peer_acceptor(tls).unwrap()).1).await
+}
+
+/// An owner behind the newest of these acceptors.
+async fn secured_by(acceptors: watch::Receiver<Acceptor>) -> Owner {
     let (local, calls) = scripted();
     let (standing, standings) = watch::channel(Standing::Owner);
     let (listener, address) = loopback().await;
     let tasks = Tasks::new();
-    let (_acceptor, acceptors) = watch::channel(peer_acceptor(tls).unwrap());
     let port = PeerPort::new(1, standings, local, true);
     drop(tasks.spawn("peers", async move {
         port.serve(listener, Some(acceptors), std::future::pending()).await.unwrap();
@@ -47,6 +52,24 @@ async fn replicas_with_certificates_of_one_root_reach_each_other() {
     assert_eq!(seen.principal.as_deref(), Some(&*ada()));
     seen.answers(&result("r"));
     assert_eq!(soon(call).await.unwrap().unwrap().unwrap(), result("r"));
+}
+
+#[tokio::test]
+async fn renewed_certificates_count_for_new_connections() {
+    let (old, new) = (certificates("replica.test"), certificates("replica.test"));
+    let (acceptor, acceptors) = watch::channel(peer_acceptor(&old).unwrap());
+    let mut owner = secured_by(acceptors).await;
+    let links = Links::new(Some(old));
+    let replica = Replica::with_links(owned_by(&owner), links.clone()).await;
+    let before = replica.run(prompt());
+    let begun = owner.sees().await;
+    acceptor.send_replace(peer_acceptor(&new).unwrap());
+    links.renew(Some(new));
+    let after = replica.run(prompt());
+    owner.sees().await.answers(&result("after"));
+    assert_eq!(soon(after).await.unwrap().unwrap().unwrap(), result("after"));
+    begun.answers(&result("before"));
+    assert_eq!(soon(before).await.unwrap().unwrap().unwrap(), result("before"), "a call under way goes on");
 }
 
 #[tokio::test]

@@ -210,6 +210,23 @@ async fn a_fenced_replica_claims_nothing_and_opens_nothing() {
     assert_eq!(statements::claim(&mut db, third).await.unwrap(), Some(term + 1));
 }
 
+/// A replica of a later version has changed the tables, and its owners may have written what this version cannot read.
+#[tokio::test]
+async fn a_replica_of_an_earlier_version_claims_nothing() {
+    let Some(schema) = with_tables().await else { return };
+    let mut db = schema.shell().await;
+    let me = register(&mut db).await;
+    assert!(!statements::is_newer(&mut db).await.unwrap());
+    let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+                 VALUES (9999, 'later', true, '', 0)";
+    db.execute(later).await.unwrap();
+    assert_eq!(statements::claim(&mut db, me).await.unwrap(), None);
+    assert!(statements::is_newer(&mut db).await.unwrap());
+    assert!(statements::beat(&mut db, me).await.unwrap().is_beaten, "it stands by, and sends calls on");
+    db.execute("DELETE FROM _sqlx_migrations WHERE version = 9999").await.unwrap();
+    assert_eq!(statements::claim(&mut db, me).await.unwrap(), Some(1));
+}
+
 /// A claim under way is waited for, so its shard is found and freed.
 #[tokio::test]
 async fn a_mark_waits_for_a_claim_under_way() {

@@ -5,11 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agentloop_core::id::TenantId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::op::OwnOp;
+use super::request::WriteRequest;
 use crate::fair::FairQueue;
-use crate::store::sqlite::write::own::{SqliteOp, WriteRequest};
-use crate::store::write::{WriterGone, Writes};
+
+/// The writer has ended.
+#[derive(Debug)]
+pub(in crate::store) struct WriterGone;
 
 /// The tenant of a write; `None` for writes of the server's own.
 type Lane = Option<TenantId>;
@@ -20,31 +25,31 @@ const WRITES_PER_TENANT_MAX: usize = 1_024;
 const TENANTS_MAX: usize = 1_024;
 
 /// The sending end. The queue ends when all of them are dropped.
-#[derive(Debug, Clone)]
-pub(in crate::store::sqlite) struct WriteSender {
+#[derive(Debug)]
+pub(in crate::store) struct WriteSender<O: OwnOp> {
     /// Bounded by the room of each tenant.
-    writes: mpsc::UnboundedSender<Queued>,
+    writes: mpsc::UnboundedSender<Queued<O>>,
     rooms: Arc<Rooms>,
 }
 
 /// As [`WriteSender`], for those who do not keep the queue open.
-#[derive(Debug, Clone)]
-pub(in crate::store::sqlite) struct WeakWriteSender {
-    writes: mpsc::WeakUnboundedSender<Queued>,
+#[derive(Debug)]
+pub(in crate::store) struct WeakWriteSender<O: OwnOp> {
+    writes: mpsc::WeakUnboundedSender<Queued<O>>,
     rooms: Arc<Rooms>,
 }
 
 /// The writer's end.
 #[derive(Debug)]
-pub(in crate::store::sqlite) struct WriteQueue {
-    arriving: mpsc::UnboundedReceiver<Queued>,
-    waiting: FairQueue<Lane, Queued>,
+pub(in crate::store) struct WriteQueue<O: OwnOp> {
+    arriving: mpsc::UnboundedReceiver<Queued<O>>,
+    waiting: FairQueue<Lane, Queued<O>>,
 }
 
 #[derive(Debug)]
-struct Queued {
+struct Queued<O: OwnOp> {
     lane: Lane,
-    request: WriteRequest,
+    request: WriteRequest<O>,
     /// Released when the write is taken.
     _room: OwnedSemaphorePermit,
 }
@@ -69,22 +74,28 @@ impl Rooms {
 }
 
 /// An empty queue.
-pub(in crate::store::sqlite) fn write_queue() -> (WriteSender, WriteQueue) {
+pub(in crate::store) fn write_queue<O: OwnOp>() -> (WriteSender<O>, WriteQueue<O>) {
     let (writes, arriving) = mpsc::unbounded_channel();
     let sender = WriteSender { writes, rooms: Arc::default() };
     (sender, WriteQueue { arriving, waiting: FairQueue::default() })
 }
 
-impl WriteSender {
-    pub(in crate::store::sqlite) fn downgrade(&self) -> WeakWriteSender {
-        WeakWriteSender { writes: self.writes.downgrade(), rooms: self.rooms.clone() }
+impl<O: OwnOp> Clone for WriteSender<O> {
+    fn clone(&self) -> Self {
+        Self { writes: self.writes.clone(), rooms: self.rooms.clone() }
     }
 }
 
-impl Writes for WriteSender {
-    type Own = SqliteOp;
+impl<O: OwnOp> WriteSender<O> {
+    pub(in crate::store) fn downgrade(&self) -> WeakWriteSender<O> {
+        WeakWriteSender { writes: self.writes.downgrade(), rooms: self.rooms.clone() }
+    }
 
-    async fn send(&self, request: WriteRequest) -> Result<(), WriterGone> {
+    /// Enqueues a write, as soon as its tenant has room for it.
+    ///
+    /// # Errors
+    /// The writer has ended.
+    pub(in crate::store) async fn send(&self, request: WriteRequest<O>) -> Result<(), WriterGone> {
         let lane = request.op.tenant().cloned();
         let room = self.rooms.of(&lane).acquire_owned();
         let room = tokio::select! { biased;
@@ -95,16 +106,22 @@ impl Writes for WriteSender {
     }
 }
 
-impl WeakWriteSender {
+impl<O: OwnOp> Clone for WeakWriteSender<O> {
+    fn clone(&self) -> Self {
+        Self { writes: self.writes.clone(), rooms: self.rooms.clone() }
+    }
+}
+
+impl<O: OwnOp> WeakWriteSender<O> {
     /// `None` if the queue has ended.
-    pub(in crate::store::sqlite) fn upgrade(&self) -> Option<WriteSender> {
+    pub(in crate::store) fn upgrade(&self) -> Option<WriteSender<O>> {
         Some(WriteSender { writes: self.writes.upgrade()?, rooms: self.rooms.clone() })
     }
 }
 
-impl WriteQueue {
+impl<O: OwnOp> WriteQueue<O> {
     /// Waits until there is a write. `false`: the queue has ended, after a cancelled `closing` with its last write.
-    pub(in crate::store::sqlite) async fn wait(&mut self, closing: &CancellationToken) -> bool {
+    pub(in crate::store) async fn wait(&mut self, closing: &CancellationToken) -> bool {
         if self.waiting.is_empty() {
             let first = tokio::select! { biased;
                 first = self.arriving.recv() => first,
@@ -121,16 +138,26 @@ impl WriteQueue {
         true
     }
 
-    /// Takes the next writes: tenants in turn, until there are `max` of them, or so many bytes.
-    pub(in crate::store::sqlite) fn take(
-        &mut self,
-        max: usize,
-        bytes_max: usize,
-        taken: &mut Vec<WriteRequest>,
-    ) {
+    /// Sorts what has arrived into the tenants' lanes.
+    fn take_in(&mut self) {
         while let Ok(arrived) = self.arriving.try_recv() {
             self.waiting.push(arrived.lane.clone(), arrived);
         }
+    }
+
+    /// Waits until so many writes are there, or until this time.
+    pub(in crate::store) async fn wait_for(&mut self, writes: usize, until: Instant) {
+        self.take_in();
+        while self.waiting.len() < writes {
+            let arriving = tokio::time::timeout_at(until, self.arriving.recv());
+            let Ok(Some(arrived)) = arriving.await else { return };
+            self.waiting.push(arrived.lane.clone(), arrived);
+        }
+    }
+
+    /// Takes the next writes: tenants in turn, until there are `max` of them, or so many bytes.
+    pub(in crate::store) fn take(&mut self, max: usize, bytes_max: usize, taken: &mut Vec<WriteRequest<O>>) {
+        self.take_in();
         let mut bytes = 0;
         while taken.len() < max
             && bytes < bytes_max
@@ -149,9 +176,29 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::store::sqlite::write::own::WriteOp;
+    use crate::store::write::WriteOp;
 
-    fn claim(tenant: &str, run: usize) -> WriteRequest {
+    /// A store without writes of its own.
+    #[derive(Debug)]
+    enum NoOp {}
+
+    impl OwnOp for NoOp {
+        type Result = ();
+
+        fn tenant(&self) -> Option<&TenantId> {
+            match *self {}
+        }
+
+        fn is_act(&self) -> bool {
+            match *self {}
+        }
+
+        fn describe(&self) -> &'static str {
+            match *self {}
+        }
+    }
+
+    fn claim(tenant: &str, run: usize) -> WriteRequest<NoOp> {
         let op = WriteOp::Claim {
             tenant: TenantId::parse(tenant).unwrap(),
             run: RunId::parse(format!("r{run}")).unwrap(),
@@ -159,14 +206,14 @@ mod tests {
         WriteRequest { op, act: None, reply: oneshot::channel().0 }
     }
 
-    fn name(request: &WriteRequest) -> String {
+    fn name(request: &WriteRequest<NoOp>) -> String {
         match &request.op {
             WriteOp::Claim { tenant, run } => format!("{tenant}/{run}"),
             other => panic!("{other:?}"),
         }
     }
 
-    fn take(queue: &mut WriteQueue, max: usize) -> Vec<String> {
+    fn take(queue: &mut WriteQueue<NoOp>, max: usize) -> Vec<String> {
         let mut taken = Vec::new();
         queue.take(max, usize::MAX, &mut taken);
         taken.iter().map(name).collect()
@@ -198,6 +245,26 @@ mod tests {
         sender.send(claim("quiet", 0)).await.unwrap();
         assert_eq!(take(&mut queue, 2), ["noisy/r0", "quiet/r0"]);
         beyond.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_commit_waits_for_as_many_writes_as_are_expected_and_no_longer() {
+        let (sender, mut queue) = write_queue();
+        let begun = Instant::now();
+        let until = begun + std::time::Duration::from_millis(1);
+        sender.send(claim("a", 0)).await.unwrap();
+        queue.wait_for(1, until).await;
+        assert_eq!(begun.elapsed(), std::time::Duration::ZERO, "it is there");
+        let mut waiting = Box::pin(queue.wait_for(3, until));
+        assert!(poll!(waiting.as_mut()).is_pending());
+        sender.send(claim("b", 0)).await.unwrap();
+        assert!(poll!(waiting.as_mut()).is_pending());
+        sender.send(claim("b", 1)).await.unwrap();
+        assert!(poll!(waiting.as_mut()).is_ready());
+        drop(waiting);
+        queue.wait_for(4, until).await;
+        assert_eq!(begun.elapsed(), std::time::Duration::from_millis(1), "nothing else came");
+        assert_eq!(take(&mut queue, 9), ["a/r0", "b/r0", "b/r1"]);
     }
 
     #[tokio::test]

@@ -1,0 +1,120 @@
+//! The certificates of the links between replicas: read at the start, and again when their files change. New connections have the
+//! newest; those that are open keep theirs until they end.
+
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use super::pem::read_pem;
+use super::security_error::SecurityError;
+use crate::config::ClusterTls;
+use crate::grpc::edge::forward::links::{LinkTls, Links};
+use crate::grpc::edge::forward::peer::peer_acceptor;
+use crate::grpc::edge::tls::Acceptor;
+
+/// Both ends of the links of one replica.
+pub(super) struct LinkReload {
+    options: ClusterTls,
+    links: Links,
+    newest: watch::Sender<Acceptor>,
+    files: Mutex<LinkTls>,
+}
+
+impl LinkReload {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// [`SecurityError`]
+    pub(super) fn load(options: &ClusterTls) -> Result<Self, SecurityError> {
+        let files = read(options)?;
+        let (newest, _) = watch::channel(acceptor(&files)?);
+        let links = Links::new(Some(files.clone()));
+        Ok(Self { options: options.clone(), links, newest, files: Mutex::new(files) })
+    }
+
+    /// The links to other replicas.
+    pub(super) fn links(&self) -> Links {
+        self.links.clone()
+    }
+
+    /// The acceptor of the port for replicas: the newest.
+    pub(super) fn acceptor(&self) -> watch::Receiver<Acceptor> {
+        self.newest.subscribe()
+    }
+
+    /// Reads the files again. `true`: they have changed, and are in use.
+    ///
+    /// # Errors
+    /// [`SecurityError`]; then what was read before stays in use.
+    pub(super) fn reload(&self) -> Result<bool, SecurityError> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = read(&self.options)?;
+        if *files == found {
+            return Ok(false);
+        }
+        self.newest.send_replace(acceptor(&found)?);
+        self.links.renew(Some(found.clone()));
+        *files = found;
+        Ok(true)
+    }
+}
+
+fn acceptor(files: &LinkTls) -> Result<Acceptor, SecurityError> {
+    peer_acceptor(files).map_err(SecurityError::ClusterTls)
+}
+
+fn read(options: &ClusterTls) -> Result<LinkTls, SecurityError> {
+    Ok(LinkTls {
+        certificate: read_pem(&options.certificate)?,
+        key: read_pem(&options.key)?,
+        ca: read_pem(&options.ca)?,
+        name: options.name.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Writes a certificate of its own root, and its key.
+    fn write(folder: &Path, name: &str) {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+        fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
+        fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        fs::write(folder.join("ca.pem"), made.cert.pem()).unwrap();
+    }
+
+    #[test]
+    fn changed_files_are_used_and_wrong_ones_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "first.test");
+        let file = |name: &str| folder.path().join(name);
+        let options = ClusterTls {
+            certificate: file("cert.pem"),
+            key: file("key.pem"),
+            ca: file("ca.pem"),
+            name: None,
+        };
+        let reload = LinkReload::load(&options).unwrap();
+        let mut newest = reload.acceptor();
+        assert!(!reload.reload().unwrap(), "nothing has changed");
+        assert!(!newest.has_changed().unwrap());
+        write(folder.path(), "second.test");
+        assert!(reload.reload().unwrap());
+        assert!(newest.has_changed().unwrap());
+        newest.mark_unchanged();
+        // A certificate whose key comes later.
+        let other = tempfile::tempdir().unwrap();
+        write(other.path(), "third.test");
+        fs::copy(other.path().join("cert.pem"), file("cert.pem")).unwrap();
+        let refused = reload.reload().unwrap_err();
+        assert!(matches!(refused, SecurityError::ClusterTls(_)), "{refused}");
+        assert!(!newest.has_changed().unwrap(), "the one before stays in use");
+        fs::copy(other.path().join("key.pem"), file("key.pem")).unwrap();
+        assert!(reload.reload().unwrap());
+        assert!(newest.has_changed().unwrap());
+    }
+}

@@ -1,0 +1,147 @@
+//! The text of the statement that a commit of appends is.
+//!
+//! PostgreSQL prepares every part of a statement for each execution, also for no rows: that is most of what a small commit costs it.
+//! So a statement has the groups of parts that its commit needs. The numbers of parameters are the same in all.
+
+use sqlx::AssertSqlSafe;
+
+use crate::store::append::EncodedAppend;
+use crate::store::postgres::write::append::CommitPlan;
+
+/// The fence. All other parts refer to it.
+const FENCE: &str = "
+WITH fence AS MATERIALIZED (
+    UPDATE owners SET batch = $3 WHERE owner_no = $1 AND conn = $2 AND NOT fenced RETURNING owner_no)";
+
+/// What nearly every commit has: events, and the rows of runs and sessions that they change.
+const CHANGES: &str = ",
+sessions_up AS (
+    UPDATE sessions AS s
+    SET last_entry = v.last_entry, live_run_no = v.live_run_no, last_queue_no = v.last_queue_no,
+        updated_at = v.updated_at
+    FROM fence, unnest($14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[])
+        AS v (session_no, last_entry, live_run_no, last_queue_no, updated_at)
+    WHERE s.session_no = v.session_no
+    RETURNING 1),
+states_up AS (
+    UPDATE run_states AS t
+    SET last_seq = v.last_seq, status = v.status, goes_on = v.goes_on, at_hosts = v.at_hosts, wake_at = v.wake_at,
+        queue_no = v.queue_no, error = v.error, usage = v.usage, iterations = v.iterations,
+        tool_calls = v.tool_calls, updated_at = v.updated_at
+    FROM fence, unnest($44::bigint[], $45::bigint[], $46::bigint[], $47::bigint[], $48::bigint[], $49::boolean[],
+                       $50::boolean[], $51::bigint[], $52::bigint[], $53::text[], $54::text[], $55::bigint[],
+                       $56::bigint[], $57::bigint[])
+        AS v (run_no, epoch, after, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
+              tool_calls, updated_at)
+    WHERE t.run_no = v.run_no AND t.epoch = v.epoch AND t.last_seq = v.after
+    RETURNING 1),
+events_in AS (
+    INSERT INTO run_events (run_no, seq, at, status, version, payload, checksum)
+    SELECT v.* FROM fence, unnest($58::bigint[], $59::bigint[], $60::bigint[], $61::bigint[], $62::bigint[],
+                                  $63::text[], $64::bigint[]) AS v),
+entries_in AS (
+    INSERT INTO session_entries (session_no, entry_no, run_no, seq, search_no)
+    SELECT v.* FROM fence, unnest($65::bigint[], $66::bigint[], $67::bigint[], $68::bigint[], $69::bigint[]) AS v)";
+
+/// Runs and sessions that begin.
+const NEW_RUNS: &str = ",
+sessions_in AS (
+    INSERT INTO sessions (session_no, tenant, session_id, shard, last_entry, live_run_no, last_queue_no, updated_at,
+                          created_at, created_by)
+    SELECT v.* FROM fence, unnest($4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
+                                  $10::bigint[], $11::bigint[], $12::bigint[], $13::text[]) AS v),
+runs_in AS (
+    INSERT INTO runs (run_no, tenant, run_id, session_no, shard, spec_digest, request_digest, agent, model, labels,
+                      preview, created_by, created_at)
+    SELECT v.* FROM fence, unnest($19::bigint[], $20::text[], $21::text[], $22::bigint[], $23::bigint[], $24::text[],
+                                  $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[],
+                                  $31::bigint[]) AS v),
+states_in AS (
+    INSERT INTO run_states (run_no, tenant, session_no, shard, epoch, last_seq, status, goes_on, at_hosts, wake_at,
+                            queue_no, error, usage, iterations, tool_calls, updated_at)
+    SELECT v.* FROM fence, unnest($19::bigint[], $20::text[], $22::bigint[], $23::bigint[], $32::bigint[],
+                                  $33::bigint[], $34::bigint[], $35::boolean[], $36::boolean[], $37::bigint[],
+                                  $38::bigint[], $39::text[], $40::text[], $41::bigint[], $42::bigint[],
+                                  $43::bigint[]) AS v)";
+
+/// Questions to people, their answers and the rules that these leave.
+const QUESTIONS: &str = ",
+asked AS (
+    INSERT INTO human_requests (run_no, question, tenant, asked_at, asked_seq, answered_seq)
+    SELECT v.* FROM fence, unnest($74::bigint[], $75::text[], $76::text[], $77::bigint[], $78::bigint[],
+                                  $79::bigint[]) AS v),
+answered AS (
+    UPDATE human_requests AS q SET answered_seq = v.seq
+    FROM fence, unnest($80::bigint[], $81::text[], $82::bigint[]) AS v (run_no, question, seq)
+    WHERE q.run_no = v.run_no AND q.question = v.question),
+rules_in AS (
+    INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at, checksum)
+    SELECT v.* FROM fence, unnest($83::text[], $84::text[], $85::text[], $86::text[], $87::text[], $88::text[],
+                                  $89::bigint[], $90::bigint[]) AS v)";
+
+/// Everything else.
+const OTHERS: &str = ",
+specs_in AS (
+    INSERT INTO specs (digest, spec)
+    SELECT v.* FROM fence, unnest($100::text[], $101::text[]) AS v
+    ON CONFLICT (digest) DO NOTHING),
+steers_in AS (
+    INSERT INTO steers (tenant, request_id, run_no, seq)
+    SELECT v.* FROM fence, unnest($70::text[], $71::text[], $72::bigint[], $73::bigint[]) AS v
+    ON CONFLICT (tenant, request_id) DO NOTHING),
+jobs_in AS (
+    INSERT INTO jobs (run_no, kind, due_at)
+    SELECT v.* FROM fence, unnest($91::bigint[], $92::text[], $93::bigint[]) AS v
+    ON CONFLICT (run_no, kind) DO NOTHING),
+todos_in AS (
+    INSERT INTO session_todos (session_no, entry_no, items)
+    SELECT v.* FROM fence, unnest($94::bigint[], $95::bigint[], $96::text[]) AS v),
+blobs_in AS (
+    INSERT INTO session_blobs (session_no, entry_no, digest)
+    SELECT v.* FROM fence, unnest($97::bigint[], $98::bigint[], $99::text[]) AS v
+    ON CONFLICT DO NOTHING)";
+
+/// The answer. It has no row if the fence holds this server off.
+const ANSWER: &str = "
+SELECT agentloop_must((SELECT count(*) FROM states_up) = cardinality($44::bigint[]), 'a run')
+   AND agentloop_must((SELECT count(*) FROM sessions_up) = cardinality($14::bigint[]), 'a session') AS is_written
+FROM fence";
+
+/// Which groups of parts a commit needs beside [`CHANGES`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needs {
+    new_runs: bool,
+    questions: bool,
+    others: bool,
+}
+
+impl Needs {
+    /// `begins`: a run or a session begins.
+    pub(super) fn of(plan: &CommitPlan<'_>, begins: bool) -> Self {
+        let any = |has: fn(&EncodedAppend) -> bool| plan.accepted.iter().any(|new| has(new.append));
+        Self {
+            new_runs: begins,
+            questions: any(|append| {
+                !(append.asked.is_empty() && append.answered.is_empty() && append.remembered.is_empty())
+            }),
+            others: !plan.rows.specs.is_empty()
+                || any(|append| {
+                    let is_empty = append.steers.is_empty() && append.jobs.is_empty();
+                    !(is_empty && append.todos.is_empty() && append.blobs.is_empty())
+                }),
+        }
+    }
+}
+
+/// The statement for these needs: a text of its own for each set of groups, so that the connection prepares each once.
+pub(super) fn text(needs: Needs) -> AssertSqlSafe<String> {
+    let groups = [
+        (true, FENCE),
+        (true, CHANGES),
+        (needs.new_runs, NEW_RUNS),
+        (needs.questions, QUESTIONS),
+        (needs.others, OTHERS),
+        (true, ANSWER),
+    ];
+    AssertSqlSafe(groups.into_iter().filter_map(|(is_needed, sql)| is_needed.then_some(sql)).collect())
+}
