@@ -75,6 +75,10 @@ pub const POLICY_POINTER_BYTES_MAX: usize = 1024;
 pub const APPROVERS_MAX: usize = 16;
 /// Longest entry in the approvers of a rule, in bytes.
 pub const APPROVER_BYTES_MAX: usize = 264;
+/// Longest name of a caller, and of a group that it belongs to, in bytes.
+pub const CALLER_NAME_BYTES_MAX: usize = 256;
+/// Most groups of one caller. The first event of each of its runs keeps them, and each call's request to a host has them.
+pub const CALLER_GROUPS_MAX: usize = 64;
 /// Most people who must approve one call.
 pub const QUORUM_MAX: u32 = 16;
 /// Number of options of one question.
@@ -194,6 +198,7 @@ const _: () = assert!(
         + TOOL_ARGUMENTS_BYTES_MAX
         + CHECKPOINT_BYTES_MAX
         + RESUME_STATE_BYTES_MAX
+        + CALLER_GROUPS_MAX * CALLER_NAME_BYTES_MAX
         < GRPC_MESSAGE_BYTES_MAX,
     "a call fits with the answers that it got into one frame"
 );

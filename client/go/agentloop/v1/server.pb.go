@@ -200,7 +200,10 @@ type GetServerInfoResponse struct {
 	// True if callers must present a credential.
 	AuthenticationRequired bool `protobuf:"varint,8,opt,name=authentication_required,json=authenticationRequired,proto3" json:"authentication_required,omitempty"`
 	// Sessions that were idle for longer than this are deleted; absent where sessions are kept.
-	Retention     *durationpb.Duration `protobuf:"bytes,9,opt,name=retention,proto3" json:"retention,omitempty"`
+	Retention *durationpb.Duration `protobuf:"bytes,9,opt,name=retention,proto3" json:"retention,omitempty"`
+	// The configured providers of models, sorted by name. A model of any other provider is refused. Empty if the server does not
+	// know them, which says nothing about its models.
+	Providers     []*ModelProvider `protobuf:"bytes,10,rep,name=providers,proto3" json:"providers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +301,68 @@ func (x *GetServerInfoResponse) GetRetention() *durationpb.Duration {
 	return nil
 }
 
+func (x *GetServerInfoResponse) GetProviders() []*ModelProvider {
+	if x != nil {
+		return x.Providers
+	}
+	return nil
+}
+
+// A provider of models.
+type ModelProvider struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, the part of `provider/model` before the first `/`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The models that its configuration names, sorted, each as `provider/model`. The provider may serve others.
+	Models        []string `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelProvider) Reset() {
+	*x = ModelProvider{}
+	mi := &file_agentloop_v1_server_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelProvider) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelProvider) ProtoMessage() {}
+
+func (x *ModelProvider) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_server_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelProvider.ProtoReflect.Descriptor instead.
+func (*ModelProvider) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ModelProvider) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ModelProvider) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
 // Bounds that a client meets.
 type ServerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -321,7 +386,7 @@ type ServerLimits struct {
 
 func (x *ServerLimits) Reset() {
 	*x = ServerLimits{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[2]
+	mi := &file_agentloop_v1_server_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +398,7 @@ func (x *ServerLimits) String() string {
 func (*ServerLimits) ProtoMessage() {}
 
 func (x *ServerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[2]
+	mi := &file_agentloop_v1_server_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,7 +411,7 @@ func (x *ServerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerLimits.ProtoReflect.Descriptor instead.
 func (*ServerLimits) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{2}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ServerLimits) GetMessageBytesMax() uint64 {
@@ -407,7 +472,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[3]
+	mi := &file_agentloop_v1_server_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +484,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[3]
+	mi := &file_agentloop_v1_server_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +497,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{3}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{4}
 }
 
 // Returns all configured agents.
@@ -446,7 +511,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[4]
+	mi := &file_agentloop_v1_server_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +523,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[4]
+	mi := &file_agentloop_v1_server_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +536,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{4}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -510,7 +575,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[5]
+	mi := &file_agentloop_v1_server_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -522,7 +587,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[5]
+	mi := &file_agentloop_v1_server_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -535,7 +600,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{5}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Agent) GetName() string {
@@ -634,7 +699,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[6]
+	mi := &file_agentloop_v1_server_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +711,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[6]
+	mi := &file_agentloop_v1_server_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +724,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{6}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetUsageRequest) GetFromTime() *timestamppb.Timestamp {
@@ -732,7 +797,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[7]
+	mi := &file_agentloop_v1_server_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +809,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[7]
+	mi := &file_agentloop_v1_server_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +822,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{7}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetUsageResponse) GetRows() []*UsageRow {
@@ -809,7 +874,7 @@ type UsageRow struct {
 
 func (x *UsageRow) Reset() {
 	*x = UsageRow{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[8]
+	mi := &file_agentloop_v1_server_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +886,7 @@ func (x *UsageRow) String() string {
 func (*UsageRow) ProtoMessage() {}
 
 func (x *UsageRow) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[8]
+	mi := &file_agentloop_v1_server_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +899,7 @@ func (x *UsageRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRow.ProtoReflect.Descriptor instead.
 func (*UsageRow) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{8}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UsageRow) GetStart() *timestamppb.Timestamp {
@@ -947,7 +1012,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[9]
+	mi := &file_agentloop_v1_server_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1024,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[9]
+	mi := &file_agentloop_v1_server_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1037,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{9}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Quota) GetName() string {
@@ -1025,7 +1090,7 @@ type ListAuditRecordsRequest struct {
 
 func (x *ListAuditRecordsRequest) Reset() {
 	*x = ListAuditRecordsRequest{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[10]
+	mi := &file_agentloop_v1_server_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1102,7 @@ func (x *ListAuditRecordsRequest) String() string {
 func (*ListAuditRecordsRequest) ProtoMessage() {}
 
 func (x *ListAuditRecordsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[10]
+	mi := &file_agentloop_v1_server_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1115,7 @@ func (x *ListAuditRecordsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRecordsRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRecordsRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{10}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListAuditRecordsRequest) GetFilter() *AuditFilter {
@@ -1097,7 +1162,7 @@ type AuditFilter struct {
 
 func (x *AuditFilter) Reset() {
 	*x = AuditFilter{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[11]
+	mi := &file_agentloop_v1_server_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1174,7 @@ func (x *AuditFilter) String() string {
 func (*AuditFilter) ProtoMessage() {}
 
 func (x *AuditFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[11]
+	mi := &file_agentloop_v1_server_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1187,7 @@ func (x *AuditFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditFilter.ProtoReflect.Descriptor instead.
 func (*AuditFilter) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{11}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AuditFilter) GetPrincipal() string {
@@ -1187,7 +1252,7 @@ type ListAuditRecordsResponse struct {
 
 func (x *ListAuditRecordsResponse) Reset() {
 	*x = ListAuditRecordsResponse{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[12]
+	mi := &file_agentloop_v1_server_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1264,7 @@ func (x *ListAuditRecordsResponse) String() string {
 func (*ListAuditRecordsResponse) ProtoMessage() {}
 
 func (x *ListAuditRecordsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[12]
+	mi := &file_agentloop_v1_server_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1277,7 @@ func (x *ListAuditRecordsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRecordsResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditRecordsResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{12}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListAuditRecordsResponse) GetRecords() []*AuditRecord {
@@ -1266,7 +1331,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[13]
+	mi := &file_agentloop_v1_server_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1343,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[13]
+	mi := &file_agentloop_v1_server_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1356,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{13}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AuditRecord) GetNo() uint64 {
@@ -1401,7 +1466,7 @@ type VerifyAuditRequest struct {
 
 func (x *VerifyAuditRequest) Reset() {
 	*x = VerifyAuditRequest{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[14]
+	mi := &file_agentloop_v1_server_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1478,7 @@ func (x *VerifyAuditRequest) String() string {
 func (*VerifyAuditRequest) ProtoMessage() {}
 
 func (x *VerifyAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[14]
+	mi := &file_agentloop_v1_server_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1491,7 @@ func (x *VerifyAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditRequest.ProtoReflect.Descriptor instead.
 func (*VerifyAuditRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{14}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{15}
 }
 
 // The result of the check.
@@ -1450,7 +1515,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[15]
+	mi := &file_agentloop_v1_server_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1527,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[15]
+	mi := &file_agentloop_v1_server_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1540,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{15}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *VerifyAuditResponse) GetBrokenNo() uint64 {
@@ -1529,7 +1594,7 @@ type ListReplicasRequest struct {
 
 func (x *ListReplicasRequest) Reset() {
 	*x = ListReplicasRequest{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[16]
+	mi := &file_agentloop_v1_server_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1606,7 @@ func (x *ListReplicasRequest) String() string {
 func (*ListReplicasRequest) ProtoMessage() {}
 
 func (x *ListReplicasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[16]
+	mi := &file_agentloop_v1_server_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1619,7 @@ func (x *ListReplicasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReplicasRequest.ProtoReflect.Descriptor instead.
 func (*ListReplicasRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{16}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{17}
 }
 
 // The replicas that share a database.
@@ -1568,7 +1633,7 @@ type ListReplicasResponse struct {
 
 func (x *ListReplicasResponse) Reset() {
 	*x = ListReplicasResponse{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[17]
+	mi := &file_agentloop_v1_server_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1645,7 @@ func (x *ListReplicasResponse) String() string {
 func (*ListReplicasResponse) ProtoMessage() {}
 
 func (x *ListReplicasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[17]
+	mi := &file_agentloop_v1_server_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1658,7 @@ func (x *ListReplicasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReplicasResponse.ProtoReflect.Descriptor instead.
 func (*ListReplicasResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{17}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListReplicasResponse) GetReplicas() []*Replica {
@@ -1627,7 +1692,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_agentloop_v1_server_proto_msgTypes[18]
+	mi := &file_agentloop_v1_server_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1704,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_server_proto_msgTypes[18]
+	mi := &file_agentloop_v1_server_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1717,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{18}
+	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Replica) GetNumber() uint64 {
@@ -1709,7 +1774,7 @@ var File_agentloop_v1_server_proto protoreflect.FileDescriptor
 const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\n" +
 	"\x19agentloop/v1/server.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x16\n" +
-	"\x14GetServerInfoRequest\"\x95\x03\n" +
+	"\x14GetServerInfoRequest\"\xd0\x03\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -1720,7 +1785,12 @@ const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\x06caller\x18\x06 \x01(\v2\x14.agentloop.v1.CallerR\x06caller\x12!\n" +
 	"\fcaller_roles\x18\a \x03(\tR\vcallerRoles\x127\n" +
 	"\x17authentication_required\x18\b \x01(\bR\x16authenticationRequired\x127\n" +
-	"\tretention\x18\t \x01(\v2\x19.google.protobuf.DurationR\tretention\"\xa2\x02\n" +
+	"\tretention\x18\t \x01(\v2\x19.google.protobuf.DurationR\tretention\x129\n" +
+	"\tproviders\x18\n" +
+	" \x03(\v2\x1b.agentloop.v1.ModelProviderR\tproviders\";\n" +
+	"\rModelProvider\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06models\x18\x02 \x03(\tR\x06models\"\xa2\x02\n" +
 	"\fServerLimits\x12*\n" +
 	"\x11message_bytes_max\x18\x01 \x01(\x04R\x0fmessageBytesMax\x12\"\n" +
 	"\rlive_runs_max\x18\x02 \x01(\x04R\vliveRunsMax\x12$\n" +
@@ -1880,83 +1950,85 @@ func file_agentloop_v1_server_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_server_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agentloop_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_agentloop_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_agentloop_v1_server_proto_goTypes = []any{
 	(UsageGroup)(0),                  // 0: agentloop.v1.UsageGroup
 	(ReplicaState)(0),                // 1: agentloop.v1.ReplicaState
 	(*GetServerInfoRequest)(nil),     // 2: agentloop.v1.GetServerInfoRequest
 	(*GetServerInfoResponse)(nil),    // 3: agentloop.v1.GetServerInfoResponse
-	(*ServerLimits)(nil),             // 4: agentloop.v1.ServerLimits
-	(*ListAgentsRequest)(nil),        // 5: agentloop.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 6: agentloop.v1.ListAgentsResponse
-	(*Agent)(nil),                    // 7: agentloop.v1.Agent
-	(*GetUsageRequest)(nil),          // 8: agentloop.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),         // 9: agentloop.v1.GetUsageResponse
-	(*UsageRow)(nil),                 // 10: agentloop.v1.UsageRow
-	(*Quota)(nil),                    // 11: agentloop.v1.Quota
-	(*ListAuditRecordsRequest)(nil),  // 12: agentloop.v1.ListAuditRecordsRequest
-	(*AuditFilter)(nil),              // 13: agentloop.v1.AuditFilter
-	(*ListAuditRecordsResponse)(nil), // 14: agentloop.v1.ListAuditRecordsResponse
-	(*AuditRecord)(nil),              // 15: agentloop.v1.AuditRecord
-	(*VerifyAuditRequest)(nil),       // 16: agentloop.v1.VerifyAuditRequest
-	(*VerifyAuditResponse)(nil),      // 17: agentloop.v1.VerifyAuditResponse
-	(*ListReplicasRequest)(nil),      // 18: agentloop.v1.ListReplicasRequest
-	(*ListReplicasResponse)(nil),     // 19: agentloop.v1.ListReplicasResponse
-	(*Replica)(nil),                  // 20: agentloop.v1.Replica
-	nil,                              // 21: agentloop.v1.GetUsageRequest.LabelsEntry
-	nil,                              // 22: agentloop.v1.UsageRow.RunErrorsEntry
-	(*timestamppb.Timestamp)(nil),    // 23: google.protobuf.Timestamp
-	(*Caller)(nil),                   // 24: agentloop.v1.Caller
-	(*durationpb.Duration)(nil),      // 25: google.protobuf.Duration
-	(*ToolNames)(nil),                // 26: agentloop.v1.ToolNames
-	(*LoopLimits)(nil),               // 27: agentloop.v1.LoopLimits
-	(*Usage)(nil),                    // 28: agentloop.v1.Usage
+	(*ModelProvider)(nil),            // 4: agentloop.v1.ModelProvider
+	(*ServerLimits)(nil),             // 5: agentloop.v1.ServerLimits
+	(*ListAgentsRequest)(nil),        // 6: agentloop.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 7: agentloop.v1.ListAgentsResponse
+	(*Agent)(nil),                    // 8: agentloop.v1.Agent
+	(*GetUsageRequest)(nil),          // 9: agentloop.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),         // 10: agentloop.v1.GetUsageResponse
+	(*UsageRow)(nil),                 // 11: agentloop.v1.UsageRow
+	(*Quota)(nil),                    // 12: agentloop.v1.Quota
+	(*ListAuditRecordsRequest)(nil),  // 13: agentloop.v1.ListAuditRecordsRequest
+	(*AuditFilter)(nil),              // 14: agentloop.v1.AuditFilter
+	(*ListAuditRecordsResponse)(nil), // 15: agentloop.v1.ListAuditRecordsResponse
+	(*AuditRecord)(nil),              // 16: agentloop.v1.AuditRecord
+	(*VerifyAuditRequest)(nil),       // 17: agentloop.v1.VerifyAuditRequest
+	(*VerifyAuditResponse)(nil),      // 18: agentloop.v1.VerifyAuditResponse
+	(*ListReplicasRequest)(nil),      // 19: agentloop.v1.ListReplicasRequest
+	(*ListReplicasResponse)(nil),     // 20: agentloop.v1.ListReplicasResponse
+	(*Replica)(nil),                  // 21: agentloop.v1.Replica
+	nil,                              // 22: agentloop.v1.GetUsageRequest.LabelsEntry
+	nil,                              // 23: agentloop.v1.UsageRow.RunErrorsEntry
+	(*timestamppb.Timestamp)(nil),    // 24: google.protobuf.Timestamp
+	(*Caller)(nil),                   // 25: agentloop.v1.Caller
+	(*durationpb.Duration)(nil),      // 26: google.protobuf.Duration
+	(*ToolNames)(nil),                // 27: agentloop.v1.ToolNames
+	(*LoopLimits)(nil),               // 28: agentloop.v1.LoopLimits
+	(*Usage)(nil),                    // 29: agentloop.v1.Usage
 }
 var file_agentloop_v1_server_proto_depIdxs = []int32{
-	23, // 0: agentloop.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
-	4,  // 1: agentloop.v1.GetServerInfoResponse.limits:type_name -> agentloop.v1.ServerLimits
-	24, // 2: agentloop.v1.GetServerInfoResponse.caller:type_name -> agentloop.v1.Caller
-	25, // 3: agentloop.v1.GetServerInfoResponse.retention:type_name -> google.protobuf.Duration
-	7,  // 4: agentloop.v1.ListAgentsResponse.agents:type_name -> agentloop.v1.Agent
-	26, // 5: agentloop.v1.Agent.allow_list:type_name -> agentloop.v1.ToolNames
-	27, // 6: agentloop.v1.Agent.loop_limits:type_name -> agentloop.v1.LoopLimits
-	23, // 7: agentloop.v1.GetUsageRequest.from_time:type_name -> google.protobuf.Timestamp
-	23, // 8: agentloop.v1.GetUsageRequest.to_time:type_name -> google.protobuf.Timestamp
-	25, // 9: agentloop.v1.GetUsageRequest.bucket:type_name -> google.protobuf.Duration
-	0,  // 10: agentloop.v1.GetUsageRequest.group_by:type_name -> agentloop.v1.UsageGroup
-	21, // 11: agentloop.v1.GetUsageRequest.labels:type_name -> agentloop.v1.GetUsageRequest.LabelsEntry
-	10, // 12: agentloop.v1.GetUsageResponse.rows:type_name -> agentloop.v1.UsageRow
-	11, // 13: agentloop.v1.GetUsageResponse.quotas:type_name -> agentloop.v1.Quota
-	23, // 14: agentloop.v1.UsageRow.start:type_name -> google.protobuf.Timestamp
-	22, // 15: agentloop.v1.UsageRow.run_errors:type_name -> agentloop.v1.UsageRow.RunErrorsEntry
-	28, // 16: agentloop.v1.UsageRow.usage:type_name -> agentloop.v1.Usage
-	25, // 17: agentloop.v1.Quota.window:type_name -> google.protobuf.Duration
-	13, // 18: agentloop.v1.ListAuditRecordsRequest.filter:type_name -> agentloop.v1.AuditFilter
-	23, // 19: agentloop.v1.AuditFilter.from_time:type_name -> google.protobuf.Timestamp
-	23, // 20: agentloop.v1.AuditFilter.to_time:type_name -> google.protobuf.Timestamp
-	15, // 21: agentloop.v1.ListAuditRecordsResponse.records:type_name -> agentloop.v1.AuditRecord
-	23, // 22: agentloop.v1.AuditRecord.at:type_name -> google.protobuf.Timestamp
-	20, // 23: agentloop.v1.ListReplicasResponse.replicas:type_name -> agentloop.v1.Replica
-	23, // 24: agentloop.v1.Replica.joined_at:type_name -> google.protobuf.Timestamp
-	1,  // 25: agentloop.v1.Replica.state:type_name -> agentloop.v1.ReplicaState
-	25, // 26: agentloop.v1.Replica.silent_for:type_name -> google.protobuf.Duration
-	2,  // 27: agentloop.v1.Server.GetServerInfo:input_type -> agentloop.v1.GetServerInfoRequest
-	5,  // 28: agentloop.v1.Server.ListAgents:input_type -> agentloop.v1.ListAgentsRequest
-	8,  // 29: agentloop.v1.Server.GetUsage:input_type -> agentloop.v1.GetUsageRequest
-	12, // 30: agentloop.v1.Server.ListAuditRecords:input_type -> agentloop.v1.ListAuditRecordsRequest
-	16, // 31: agentloop.v1.Server.VerifyAudit:input_type -> agentloop.v1.VerifyAuditRequest
-	18, // 32: agentloop.v1.Server.ListReplicas:input_type -> agentloop.v1.ListReplicasRequest
-	3,  // 33: agentloop.v1.Server.GetServerInfo:output_type -> agentloop.v1.GetServerInfoResponse
-	6,  // 34: agentloop.v1.Server.ListAgents:output_type -> agentloop.v1.ListAgentsResponse
-	9,  // 35: agentloop.v1.Server.GetUsage:output_type -> agentloop.v1.GetUsageResponse
-	14, // 36: agentloop.v1.Server.ListAuditRecords:output_type -> agentloop.v1.ListAuditRecordsResponse
-	17, // 37: agentloop.v1.Server.VerifyAudit:output_type -> agentloop.v1.VerifyAuditResponse
-	19, // 38: agentloop.v1.Server.ListReplicas:output_type -> agentloop.v1.ListReplicasResponse
-	33, // [33:39] is the sub-list for method output_type
-	27, // [27:33] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	24, // 0: agentloop.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
+	5,  // 1: agentloop.v1.GetServerInfoResponse.limits:type_name -> agentloop.v1.ServerLimits
+	25, // 2: agentloop.v1.GetServerInfoResponse.caller:type_name -> agentloop.v1.Caller
+	26, // 3: agentloop.v1.GetServerInfoResponse.retention:type_name -> google.protobuf.Duration
+	4,  // 4: agentloop.v1.GetServerInfoResponse.providers:type_name -> agentloop.v1.ModelProvider
+	8,  // 5: agentloop.v1.ListAgentsResponse.agents:type_name -> agentloop.v1.Agent
+	27, // 6: agentloop.v1.Agent.allow_list:type_name -> agentloop.v1.ToolNames
+	28, // 7: agentloop.v1.Agent.loop_limits:type_name -> agentloop.v1.LoopLimits
+	24, // 8: agentloop.v1.GetUsageRequest.from_time:type_name -> google.protobuf.Timestamp
+	24, // 9: agentloop.v1.GetUsageRequest.to_time:type_name -> google.protobuf.Timestamp
+	26, // 10: agentloop.v1.GetUsageRequest.bucket:type_name -> google.protobuf.Duration
+	0,  // 11: agentloop.v1.GetUsageRequest.group_by:type_name -> agentloop.v1.UsageGroup
+	22, // 12: agentloop.v1.GetUsageRequest.labels:type_name -> agentloop.v1.GetUsageRequest.LabelsEntry
+	11, // 13: agentloop.v1.GetUsageResponse.rows:type_name -> agentloop.v1.UsageRow
+	12, // 14: agentloop.v1.GetUsageResponse.quotas:type_name -> agentloop.v1.Quota
+	24, // 15: agentloop.v1.UsageRow.start:type_name -> google.protobuf.Timestamp
+	23, // 16: agentloop.v1.UsageRow.run_errors:type_name -> agentloop.v1.UsageRow.RunErrorsEntry
+	29, // 17: agentloop.v1.UsageRow.usage:type_name -> agentloop.v1.Usage
+	26, // 18: agentloop.v1.Quota.window:type_name -> google.protobuf.Duration
+	14, // 19: agentloop.v1.ListAuditRecordsRequest.filter:type_name -> agentloop.v1.AuditFilter
+	24, // 20: agentloop.v1.AuditFilter.from_time:type_name -> google.protobuf.Timestamp
+	24, // 21: agentloop.v1.AuditFilter.to_time:type_name -> google.protobuf.Timestamp
+	16, // 22: agentloop.v1.ListAuditRecordsResponse.records:type_name -> agentloop.v1.AuditRecord
+	24, // 23: agentloop.v1.AuditRecord.at:type_name -> google.protobuf.Timestamp
+	21, // 24: agentloop.v1.ListReplicasResponse.replicas:type_name -> agentloop.v1.Replica
+	24, // 25: agentloop.v1.Replica.joined_at:type_name -> google.protobuf.Timestamp
+	1,  // 26: agentloop.v1.Replica.state:type_name -> agentloop.v1.ReplicaState
+	26, // 27: agentloop.v1.Replica.silent_for:type_name -> google.protobuf.Duration
+	2,  // 28: agentloop.v1.Server.GetServerInfo:input_type -> agentloop.v1.GetServerInfoRequest
+	6,  // 29: agentloop.v1.Server.ListAgents:input_type -> agentloop.v1.ListAgentsRequest
+	9,  // 30: agentloop.v1.Server.GetUsage:input_type -> agentloop.v1.GetUsageRequest
+	13, // 31: agentloop.v1.Server.ListAuditRecords:input_type -> agentloop.v1.ListAuditRecordsRequest
+	17, // 32: agentloop.v1.Server.VerifyAudit:input_type -> agentloop.v1.VerifyAuditRequest
+	19, // 33: agentloop.v1.Server.ListReplicas:input_type -> agentloop.v1.ListReplicasRequest
+	3,  // 34: agentloop.v1.Server.GetServerInfo:output_type -> agentloop.v1.GetServerInfoResponse
+	7,  // 35: agentloop.v1.Server.ListAgents:output_type -> agentloop.v1.ListAgentsResponse
+	10, // 36: agentloop.v1.Server.GetUsage:output_type -> agentloop.v1.GetUsageResponse
+	15, // 37: agentloop.v1.Server.ListAuditRecords:output_type -> agentloop.v1.ListAuditRecordsResponse
+	18, // 38: agentloop.v1.Server.VerifyAudit:output_type -> agentloop.v1.VerifyAuditResponse
+	20, // 39: agentloop.v1.Server.ListReplicas:output_type -> agentloop.v1.ListReplicasResponse
+	34, // [34:40] is the sub-list for method output_type
+	28, // [28:34] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_server_proto_init() }
@@ -1971,7 +2043,7 @@ func file_agentloop_v1_server_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_server_proto_rawDesc), len(file_agentloop_v1_server_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -4111,7 +4111,8 @@ type CallRequest struct {
 	Answers []*InputResponse `protobuf:"bytes,15,rep,name=answers,proto3" json:"answers,omitempty"`
 	// Time left until the deadline when this was sent, for a host whose clock differs from the server's.
 	TimeLeft *durationpb.Duration `protobuf:"bytes,17,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
-	// On whose behalf the call is made: who started the run. Its groups are not told.
+	// On whose behalf the call is made: who started the run, with the groups that its credential proved at that time. The groups
+	// stay the same for all calls of the run; they are empty for a run that a server without the feature `caller_groups` started.
 	Caller        *Caller `protobuf:"bytes,16,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1530,6 +1530,10 @@ type ToolCall struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Arguments as JSON text, exactly as the model wrote them.
 	ArgumentsJson string `protobuf:"bytes,3,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
+	// Title of the call for people, as `ToolCallProposed` has it. Only in entries from `ListEntries` and `ExportSession`; empty if
+	// the tool has none, if the call was never proposed, or if its run was deleted and a fork shares the entry. Ignored in
+	// messages that are sent to the server.
+	Title         string `protobuf:"bytes,4,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1581,6 +1585,13 @@ func (x *ToolCall) GetName() string {
 func (x *ToolCall) GetArgumentsJson() string {
 	if x != nil {
 		return x.ArgumentsJson
+	}
+	return ""
+}
+
+func (x *ToolCall) GetTitle() string {
+	if x != nil {
+		return x.Title
 	}
 	return ""
 }
@@ -5173,11 +5184,12 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\x03 \x01(\tR\tmediaTypeB\b\n" +
-	"\x06source\"^\n" +
+	"\x06source\"t\n" +
 	"\bToolCall\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12%\n" +
-	"\x0earguments_json\x18\x03 \x01(\tR\rargumentsJson\"\xb4\x02\n" +
+	"\x0earguments_json\x18\x03 \x01(\tR\rargumentsJson\x12\x14\n" +
+	"\x05title\x18\x04 \x01(\tR\x05title\"\xb4\x02\n" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +

@@ -41,7 +41,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "started_at", "features", "limits", "store", "caller", "caller_roles", "authentication_required", "retention")
+    __slots__ = ("version", "started_at", "features", "limits", "store", "caller", "caller_roles", "authentication_required", "retention", "providers")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class GetServerInfoResponse(_message.Message):
     CALLER_ROLES_FIELD_NUMBER: _ClassVar[int]
     AUTHENTICATION_REQUIRED_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
+    PROVIDERS_FIELD_NUMBER: _ClassVar[int]
     version: str
     started_at: _timestamp_pb2.Timestamp
     features: _containers.RepeatedScalarFieldContainer[str]
@@ -60,7 +61,16 @@ class GetServerInfoResponse(_message.Message):
     caller_roles: _containers.RepeatedScalarFieldContainer[str]
     authentication_required: bool
     retention: _duration_pb2.Duration
-    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., store: _Optional[str] = ..., caller: _Optional[_Union[_types_pb2.Caller, _Mapping]] = ..., caller_roles: _Optional[_Iterable[str]] = ..., authentication_required: _Optional[bool] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    providers: _containers.RepeatedCompositeFieldContainer[ModelProvider]
+    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., store: _Optional[str] = ..., caller: _Optional[_Union[_types_pb2.Caller, _Mapping]] = ..., caller_roles: _Optional[_Iterable[str]] = ..., authentication_required: _Optional[bool] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., providers: _Optional[_Iterable[_Union[ModelProvider, _Mapping]]] = ...) -> None: ...
+
+class ModelProvider(_message.Message):
+    __slots__ = ("name", "models")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    models: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ServerLimits(_message.Message):
     __slots__ = ("message_bytes_max", "live_runs_max", "live_bytes_max", "queued_runs_max", "tool_output_bytes_max", "blob_bytes_max", "hosts_max")

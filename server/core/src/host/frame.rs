@@ -1,6 +1,7 @@
 //! Frames of a host's stream as plain data. The wire types stay in the server's `grpc` and are converted there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::extension::ExtensionDeclaration;
 use crate::id::{CallId, HostId, InstanceId, SessionId, TenantId};
@@ -417,17 +418,29 @@ pub struct CallCaller {
     pub name: Option<String>,
     /// Tenant of the caller; `local` without authentication.
     pub tenant: TenantId,
+    /// Its groups, as they were when it started the run.
+    pub groups: Arc<[String]>,
+}
+
+impl CallCaller {
+    /// Upper bound of its size on the wire, in bytes. Each name has a tag and a length before it.
+    fn size(&self) -> usize {
+        let groups: usize = self.groups.iter().map(|group| GROUP_OVERHEAD_BYTES + group.len()).sum();
+        self.name.as_ref().map_or(0, String::len) + self.tenant.as_str().len() + groups
+    }
 }
 
 /// Room for a frame's small fields beside its texts: ids, keys, times and the encoding itself.
 const FRAME_OVERHEAD_BYTES: usize = 1_024;
+/// Room beside a group's name.
+const GROUP_OVERHEAD_BYTES: usize = 4;
 
 impl CallRequest {
     /// Upper bound of its size on the wire, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let checkpoint = self.checkpoint.as_ref().map_or(0, Vec::len);
-        let caller = self.caller.name.as_ref().map_or(0, String::len) + self.caller.tenant.as_str().len();
+        let caller = self.caller.size();
         let resume_state = self.resume_state.as_ref().map_or(0, Vec::len);
         let answers: usize = self.answers.iter().map(InputReply::size).sum();
         let bytes = self.arguments.len() + self.idempotency_key.len() + checkpoint + resume_state + answers;

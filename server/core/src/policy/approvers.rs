@@ -9,6 +9,9 @@ use crate::tool::Digest;
 const GROUP: &str = "group:";
 /// Joins names in one entry: a person must be all of them.
 const AND: &str = " & ";
+/// Words before a `:` that look as if they meant something, in lower case. Taken as the beginning of a name they would name
+/// nobody, and the question could never be answered.
+const MEANINGLESS: [&str; 9] = ["grp", "grps", "team", "teams", "role", "roles", "user", "users", "people"];
 
 /// The people who may answer a question about a call, and how many must approve. By default that is everyone
 /// whose role allows it, and one is enough.
@@ -44,6 +47,16 @@ pub enum BadApprovers {
     /// The entry at this index is empty, too long or has control characters.
     #[error("approvers[{0}]: must be a name or group:NAME of at most {APPROVER_BYTES_MAX} bytes")]
     Name(usize),
+    /// The entry at this index begins with a word like `group`, and is no group.
+    #[error(
+        "approvers[{at}]: {word:?} means nothing before a colon; write group:NAME for a group, and the name alone for a person"
+    )]
+    Word {
+        /// Index of the entry.
+        at: usize,
+        /// The word before the colon.
+        word: String,
+    },
     /// Too many people must approve.
     #[error("quorum: must be at most {QUORUM_MAX}")]
     Quorum,
@@ -86,6 +99,11 @@ impl Approvers {
         };
         if let Some(bad) = self.any_of.iter().position(|entry| !is_name(entry)) {
             return Err(BadApprovers::Name(bad));
+        }
+        if let Some((at, word)) =
+            self.any_of.iter().enumerate().find_map(|(at, entry)| Some((at, mistaken_word(entry)?)))
+        {
+            return Err(BadApprovers::Word { at, word: word.to_owned() });
         }
         if self.quorum > QUORUM_MAX {
             return Err(BadApprovers::Quorum);
@@ -130,6 +148,33 @@ impl Approvers {
             quorum: self.quorum.max(other.quorum),
         }
     }
+}
+
+/// The word before a colon that was probably meant as `group`, or as another kind of people. Other words with a colon begin a
+/// name, such as `system:serviceaccount:ci:deploy` or `https://issuer.example/ann`.
+fn mistaken_word(entry: &str) -> Option<&str> {
+    let words = entry.split(AND).filter(|name| !name.starts_with(GROUP));
+    let mut words = words.filter_map(|name| name.split_once(':')).map(|(word, _)| word);
+    words.find(|word| {
+        let plain = word.trim().to_lowercase();
+        MEANINGLESS.contains(&plain.as_str()) || is_nearly_group(&plain)
+    })
+}
+
+/// True if the word has the letters of `group` in any order, with at most one letter more or less, or one in the place of
+/// another, as a mistake at a keyboard has it.
+fn is_nearly_group(word: &str) -> bool {
+    let mut missing: Vec<char> = GROUP.trim_end_matches(':').chars().collect();
+    let mut others = 0;
+    for letter in word.chars() {
+        match missing.iter().position(|one| *one == letter) {
+            Some(at) => {
+                missing.remove(at);
+            }
+            None => others += 1,
+        }
+    }
+    word.starts_with(['g', 'r']) && missing.len() <= 1 && others <= 1
 }
 
 /// The entries that name the people in both lists. There are at most [`APPROVERS_MAX`] squared: only the question of an
@@ -186,6 +231,44 @@ mod tests {
         assert_eq!(Approvers::default().and(&sre), sre);
         assert!(Approvers::default().is_anyone() && of(&[], false, 1).is_anyone());
         assert!(!of(&[], false, 2).is_anyone() && !of(&[], true, 0).is_anyone());
+    }
+
+    #[test]
+    fn a_word_that_was_meant_as_group_is_refused_and_names_with_colons_are_taken() {
+        for (entry, word) in [
+            ("groups:sre", "groups"),
+            ("Group:sre", "Group"),
+            ("group :sre", "group "),
+            ("gropu:sre", "gropu"),
+            ("rgoup:sre", "rgoup"),
+            ("goup:sre", "goup"),
+            ("gruup:sre", "gruup"),
+            ("grp:sre", "grp"),
+            ("team:sre", "team"),
+            ("Role:operator", "Role"),
+            ("user:ann", "user"),
+            ("ann & groups:sre", "groups"),
+        ] {
+            let refused = of(&["bob", entry], false, 0).check();
+            assert_eq!(refused, Err(BadApprovers::Word { at: 1, word: word.to_owned() }), "{entry}");
+            let message = refused.expect_err("it is refused").to_string();
+            assert!(message.contains("group:NAME") && message.starts_with("approvers[1]: "), "{message}");
+        }
+        for name in [
+            "group:sre",
+            "group:a:b",
+            "ann & group:sre",
+            "system:serviceaccount:ci:deploy",
+            "https://issuer.example/ann",
+            "google-oauth2:1234",
+            "github:ann",
+            "grok:ann",
+            "urn:uuid:1",
+            "auth0|5f7c",
+            "groups",
+        ] {
+            assert_eq!(of(&[name], false, 0).check(), Ok(()), "{name}");
+        }
     }
 
     #[test]

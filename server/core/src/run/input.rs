@@ -245,6 +245,8 @@ pub struct Start {
     pub queued: bool,
     /// The span of the caller.
     pub traceparent: Option<TraceParent>,
+    /// Groups of the caller, which the hosts of the run's calls are told.
+    pub caller_groups: Vec<String>,
     /// Tools that the model is not offered, though the request or the configuration names them.
     pub not_offered: NotOffered,
 }

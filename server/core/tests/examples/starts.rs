@@ -30,6 +30,7 @@ pub(super) fn starts() -> Vec<(&'static str, Event)> {
         ("started.approvers", started(asks_two(), 0)),
         ("started.queued", queued()),
         ("started.not_offered", not_offered()),
+        ("started.groups", in_groups()),
         ("session_entered", entered(Vec::new())),
         ("session_entered.rules", entered(vec![no_weather(RuleOrigin::Session)])),
         ("session_entered.withdrawn", withdrawn()),
@@ -81,6 +82,7 @@ fn started(spec: RunSpec, seed: u64) -> Event {
         traceparent: None,
         unknown_tools: Vec::new(),
         withdrawn_tools: Vec::new(),
+        caller_groups: Vec::new(),
     }
 }
 
@@ -95,6 +97,22 @@ fn not_offered() -> Event {
         traceparent: None,
         unknown_tools: vec!["wether".to_owned()],
         withdrawn_tools: vec!["mail".to_owned()],
+        caller_groups: Vec::new(),
+    }
+}
+
+/// A run whose caller is in two groups.
+fn in_groups() -> Event {
+    Event::Started {
+        session: SessionId::parse("s-1").expect("an id"),
+        last_entry: EntryNo(0),
+        spec: Arc::new(RunSpec::default()),
+        seed: 4,
+        queued: false,
+        traceparent: None,
+        unknown_tools: Vec::new(),
+        withdrawn_tools: Vec::new(),
+        caller_groups: vec!["sre".to_owned(), "on call".to_owned()],
     }
 }
 
@@ -109,6 +127,7 @@ fn queued() -> Event {
         traceparent: None,
         unknown_tools: Vec::new(),
         withdrawn_tools: Vec::new(),
+        caller_groups: Vec::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use agentloop_core::run::human::{BadAnswer, Decision, QuestionKind};
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::CallState;
 use agentloop_core::run::status::RunStatus;
-use agentloop_core::run::view::WaitKind;
+use agentloop_core::run::view::{LoopPhase, PlanningGaps, WaitKind, loop_position};
 use agentloop_core::time::Millis;
 
 use crate::support::*;
@@ -47,6 +47,27 @@ fn a_question_waits_and_its_answer_is_the_result() {
     assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
     let told = "Question: which city?\nAnswer: Ulm".to_owned();
     assert_eq!(script.result(A), (ToolStatus::Answered, told), "an answer alone tells the model nothing");
+}
+
+/// The answer, its result and the next model call are written together, so no list shows a status in between. Of the events, the
+/// result tells of the round that it ends, as every result does.
+#[test]
+fn an_answer_goes_on_to_the_model_in_one_step() {
+    let mut script = given_round(spec(), [question("which city?")]);
+    let step = script.decides(A, text("Ulm"));
+    let (mut gaps, mut told) = (PlanningGaps::default(), Vec::new());
+    for record in &step.records {
+        let plans_before = gaps.precedes(&record.event, record.status);
+        told.push((record.status, loop_position(&record.event, record.status).0, plans_before));
+    }
+    assert_eq!(
+        told,
+        [
+            (RunStatus::AwaitingHuman, LoopPhase::Executing, false),
+            (RunStatus::ToolRunning, LoopPhase::Observing, false),
+            (RunStatus::ModelRunning, LoopPhase::Executing, true),
+        ]
+    );
 }
 
 #[test]

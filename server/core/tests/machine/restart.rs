@@ -6,9 +6,10 @@ use agentloop_core::id::EntryNo;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Ran};
-use agentloop_core::run::input::Input;
+use agentloop_core::run::input::{Input, Start};
 use agentloop_core::run::machine::{Machine, Transition};
 use agentloop_core::run::refusal::Refusal;
+use agentloop_core::run::replay::replay;
 use agentloop_core::run::state::CallState;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
@@ -303,4 +304,21 @@ fn a_journal_with_two_answers_to_a_question_is_not_read() {
     again.seq = again.seq.next();
     script.journal.push(again);
     let _ = Machine::replay(run_id(), &script.journal);
+}
+
+#[test]
+fn the_groups_of_the_caller_are_in_the_journal_of_every_run() {
+    let groups = ["sre".to_owned(), "on call".to_owned()];
+    for (queued, imports) in [(false, false), (true, false), (false, true)] {
+        let Input::Start(start) = start(spec()) else { unreachable!("a start") };
+        let start = Box::new(Start { queued, caller_groups: groups.to_vec(), ..*start });
+        let mut script = unstarted();
+        script.does(if imports { Input::Import(start) } else { Input::Start(start) });
+        if queued {
+            script.does(enter(&script));
+        }
+        let again = replay(&run_id(), &script.journal, |_| Ok(()));
+        assert_eq!((again.difference, &again.state.caller_groups()[..]), (None, &groups[..]));
+    }
+    assert!(given(spec()).state().caller_groups().is_empty());
 }

@@ -60,7 +60,7 @@ pub(super) fn request(text: &str, host_name: &str, tool: &str) -> Box<CallReques
         answers: Vec::new(),
         runtime: None,
         traceparent: None,
-        caller: CallCaller { name: None, tenant: TenantId::local() },
+        caller: CallCaller { name: None, tenant: TenantId::local(), groups: Arc::default() },
         session: SessionId::parse("s").unwrap(),
         call,
     })

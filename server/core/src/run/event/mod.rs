@@ -70,6 +70,9 @@ pub enum Event {
         /// Tools that were known, and that the model is not offered because a rule of the spec denies every call of them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         withdrawn_tools: Vec<String>,
+        /// Groups of the caller that started the run, as its credential proved them at that time. Hosts are told of them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        caller_groups: Vec<String>,
     },
     /// The session is free, and this queued run is the next: from here on it may add entries.
     SessionEntered {

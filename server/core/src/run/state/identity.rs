@@ -1,5 +1,7 @@
 //! The ids of a run, and the secrets that follow from its seed.
 
+use std::sync::Arc;
+
 use crate::id::{CallId, CallSlot, RunId, SessionId};
 use crate::run::state::RunState;
 use crate::tool::Digest;
@@ -15,11 +17,13 @@ pub(super) struct Identity {
     pub(super) seed: u64,
     /// The span of the caller that started the run.
     pub(super) traceparent: Option<TraceParent>,
+    /// Groups of that caller. Each call's request to a host shares them.
+    pub(super) caller_groups: Arc<[String]>,
 }
 
 impl Identity {
     pub(super) fn new(run: RunId) -> Self {
-        Self { run, session: None, seed: 0, traceparent: None }
+        Self { run, session: None, seed: 0, traceparent: None, caller_groups: Arc::default() }
     }
 }
 
@@ -46,6 +50,12 @@ impl RunState {
     #[must_use]
     pub fn traceparent(&self) -> Option<TraceParent> {
         self.identity.traceparent
+    }
+
+    /// Groups of the caller that started the run, as they were at its start.
+    #[must_use]
+    pub fn caller_groups(&self) -> &Arc<[String]> {
+        &self.identity.caller_groups
     }
 
     /// The trace and span ids of the run.

@@ -45,6 +45,7 @@ fn begin(builder: &mut TransitionBuilder<'_>, start: Start) -> Result<Vec<Shared
         traceparent: start.traceparent,
         unknown_tools: start.not_offered.unknown,
         withdrawn_tools: start.not_offered.withdrawn,
+        caller_groups: start.caller_groups,
     });
     Ok(start.messages)
 }

@@ -77,6 +77,7 @@ pub(crate) fn start_after(entries: u64, spec: RunSpec) -> Input {
         messages: vec![user("what is the weather?")],
         queued: false,
         traceparent: None,
+        caller_groups: Vec::new(),
         not_offered: NotOffered::default(),
     }))
 }

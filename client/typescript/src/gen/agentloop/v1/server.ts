@@ -85,7 +85,22 @@ export interface GetServerInfoResponse {
   /** True if callers must present a credential. */
   authenticationRequired: boolean;
   /** Sessions that were idle for longer than this are deleted; absent where sessions are kept. */
-  retention?: Duration | undefined;
+  retention?:
+    | Duration
+    | undefined;
+  /**
+   * The configured providers of models, sorted by name. A model of any other provider is refused. Empty if the server does not
+   * know them, which says nothing about its models.
+   */
+  providers: ModelProvider[];
+}
+
+/** A provider of models. */
+export interface ModelProvider {
+  /** Its name, the part of `provider/model` before the first `/`. */
+  name: string;
+  /** The models that its configuration names, sorted, each as `provider/model`. The provider may serve others. */
+  models: string[];
 }
 
 /** Bounds that a client meets. */
@@ -427,6 +442,7 @@ function createBaseGetServerInfoResponse(): GetServerInfoResponse {
     callerRoles: [],
     authenticationRequired: false,
     retention: undefined,
+    providers: [],
   };
 }
 
@@ -458,6 +474,9 @@ export const GetServerInfoResponse: MessageFns<GetServerInfoResponse> = {
     }
     if (message.retention !== undefined) {
       Duration.encode(message.retention, writer.uint32(74).fork()).join();
+    }
+    for (const v of message.providers) {
+      ModelProvider.encode(v!, writer.uint32(82).fork()).join();
     }
     return writer;
   },
@@ -547,6 +566,14 @@ export const GetServerInfoResponse: MessageFns<GetServerInfoResponse> = {
             message.retention = Duration.decode(reader, reader.uint32());
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.providers.push(ModelProvider.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -579,6 +606,74 @@ export const GetServerInfoResponse: MessageFns<GetServerInfoResponse> = {
     message.retention = (object.retention !== undefined && object.retention !== null)
       ? Duration.fromPartial(object.retention)
       : undefined;
+    message.providers = object.providers?.map((e) => ModelProvider.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseModelProvider(): ModelProvider {
+  return { name: "", models: [] };
+}
+
+export const ModelProvider: MessageFns<ModelProvider> = {
+  encode(message: ModelProvider, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    for (const v of message.models) {
+      writer.uint32(18).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ModelProvider {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseModelProvider();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.models.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ModelProvider>): ModelProvider {
+    return ModelProvider.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ModelProvider>): ModelProvider {
+    const message = createBaseModelProvider();
+    message.name = object.name ?? "";
+    message.models = object.models?.map((e) => e) || [];
     return message;
   },
 };

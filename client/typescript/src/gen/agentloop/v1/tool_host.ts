@@ -916,7 +916,10 @@ export interface CallRequest {
   timeLeft?:
     | Duration
     | undefined;
-  /** On whose behalf the call is made: who started the run. Its groups are not told. */
+  /**
+   * On whose behalf the call is made: who started the run, with the groups that its credential proved at that time. The groups
+   * stay the same for all calls of the run; they are empty for a run that a server without the feature `caller_groups` started.
+   */
   caller?: Caller | undefined;
 }
 

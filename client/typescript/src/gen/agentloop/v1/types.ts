@@ -398,6 +398,12 @@ export interface ToolCall {
   name: string;
   /** Arguments as JSON text, exactly as the model wrote them. */
   argumentsJson: string;
+  /**
+   * Title of the call for people, as `ToolCallProposed` has it. Only in entries from `ListEntries` and `ExportSession`; empty if
+   * the tool has none, if the call was never proposed, or if its run was deleted and a fork shares the entry. Ignored in
+   * messages that are sent to the server.
+   */
+  title: string;
 }
 
 /** The result of one tool call, as the model reads it. */
@@ -1460,7 +1466,7 @@ export const Image: MessageFns<Image> = {
 };
 
 function createBaseToolCall(): ToolCall {
-  return { callId: "", name: "", argumentsJson: "" };
+  return { callId: "", name: "", argumentsJson: "", title: "" };
 }
 
 export const ToolCall: MessageFns<ToolCall> = {
@@ -1473,6 +1479,9 @@ export const ToolCall: MessageFns<ToolCall> = {
     }
     if (message.argumentsJson !== "") {
       writer.uint32(26).string(message.argumentsJson);
+    }
+    if (message.title !== "") {
+      writer.uint32(34).string(message.title);
     }
     return writer;
   },
@@ -1514,6 +1523,14 @@ export const ToolCall: MessageFns<ToolCall> = {
             message.argumentsJson = reader.string();
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.title = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1534,6 +1551,7 @@ export const ToolCall: MessageFns<ToolCall> = {
     message.callId = object.callId ?? "";
     message.name = object.name ?? "";
     message.argumentsJson = object.argumentsJson ?? "";
+    message.title = object.title ?? "";
     return message;
   },
 };

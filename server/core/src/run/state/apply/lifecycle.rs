@@ -17,6 +17,7 @@ pub(super) struct Started<'a> {
     pub(super) spec: &'a Arc<RunSpec>,
     pub(super) seed: u64,
     pub(super) traceparent: Option<TraceParent>,
+    pub(super) caller_groups: &'a [String],
     pub(super) queued: bool,
 }
 
@@ -26,6 +27,7 @@ impl RunState {
         self.identity.session = Some(start.session.clone());
         self.identity.seed = start.seed;
         self.identity.traceparent = start.traceparent;
+        self.identity.caller_groups = start.caller_groups.into();
         self.spec = start.spec.clone();
         self.position.entry = start.last_entry;
         self.times.started = self.now();

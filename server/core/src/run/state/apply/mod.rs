@@ -37,10 +37,17 @@ impl RunState {
     /// One call per kind of event.
     fn apply_event(&mut self, event: &Event) {
         match event {
-            Event::Started { session, last_entry, spec, seed, queued, traceparent, .. } => {
-                let (seed, traceparent, queued) = (*seed, *traceparent, *queued);
-                self.started(Started { session, last_entry: *last_entry, spec, seed, traceparent, queued });
-            }
+            Event::Started {
+                session, last_entry, spec, seed, queued, traceparent, caller_groups, ..
+            } => self.started(Started {
+                session,
+                last_entry: *last_entry,
+                spec,
+                seed: *seed,
+                traceparent: *traceparent,
+                caller_groups,
+                queued: *queued,
+            }),
             Event::SessionEntered { last_entry, rules, .. } => self.session_entered(*last_entry, rules),
             Event::InputAdded { .. } => self.input_added(),
             Event::Imported { entry, message } => self.imported(*entry, message),
