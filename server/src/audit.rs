@@ -190,10 +190,23 @@ pub struct AuditFilter {
     pub denied: bool,
 }
 
-/// Takes what is refused of a call after its own row was written: the call is a stream.
-pub trait LateRefusals: Debug + Send + Sync {
-    /// Has this row written. Beyond a rate, rows are only counted.
-    fn refused(&self, entry: AuditEntry);
+/// The log, as an act tells it what happens after the act's call has begun.
+pub trait ActLog: Debug + Send + Sync {
+    /// Counts the row of the act: it is durable, with the write that took it along.
+    fn recorded(&self);
+
+    /// Has this row written: the call is a stream, and something of it is refused after its own row. Beyond a rate, rows are
+    /// only counted.
+    fn refused_late(&self, entry: AuditEntry);
+}
+
+/// Rows of the audit log since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AuditCounts {
+    /// Rows that are durable.
+    pub written: u64,
+    /// Rows that are lost, because they could not be written.
+    pub failed: u64,
 }
 
 /// A call under way, as the audit log will name it.
@@ -205,27 +218,27 @@ pub struct Act {
     is_recorded: AtomicBool,
     /// The real cause, if the call was refused in the words of another.
     denied: Mutex<Option<&'static str>>,
-    late: Option<Arc<dyn LateRefusals>>,
+    log: Option<Arc<dyn ActLog>>,
 }
 
 impl Act {
-    /// A call that has not changed anything yet. `late` takes what is refused after its row was written.
+    /// A call that has not changed anything yet. `log` is told what happens after its beginning.
     #[must_use]
-    pub fn new(entry: AuditEntry, is_change: bool, late: Option<Arc<dyn LateRefusals>>) -> Arc<Self> {
+    pub fn new(entry: AuditEntry, is_change: bool, log: Option<Arc<dyn ActLog>>) -> Arc<Self> {
         Arc::new(Self {
             entry: Mutex::new(entry),
             is_change,
             is_recorded: AtomicBool::new(false),
             denied: Mutex::default(),
-            late,
+            log,
         })
     }
 
     /// Notes what a tool host is refused on its stream: a tool of this name, or, if it is empty, the host itself.
     pub fn refused_on_stream(&self, host: &str, tool: &str, why: &str) {
-        if let Some(late) = &self.late {
+        if let Some(log) = &self.log {
             let why = format!("host {host}: {why}");
-            late.refused(AuditEntry { allowed: false, tool: tool.to_owned(), why, ..self.entry() });
+            log.refused_late(AuditEntry { allowed: false, tool: tool.to_owned(), why, ..self.entry() });
         }
     }
 
@@ -237,7 +250,10 @@ impl Act {
 
     /// The row is durable.
     pub fn set_recorded(&self) {
-        self.is_recorded.store(true, Ordering::Release);
+        let was_recorded = self.is_recorded.swap(true, Ordering::AcqRel);
+        if let (false, Some(log)) = (was_recorded, &self.log) {
+            log.recorded();
+        }
     }
 
     /// True if the row is durable.
@@ -283,10 +299,10 @@ pub fn current() -> Option<Arc<Act>> {
     ACT.try_with(Option::clone).ok().flatten()
 }
 
-/// The act that the next write of this task takes along, if it has not been recorded.
+/// The act that the next write of this task takes along, if it has neither been recorded nor refused.
 #[must_use]
 pub fn unrecorded() -> Option<Arc<Act>> {
-    current().filter(|act| act.is_change && !act.is_recorded())
+    current().filter(|act| act.is_change && !act.is_recorded() && act.denied().is_none())
 }
 
 /// Notes what the call of this task is about, by the name of the field that says so.
@@ -307,11 +323,11 @@ pub fn about(field: &str, id: &str) {
     let _unasked = ACT.try_with(noted);
 }
 
-/// Notes why the call of this task is refused, where the caller is told something else.
+/// Notes why the call of this task is refused, where the caller is told something else. The first cause counts.
 pub fn denied(why: &'static str) {
     let noted = |act: &Option<Arc<Act>>| {
         let Some(act) = act else { return };
-        *act.denied.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        act.denied.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
     };
     // Without an act, nobody asks.
     let _unasked = ACT.try_with(noted);
@@ -387,8 +403,10 @@ mod tests {
             about("request_id", "step-1");
             about("approve_request_id", "r1:1.0:0");
             about("prompt", "secret");
-            denied("not the caller's own");
             assert!(unrecorded().is_some());
+            denied("not the caller's own");
+            denied("not there");
+            assert!(unrecorded().is_none(), "it changes nothing");
         })
         .await;
         assert_eq!((act.entry().run.as_str(), act.denied()), ("r1", Some("not the caller's own")));

@@ -1,10 +1,12 @@
 //! The audit log: who did what, from where, and whether it was allowed.
 
-use agentloop_client::Client;
+use std::collections::BTreeSet;
+
 use agentloop_client::v1::{self as wire, decision::Decision};
+use agentloop_client::{Client, Error};
 use agentloop_server::audit::{AuditRow, ChainCheck};
 use agentloop_server::store::sqlite::verify_audit_file;
-use agentloop_tests::credentials::SecurityFiles;
+use agentloop_tests::credentials::{Authority, SecurityFiles};
 use agentloop_tests::host::Host;
 use agentloop_tests::input::{in_session, named};
 use agentloop_tests::model::Model;
@@ -13,6 +15,8 @@ use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use agentloop_tests::stored::Stored;
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 use tonic::Code;
 
 async fn records(client: &Client, filter: wire::AuditFilter) -> Vec<wire::AuditRecord> {
@@ -204,4 +208,190 @@ async fn operators_see_the_rows_of_their_tenant() {
         let rows = records(caller, wire::AuditFilter::default()).await;
         assert!(!rows.is_empty() && rows.iter().all(|row| row.tenant == *tenant), "{rows:?}");
     }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_not_accepted_is_written_with_its_address_and_cause() {
+    let (model, authority, files) = (Model::start().await, Authority::new(), SecurityFiles::new());
+    files.write_identity(&authority.server());
+    files.write("ca.pem", &authority.root());
+    let olga = files.token("olga", "local", &["operator"]);
+    let tls = format!(
+        "client_ca = {:?}\nclient_auth = \"required\"\nallowed_subjects = [\"CN=olga\"]\nhandshake_timeout = \"2s\"",
+        files.path("ca.pem")
+    );
+    let more = format!("{}{}[audit]\nenabled = true\n", files.tls(&tls), files.auth());
+    let server = TestServer::with(&model, &more).await;
+    let address = server.url().trim_start_matches("https://").to_owned();
+    // A probe of the port tries nothing.
+    drop(soon(TcpStream::connect(&address)).await.expect("it listens"));
+    let mut plain = soon(TcpStream::connect(&address)).await.expect("it listens");
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("it is sent");
+    let plain = plain.local_addr().expect("an address");
+    let _half_open = soon(TcpStream::connect(&address)).await.expect("it listens");
+    let client = || server.client_builder().tls_ca(authority.root());
+    let presenting = |identity: agentloop_tests::credentials::Identity| {
+        client().tls_identity(identity.certificate, identity.key)
+    };
+    for refused in [
+        client(),
+        presenting(Authority::new().client("olga")),
+        presenting(authority.client_until("olga", 1_000_000_000)),
+        presenting(authority.client("bob")),
+    ] {
+        soon(refused.build().expect("a client").server_info()).await.expect_err("it is not accepted");
+    }
+    let olga = presenting(authority.client("olga")).token(olga).build().expect("a client");
+    let causes = [
+        "corrupt message",
+        "not completed in time",
+        "no certificates",
+        "invalid peer certificate",
+        "expired",
+        "none of allowed_subjects",
+    ];
+    let rows = eventually("a row of each cause", || async {
+        let filter =
+            wire::AuditFilter { denied: true, rpc: "TLS handshake".to_owned(), ..Default::default() };
+        let rows = records(&olga, filter).await;
+        let has = |cause: &&str| rows.iter().any(|row| row.reason.to_lowercase().contains(*cause));
+        causes.iter().all(has).then_some(rows)
+    })
+    .await;
+    for row in &rows {
+        let known = [&row.principal, &row.tenant].map(String::as_str);
+        assert_eq!((known, row.peer.starts_with("127.0.0.1:")), (["", ""], true), "{row:?}");
+        assert!(!row.reason.contains("has sent nothing"), "{row:?}");
+    }
+    let of_plain = rows.iter().find(|row| row.reason.contains("corrupt message")).expect("it is written");
+    assert_eq!(of_plain.peer, plain.to_string());
+}
+
+#[tokio::test]
+async fn what_another_tenant_has_is_written_as_not_there_and_tells_nothing_of_it() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let [olga, omar, tools] =
+        [("olga", "apple", "operator"), ("omar", "banana", "operator"), ("tools", "apple", "host")]
+            .map(|(name, tenant, role)| files.token(name, tenant, &[role]));
+    let server = TestServer::with(&model, &format!("{}[audit]\nenabled = true\n", files.auth())).await;
+    let _host = Host::presenting(&server, "host-1", Some(&tools), |tool| tool == "mail").await;
+    let [olga, omar] = [&olga, &omar].map(|token| server.as_caller(token));
+    model.asks("mail", json!({ "to": "bob" }));
+    let waits = soon(olga.run(in_session("s1", "r1", "mail bob"))).await.expect("it asks");
+    let question = waits.pending[0].request_id.clone();
+    let of_olga = records(&olga, wire::AuditFilter::default()).await;
+
+    let approval = wire::SubmitApprovalRequest {
+        request_id: question.clone(),
+        decision: Some(wire::Decision { decision: Some(Decision::Approve(wire::Approve {})) }),
+        ..Default::default()
+    };
+    let answer = wire::SubmitInputRequest {
+        request_id: question.clone(),
+        input: Some(wire::submit_input_request::Input::Text("yes".to_owned())),
+        ..Default::default()
+    };
+    let resume = wire::ResumeRunRequest { run_id: "r1".to_owned(), ..Default::default() };
+    let step =
+        wire::StepRequest { run_id: "r1".to_owned(), request_id: "step-1".to_owned(), ..Default::default() };
+    let join = wire::RunInput { run_id: Some("r1".to_owned()), ..Default::default() };
+    let update = wire::UpdateSessionRequest {
+        session_id: "s1".to_owned(),
+        title: Some("mine".to_owned()),
+        ..Default::default()
+    };
+    let fork = wire::ForkSessionRequest { session_id: "s1".to_owned(), ..Default::default() };
+    let mut steps = omar.agent_loop();
+    let answers: Vec<Result<(), Error>> = vec![
+        soon(omar.submit_approval(approval)).await.map(drop),
+        soon(omar.submit_input(answer)).await.map(drop),
+        soon(omar.abort_run("r1", "")).await.map(drop),
+        soon(omar.abort_session("s1", "")).await.map(drop),
+        soon(omar.resume_run(resume)).await.map(drop),
+        soon(steps.step(step)).await.map(drop).map_err(Error::from),
+        soon(omar.run(join)).await.map(drop),
+        soon(omar.update_session(update)).await.map(drop),
+        soon(omar.fork_session(fork)).await.map(drop),
+    ];
+    for answer in &answers {
+        let code = answer.as_ref().err().and_then(Error::code);
+        assert_eq!(code, Some(Code::NotFound), "{answers:?}");
+    }
+    assert!(!soon(omar.delete_session("s1")).await.expect("it is confirmed"));
+
+    let rows = records(&omar, wire::AuditFilter { denied: true, ..Default::default() }).await;
+    let told: Vec<[&str; 4]> = rows
+        .iter()
+        .rev()
+        .map(|row| [&row.rpc, &row.run_id, &row.session_id, &row.request_id].map(String::as_str))
+        .collect();
+    let expected = [
+        ["AgentLoop/SubmitApproval", "r1", "", question.as_str()],
+        ["AgentLoop/SubmitInput", "r1", "", question.as_str()],
+        ["AgentLoop/Abort", "r1", "", ""],
+        ["AgentLoop/Abort", "", "s1", ""],
+    ];
+    assert_eq!(told[..expected.len()], expected, "{rows:?}");
+    let calls: Vec<(&str, &str, &str)> =
+        told[expected.len()..].iter().map(|[rpc, run, session, _]| (*rpc, *run, *session)).collect();
+    let expected = [
+        ("AgentLoop/ResumeRun", "r1", ""),
+        ("AgentLoop/Step", "r1", ""),
+        ("AgentLoop/Run", "r1", ""),
+        ("Sessions/UpdateSession", "", "s1"),
+        ("Sessions/ForkSession", "", "s1"),
+        ("Sessions/DeleteSession", "", "s1"),
+    ];
+    assert_eq!(calls, expected, "{rows:?}");
+    let reasons: BTreeSet<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
+    assert_eq!(reasons, BTreeSet::from(["no such question", "no such run", "no such session"]));
+    let text = format!("{rows:?}");
+    assert!(!text.contains("apple") && !text.contains("olga"), "{text}");
+    assert_eq!(records(&olga, wire::AuditFilter::default()).await, of_olga, "her log is as it was");
+}
+
+#[tokio::test]
+async fn what_cannot_be_recorded_does_not_happen() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let ada = files.token("ada", "local", &["caller"]);
+    let audit = "[audit]\nenabled = true\nrequired = true\n";
+    let mut server = TestServer::with(&model, &format!("{}{audit}", files.auth())).await;
+    let create = async |server: &TestServer, session: &str| {
+        let new = wire::CreateSessionRequest { session_id: Some(session.to_owned()), ..Default::default() };
+        soon(server.as_caller(&ada).create_session(new)).await
+    };
+    create(&server, "s1").await.expect("it is recorded");
+    // No other row about such a call can be written.
+    server.change_stored("CREATE UNIQUE INDEX one_row_of_each ON audit (what)").await;
+    let refused = create(&server, "s2").await.expect_err("it cannot be recorded");
+    assert_ne!(refused.code(), Some(Code::NotFound), "{refused}");
+    let missing = soon(server.as_caller(&ada).get_session("s2")).await.expect_err("it was not made");
+    assert_eq!(missing.code(), Some(Code::NotFound));
+    server.change_stored("DROP INDEX one_row_of_each").await;
+    create(&server, "s2").await.expect("it is recorded");
+}
+
+#[tokio::test]
+async fn calls_that_only_read_are_written_where_that_is_wanted() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let [ada, bob, olga] = [("ada", "caller"), ("bob", "caller"), ("olga", "operator")]
+        .map(|(name, role)| files.token(name, "local", &[role]));
+    let more = "[audit]\nenabled = true\nreads = true\n[metrics]\nlisten = \"127.0.0.1:0\"\n";
+    let server = TestServer::with(&model, &format!("{}{more}", files.auth())).await;
+    let [ada, bob, olga] = [&ada, &bob, &olga].map(|token| server.as_caller(token));
+    model.says("done");
+    soon(ada.run(in_session("s1", "r1", "hi"))).await.expect("it ends");
+    soon(ada.get_run("r1")).await.expect("it is read");
+    soon(ada.list_runs(Default::default())).await.expect("listed");
+    soon(bob.get_run("r1")).await.expect_err("it is another's");
+    soon(bob.get_run("r2")).await.expect_err("nobody has it");
+    let rows = records(&olga, wire::AuditFilter::default()).await;
+    assert_eq!(told(&rows), ["ada Run", "ada GetRun", "ada ListRuns", "bob GetRun!", "bob GetRun!"]);
+    let reasons: Vec<_> = rows.iter().map(|row| (row.run_id.as_str(), row.reason.as_str())).collect();
+    assert_eq!(reasons[..2], [("r2", "no such run"), ("r1", "the run is another caller's")]);
+    // The list that was read above has its row, too.
+    let scraped = server.scrape().await;
+    let written = records(&olga, wire::AuditFilter::default()).await.len();
+    assert_eq!((scraped.get("audit_rows_total{outcome=\"written\"}"), written), (6.0, 6));
+    assert_eq!(scraped.get("audit_rows_total{outcome=\"failed\"}"), 0.0);
 }

@@ -438,6 +438,7 @@ fn conversation_with(file: wire::FileContent) -> wire::ImportEntriesRequest {
         call_id: "c".to_owned(),
         name: "report".to_owned(),
         arguments_json: "{}".to_owned(),
+        title: String::new(),
     };
     let result = wire::ToolResult { call_id: "c".to_owned(), files: vec![file], ..Default::default() };
     wire::ImportEntriesRequest {

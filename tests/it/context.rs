@@ -177,6 +177,39 @@ async fn a_bound_on_tokens_is_seen_after_the_answer_and_kept_before_the_next_cal
     assert!(size(&model.last_request()) < 6_000, "{}", size(&model.last_request()));
 }
 
+/// `extract` keeps every word of users and models, so what leaves messages out has another name.
+#[tokio::test]
+async fn an_extract_that_leaves_messages_out_is_told_as_a_trim() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.asks("big", json!({ "bytes": 8_000 })).says("that is big");
+    server.run(in_session("s", "r1", "look")).await;
+    chatted(&server, &model, 3).await;
+    model.then(overflows()).says("here you are");
+    let enough =
+        wire::RunInput { context_policy: Some(policy("extract")), ..in_session("s", "r2", "and now?") };
+    let [made] = &compacted(&stream(&server, enough).await)[..] else { panic!("one compaction") };
+    assert_eq!((made.strategy.as_str(), made.up_to_entry_no), ("extract", 0), "no message is left out");
+    assert!(made.cut_up_to_entry_no > 0 && size(&model.last_request()) < 8_000);
+
+    model.says("and here");
+    let bounded = wire::ContextPolicy { max_messages: Some(8), ..policy("extract") };
+    let input = wire::RunInput { context_policy: Some(bounded), ..in_session("s", "r3", "and then?") };
+    let events = stream(&server, input).await;
+    let asked_for = events.iter().find_map(|event| match &event.event {
+        Some(Event::CompactionStarted(started)) => Some(started.strategy.as_str()),
+        _ => None,
+    });
+    assert_eq!(asked_for, Some("extract"));
+    let [made] = &compacted(&events)[..] else { panic!("one compaction") };
+    assert_eq!(made.strategy, "trim");
+    assert!(made.up_to_entry_no > 0 && messages(&model.last_request()).len() <= 8, "{made:?}");
+    let kept = server.entries("s").await.into_iter().filter_map(|entry| entry.compaction);
+    let names: Vec<String> = kept.map(|made| made.strategy).collect();
+    assert_eq!(names, ["extract", "trim"], "the session has the same names");
+}
+
 #[tokio::test]
 async fn a_summary_that_fails_is_replaced_by_trimming() {
     let model = Model::start().await;

@@ -24,7 +24,8 @@ fn says(role: Role, text: &str) -> wire::Message {
 
 fn call(id: &str) -> Content {
     let arguments_json = r#"{"city":"Bergen"}"#.to_owned();
-    Content::ToolCall(wire::ToolCall { call_id: id.to_owned(), name: "weather".to_owned(), arguments_json })
+    let (call_id, name) = (id.to_owned(), "weather".to_owned());
+    Content::ToolCall(wire::ToolCall { call_id, name, arguments_json, title: String::new() })
 }
 
 fn result(id: &str, output: &str) -> Content {

@@ -8,6 +8,7 @@ use agentloop_tests::host::{Gate, tools};
 use agentloop_tests::input::named;
 use agentloop_tests::issuer::{Issuer, now_seconds};
 use agentloop_tests::model::Model;
+use agentloop_tests::process::eventually;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::json;
@@ -167,6 +168,31 @@ async fn a_server_starts_while_its_issuer_is_down_and_lets_nobody_in() {
     issuer.set_down(false);
     server.reload().await;
     who(&server, &token).await.expect("the keys are there");
+}
+
+#[tokio::test]
+async fn the_audit_log_has_each_new_set_of_keys_and_each_that_is_not_used() {
+    let (model, issuer) = (Model::start().await, Issuer::start().await);
+    let (server, files) = with_file(&model, &issuer, "[audit]\nenabled = true").await;
+    server.reload().await;
+    issuer.rotate();
+    files.write("jwks.json", &issuer.jwks());
+    server.reload().await;
+    for _ in 0..2 {
+        files.write("jwks.json", "{\"keys\":[");
+        server.reload().await;
+    }
+    let olga = server.as_caller(&issuer.token("olga", &["operator"], &json!({})));
+    let rows = eventually("the rows", || async {
+        let filter = Some(wire::AuditFilter { rpc: "keys of tokens".to_owned(), ..Default::default() });
+        let request = wire::ListAuditRecordsRequest { filter, ..Default::default() };
+        let rows = olga.list_audit_records(request).await.ok()?.records;
+        (rows.len() >= 2).then_some(rows)
+    })
+    .await;
+    let told: Vec<_> = rows.iter().rev().map(|row| (row.rpc.as_str(), row.allowed)).collect();
+    assert_eq!(told, [("reload keys of tokens", true), ("reload keys of tokens", false)]);
+    assert!(rows[0].reason.contains("jwks.json"), "{rows:?}");
 }
 
 /// The stream's end, after what it has sent.

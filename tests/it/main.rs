@@ -2,6 +2,7 @@
 
 mod abort;
 mod access;
+mod access_certificates;
 mod approvals;
 mod approvers;
 mod ask_human;
@@ -34,6 +35,7 @@ mod own_tools;
 mod planner;
 mod policy;
 mod provider_gone;
+mod provider_options;
 mod quotas;
 mod recall;
 mod recordings;

@@ -1,18 +1,20 @@
 //! Overload is refused with an error and a reason, and nothing is kept in memory.
 
-use agentloop_client::v1 as wire;
+use agentloop_client::{Client, Error, v1 as wire};
+use agentloop_tests::credentials::SecurityFiles;
 use agentloop_tests::errors::assert_refused;
 use agentloop_tests::events::results;
 use agentloop_tests::host::Host;
 use agentloop_tests::input::{in_session, named, prompt};
-use agentloop_tests::model::Model;
+use agentloop_tests::model::{Model, Speech};
 use agentloop_tests::raw_host::{RawHost, declared, hello};
 use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
 use serde_json::json;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 use wire::connect_request::Frame;
-use wire::{RunStatus, ToolStatus};
+use wire::{ErrorReason, RunStatus, ToolStatus};
 
 #[tokio::test]
 async fn more_live_runs_than_the_server_takes() {
@@ -27,12 +29,60 @@ async fn more_live_runs_than_the_server_takes() {
     let refused = server.try_run(named("r2", "hi")).await;
     let refused = assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_RUNS");
     assert!(refused.get_details_retry_info().is_some_and(|retry| retry.retry_delay.is_some()));
-    speeches.into_iter().for_each(agentloop_tests::model::Speech::end);
+    speeches.into_iter().for_each(Speech::end);
     for events in live {
         events.rest().await;
     }
     model.says("now");
     assert_eq!(server.run(named("r2", "hi")).await.status(), RunStatus::Completed);
+}
+
+/// Two tenants at a server that takes ten live runs, and as many runs of the first as it is given.
+async fn filled_by_one(model: &Model, quotas: &str) -> (TestServer, [Client; 2], Vec<Speech>, SecurityFiles) {
+    let files = SecurityFiles::new();
+    let tokens = ["red", "blue"].map(|tenant| files.token("ada", tenant, &["caller"]));
+    let more = format!("{}{quotas}", files.auth());
+    let server = TestServer::configured(model, "max_live_runs = 10", &more).await;
+    let clients = tokens.map(|token| server.as_caller(&token));
+    let mut live = Vec::new();
+    for run in 0..9 {
+        live.push(speaking(&clients[0], model, run).await.expect("there is room"));
+    }
+    (server, clients, live, files)
+}
+
+/// A run whose model has been asked, and speaks until the test lets it end.
+async fn speaking(client: &Client, model: &Model, run: usize) -> Result<Speech, Error> {
+    let mut speech = model.speaks();
+    drop(Box::pin(soon(client.run_stream(named(&format!("r{run}"), "hi")))).await?);
+    speech.asked().await;
+    Ok(speech)
+}
+
+#[tokio::test]
+async fn a_tenant_leaves_room_for_the_runs_of_others() {
+    let model = Model::start().await;
+    let (_server, [red, blue], mut live, _files) = filled_by_one(&model, "").await;
+    let refused = soon(red.run(named("more", "hi"))).await.expect_err("what is left is for others");
+    let status = refused.status().expect("a status");
+    assert_eq!((status.code, status.reason), (Code::ResourceExhausted, Some(ErrorReason::TooManyRuns)));
+    assert!(
+        status.message.contains("the tenant has its share") && status.retry_after.is_some(),
+        "{status:?}"
+    );
+    live.push(speaking(&blue, &model, 0).await.expect("there is room for another tenant"));
+    let refused = soon(blue.run(named("more", "hi"))).await.expect_err("the server is full");
+    assert!(refused.to_string().contains("the server has its maximum"), "{refused}");
+    live.into_iter().for_each(Speech::end);
+}
+
+#[tokio::test]
+async fn a_quota_of_each_tenant_takes_the_place_of_that_rule() {
+    let model = Model::start().await;
+    let quotas = "[quotas]\ntenant_live_runs = 10\n";
+    let (_server, [red, _], mut live, _files) = filled_by_one(&model, quotas).await;
+    live.push(speaking(&red, &model, 9).await.expect("it may have all"));
+    live.into_iter().for_each(Speech::end);
 }
 
 #[tokio::test]
@@ -85,7 +135,7 @@ async fn more_hosts_than_the_server_takes() {
     let frame = wire::ConnectRequest { frame: Some(Frame::Hello(hello("h2", tools()))) };
     frames.send(frame).await.expect("there is room");
     let stream = tokio_stream::wrappers::ReceiverStream::new(sent);
-    let second = agentloop_tests::soon(server.tool_host().connect(stream)).await.map(|_| ());
+    let second = soon(server.tool_host().connect(stream)).await.map(|_| ());
     let refused = assert_refused(second, Code::ResourceExhausted, "TOO_MANY_HOSTS");
     assert!(refused.get_details_retry_info().is_some());
 }

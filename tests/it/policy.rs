@@ -5,6 +5,7 @@ use agentloop_tests::errors::{assert_invalid, assert_refused};
 use agentloop_tests::events::results;
 use agentloop_tests::host::Host;
 use agentloop_tests::input::{named, prompt};
+use agentloop_tests::log::Log;
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
@@ -347,6 +348,7 @@ async fn what_is_denied_while_a_run_waits_is_withdrawn_when_it_enters() {
 
 #[tokio::test]
 async fn misspelt_names_of_tools_are_told() {
+    let (log, _logged) = Log::of_this_thread("warn");
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let _host = Host::start(&server).await;
@@ -359,6 +361,11 @@ async fn misspelt_names_of_tools_are_told() {
     };
     let events = server.stream(input).await.rest().await;
     assert_eq!(started(&events).unknown_tools, ["wether", "mial"]);
+    let said = log.take();
+    let warnings: Vec<&str> = said.lines().filter(|line| line.contains("check their spelling")).collect();
+    let [warning] = warnings[..] else { panic!("one warning: {said}") };
+    assert!(warning.contains(" WARN ") && warning.contains("run.id=r1"), "{warning}");
+    assert!(warning.contains(r#"tools=["wether", "mial"] count=2"#), "{warning}");
     server
         .subscribe("r1", 0)
         .await
@@ -367,4 +374,12 @@ async fn misspelt_names_of_tools_are_told() {
             _ => false,
         })
         .await;
+
+    model.says("hello");
+    let names = vec!["weather".to_owned()];
+    let right = wire::RunInput { allowed_tools: Some(wire::ToolNames { names }), ..named("r2", "write") };
+    let events = server.stream(right).await.rest().await;
+    assert_eq!(started(&events).unknown_tools, [""; 0]);
+    let said = log.take();
+    assert!(!said.contains("check their spelling"), "{said}");
 }

@@ -41,6 +41,18 @@ async fn a_server_says_what_it_is_and_can_do() {
 }
 
 #[tokio::test]
+async fn providers_are_listed_with_the_models_that_are_configured() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, AGENTS).await;
+    let request = wire::GetServerInfoRequest {};
+    let info = soon(server.server_service().get_server_info(request)).await.expect("it says").into_inner();
+    let [fake] = info.providers.as_slice() else { panic!("{:?}", info.providers) };
+    assert_eq!(fake.name, "fake");
+    assert!(fake.models.contains(&"fake/priced".to_owned()), "{fake:?}");
+    assert!(info.features.iter().any(|feature| feature == "model_providers"), "{:?}", info.features);
+}
+
+#[tokio::test]
 async fn agents_are_listed_without_their_prompts() {
     let model = Model::start().await;
     let server = TestServer::with(&model, AGENTS).await;

@@ -6,12 +6,15 @@ use agentloop_tests::events::{Events, durable, text};
 use agentloop_tests::host::Host;
 use agentloop_tests::input::in_session;
 use agentloop_tests::model::Model;
+use agentloop_tests::raw_host::{RawHost, declared, result_of};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::{Value, json};
 use tonic::Code;
 use tonic::transport::Endpoint;
 use wire::agent_loop_client::AgentLoopClient;
+use wire::connect_request::Frame;
+use wire::part::Content;
 use wire::run_event::Event;
 use wire::{Role, RunStatus};
 
@@ -223,4 +226,76 @@ async fn of_a_deleted_one_nothing_is_heard_by_the_ids_of_its_runs() {
     let Some(Event::RunFinished(finished)) = &new[new.len() - 1].event else { panic!("{new:?}") };
     assert_eq!(finished.status(), RunStatus::Completed);
     assert_eq!(durable(&new), server.subscribe("r1", 0).await.rest().await);
+}
+
+/// Tools and titles of the calls in a session's entries, which are read in pages of this size.
+async fn calls(server: &TestServer, session: &str, page_size: u32) -> Vec<(String, String)> {
+    let (mut calls, mut after_entry_no) = (Vec::new(), 0);
+    loop {
+        let request = wire::ListEntriesRequest { session_id: session.to_owned(), after_entry_no, page_size };
+        let page = soon(server.sessions().list_entries(request)).await.expect("listed").into_inner();
+        let messages = page.entries.iter().filter_map(|entry| entry.message.as_ref());
+        calls.extend(messages.flat_map(|message| &message.parts).filter_map(|part| match &part.content {
+            Some(Content::ToolCall(call)) => Some((call.name.clone(), call.title.clone())),
+            _ => None,
+        }));
+        match page.entries.last() {
+            Some(last) if page.more => after_entry_no = last.entry_no,
+            _ => return calls,
+        }
+    }
+}
+
+#[tokio::test]
+async fn entries_have_the_titles_of_their_calls() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let weather = wire::ToolDeclaration {
+        title: "Weather in {city}".to_owned(),
+        ..declared("forecast", wire::EffectClass::ReadOnly)
+    };
+    let tools = vec![weather, declared("plain", wire::EffectClass::ReadOnly)];
+    let mut host = RawHost::welcomed(&server, "h1", tools).await;
+    let (forecast, plain) = (("forecast", "Weather in Rome"), ("plain", ""));
+    model.asks("forecast", json!({ "city": "Rome" })).asks("plain", json!({})).says("It is sunny.");
+    let mut events = server.stream(in_session("s1", "r1", "How is Rome?")).await;
+    for answered in 0..2 {
+        let call = host.take_call().await;
+        assert_eq!(
+            calls(&server, "s1", 500).await,
+            said(&[forecast, plain][..=answered]),
+            "it has no result"
+        );
+        host.send(Frame::CallResult(result_of(&call, "sunny")));
+    }
+    events.wait_for_name("run_finished").await;
+    model.asks("forecast", json!({ "city": "Oslo" })).says("It rains.");
+    let mut events = server.stream(in_session("s1", "r2", "And Oslo?")).await;
+    let call = host.take_call().await;
+    host.send(Frame::CallResult(result_of(&call, "rain")));
+    events.wait_for_name("run_finished").await;
+    server.restart().await;
+
+    let all = said(&[forecast, plain, ("forecast", "Weather in Oslo")]);
+    for page_size in [1, 2, 3, 500] {
+        assert_eq!(calls(&server, "s1", page_size).await, all, "{page_size} a page");
+    }
+    let request = wire::ExportSessionRequest { session_id: "s1".to_owned() };
+    let mut lines = soon(server.sessions().export_session(request)).await.expect("exported").into_inner();
+    let mut exported = String::new();
+    while let Some(line) = soon(lines.message()).await.expect("a line") {
+        exported += &line.json_line;
+    }
+    assert_eq!(exported.matches(r#""title":"Weather in "#).count(), 2, "{exported}");
+
+    // The fork ends with a call that has no result there.
+    let fork = wire::ForkSessionRequest {
+        session_id: "s1".to_owned(),
+        at_entry_no: 2,
+        new_session_id: Some("fork".to_owned()),
+    };
+    soon(server.sessions().fork_session(fork)).await.expect("forked");
+    assert_eq!(calls(&server, "fork", 500).await, said(&[forecast]));
+    assert!(delete(&server, "s1").await.expect("deleted"));
+    assert_eq!(calls(&server, "fork", 500).await, said(&[("forecast", "")]), "its journal is gone");
 }

@@ -82,6 +82,20 @@ async fn a_renewed_certificate_is_used_at_once_and_a_broken_one_never() {
 }
 
 #[tokio::test]
+async fn the_metric_has_the_end_of_the_certificate_in_use() {
+    let (model, authority, files) = (Model::start().await, Authority::new(), SecurityFiles::new());
+    let ends = [4_000_000_000, 4_100_000_000];
+    files.write_identity(&authority.server_until(ends[0]));
+    let metrics = "[metrics]\nlisten = \"127.0.0.1:0\"";
+    let server = TestServer::with(&model, &format!("{}{metrics}", files.tls(""))).await;
+    let shown = async || server.scrape().await.get("tls_certificate_expiry_seconds");
+    assert_eq!(shown().await, 4_000_000_000.0);
+    files.write_identity(&authority.server_until(ends[1]));
+    server.reload().await;
+    assert_eq!(shown().await, 4_100_000_000.0);
+}
+
+#[tokio::test]
 async fn certificates_are_rotated_under_load_without_a_failed_call() {
     let (model, authority, files) = (Model::start().await, Authority::new(), SecurityFiles::new());
     files.write_identity(&authority.server());

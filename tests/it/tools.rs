@@ -1,9 +1,10 @@
 //! Tools: listing them, offering them to the model, and the outcomes of calls.
 
 use agentloop_client::v1 as wire;
+use agentloop_tests::credentials::SecurityFiles;
 use agentloop_tests::events::{name, names, results};
 use agentloop_tests::host::Host;
-use agentloop_tests::input::{named, prompt};
+use agentloop_tests::input::{in_session, named, prompt};
 use agentloop_tests::model::Model;
 use agentloop_tests::raw_host::{RawHost, declared, hello, result_of};
 use agentloop_tests::server::TestServer;
@@ -342,4 +343,80 @@ async fn a_call_has_the_title_that_its_declaration_gives_it() {
         _ => None,
     });
     assert_eq!(title.as_deref(), Some("Weather in Rome, 3 days"), "the journal has it");
+}
+
+fn caller(name: &str, tenant: &str, groups: &[&str]) -> wire::Caller {
+    let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+    wire::Caller { name: name.to_owned(), tenant: tenant.to_owned(), groups }
+}
+
+#[tokio::test]
+async fn a_tool_is_told_who_started_the_run_and_their_groups() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let ada = files.token_in("ada", "acme", &["caller", "approver"], &["sre", "on call"]);
+    let bob = files.token_in("bob", "acme", &["operator"], &["ops"]);
+    let tools = files.token_in("tools", "acme", &["host"], &["machines"]);
+    let mut server = TestServer::with(&model, &files.auth()).await;
+    let host = Host::presenting(&server, "host-1", Some(&tools), |_| true).await;
+    let weather = || json!({ "city": "Ulm" });
+    model.asks("weather", weather()).asks("mail", json!({ "to": "bob" })).says("sent");
+    let waits = soon(server.as_caller(&ada).run(in_session("s", "r1", "mail bob"))).await.expect("it asks");
+    assert_eq!(waits.status(), RunStatus::AwaitingHuman);
+    let of_ada = caller("ada", "acme", &["sre", "on call"]);
+    assert_eq!(host.gate.callers(), std::slice::from_ref(&of_ada));
+
+    // Another caller's messages do not make the run another caller's; a run of its own waits for the session.
+    let busy = |policy: wire::BusySessionPolicy, run: &str| wire::RunInput {
+        on_busy_session: policy.into(),
+        ..in_session("s", run, "and the weather")
+    };
+    let steers = busy(wire::BusySessionPolicy::Steer, "more");
+    assert_eq!(soon(server.as_caller(&bob).run(steers)).await.expect("it is handed over").run_id, "r1");
+    let queued = busy(wire::BusySessionPolicy::Enqueue, "r2");
+    let mut queue = Box::pin(soon(server.as_caller(&bob).run_stream(queued.clone()))).await.expect("queued");
+    soon(queue.next()).await.expect("its first event").expect("its first event");
+    drop((queue, host));
+
+    server.restart().await;
+    let host = Host::presenting(&server, "host-2", Some(&tools), |_| true).await;
+    model.asks("weather", weather()).says("sunny");
+    let approval = wire::SubmitApprovalRequest {
+        request_id: waits.pending[0].request_id.clone(),
+        decision: Some(wire::Decision {
+            decision: Some(wire::decision::Decision::Approve(wire::Approve {})),
+        }),
+        ..Default::default()
+    };
+    soon(server.as_caller(&ada).submit_approval(approval)).await.expect("approved");
+    let bob = server.as_caller(&bob);
+    assert_eq!(soon(bob.run(queued)).await.expect("it ends").status(), RunStatus::Completed);
+    let of_bob = caller("bob", "acme", &["ops"]);
+    assert_eq!(host.gate.callers(), [of_ada, of_bob.clone()], "whatever happened since their starts");
+
+    // A run in a fork is its caller's, and not that of the session which was forked.
+    let fork = wire::ForkSessionRequest {
+        session_id: "s".to_owned(),
+        new_session_id: Some("f".to_owned()),
+        ..Default::default()
+    };
+    soon(bob.fork_session(fork)).await.expect("forked");
+    model.asks("weather", weather()).says("sunny");
+    soon(bob.run(in_session("f", "r3", "once more"))).await.expect("it ends");
+    assert_eq!(host.gate.callers().last(), Some(&of_bob));
+
+    // No other caller learns who is in which group.
+    let mut shown = format!("{:?}", soon(bob.get_run("r1")).await.expect("a run"));
+    let mut events = Box::pin(soon(bob.subscribe("r1", 0))).await.expect("events");
+    while let Some(event) = soon(events.next()).await {
+        shown.push_str(&format!("{:?}", event.expect("an event")));
+    }
+    assert!(shown.contains("ada") && !shown.contains("on call"), "{shown}");
+}
+
+#[tokio::test]
+async fn without_credentials_a_tool_is_told_no_name() {
+    let (model, server, host) = world().await;
+    model.asks("weather", json!({ "city": "Ulm" })).says("sunny");
+    server.run(prompt("look")).await;
+    assert_eq!(host.gate.callers(), [caller("", "local", &[])]);
 }

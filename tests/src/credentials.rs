@@ -63,6 +63,12 @@ impl Authority {
         self.sign("server", &["localhost", "127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth, None)
     }
 
+    /// As [`Self::server`], until this time in seconds since 1970.
+    #[must_use]
+    pub fn server_until(&self, end: u64) -> Identity {
+        self.sign("server", &["localhost", "127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth, Some(end))
+    }
+
     /// The certificate of a client with this common name.
     #[must_use]
     pub fn client(&self, name: &str) -> Identity {

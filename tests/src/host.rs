@@ -8,6 +8,7 @@ use agentloop_client::host::{
     CallContext, HostEvent, OutputStream, RefusedCapability, Tool, ToolBuilder, ToolError, ToolHost,
     ToolHostBuilder,
 };
+use agentloop_client::v1::Caller;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -20,6 +21,7 @@ use crate::soon;
 #[derive(Clone)]
 pub struct Gate {
     calls: Arc<Mutex<Vec<(String, Value)>>>,
+    callers: Arc<Mutex<Vec<Caller>>>,
     /// Calls of gated tools that began, and the most that ever ran together.
     running: watch::Sender<Running>,
     leave: Arc<Semaphore>,
@@ -41,6 +43,7 @@ impl Default for Gate {
     fn default() -> Self {
         Self {
             calls: Arc::default(),
+            callers: Arc::default(),
             running: watch::Sender::default(),
             leave: Arc::new(Semaphore::new(0)),
             cancelled: watch::Sender::default(),
@@ -52,6 +55,11 @@ impl Gate {
     /// Every call that ran, with its arguments.
     pub fn calls(&self) -> Vec<(String, Value)> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whom every call that ran was made for, in the order of the calls.
+    pub fn callers(&self) -> Vec<Caller> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The number of times that a tool ran.
@@ -82,7 +90,8 @@ impl Gate {
         soon(cancelled.wait_for(|count| *count >= calls)).await.expect("the gate stays");
     }
 
-    fn note(&self, tool: &str, arguments: Value) {
+    fn note(&self, tool: &str, arguments: Value, ctx: &CallContext) {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner).extend(ctx.caller().cloned());
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push((tool.to_owned(), arguments));
     }
 
@@ -229,7 +238,7 @@ where
     builder.handler(move |arguments: Value, ctx: CallContext| {
         let (gate, run) = (gate.clone(), run.clone());
         async move {
-            gate.note(name, arguments.clone());
+            gate.note(name, arguments.clone(), &ctx);
             run(arguments, ctx, gate).await
         }
     })

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agentloop_core::time::{Millis, Timestamp};
@@ -12,10 +12,11 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::security_error::{SecurityError, report};
+use super::security_error::{SecurityError, note, report};
 use crate::auth::jwt::{JWKS_BYTES_MAX, JwtCheck, KeySet, KeySource};
 use crate::clock::Clock;
 use crate::config::{JwksPlace, JwtOptions};
+use crate::grpc::edge::audit::AuditLog;
 
 /// Time in which a server must have answered in whole.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -30,6 +31,8 @@ pub(super) struct Jwks {
     check: Arc<JwtCheck>,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    /// Told of what was read again, if there is one.
+    audit: OnceLock<AuditLog>,
 }
 
 #[derive(Default)]
@@ -72,12 +75,19 @@ impl Jwks {
             check.replace_keys(keys.clone(), Timestamp(u64::MAX));
             state = State { bytes, keys: Some(keys), ..state };
         }
-        Ok(Self { options: options.clone(), check, clock, state: Mutex::new(state) })
+        let (options, state) = (options.clone(), Mutex::new(state));
+        Ok(Self { options, check, clock, state, audit: OnceLock::new() })
     }
 
     /// The check of tokens with these keys.
     pub(super) fn check(&self) -> Arc<JwtCheck> {
         self.check.clone()
+    }
+
+    /// Has the audit log told from now on.
+    pub(super) fn report_to(&self, audit: AuditLog) {
+        // It is set once, at the start.
+        let _set = self.audit.set(audit);
     }
 
     /// Reads the keys again, if it is time to. A failure is reported, and the keys before stay in use: those of
@@ -99,6 +109,7 @@ impl Jwks {
             state.tried = Some(Instant::now());
         }
         let done = self.read_into(&mut state).await;
+        note(self.audit.get(), "reload keys of tokens", &done, state.reported.as_deref());
         report("the keys of tokens", done, &mut state.reported);
     }
 

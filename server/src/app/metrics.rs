@@ -24,6 +24,7 @@ use crate::app::store::OwnStore;
 use crate::cluster::{ReplicaPart, Replicas, Standing, Standings};
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::grpc::edge::audit::AuditLog;
 use crate::grpc::edge::incoming::{Connection, connections};
 use crate::telemetry::metrics::{self, MemoryReadings, Metrics, Readings, ReplicaReadings, StoreReadings};
 use crate::telemetry::models::KnownModels;
@@ -53,11 +54,12 @@ pub(super) struct Sources {
     pub(super) tools: Arc<RemoteTools>,
     pub(super) store: Option<OwnStore>,
     pub(super) reloader: Option<Arc<Reloader>>,
+    pub(super) audit: Option<AuditLog>,
 }
 
 /// Registers the gauges and counters that are read at a scrape rather than counted at an event.
 pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
-    let Sources { engine, tools, store, reloader } = sources;
+    let Sources { engine, tools, store, reloader, audit } = sources;
     metrics.read_at_scrape(move || {
         let hosts = tools.counts();
         let (used, bound) = engine.live_bytes();
@@ -72,6 +74,7 @@ pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
             slow_subscribers: engine.slow_subscribers(),
             certificate_not_after: reloader.as_ref().and_then(|reloader| reloader.certificate_not_after()),
             retired_sessions: engine.retired_sessions(),
+            audit: audit.as_ref().map(AuditLog::counts),
             quotas: engine.quota_readings(),
             store: written.map(|written| StoreReadings {
                 appends: written.appends,

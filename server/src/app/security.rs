@@ -1,7 +1,6 @@
 //! The certificate of the gRPC port and the tokens of callers: reads their files, and reads them again when they change.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -11,20 +10,19 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::jwks::{Jwks, Occasion};
-use super::security_error::{SecurityError, report};
+use super::link_reload::LinkReload;
+use super::pem::read_pem;
+use super::security_error::{SecurityError, note, report};
 use crate::auth::Authenticator;
 use crate::auth::jwt::JwtCheck;
 use crate::auth::tokens::{TokenRecord, TokenTable, read};
 use crate::clock::Clock;
-use crate::config::{AuthOptions, ClusterTls, Config, TlsOptions};
+use crate::config::{AuthOptions, Config, TlsOptions};
 use crate::grpc::edge::audit::AuditLog;
-use crate::grpc::edge::forward::links::LinkTls;
 use crate::grpc::edge::tls::{Acceptor, TlsClients, TlsFiles};
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Longest file of certificates or a key, in bytes.
-const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The time before its end from which a certificate is warned about, in seconds.
 const WARN_BEFORE: i64 = 14 * DAY;
 /// How often it is warned about, in seconds.
@@ -38,6 +36,8 @@ pub(super) struct Security {
     pub(super) authenticator: Option<Arc<Authenticator>>,
     /// Reads the keys of JSON Web Tokens, if there are any.
     pub(super) jwks: Option<Arc<Jwks>>,
+    /// The links to other replicas, if they have certificates.
+    pub(super) links: Option<Arc<LinkReload>>,
     /// Reads the files again; `None` if there are none.
     pub(super) reloader: Option<Arc<Reloader>>,
 }
@@ -47,6 +47,7 @@ pub(super) struct Reloader {
     tls: Option<TlsReload>,
     tokens: Option<TokenReload>,
     jwks: Option<Arc<Jwks>>,
+    links: Option<LinkState>,
     clock: Arc<dyn Clock>,
     /// Told of what was read again, if there is one.
     audit: OnceLock<AuditLog>,
@@ -56,6 +57,12 @@ struct TlsReload {
     options: TlsOptions,
     newest: watch::Sender<Acceptor>,
     state: Mutex<TlsState>,
+}
+
+/// The links to other replicas.
+struct LinkState {
+    reload: Arc<LinkReload>,
+    reported: Mutex<Option<String>>,
 }
 
 struct TlsState {
@@ -101,13 +108,17 @@ impl Security {
             }
             None => (None, None),
         };
-        let watched = tls.is_some() || tokens.is_some() || jwks.is_some();
-        let reloader = watched
-            .then(|| Arc::new(Reloader { tls, tokens, jwks: jwks.clone(), clock, audit: OnceLock::new() }));
+        let cluster = config.cluster.as_ref().and_then(|cluster| cluster.tls.as_ref());
+        let links = cluster.map(LinkReload::load).transpose()?.map(Arc::new);
+        let watched = tls.is_some() || tokens.is_some() || jwks.is_some() || links.is_some();
+        let reloader = watched.then(|| {
+            let links = links.clone().map(|reload| LinkState { reload, reported: Mutex::default() });
+            Arc::new(Reloader { tls, tokens, jwks: jwks.clone(), links, clock, audit: OnceLock::new() })
+        });
         if let Some(reloader) = &reloader {
             reloader.warn_of_the_end();
         }
-        Ok(Self { acceptor, authenticator, jwks, reloader })
+        Ok(Self { acceptor, authenticator, jwks, links, reloader })
     }
 
     /// One line that says how the port is protected.
@@ -212,37 +223,31 @@ impl Reloader {
         if let Some(tls) = &self.tls {
             let done = tls.reload();
             let mut state = tls.state.lock().unwrap_or_else(PoisonError::into_inner);
-            self.note("reload certificate", &done, state.reported.as_deref());
+            note(self.audit.get(), "reload certificate", &done, state.reported.as_deref());
             report("the certificate", done, &mut state.reported);
         }
         if let Some(tokens) = &self.tokens {
             let done = tokens.reload();
             let mut state = tokens.state.lock().unwrap_or_else(PoisonError::into_inner);
-            self.note("reload tokens", &done, state.reported.as_deref());
+            note(self.audit.get(), "reload tokens", &done, state.reported.as_deref());
             report("the tokens", done, &mut state.reported);
+        }
+        if let Some(links) = &self.links {
+            let done = links.reload.reload();
+            let mut reported = links.reported.lock().unwrap_or_else(PoisonError::into_inner);
+            note(self.audit.get(), "reload certificate of replicas", &done, reported.as_deref());
+            report("the certificate of the links between replicas", done, &mut reported);
         }
         self.warn_of_the_end();
     }
 
     /// Has the audit log told from now on.
     pub(super) fn report_to(&self, audit: AuditLog) {
+        if let Some(jwks) = &self.jwks {
+            jwks.report_to(audit.clone());
+        }
         // It is set once, at the start.
         let _set = self.audit.set(audit);
-    }
-
-    /// Has it written that files were read again, or cannot be used. `reported` is the problem that was written last.
-    fn note(&self, what: &str, done: &Result<bool, SecurityError>, reported: Option<&str>) {
-        let Some(audit) = self.audit.get() else { return };
-        match done {
-            Ok(true) => audit.noted(what, None),
-            Ok(false) => {}
-            Err(error) => {
-                let problem = error.to_string();
-                if reported != Some(problem.as_str()) {
-                    audit.noted(what, Some(problem));
-                }
-            }
-        }
     }
 
     /// The last moment at which the server's certificate is valid, in seconds since 1970.
@@ -284,30 +289,6 @@ fn read_tls(options: &TlsOptions) -> Result<TlsFiles, SecurityError> {
     })
 }
 
-/// The certificates of the links between replicas.
-///
-/// # Errors
-/// [`SecurityError::Read`]
-pub(super) fn link_tls(options: &ClusterTls) -> Result<LinkTls, SecurityError> {
-    Ok(LinkTls {
-        certificate: read_pem(&options.certificate)?,
-        key: read_pem(&options.key)?,
-        ca: read_pem(&options.ca)?,
-        name: options.name.clone(),
-    })
-}
-
-fn read_pem(path: &Path) -> Result<Vec<u8>, SecurityError> {
-    let failed = |cause| SecurityError::Read { path: path.to_owned(), cause };
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > PEM_BYTES_MAX {
-        return Err(failed(io::Error::other(format!("it is longer than {PEM_BYTES_MAX} bytes"))));
-    }
-    Ok(bytes)
-}
-
 /// Reads the files again when they change and at SIGHUP, until the soft stop.
 pub(super) async fn keep_current(reloader: Arc<Reloader>, stop: CancellationToken) {
     let mut hangup = match signal(SignalKind::hangup()) {
@@ -347,5 +328,63 @@ async fn read_again(reloader: Arc<Reloader>, occasion: Occasion) {
     }
     if let Some(jwks) = jwks {
         jwks.read_again(occasion).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::time::{Millis, Timestamp};
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+    use crate::auth::ClientAuth;
+    use crate::clock::TestClock;
+    use crate::telemetry::testing::warnings;
+
+    /// The beginning of a day, in seconds since 1970.
+    const END: i64 = 20_000 * DAY;
+
+    /// Writes a certificate that ends at [`END`], and returns what reads it.
+    fn reloader(folder: &Path, clock: &TestClock) -> Reloader {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(END.unsigned_abs());
+        let key = KeyPair::generate().unwrap();
+        fs::write(folder.join("server.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(folder.join("server.key"), key.serialize_pem()).unwrap();
+        let options = TlsOptions {
+            certificate: folder.join("server.pem"),
+            key: folder.join("server.key"),
+            client_ca: None,
+            client_auth: ClientAuth::None,
+            allowed_subjects: Vec::new(),
+            handshake_timeout: Millis::secs(1),
+        };
+        let (tls, _) = TlsReload::load(&options).unwrap();
+        let clock = Arc::new(clock.clone());
+        Reloader { tls: Some(tls), tokens: None, jwks: None, links: None, clock, audit: OnceLock::new() }
+    }
+
+    #[test]
+    fn the_end_of_the_certificate_is_warned_about_once_a_day() {
+        let (folder, clock) = (tempfile::tempdir().unwrap(), TestClock::default());
+        let reloader = reloader(folder.path(), &clock);
+        assert_eq!(reloader.certificate_not_after(), Some(END));
+        let warned = |seconds_left: i64| {
+            clock.set(Timestamp((END - seconds_left).unsigned_abs() * 1_000));
+            warnings(|| reloader.reload())
+        };
+        assert_eq!(warned(15 * DAY), Vec::<String>::new(), "there is time");
+        for days in [13, 12, 0] {
+            let told = warned(days * DAY + DAY / 2);
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(
+                told[0].contains("expires soon") && told[0].contains(&format!("days={days}")),
+                "{told:?}"
+            );
+            assert_eq!(warned(days * DAY + 1), Vec::<String>::new(), "it was told today");
+        }
+        let told = warned(-1);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("has expired"), "{told:?}");
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::auth::jwt::BadKeySet;
 use crate::auth::tokens::TokenFileError;
+use crate::grpc::edge::audit::AuditLog;
 use crate::grpc::edge::tls::BadTlsFiles;
 
 /// The reason why certificates or tokens cannot be used.
@@ -33,6 +34,26 @@ pub enum SecurityError {
     /// The keys of JSON Web Tokens cannot be fetched.
     #[error("auth.jwt.jwks: cannot fetch {0}: {1}")]
     FetchKeys(String, String),
+}
+
+/// Has the audit log written that something was read again, or cannot be used. `reported` is the problem that was written last.
+pub(super) fn note(
+    audit: Option<&AuditLog>,
+    what: &str,
+    done: &Result<bool, SecurityError>,
+    reported: Option<&str>,
+) {
+    let Some(audit) = audit else { return };
+    match done {
+        Ok(true) => audit.noted(what, None),
+        Ok(false) => {}
+        Err(error) => {
+            let problem = error.to_string();
+            if reported != Some(problem.as_str()) {
+                audit.noted(what, Some(problem));
+            }
+        }
+    }
 }
 
 /// Reports that something was read again, or that it cannot be; each problem once.

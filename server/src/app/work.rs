@@ -13,7 +13,7 @@ use crate::app::security::Reloader;
 use crate::app::serve::{self, Routes};
 use crate::app::store::OwnStore;
 use crate::app::{StartError, metrics, offers_wait};
-use crate::auth::Quotas;
+use crate::auth::{Quota, Quotas, Scope};
 use crate::clock::Clock;
 use crate::cluster::Replicas;
 use crate::config::{AuditOptions, Config};
@@ -155,10 +155,14 @@ impl WorkParts {
     fn start_engine(mut self, store: Arc<dyn Store>, hosts: Arc<RemoteTools>) -> Engine {
         self.engine.extensions = Arc::new(extension_chain(self.extensions, store.clone(), &hosts));
         let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
+        // A bound that the operator gave each tenant is its share.
+        let has_share = |quotas: &Quotas| quotas.limits().get(Quota::LiveRuns, Scope::Tenant).is_some();
+        let tenants_leave_room = self.authentication_required && !self.quotas.as_ref().is_some_and(has_share);
         self.engine.options = EngineOptions {
             masks: Masks::new(self.config.sensitive_arguments.clone()),
             quotas: self.quotas,
             max_live_runs: server.max_live_runs,
+            tenants_leave_room,
             live_bytes_max: match server.max_live_bytes {
                 0 => default_live_bytes(),
                 bytes => bytes,
@@ -192,8 +196,8 @@ impl Work {
     ) {
         if let Some(metrics) = metrics {
             let (engine, tools) = (self.engine.clone(), self.hosts.clone());
-            let (store, reloader) = (store.cloned(), reloader.cloned());
-            metrics::read_at_scrape(metrics, metrics::Sources { engine, tools, store, reloader });
+            let (store, reloader, audit) = (store.cloned(), reloader.cloned(), self.audit.clone());
+            metrics::read_at_scrape(metrics, metrics::Sources { engine, tools, store, reloader, audit });
         }
         if let (Some(reloader), Some(audit)) = (reloader, &self.audit) {
             reloader.report_to(audit.clone());

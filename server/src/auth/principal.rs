@@ -1,14 +1,11 @@
 //! Principals and their roles.
 
 use agentloop_core::id::TenantId;
+pub(super) use agentloop_core::limits::CALLER_GROUPS_MAX as GROUPS_MAX;
+use agentloop_core::limits::CALLER_NAME_BYTES_MAX as NAME_BYTES_MAX;
 
 use super::bad_principal::BadPrincipal;
 use super::grant::HostGrant;
-
-/// Longest name of a principal or a group, in bytes.
-const NAME_BYTES_MAX: usize = 256;
-/// Most groups of one principal.
-pub(super) const GROUPS_MAX: usize = 64;
 
 /// What a principal may do. `grpc/access.rs` says which RPC takes which role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

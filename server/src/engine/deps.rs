@@ -19,6 +19,7 @@ use crate::engine::ports::{Compactors, ExecutorTable, Observer};
 use crate::engine::quota::EngineQuotas;
 use crate::engine::run::callers::Callers;
 use crate::engine::run::retries::{RunCounts, RunRetries};
+use crate::engine::run::table::LiveRunsBound;
 use crate::engine::session::retention::Retention;
 use crate::engine::watch::{ChangedFrom, RunWatchers, SessionWatchers};
 use crate::extension::Extensions;
@@ -35,6 +36,8 @@ use crate::tool::Tools;
 pub struct EngineOptions {
     /// The most live runs. Beyond it new runs are refused.
     pub max_live_runs: usize,
+    /// True if a tenant must leave room for the live runs of others. One tenant alone then gets nine tenths of the places.
+    pub tenants_leave_room: bool,
     /// The most bytes that all live runs together may hold in memory. Beyond it new runs are refused, and live ones wait
     /// before their next model call.
     pub live_bytes_max: usize,
@@ -65,6 +68,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             max_live_runs: 10_000,
+            tenants_leave_room: false,
             live_bytes_max: default_live_bytes(),
             park_after: Millis::secs(5),
             subscriber_stall: Millis::secs(30),
@@ -77,6 +81,12 @@ impl Default for EngineOptions {
             masks: Masks::default(),
             quotas: None,
         }
+    }
+}
+
+impl EngineOptions {
+    pub(in crate::engine) fn live_runs_bound(&self) -> LiveRunsBound {
+        LiveRunsBound { max: self.max_live_runs, leaves_room: self.tenants_leave_room }
     }
 }
 

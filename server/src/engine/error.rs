@@ -39,6 +39,9 @@ pub enum EngineError {
     /// The server has its maximum of live runs.
     #[error("the server has its maximum of live runs; try again later")]
     TooManyRuns,
+    /// The tenant has so many of the server's live runs that the rest is left for others.
+    #[error("the tenant has its share of the server's live runs; try again when one of them has ended")]
+    TooManyRunsOfTenant,
     /// Live runs hold as much memory as they may.
     #[error("live runs hold as much memory as they may; try again when one of them has ended")]
     MemoryExhausted,

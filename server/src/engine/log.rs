@@ -258,6 +258,7 @@ mod tests {
             traceparent: None,
             unknown_tools: Vec::new(),
             withdrawn_tools: Vec::new(),
+            caller_groups: Vec::new(),
         }
     }
 

@@ -325,7 +325,7 @@ impl Engine {
 
     /// Hands an input to a run that has ended. Its machine accepts a repetition of an earlier input and refuses others.
     async fn deliver_to_finished(&self, key: &RunKey, input: Input) -> Result<(), EngineError> {
-        let _entered = self.deps().journal_gate.enter().await;
+        let _entered = self.deps().journal_gate.enter(&key.tenant).await;
         let mut machine = fold(&key.run, &self.journal(key).await?)?;
         let step = machine.handle(input, self.now())?;
         debug_assert!(step.records.is_empty(), "a run that has ended does not change");
@@ -339,7 +339,7 @@ impl Engine {
         {
             return Ok(state);
         }
-        let _entered = self.deps().journal_gate.enter().await;
+        let _entered = self.deps().journal_gate.enter(&key.tenant).await;
         let records = self.journal(key).await?;
         if records.is_empty() {
             return Err(EngineError::RunNotFound);

@@ -114,6 +114,7 @@ impl Engine {
             session,
             agent: String::new(),
             caller: None,
+            caller_groups: Arc::default(),
             traceparent: None,
         }
     }

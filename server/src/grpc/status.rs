@@ -175,7 +175,9 @@ impl From<EngineError> for Status {
                 status(Code::FailedPrecondition, ErrorReason::SessionBusy, message, metadata)
             }
             EngineError::QueueFull => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
-            EngineError::TooManyRuns => retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, message),
+            EngineError::TooManyRuns | EngineError::TooManyRunsOfTenant => {
+                retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, message)
+            }
             EngineError::QuotaExceeded(exceeded) => quota_exceeded(&exceeded),
             EngineError::MemoryExhausted => {
                 retryable(Code::ResourceExhausted, ErrorReason::MemoryExhausted, message)

@@ -107,6 +107,11 @@ pub trait Models: Send + Sync + 'static {
     /// If no such provider is configured. The error lists the configured ones.
     fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel>;
 
+    /// The configured providers, sorted by name. Empty where they are not known: then [`Models::resolve`] alone tells.
+    fn providers(&self) -> Vec<ProviderModels> {
+        Vec::new()
+    }
+
     /// Configured facts about the model that a `provider/model` reference names. Empty if nothing is configured for it.
     fn facts(&self, reference: &str) -> ModelFacts {
         let _anything = reference;
@@ -119,6 +124,15 @@ pub trait Models: Send + Sync + 'static {
         let _anything = reference;
         None
     }
+}
+
+/// A configured provider, for people who choose a model.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProviderModels {
+    /// Its name, the part of a reference before the first `/`.
+    pub name: String,
+    /// The models that its configuration names, sorted, as `provider/model`. It may serve others.
+    pub models: Vec<String>,
 }
 
 /// A model reference whose provider is not configured.

@@ -17,7 +17,7 @@ use crate::model::provider::scripted::{Script, ScriptedModel};
 use crate::model::recording::{RecordingError, RecordingModel, RecordingWriter, ReplayModel};
 use crate::model::request::output_limit::OutputLimited;
 use crate::model::transport::http::{Http, HttpOptions};
-use crate::model::{Model, Models, UnknownModel};
+use crate::model::{Model, Models, ProviderModels, UnknownModel};
 
 /// All configured providers. Built at start and read-only afterwards.
 #[derive(Clone, Default)]
@@ -91,6 +91,14 @@ impl Models for ProviderRegistry {
                 names => names,
             },
         })
+    }
+
+    fn providers(&self) -> Vec<ProviderModels> {
+        let of = |name: &str| {
+            let own = |reference: &&String| reference.split_once('/').is_some_and(|(of, _)| of == name);
+            self.facts.keys().filter(own).cloned().collect()
+        };
+        self.names().map(|name| ProviderModels { name: name.to_owned(), models: of(name) }).collect()
     }
 
     fn facts(&self, reference: &str) -> ModelFacts {
@@ -207,6 +215,21 @@ mod tests {
         for unknown in ["demo/org", "other/org/a", "org/a", "demo", ""] {
             assert!(registry.facts(unknown).is_unknown(), "{unknown}");
         }
+    }
+
+    #[test]
+    fn providers_are_listed_with_the_models_that_are_configured() {
+        let mut demo = scripted("demo");
+        for name in ["z", "org/a"] {
+            demo.models.insert(name.to_owned(), ModelFacts::default());
+        }
+        let registry = registry(vec![scripted("demo-2"), demo]).unwrap();
+        let listed = |name: &str, models: &[&str]| ProviderModels {
+            name: name.to_owned(),
+            models: models.iter().map(|&model| model.to_owned()).collect(),
+        };
+        assert_eq!(registry.providers(), [listed("demo", &["demo/org/a", "demo/z"]), listed("demo-2", &[])]);
+        assert!(ProviderRegistry::default().providers().is_empty());
     }
 
     #[test]

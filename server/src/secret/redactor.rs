@@ -7,6 +7,9 @@ use std::sync::Arc;
 use super::looks::secret_at;
 use super::{REDACTED, Secret};
 
+/// Bytes at the end of a text that was cut which may be the beginning of a secret. A longer beginning looks like one.
+const CUT_BYTES_MAX: usize = 64;
+
 /// Takes known secrets, and what looks like one, out of texts. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Redactor(Arc<[Secret]>);
@@ -41,6 +44,17 @@ impl Redactor {
         }
         clean.push_str(&text[copied..]);
         Cow::Owned(clean)
+    }
+
+    /// As [`Self::redact`], for a text that was cut at its end. The word there is left out: of a secret that nobody knows, it may be
+    /// a beginning that is too short to look like one.
+    #[must_use]
+    pub(crate) fn redact_cut(&self, text: &str) -> String {
+        let mut clean = self.redact(text).into_owned();
+        let is_of_secret = |letter: char| letter.is_ascii_alphanumeric() || "_-.~+/=".contains(letter);
+        let word = clean.len() - clean.trim_end_matches(is_of_secret).len();
+        clean.truncate(clean.len() - word.min(CUT_BYTES_MAX));
+        clean
     }
 
     fn secret_at(&self, text: &str, at: usize) -> Option<Range<usize>> {
@@ -101,6 +115,26 @@ mod tests {
             check(&format!("\"{key}\""), "\"[redacted]\"");
             check(&format!("line\\n{key}"), "line\\n[redacted]");
         }
+    }
+
+    #[test]
+    fn a_secret_that_nobody_knows_is_taken_out_wherever_its_text_is_cut() {
+        let secret = "Zq7Xw9Kj4".repeat(8);
+        for begin in ["sk-", "AIza", "github_pat_", "api_key=", "Bearer ", "-----BEGIN PRIVATE KEY-----\n"] {
+            let text = format!("the key was {begin}{secret}");
+            for end in "the key was ".len()..=text.len() {
+                let shown = Redactor::default().redact_cut(&text[..end]);
+                assert!(
+                    shown.starts_with("the key was ") && !shown.contains("Zq"),
+                    "{shown} of {}",
+                    &text[..end]
+                );
+            }
+        }
+        assert_eq!(Redactor::default().redact_cut("größe ist gut"), "größe ist ");
+        assert_eq!(Redactor::default().redact_cut("a whole sentence."), "a whole ");
+        assert_eq!(Redactor::default().redact_cut(&"x".repeat(100)), "x".repeat(36));
+        assert_eq!(Redactor::default().redact_cut(""), "");
     }
 
     #[test]

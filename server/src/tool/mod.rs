@@ -54,6 +54,8 @@ pub struct CallOwner {
     pub agent: String,
     /// Name of the caller that started the run, if it was asked who it is.
     pub caller: Option<String>,
+    /// Groups of that caller, as they were when it started the run.
+    pub caller_groups: Arc<[String]>,
     /// The parent span for the host's own spans.
     pub traceparent: Option<TraceParent>,
 }

@@ -33,6 +33,7 @@ async fn queue(store: &dyn JournalStore, run: &str, text: &str, interrupts: bool
         spec: Arc::new(spec),
         seed: 7,
         traceparent: None,
+        caller_groups: Vec::new(),
         not_offered: Default::default(),
         messages: vec![Arc::new(Message::text(Role::User, text))],
         queued: true,

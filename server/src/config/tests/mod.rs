@@ -5,6 +5,7 @@ mod cluster;
 mod documented;
 mod example;
 mod refused;
+mod refused_security;
 
 use super::*;
 

@@ -41,7 +41,7 @@ impl Engine {
             None => None,
         };
         let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
-        let _entered = self.deps().journal_gate.enter().await;
+        let _entered = self.deps().journal_gate.enter(tenant).await;
         let records = self.journal(&key).await?;
         let folded = replay(run, &records, |state| {
             compare_with_row(state, &row)?;

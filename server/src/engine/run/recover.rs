@@ -176,7 +176,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         self.check_running()?;
         let RunKey { tenant, run } = permit.key().clone();
-        let _entered = self.deps().journal_gate.enter().await;
+        let _entered = self.deps().journal_gate.enter(&tenant).await;
         let claimed = match self.store().claim(&tenant, &run).await {
             Err(error) if error.is_damage() => return self.end_damaged(permit, error.into()).await,
             claimed => claimed?.ok_or(EngineError::RunNotFound)?,

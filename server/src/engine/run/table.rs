@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agentloop_core::id::RunKey;
+use agentloop_core::id::{RunKey, TenantId};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::RunState;
@@ -11,9 +11,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{self, Act};
+use crate::engine::error::EngineError;
 
 /// Inputs that may wait for a run's task. A sender waits while the mailbox is full.
 const MAILBOX: usize = 256;
+
+/// A tenant that leaves room for others holds at most this many times the places that are left.
+const TIMES_WHAT_IS_LEFT: usize = 9;
 
 /// Receives the machine's verdict on an input, once everything that the input led to is durable.
 pub(in crate::engine) type Reply = oneshot::Sender<Result<(), Refusal>>;
@@ -77,11 +81,54 @@ enum Admission {
 #[derive(Clone, Default)]
 pub(in crate::engine) struct LiveRuns(Arc<Mutex<Table>>);
 
+/// The bound on live runs.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct LiveRunsBound {
+    /// The most of all tenants.
+    pub(in crate::engine) max: usize,
+    /// True if a tenant leaves room for others: it gets a further place only while it has fewer than nine times the places
+    /// that are left. So one alone gets nine tenths of them, two that want more than there are get nine nineteenths each,
+    /// and one that has no run yet finds a place.
+    pub(in crate::engine) leaves_room: bool,
+}
+
+impl LiveRunsBound {
+    /// Checks that a tenant which has `own` of `all` live runs may have one more.
+    fn check(self, own: usize, all: usize) -> Result<(), EngineError> {
+        match self.max.saturating_sub(all) {
+            0 => Err(EngineError::TooManyRuns),
+            left if self.leaves_room && own >= left.saturating_mul(TIMES_WHAT_IS_LEFT) => {
+                Err(EngineError::TooManyRunsOfTenant)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Table {
     entries: HashMap<RunKey, Entry>,
     /// Entries that are live, or that were admitted and start.
     counted: usize,
+    /// The same of each tenant that has any.
+    counted_of: HashMap<TenantId, usize>,
+}
+
+impl Table {
+    fn count(&mut self, tenant: &TenantId) {
+        self.counted += 1;
+        *self.counted_of.entry(tenant.clone()).or_default() += 1;
+    }
+
+    fn uncount(&mut self, tenant: &TenantId) {
+        self.counted -= 1;
+        if let Some(own) = self.counted_of.get_mut(tenant) {
+            *own -= 1;
+            if *own == 0 {
+                self.counted_of.remove(tenant);
+            }
+        }
+    }
 }
 
 /// The result of looking a run up in [`LiveRuns`].
@@ -154,28 +201,34 @@ impl StartPermit {
         &self.key
     }
 
-    /// Counts the run as live, unless as many are as there may be.
-    pub(in crate::engine) fn try_admit(&self, live_runs_max: usize) -> bool {
-        let Table { entries, counted } = &mut *self.table.table();
-        let Some(Entry::Starting(_, admission @ Admission::NotCounted)) = entries.get_mut(&self.key) else {
-            return true;
+    /// Counts the run as live.
+    ///
+    /// # Errors
+    /// [`EngineError::TooManyRuns`] and [`EngineError::TooManyRunsOfTenant`]: it counts nowhere.
+    pub(in crate::engine) fn try_admit(&self, bound: LiveRunsBound) -> Result<(), EngineError> {
+        let table = &mut *self.table.table();
+        let own = table.counted_of.get(&self.key.tenant).copied().unwrap_or_default();
+        let checked = bound.check(own, table.counted);
+        let Some(Entry::Starting(_, admission @ Admission::NotCounted)) = table.entries.get_mut(&self.key)
+        else {
+            return Ok(());
         };
-        if *counted >= live_runs_max {
-            return false;
-        }
+        checked?;
         *admission = Admission::Counted;
-        *counted += 1;
-        true
+        table.count(&self.key.tenant);
+        Ok(())
     }
 
     /// Puts the task's mailbox into the table. A task that replaces its mailbox calls this again.
     pub(in crate::engine) fn set_live(&self, mailbox: Mailbox) {
-        let Table { entries, counted } = &mut *self.table.table();
-        if let Some(entry) = entries.get_mut(&self.key) {
-            *counted += usize::from(!entry.is_counted());
+        let table = &mut *self.table.table();
+        if let Some(entry) = table.entries.get_mut(&self.key) {
             // A look-up that waits from here on waits for the task's end.
             let ended = CancellationToken::new();
-            *entry = Entry::Live(mailbox, ended.clone());
+            let before = std::mem::replace(entry, Entry::Live(mailbox, ended.clone()));
+            if !before.is_counted() {
+                table.count(&self.key.tenant);
+            }
             self.wake_waiting(ended);
         }
     }
@@ -195,24 +248,94 @@ impl Entry {
 
 impl Drop for StartPermit {
     fn drop(&mut self) {
-        let Table { entries, counted } = &mut *self.table.table();
-        let removed = entries.remove(&self.key);
-        *counted -= usize::from(removed.is_some_and(|entry| entry.is_counted()));
+        let table = &mut *self.table.table();
+        let removed = table.entries.remove(&self.key);
+        if removed.is_some_and(|entry| entry.is_counted()) {
+            table.uncount(&self.key.tenant);
+        }
         self.wake_waiting(CancellationToken::new());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use agentloop_core::id::{RunId, RunKey, TenantId};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use agentloop_core::id::RunId;
 
     use super::*;
 
+    const ONE: LiveRunsBound = LiveRunsBound { max: 1, leaves_room: false };
+
     async fn permit(table: &LiveRuns, run: &str) -> StartPermit {
-        match table.find(&RunKey::new(TenantId::local(), RunId::parse(run).unwrap())).await {
+        permit_of(table, &TenantId::local(), run).await
+    }
+
+    async fn permit_of(table: &LiveRuns, tenant: &TenantId, run: &str) -> StartPermit {
+        match table.find(&RunKey::new(tenant.clone(), RunId::parse(run).unwrap())).await {
             Lookup::NotLive(permit) => permit,
             Lookup::Live => panic!("the run has no task yet"),
         }
+    }
+
+    /// Starts runs of a tenant until one is refused.
+    async fn fill(table: &LiveRuns, tenant: &str, bound: LiveRunsBound) -> Vec<StartPermit> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let tenant = TenantId::parse(tenant).unwrap();
+        let mut started = Vec::new();
+        loop {
+            let run = format!("r{}", NEXT.fetch_add(1, Ordering::Relaxed));
+            let permit = permit_of(table, &tenant, &run).await;
+            if permit.try_admit(bound).is_err() {
+                return started;
+            }
+            permit.set_live(Mailbox::new().0);
+            started.push(permit);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tenant_leaves_room_for_those_that_have_no_run_yet() {
+        let table = LiveRuns::default();
+        let bound = LiveRunsBound { max: 1_000, leaves_room: true };
+        let mut noisy = fill(&table, "noisy", bound).await;
+        assert_eq!(noisy.len(), 900);
+        let quiet = fill(&table, "quiet", bound).await;
+        let third = fill(&table, "third", bound).await;
+        assert_eq!((quiet.len(), third.len()), (90, 9));
+        // A place that the noisy one gives up is for others, until each has as much as it may.
+        drop(noisy.pop());
+        assert!(fill(&table, "noisy", bound).await.is_empty());
+        assert!(!fill(&table, "fourth", bound).await.is_empty());
+        drop((quiet, third));
+        assert_eq!(noisy.len(), 899);
+        let again = permit_of(&table, &TenantId::parse("noisy").unwrap(), "again").await;
+        assert!(again.try_admit(bound).is_ok(), "it has fewer than nine times what is left");
+    }
+
+    #[tokio::test]
+    async fn tenants_that_want_more_than_there_is_end_with_equal_parts() {
+        let table = LiveRuns::default();
+        let bound = LiveRunsBound { max: 190, leaves_room: true };
+        let mut parts = [fill(&table, "red", bound).await, fill(&table, "blue", bound).await];
+        assert_eq!(parts.each_ref().map(Vec::len), [171, 18]);
+        while parts[0].len() > parts[1].len() {
+            // A run of the larger part ends, and both ask for the place.
+            parts[0].pop();
+            let before = parts[0].len();
+            for (tenant, part) in ["red", "blue"].into_iter().zip(&mut parts) {
+                part.extend(fill(&table, tenant, bound).await);
+            }
+            assert_eq!(parts[0].len(), before, "the larger part does not grow");
+        }
+        assert_eq!(parts.each_ref().map(Vec::len), [90, 90]);
+    }
+
+    #[tokio::test]
+    async fn without_that_rule_one_tenant_may_have_all() {
+        let table = LiveRuns::default();
+        let bound = LiveRunsBound { max: 1_000, leaves_room: false };
+        assert_eq!(fill(&table, "noisy", bound).await.len(), 1_000);
     }
 
     #[tokio::test]
@@ -220,19 +343,19 @@ mod tests {
         let table = LiveRuns::default();
         let [steers, first, second] =
             [permit(&table, "m").await, permit(&table, "r1").await, permit(&table, "r2").await];
-        assert!(first.try_admit(1));
-        assert!(first.try_admit(1), "it is admitted");
+        assert!(first.try_admit(ONE).is_ok());
+        assert!(first.try_admit(ONE).is_ok(), "it is admitted");
         first.set_live(Mailbox::new().0);
         first.set_live(Mailbox::new().0);
-        assert!(!second.try_admit(1) && !steers.try_admit(1));
+        assert!(second.try_admit(ONE).is_err() && steers.try_admit(ONE).is_err());
         // A run that is taken over is not asked for, and counts.
         second.set_live(Mailbox::new().0);
         drop(first);
-        assert!(!steers.try_admit(1));
+        assert!(steers.try_admit(ONE).is_err());
         drop(second);
-        assert!(steers.try_admit(1));
+        assert!(steers.try_admit(ONE).is_ok());
         drop(steers);
-        assert!(permit(&table, "r3").await.try_admit(1));
+        assert!(permit(&table, "r3").await.try_admit(ONE).is_ok());
     }
 
     #[tokio::test]

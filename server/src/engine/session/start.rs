@@ -19,7 +19,7 @@ use crate::engine::history::History;
 use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES};
 use crate::engine::run::table::{Lookup, StartPermit};
 use crate::memory::Charge;
-use crate::store::{CreateRun, RunRow, StoreError};
+use crate::store::{CreateRun, StoreError};
 
 /// Unknown tool names that one line of the log has.
 const UNKNOWN_TOOLS_LOGGED_MAX: usize = 20;
@@ -60,6 +60,8 @@ pub struct StartRequest {
 pub struct Author {
     /// Name that new runs and sessions are recorded with.
     pub name: Option<String>,
+    /// Groups that a new run is recorded with. The hosts of its calls are told.
+    pub groups: Vec<String>,
     /// True if only runs and sessions with this name may be joined and entered; others are as if they were not there.
     pub only_own: bool,
 }
@@ -105,7 +107,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::UnknownPlanner`], [`EngineError::IdReused`], [`EngineError::SessionNotFound`],
-    /// [`EngineError::SessionBusy`], [`EngineError::QueueFull`], [`EngineError::TooManyRuns`],
+    /// [`EngineError::SessionBusy`], [`EngineError::QueueFull`], [`EngineError::TooManyRuns`], [`EngineError::TooManyRunsOfTenant`],
     /// [`EngineError::QuotaExceeded`], [`EngineError::MemoryExhausted`], [`EngineError::RequestTooLarge`],
     /// [`EngineError::ShuttingDown`], or the store's.
     pub async fn start(&self, request: StartRequest) -> Result<Started, EngineError> {
@@ -130,47 +132,6 @@ impl Engine {
             Ok((started, made))
         };
         self.run_detached("start", Box::pin(begun)).await
-    }
-
-    /// The run that the same request started or steered before. `None` if the request is new.
-    ///
-    /// # Errors
-    /// [`EngineError::IdReused`], [`EngineError::ShuttingDown`], or the store's.
-    pub async fn join(
-        &self,
-        tenant: &TenantId,
-        run: &RunId,
-        digest: &Digest,
-        on_busy: OnBusy,
-        author: &Author,
-    ) -> Result<Option<Started>, EngineError> {
-        self.check_running()?;
-        self.find_started(tenant, run, digest, on_busy, author).await
-    }
-
-    /// The run with this id, or the run that a request with this id steered.
-    ///
-    /// # Errors
-    /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.
-    pub async fn join_named(
-        &self,
-        tenant: &TenantId,
-        id: &RunId,
-        author: &Author,
-    ) -> Result<Started, EngineError> {
-        self.check_running()?;
-        if let Some(row) = self.store().run(tenant, id).await? {
-            if !author.may_use(row.created_by.as_deref()) {
-                return Err(EngineError::RunNotFound);
-            }
-            return Ok(Started { run: row.run, session: row.session, joined: true, steered: false });
-        }
-        let (run, _) = self.store().steered(tenant, id).await?.ok_or(EngineError::RunNotFound)?;
-        let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
-        if !author.may_use(row.created_by.as_deref()) {
-            return Err(EngineError::RunNotFound);
-        }
-        Ok(Started { run, session: row.session, joined: true, steered: true })
     }
 
     async fn start_or_join(&self, request: StartRequest) -> Result<Started, EngineError> {
@@ -237,36 +198,6 @@ impl Engine {
         }
     }
 
-    /// The run that an earlier request with this id started or steered.
-    async fn find_started(
-        &self,
-        tenant: &TenantId,
-        id: &RunId,
-        digest: &Digest,
-        on_busy: OnBusy,
-        author: &Author,
-    ) -> Result<Option<Started>, EngineError> {
-        if let Some(row) = self.store().run(tenant, id).await? {
-            if !author.may_use(row.created_by.as_deref()) {
-                return Err(EngineError::IdReused);
-            }
-            let started = join(row, digest)?;
-            if on_busy == OnBusy::Interrupt {
-                self.advance_queue_later(tenant, &started.session);
-            }
-            return Ok(Some(started));
-        }
-        let Some((run, steered)) = self.store().steered(tenant, id).await? else { return Ok(None) };
-        if steered != *digest {
-            return Err(EngineError::IdReused);
-        }
-        let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
-        if !author.may_use(row.created_by.as_deref()) {
-            return Err(EngineError::IdReused);
-        }
-        Ok(Some(Started { run, session: row.session, joined: true, steered: true }))
-    }
-
     async fn admit(&self, permit: StartPermit, request: &StartRequest) -> Result<Started, EngineError> {
         let RunKey { tenant, run } = permit.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
@@ -283,9 +214,7 @@ impl Engine {
             }
             (Admission::Free(last_entry), _) => {
                 // The others add no live run: they queue one, or hand messages to one.
-                if !permit.try_admit(self.deps().options.max_live_runs) {
-                    return Err(EngineError::TooManyRuns);
-                }
+                permit.try_admit(self.deps().options.live_runs_bound())?;
                 let held = self.deps().quotas.hold_run(&tenant, author)?;
                 // Rules are read after the session was seen free: no earlier run can add one any more.
                 let request = self.with_remembered_rules(&tenant, &session, request).await?;
@@ -511,6 +440,7 @@ fn start_of(
         messages: request.messages.clone(),
         queued: last_entry.is_none(),
         traceparent: request.traceparent,
+        caller_groups: request.author.groups.clone(),
         not_offered,
     }
 }
@@ -528,13 +458,5 @@ pub(in crate::engine) fn create_run(request: &StartRequest) -> CreateRun {
         preview: preview(request.messages.iter().map(|message| &**message)),
         created_by: request.author.name.clone(),
         interrupts: request.on_busy == OnBusy::Interrupt,
-    }
-}
-
-fn join(row: RunRow, digest: &Digest) -> Result<Started, EngineError> {
-    if row.request_digest == *digest {
-        Ok(Started { run: row.run, session: row.session, joined: true, steered: false })
-    } else {
-        Err(EngineError::IdReused)
     }
 }

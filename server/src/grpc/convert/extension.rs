@@ -214,6 +214,7 @@ fn tool_call(state: &RunState, call: &ToolCall) -> wire::ToolCall {
         call_id: call_id(state.run(), call.slot),
         name: call.name.clone(),
         arguments_json: call.arguments.clone(),
+        title: String::new(),
     }
 }
 

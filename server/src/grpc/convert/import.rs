@@ -151,7 +151,7 @@ impl Conversation {
 
     /// The call with an id of this run. `None` if something is wrong with it.
     fn open_call(&mut self, field: &str, call: wire::ToolCall, bad: &mut Violations) -> Option<ToolCall> {
-        let wire::ToolCall { call_id: id, name, arguments_json: arguments } = call;
+        let wire::ToolCall { call_id: id, name, arguments_json: arguments, title: _ } = call;
         let position = self.open.len();
         let problem = if id.is_empty() || id.len() > CALL_ID_BYTES_MAX {
             Some(("call_id", format!("must be 1 to {CALL_ID_BYTES_MAX} bytes")))

@@ -47,6 +47,7 @@ fn content(run: &RunId, part: &Part) -> Option<wire::part::Content> {
             call_id: call_id(run, *slot),
             name: name.clone(),
             arguments_json: arguments.clone(),
+            title: String::new(),
         }),
         Part::ToolResult(result) => Content::ToolResult(tool_result(run, result)),
     })

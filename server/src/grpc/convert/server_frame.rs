@@ -149,7 +149,7 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
         caller: Some(v1::Caller {
             name: request.caller.name.unwrap_or_default(),
             tenant: request.caller.tenant.to_string(),
-            groups: Vec::new(),
+            groups: request.caller.groups.to_vec(),
         }),
     }
 }

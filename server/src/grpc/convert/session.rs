@@ -1,7 +1,7 @@
 //! Conversion of sessions, entries and search hits.
 
 use agentloop_core::entry::Entry;
-use agentloop_core::id::{RunId, SessionId};
+use agentloop_core::id::{CallId, RunId, SessionId};
 use agentloop_proto::v1 as wire;
 
 use super::compaction::compacted;
@@ -13,7 +13,7 @@ use super::{duration, timestamp};
 use crate::engine::feed::FeedItem;
 use crate::engine::{SessionItem, SessionUpdate};
 use crate::mask::Masks;
-use crate::store::{EntryRow, ListedEntry, SearchHit, SessionRow};
+use crate::store::{CallTitles, EntryRow, ListedEntry, SearchHit, SessionRow};
 
 /// Converts the row of a session.
 #[must_use]
@@ -100,13 +100,14 @@ pub fn entry(row: &EntryRow) -> wire::Entry {
     }
 }
 
-/// Converts one entry of a list, without sensitive arguments.
+/// Converts one entry of a list, with the titles of its calls and without sensitive arguments.
 #[must_use]
-pub fn listed(row: &ListedEntry, masks: &Masks) -> wire::Entry {
+pub fn listed(row: &ListedEntry, titles: &CallTitles, masks: &Masks) -> wire::Entry {
     match row {
         ListedEntry::Whole(row) => {
             let mut entry = entry(row);
             masked::entry(masks, &mut entry);
+            entry.message.iter_mut().for_each(|message| entitle(message, titles));
             entry
         }
         ListedEntry::Damaged { entry, run, seq } => wire::Entry {
@@ -116,6 +117,17 @@ pub fn listed(row: &ListedEntry, masks: &Masks) -> wire::Entry {
             damaged: true,
             ..wire::Entry::default()
         },
+    }
+}
+
+/// Gives the calls of a message their titles.
+fn entitle(message: &mut wire::Message, titles: &CallTitles) {
+    for part in &mut message.parts {
+        if let Some(wire::part::Content::ToolCall(call)) = &mut part.content
+            && let Some(title) = CallId::parse(&call.call_id).and_then(|id| titles.get(&id))
+        {
+            call.title.clone_from(title);
+        }
     }
 }
 

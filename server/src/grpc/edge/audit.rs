@@ -1,38 +1,39 @@
 //! Writes each call into the audit log, as the configuration wants it: what changes something with its first write, refusals
 //! and reads in commits of their own.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Debug, Formatter};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_proto::v1::ErrorReason;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tonic::Status;
 use tonic::codegen::http::{self, HeaderMap};
 
-use crate::audit::{self, Act, AuditEntry, LateRefusals};
+use crate::audit::{self, Act, ActLog, AuditCounts, AuditEntry};
 use crate::auth::Principal;
 use crate::clock::Clock;
 use crate::grpc::access::is_change;
 use crate::grpc::edge::incoming::Peer;
+use crate::grpc::edge::refusal_rate::RefusalRooms;
+pub(in crate::grpc) use crate::grpc::edge::refusal_rate::{CountedRefusals, count};
 use crate::grpc::status::{is_quota, retryable};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// Rows that wait to be written. Further ones are only counted.
 const QUEUED_MAX: usize = 4_096;
 /// Rows of one commit.
 const COMMIT_MAX: usize = 256;
-/// Refusals of a tenant that are written before they are only counted.
-const REFUSALS_BURST: u32 = 100;
-/// Refusals a second that are written for good.
-const REFUSALS_PER_SECOND: u32 = 10;
 /// The time between two rows about refusals that were only counted.
 const SUMMARY_EVERY: Duration = Duration::from_secs(5);
+/// A connection that was not accepted, as its row says. The text is also the name of their room: no tenant has a name with a
+/// space, and a flood of them must not hide calls without credentials.
+const HANDSHAKE: &str = "TLS handshake";
 
 /// The parts of the configuration that say what is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,31 +53,10 @@ struct Inner {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     queue: mpsc::Sender<AuditEntry>,
-    refusals: Mutex<Refusals>,
-}
-
-/// Causes that are counted apart from each other, and the length of their names in bytes. Other replicas name some.
-const CAUSES_MAX: usize = 64;
-const CAUSE_BYTES_MAX: usize = 64;
-/// Tenants whose room is kept before that of tenants with all of it is dropped.
-const ROOMS_MAX: usize = 1_024;
-
-/// Room for refusals of each tenant, and those that had none. Callers whom nobody knows share a room.
-#[derive(Default)]
-struct Refusals {
-    rooms: HashMap<String, Room>,
-    counted: CountedRefusals,
-}
-
-/// Number of refusals that have no rows of their own, by the name of their cause.
-pub(in crate::grpc) type CountedRefusals = BTreeMap<String, u64>;
-
-/// Counts refusals of this cause. There are few causes.
-pub(in crate::grpc) fn count(counted: &mut CountedRefusals, cause: &str, more: u64) {
-    let is_new = counted.len() < CAUSES_MAX && cause.len() <= CAUSE_BYTES_MAX;
-    let is_known = is_new || counted.contains_key(cause);
-    let count = counted.entry(if is_known { cause } else { "other" }.to_owned()).or_default();
-    *count = count.saturating_add(more);
+    refusals: Mutex<RefusalRooms>,
+    /// Rows that are durable, and rows that are lost, since the start.
+    written: AtomicU64,
+    failed: AtomicU64,
 }
 
 /// A call that was refused before it began.
@@ -88,22 +68,24 @@ pub(in crate::grpc) struct RefusedCall {
     pub(in crate::grpc) entry: AuditEntry,
 }
 
-/// Refusals that may be written.
-#[derive(Clone, Copy)]
-struct Room {
-    left: u32,
-    at: Instant,
-}
+impl RefusedCall {
+    /// A connection from this address that was not accepted.
+    pub(in crate::grpc) fn handshake(clock: &dyn Clock, from: Option<SocketAddr>, why: String) -> Self {
+        let from = from.map(|address| address.to_string()).unwrap_or_default();
+        let entry = AuditEntry {
+            at_ms: clock.now().0,
+            from,
+            what: HANDSHAKE.to_owned(),
+            why,
+            ..AuditEntry::default()
+        };
+        Self { cause: "handshake".to_owned(), entry: entry.cut() }
+    }
 
-impl Room {
-    /// The room as it is now.
-    fn filled(self, now: Instant) -> Self {
-        let seconds = u32::try_from(now.duration_since(self.at).as_secs()).unwrap_or(u32::MAX);
-        if seconds == 0 {
-            return self;
-        }
-        let left = self.left.saturating_add(seconds.saturating_mul(REFUSALS_PER_SECOND));
-        Self { left: left.min(REFUSALS_BURST), at: now }
+    /// The name of the room that it takes. Callers whom nobody knows share one, and so do connections that were not accepted.
+    fn room(&self) -> &str {
+        let AuditEntry { tenant, what, .. } = &self.entry;
+        if tenant.is_empty() && what == HANDSHAKE { HANDSHAKE } else { tenant }
     }
 }
 
@@ -154,8 +136,12 @@ impl Debug for AuditLog {
     }
 }
 
-impl LateRefusals for AuditLog {
-    fn refused(&self, entry: AuditEntry) {
+impl ActLog for AuditLog {
+    fn recorded(&self) {
+        self.0.written.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn refused_late(&self, entry: AuditEntry) {
         // The call may have begun long ago.
         let entry = AuditEntry { at_ms: self.0.clock.now().0, ..entry };
         self.refused(RefusedCall { cause: "host".to_owned(), entry: entry.cut() });
@@ -171,17 +157,39 @@ impl AuditLog {
         calls_ended: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(QUEUED_MAX);
-        let refusals = Mutex::default();
-        let log = Self(Arc::new(Inner { scope, store, clock, queue, refusals }));
+        let inner = Inner {
+            scope,
+            store,
+            clock,
+            queue,
+            refusals: Mutex::default(),
+            written: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        };
+        let log = Self(Arc::new(inner));
         let writing = write_queue(log.clone(), waiting, calls_ended);
         (log, writing)
     }
 
     /// Writes that a call was refused. Beyond a rate, refusals are only counted: a flood must not fill the disk.
-    pub(in crate::grpc) fn refused(&self, RefusedCall { cause, entry }: RefusedCall) {
-        if self.has_room(&entry.tenant, &cause) && self.0.queue.try_send(entry).is_err() {
+    pub(in crate::grpc) fn refused(&self, refused: RefusedCall) {
+        let has_room = self.refusals().take(refused.room(), &refused.cause);
+        let RefusedCall { cause, entry } = refused;
+        if has_room && self.0.queue.try_send(entry).is_err() {
             count(&mut self.refusals().counted, &cause, 1);
         }
+    }
+
+    /// Writes that a connection from this address was not accepted.
+    pub(in crate::grpc) fn handshake_failed(&self, from: Option<SocketAddr>, why: String) {
+        self.refused(RefusedCall::handshake(&*self.0.clock, from, why));
+    }
+
+    /// The rows since the start.
+    #[must_use]
+    pub fn counts(&self) -> AuditCounts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        AuditCounts { written: read(&self.0.written), failed: read(&self.0.failed) }
     }
 
     /// Counts refusals that another replica has counted.
@@ -197,6 +205,7 @@ impl AuditLog {
         let (what, allowed, why) = (what.to_owned(), failure.is_none(), failure.unwrap_or_default());
         let entry = AuditEntry { at_ms: self.0.clock.now().0, what, allowed, why, ..AuditEntry::default() };
         if self.0.queue.try_send(entry).is_err() {
+            self.0.failed.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("the audit log is behind; a row of the server itself is lost");
         }
     }
@@ -222,51 +231,35 @@ impl AuditLog {
         headers: &HeaderMap,
     ) -> Result<(), Status> {
         let refused = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
-        let is_denied = |status: &&Status| status.code() == Code::PermissionDenied || is_quota(status);
-        let denied = refused.as_ref().filter(is_denied);
-        let why =
-            act.denied().map(str::to_owned).or_else(|| denied.map(|status| status.message().to_owned()));
-        if let Some(why) = why {
-            let entry = AuditEntry { allowed: false, why, ..act.entry() };
-            let cause = if refused.as_ref().is_some_and(is_quota) { "quota" } else { "denied" };
-            if self.has_room(&entry.tenant, cause) {
-                return self.write(entry).await;
-            }
-            return Ok(());
-        }
         let is_wanted = is_change(&call.path) || self.0.scope.reads;
+        if let Some((cause, why)) = refusal(act, refused.as_ref(), is_wanted && !act.is_recorded()) {
+            let entry = AuditEntry { allowed: false, why, ..act.entry() };
+            let has_room = self.refusals().take(&entry.tenant, cause);
+            return if has_room { self.write(entry).await } else { Ok(()) };
+        }
         if refused.is_some() || act.is_recorded() || !is_wanted {
             return Ok(());
         }
         self.write(act.entry()).await
     }
 
+    /// Writes rows, and counts them.
+    async fn write_rows(&self, rows: Vec<AuditEntry>) -> Result<(), StoreError> {
+        let count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+        let done = self.0.store.write_audit(rows).await;
+        let counter = if done.is_ok() { &self.0.written } else { &self.0.failed };
+        counter.fetch_add(count, Ordering::Relaxed);
+        done
+    }
+
     async fn write(&self, entry: AuditEntry) -> Result<(), Status> {
-        let Err(error) = self.0.store.write_audit(vec![entry]).await else { return Ok(()) };
+        let Err(error) = self.write_rows(vec![entry]).await else { return Ok(()) };
         tracing::error!(%error, "the audit log cannot be written");
         if self.0.scope.required {
             let message = "the call cannot be recorded in the audit log, so it is refused; try again";
             return Err(retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message));
         }
         Ok(())
-    }
-
-    /// True if a refusal of a caller of this tenant may be written now. Otherwise it is counted.
-    fn has_room(&self, tenant: &str, cause: &str) -> bool {
-        let mut refusals = self.refusals();
-        let now = Instant::now();
-        if refusals.rooms.len() >= ROOMS_MAX && !refusals.rooms.contains_key(tenant) {
-            refusals.rooms.retain(|_, room| room.filled(now).left < REFUSALS_BURST);
-        }
-        let room = refusals.rooms.get(tenant).copied().unwrap_or(Room { left: REFUSALS_BURST, at: now });
-        let mut room = room.filled(now);
-        let has_room = room.left > 0;
-        room.left = room.left.saturating_sub(1);
-        refusals.rooms.insert(tenant.to_owned(), room);
-        if !has_room {
-            count(&mut refusals.counted, cause, 1);
-        }
-        has_room
     }
 
     /// The row about refusals that were only counted; `None` if there were none.
@@ -282,9 +275,26 @@ impl AuditLog {
         })
     }
 
-    fn refusals(&self) -> std::sync::MutexGuard<'_, Refusals> {
+    fn refusals(&self) -> std::sync::MutexGuard<'_, RefusalRooms> {
         self.0.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The name and the text of the cause, if the call was refused and the log is to say so. `tells_missing` is true if it also has
+/// calls on what is not there: an id that nobody has, one of another tenant, or one of another caller.
+fn refusal(act: &Act, refused: Option<&Status>, tells_missing: bool) -> Option<(&'static str, String)> {
+    let told = |status: &Status| status.message().to_owned();
+    let (cause, answered) = match refused {
+        Some(status) if is_quota(status) => ("quota", Some(told(status))),
+        Some(status) if status.code() == Code::PermissionDenied => ("denied", Some(told(status))),
+        Some(status) if status.code() == Code::NotFound && tells_missing => {
+            ("missing_id", Some(told(status)))
+        }
+        Some(_) | None => ("denied", None),
+    };
+    // The real cause, where the caller was told another.
+    let why = act.denied().map(str::to_owned).or(answered)?;
+    Some((cause, why))
 }
 
 /// Writes what waits, many rows in one commit, until the last call has ended; then what is left.
@@ -306,7 +316,7 @@ async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, cal
             continue;
         }
         let count = rows.len();
-        if let Err(error) = log.0.store.write_audit(std::mem::take(&mut rows)).await {
+        if let Err(error) = log.write_rows(std::mem::take(&mut rows)).await {
             tracing::error!(%error, count, "rows of the audit log are lost");
         }
     }
@@ -335,6 +345,7 @@ mod tests {
 
     use super::*;
     use crate::clock::{SystemClock, TestClock};
+    use crate::grpc::status::status;
     use crate::store::sqlite::SqliteStore;
 
     /// The end of a call that wrote nothing, where the log cannot be written.
@@ -348,26 +359,68 @@ mod tests {
         log.ended(&call, &act, &HeaderMap::new()).await.map_err(|status| status.code())
     }
 
-    #[tokio::test]
-    async fn a_flood_of_one_tenants_refusals_leaves_room_for_anothers() {
-        let store = SqliteStore::in_memory().await.unwrap();
+    /// A log over a store in memory, with what stops it.
+    async fn log() -> (AuditLog, impl Future<Output = ()> + Send, Arc<SqliteStore>, CancellationToken) {
+        let store = Arc::new(SqliteStore::in_memory().await.unwrap());
         let (scope, stop) = (AuditScope { required: false, reads: false }, CancellationToken::new());
-        let (log, _writing) = AuditLog::new(scope, Arc::new(store), Arc::new(SystemClock), stop);
-        let written = (0..10_000).filter(|_| log.has_room("noisy", "denied")).count();
-        assert!(written < 10_000 && log.has_room("quiet", "denied"));
-        assert!(!log.has_room("noisy", "denied") && log.summary().is_some());
+        let (log, writing) = AuditLog::new(scope, store.clone(), Arc::new(SystemClock), stop.clone());
+        (log, writing, store, stop)
     }
 
-    #[test]
-    fn names_of_causes_are_few_and_short() {
-        let mut counted = CountedRefusals::new();
-        count(&mut counted, &"x".repeat(65), 2);
-        for cause in 0..1_000 {
-            count(&mut counted, &cause.to_string(), 1);
+    #[tokio::test]
+    async fn a_flood_of_bad_handshakes_is_counted_and_hides_no_call() {
+        let (log, writing, store, stop) = log().await;
+        let from = Some("192.0.2.7:5555".parse().unwrap());
+        for _ in 0..10_000 {
+            log.handshake_failed(from, "the peer sent no certificates".to_owned());
         }
-        count(&mut counted, "7", 5);
-        assert!(counted.len() <= CAUSES_MAX + 1, "{}", counted.len());
-        assert_eq!((counted["7"], counted.values().sum::<u64>()), (6, 1_007));
+        let call = Call { path: "/agentloop.v1.AgentLoop/Run".to_owned(), from: String::new() };
+        log.refused(call.refused(&SystemClock, None, "missing", "no credentials".to_owned()));
+        stop.cancel();
+        writing.await;
+        let rows = store.audit_after(0).await.unwrap();
+        assert!(rows.len() < 200, "{}", rows.len());
+        let AuditEntry { who, from, what, why, allowed, .. } = &rows[0].entry;
+        assert_eq!((who.as_str(), from.as_str(), what.as_str()), ("", "192.0.2.7:5555", HANDSHAKE));
+        assert_eq!((why.as_str(), *allowed), ("the peer sent no certificates", false));
+        assert!(rows.iter().any(|row| row.entry.why == "no credentials"), "the call has its row");
+        let summary = rows.iter().find(|row| row.entry.what == "refused calls").expect("the rest is counted");
+        assert!(summary.entry.why.contains("more refused calls: handshake 9"), "{}", summary.entry.why);
+        assert_eq!(log.counts(), AuditCounts { written: rows.len() as u64, failed: 0 });
+    }
+
+    #[tokio::test]
+    async fn a_change_of_what_is_not_there_is_written_as_refused() {
+        let (log, writing, store, stop) = log().await;
+        for (path, code, rows) in [
+            ("/agentloop.v1.AgentLoop/SubmitApproval", Code::NotFound, 1),
+            ("/agentloop.v1.AgentLoop/SubmitApproval", Code::InvalidArgument, 1),
+            ("/agentloop.v1.AgentLoop/GetRun", Code::NotFound, 1),
+            ("/agentloop.v1.AgentLoop/ResumeRun", Code::NotFound, 2),
+        ] {
+            let call = Call { path: path.to_owned(), from: String::new() };
+            let act = log.begins(&call, None);
+            audit::within(Some(act.clone()), async { audit::about("run_id", "r1") }).await;
+            let answer = status(code, ErrorReason::RunNotFound, "no such run", []);
+            let answer = answer.into_http::<tonic::body::Body>();
+            log.ended(&call, &act, answer.headers()).await.unwrap();
+            let written = store.audit_after(0).await.unwrap();
+            assert_eq!(written.len(), rows, "{path} {code:?}");
+            let entry = &written[rows - 1].entry;
+            assert_eq!((entry.allowed, entry.why.as_str(), entry.run.as_str()), (false, "no such run", "r1"));
+        }
+        stop.cancel();
+        writing.await;
+    }
+
+    #[tokio::test]
+    async fn rows_that_are_lost_are_counted() {
+        let (log, writing, store, stop) = log().await;
+        log.noted("reload tokens", None);
+        store.close().await;
+        stop.cancel();
+        writing.await;
+        assert_eq!(log.counts(), AuditCounts { written: 0, failed: 1 });
     }
 
     #[tokio::test]

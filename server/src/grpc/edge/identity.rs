@@ -22,9 +22,9 @@ use crate::auth::{
 use crate::clock::Clock;
 use crate::engine::Author;
 use crate::grpc::access::Access;
-use crate::grpc::edge::audit::{AuditLog, Call, recorded};
+use crate::grpc::edge::audit::{AuditLog, Call, RefusedCall, recorded};
 use crate::grpc::edge::forward::refusals::Refusals;
-use crate::grpc::edge::incoming::{Link, Peer};
+use crate::grpc::edge::incoming::{HandshakeFailed, Link, Peer};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
 use crate::grpc::status::{quota_exceeded, status, unauthenticated};
 use crate::store::{Answerer, AnswersInput};
@@ -226,6 +226,17 @@ impl IdentityLayer {
     pub fn of_replica(gate: Option<Gate>, refusals: Option<Refusals>) -> Self {
         Self { gate: gate.map(Arc::new), audit: None, refusals }
     }
+
+    /// Takes connections whose handshake failed, to have them written.
+    #[must_use]
+    pub fn failed_handshakes(&self, clock: Arc<dyn Clock>) -> HandshakeFailed {
+        let (audit, refusals) = (self.audit.clone(), self.refusals.clone());
+        Arc::new(move |from, why| match (&audit, &refusals) {
+            (Some(audit), _) => audit.handshake_failed(from, why),
+            (None, Some(refusals)) => refusals.tell(RefusedCall::handshake(&*clock, from, why)),
+            (None, None) => {}
+        })
+    }
 }
 
 impl<S> Layer<S> for IdentityLayer {
@@ -363,7 +374,8 @@ impl Caller {
 
     /// Whom new runs and sessions are recorded with, and whether it may use only those of its own.
     pub(in crate::grpc) fn author(&self) -> Author {
-        Author { name: self.name().map(str::to_owned), only_own: !self.has_any(&[Role::Operator]) }
+        let groups = self.principal.as_ref().map(|principal| principal.groups.clone()).unwrap_or_default();
+        Author { name: self.name().map(str::to_owned), groups, only_own: !self.has_any(&[Role::Operator]) }
     }
 
     /// The person who answers a question: the one that the credential proves, or else one of this name.

@@ -1,5 +1,5 @@
 //! Accepts connections, plain or with TLS: sets TCP_NODELAY, limits their number and that of handshakes under way, and
-//! drops clients that send nothing.
+//! drops clients that send nothing. Of each handshake that fails, somebody is told.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::{AbortHandle, Abortable};
+use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -21,7 +21,7 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use crate::auth::CertificateFacts;
-use crate::grpc::edge::tls::{Accepted, Acceptor};
+use crate::grpc::edge::tls::{Accepted, Acceptor, HandshakeError};
 
 /// Length of the connection preface that every HTTP/2 client sends first.
 const PREFACE_BYTES: usize = 24;
@@ -32,6 +32,9 @@ const LOSS_WAIT: Duration = Duration::from_millis(100);
 /// Handshakes under way at one time, at most, and never more than a quarter of the connections. A further connection ends the
 /// oldest of them, so that clients who never finish theirs keep nobody out.
 const HANDSHAKES_MAX: usize = 1_024;
+
+/// Told of each connection whose handshake failed: the peer's address, if the system knows it, and the cause.
+pub type HandshakeFailed = Arc<dyn Fn(Option<SocketAddr>, String) + Send + Sync>;
 
 /// An accepted connection. It holds one of the permits that limit their number.
 #[derive(Debug)]
@@ -120,9 +123,10 @@ pub fn tls_connections(
     listener: TcpListener,
     max_connections: usize,
     acceptor: watch::Receiver<Acceptor>,
+    failed: HandshakeFailed,
 ) -> impl Stream<Item = io::Result<Connection>> + Send {
     let accepting = Box::pin(accepted(listener, max_connections));
-    let state = (accepting, Handshakes::of(max_connections));
+    let state = (accepting, Handshakes::of(max_connections, failed));
     futures_util::stream::unfold(state, move |(mut accepting, mut handshakes)| {
         let acceptor = acceptor.clone();
         async move {
@@ -178,13 +182,14 @@ struct Handshakes {
     under_way: FuturesUnordered<Handshake>,
     by_age: BTreeMap<u64, AbortHandle>,
     started: u64,
+    failed: HandshakeFailed,
 }
 
 impl Handshakes {
     /// None yet, of a server with so many connections.
-    fn of(max_connections: usize) -> Self {
+    fn of(max_connections: usize, failed: HandshakeFailed) -> Self {
         let max = (max_connections / 4).clamp(1, HANDSHAKES_MAX);
-        Self { max, under_way: FuturesUnordered::new(), by_age: BTreeMap::new(), started: 0 }
+        Self { max, under_way: FuturesUnordered::new(), by_age: BTreeMap::new(), started: 0, failed }
     }
 
     /// Starts a handshake. If there are too many, the oldest ends at once.
@@ -195,11 +200,14 @@ impl Handshakes {
             oldest.abort();
         }
         self.started += 1;
-        let number = self.started;
+        let (number, address, failed) = (self.started, stream.peer_addr().ok(), self.failed.clone());
         let (abort, registration) = AbortHandle::new_pair();
         self.by_age.insert(number, abort);
-        let handshake = Abortable::new(handshake(acceptor, stream, slot), registration);
-        self.under_way.push(Box::pin(async move { (number, handshake.await.ok().flatten()) }));
+        let handshake = Abortable::new(handshake(acceptor, address, stream, slot), registration);
+        self.under_way.push(Box::pin(async move {
+            let done = handshake.await.unwrap_or_else(|Aborted| Err(HandshakeError::Displaced));
+            (number, done.inspect_err(|error| report(&failed, address, error)).ok())
+        }));
     }
 
     /// The next handshake that has ended: `Some(None)` if it failed.
@@ -210,17 +218,22 @@ impl Handshakes {
     }
 }
 
-async fn handshake(acceptor: Acceptor, stream: TcpStream, slot: OwnedSemaphorePermit) -> Option<Connection> {
-    let address = stream.peer_addr().ok();
-    match acceptor.handshake(stream).await {
-        Ok(Accepted { stream, certificate }) => {
-            let peer = Peer { address, certificate, ..Peer::default() };
-            Some(Connection::new(Transport::Tls(Box::new(stream)), peer, slot))
-        }
-        Err(error) => {
-            tracing::debug!(%error, "a TLS handshake failed");
-            None
-        }
+async fn handshake(
+    acceptor: Acceptor,
+    address: Option<SocketAddr>,
+    stream: TcpStream,
+    slot: OwnedSemaphorePermit,
+) -> Result<Connection, HandshakeError> {
+    let Accepted { stream, certificate } = acceptor.handshake(stream).await?;
+    let peer = Peer { address, certificate, ..Peer::default() };
+    Ok(Connection::new(Transport::Tls(Box::new(stream)), peer, slot))
+}
+
+/// Tells why a connection was not accepted. Of a probe of the port nobody is told: balancers send one every few seconds.
+fn report(failed: &HandshakeFailed, address: Option<SocketAddr>, error: &HandshakeError) {
+    tracing::debug!(%error, "a TLS handshake failed");
+    if *error != HandshakeError::Silent {
+        failed(address, error.to_string());
     }
 }
 
@@ -304,6 +317,8 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+    use crate::auth::ClientAuth;
+    use crate::grpc::edge::tls::{TlsClients, TlsFiles};
 
     async fn pair() -> (TcpStream, Connection) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -321,6 +336,48 @@ mod tests {
             let error = connection.read_to_end(&mut heard).await.unwrap_err();
             assert_eq!((error.kind(), heard.as_slice()), (io::ErrorKind::TimedOut, begin.as_bytes()));
         }
+    }
+
+    /// Takes connections with TLS, of which one at a time may be in its handshake.
+    async fn secured(failed: HandshakeFailed) -> (SocketAddr, impl Stream<Item = io::Result<Connection>>) {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let files = TlsFiles {
+            certificate: made.cert.pem().into_bytes(),
+            key: made.signing_key.serialize_pem().into_bytes(),
+            client_ca: None,
+        };
+        let clients = TlsClients {
+            auth: ClientAuth::None,
+            allowed_subjects: Vec::new(),
+            handshake_timeout: Duration::from_secs(60),
+        };
+        let (_, acceptor) = watch::channel(Acceptor::new(&files, clients).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (address, tls_connections(listener, 4, acceptor, failed))
+    }
+
+    #[tokio::test]
+    async fn a_handshake_that_ends_for_another_is_told_and_a_probe_of_the_port_is_not() {
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let (address, accepting) =
+            secured(Arc::new(move |from, why| told.send((from, why)).expect("it is heard"))).await;
+        let mut accepting = Box::pin(accepting);
+        let mut probe = TcpStream::connect(address).await.unwrap();
+        probe.shutdown().await.unwrap();
+        // It was closed, so its handshake is over.
+        let mut rest = Vec::new();
+        tokio::select! {
+            _ = accepting.next() => panic!("nobody completes a handshake"),
+            read = probe.read_to_end(&mut rest) => assert_eq!(read.unwrap(), 0),
+        }
+        let first = TcpStream::connect(address).await.unwrap();
+        let _second = TcpStream::connect(address).await.unwrap();
+        let (from, why) = tokio::select! {
+            _ = accepting.next() => panic!("nobody completes a handshake"),
+            told = heard.recv() => told.unwrap(),
+        };
+        assert_eq!((from, why), (first.local_addr().ok(), HandshakeError::Displaced.to_string()));
     }
 
     #[tokio::test(start_paused = true)]

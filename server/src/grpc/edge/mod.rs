@@ -9,5 +9,6 @@ pub mod incoming;
 mod lapse;
 pub(in crate::grpc) mod page;
 pub mod receive_budget;
+mod refusal_rate;
 pub mod tls;
 pub mod transport_errors;

@@ -1,6 +1,5 @@
 //! TLS on the gRPC port: the acceptor, made of PEM files, and the handshakes of new connections.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +70,23 @@ impl std::fmt::Debug for Acceptor {
     }
 }
 
+/// The reason why a connection is not accepted. The text is for the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum HandshakeError {
+    /// The client left before its first byte, as a probe of the port does. It has tried nothing.
+    #[error("the client has sent nothing")]
+    Silent,
+    /// The client has not completed the handshake in its time.
+    #[error("the handshake was not completed in time")]
+    Late,
+    /// The handshake was the oldest of too many.
+    #[error("the handshake was not completed, and too many others had begun")]
+    Displaced,
+    /// The client speaks no TLS, or its certificate is missing, not known, expired or not allowed.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// An accepted connection with the verified certificate of the client, if it presented one.
 pub(super) struct Accepted {
     pub(super) stream: TlsStream<TcpStream>,
@@ -110,21 +126,29 @@ impl Acceptor {
     }
 
     /// Makes the handshake of one connection.
-    pub(super) async fn handshake(self, stream: TcpStream) -> io::Result<Accepted> {
-        let handshake = TlsAcceptor::from(self.config.clone()).accept(stream);
-        let stream = tokio::time::timeout(self.clients.handshake_timeout, handshake)
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    pub(super) async fn handshake(self, stream: TcpStream) -> Result<Accepted, HandshakeError> {
+        let failed = |problem: &str| Err(HandshakeError::Failed(problem.to_owned()));
+        let config = self.config.clone();
+        let handshake = async move {
+            match stream.peek(&mut [0]).await {
+                Ok(0) | Err(_) => return Err(HandshakeError::Silent),
+                Ok(_) => {}
+            }
+            let accepted = TlsAcceptor::from(config).accept(stream).await;
+            accepted.map_err(|error| HandshakeError::Failed(error.to_string()))
+        };
+        let done = tokio::time::timeout(self.clients.handshake_timeout, handshake).await;
+        let stream = done.map_err(|_| HandshakeError::Late)??;
         let session = stream.get_ref().1;
         if session.alpn_protocol() != Some(PROTOCOL) {
-            return Err(io::Error::other("the client does not offer h2"));
+            return failed("the client does not offer h2");
         }
         let presented = session.peer_certificates().and_then(<[_]>::first);
         let Some(presented) = presented else { return Ok(Accepted { stream, certificate: None }) };
-        let facts = certificate::facts(presented).map_err(io::Error::other)?;
+        let facts = certificate::facts(presented).map_err(HandshakeError::Failed)?;
         let allowed = &self.clients.allowed_subjects;
         if !allowed.is_empty() && !allowed.iter().any(|subject| subject.matches(&facts.names)) {
-            return Err(io::Error::other("the client's certificate has none of allowed_subjects"));
+            return failed("the client's certificate has none of allowed_subjects");
         }
         Ok(Accepted { stream, certificate: Some(Arc::new(facts)) })
     }

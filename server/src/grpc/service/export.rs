@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::grpc::convert::json::keyed;
 use crate::grpc::convert::{run, session};
+use crate::grpc::service::call_titles::call_titles;
 use crate::store::{ListedEntries, PageRequest, RunFilter, SessionRow, StretchMax};
 
 /// Rows that are read at a time.
@@ -87,13 +88,14 @@ impl Export {
         let store = self.engine.store();
         let ListedEntries { rows, more } =
             store.listed_entries(&self.tenant, &self.session, after, max).await?;
+        let titles = call_titles(store, &self.tenant, &self.session, &rows).await?;
         self.check_session().await?;
         if let Some(last) = rows.last().filter(|_| more) {
             self.next = Next::Entries(last.entry());
         }
         Ok(rows
             .iter()
-            .map(|row| keyed("entry", "Entry", &session::listed(row, self.engine.masks())))
+            .map(|row| keyed("entry", "Entry", &session::listed(row, &titles, self.engine.masks())))
             .collect())
     }
 

@@ -2,6 +2,7 @@
 
 pub mod agent_loop;
 pub mod blobs;
+mod call_titles;
 mod export;
 pub(in crate::grpc) mod ownership;
 pub(in crate::grpc) mod policy;

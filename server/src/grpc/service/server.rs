@@ -21,17 +21,19 @@ use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request};
 use crate::grpc::service::usage::usage_of;
 use crate::grpc::status::status;
-use crate::model::Models;
+use crate::model::{Models, ProviderModels};
 
 /// The feature that only a store with blobs serves.
 const BLOBS: &str = "blobs";
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
-const FEATURES: [&str; 27] = [
+const FEATURES: [&str; 30] = [
     "approvers",
     "audit",
     "authentication",
     BLOBS,
+    "call_titles",
+    "caller_groups",
     "cancel_outcome",
     "damaged_entries",
     "entry_facts",
@@ -40,6 +42,7 @@ const FEATURES: [&str; 27] = [
     "host_status",
     "import_export",
     "memory_bounds",
+    "model_providers",
     "replicas",
     "resume_state",
     "run_filters",
@@ -150,6 +153,7 @@ impl server_server::Server for ServerService {
             caller_roles: caller.roles(),
             authentication_required: self.facts.authentication_required,
             retention: self.engine.retention().max_age.map(duration),
+            providers: self.models.providers().into_iter().map(provider).collect(),
         }))
     }
 
@@ -210,6 +214,10 @@ impl server_server::Server for ServerService {
         }
         Ok(Response::new(answer))
     }
+}
+
+fn provider(provider: ProviderModels) -> v1::ModelProvider {
+    v1::ModelProvider { name: provider.name, models: provider.models }
 }
 
 /// The tools that both lists of an agent allow; `None` if it has no list.

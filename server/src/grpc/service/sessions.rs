@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use agentloop_core::id::{EntryNo, Seq, SessionId, TenantId};
 use agentloop_core::limits::{LABELS_MAX, PAGE_BYTES_MAX, SHORT_TEXT_BYTES_MAX};
@@ -10,6 +11,7 @@ use agentloop_proto::v1::sessions_server::Sessions;
 use futures_util::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
+use crate::audit;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::grpc::convert::event::PlanningEvents;
@@ -20,6 +22,7 @@ use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request};
 use crate::grpc::service::agent_loop::{required, shown_run};
 use crate::grpc::service::blobs;
+use crate::grpc::service::call_titles::call_titles;
 use crate::grpc::service::export::{ExportStream, export};
 use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::status::Violations;
@@ -43,6 +46,9 @@ const OF_USER_PER_PAGE: u32 = 100;
 /// Damaged entries that a session names, at most.
 const DAMAGED_MAX: usize = 100;
 
+/// The cause in the audit log where a session is to be deleted that its tenant does not have. The caller reads that it is gone.
+const NO_SESSION: &str = "no such session";
+
 /// Bytes after which a page of entries is ended. Half of the limit leaves room for a large last entry.
 const ENTRIES_BYTES_MAX: usize = PAGE_BYTES_MAX / 2;
 
@@ -51,12 +57,12 @@ type ItemStream = Pin<Box<dyn Stream<Item = Result<wire::SubscribeSessionRespons
 /// Serves `agentloop.v1.Sessions` for one engine.
 pub struct SessionsService {
     engine: Engine,
-    ids: std::sync::Arc<dyn Ids>,
+    ids: Arc<dyn Ids>,
 }
 
 impl SessionsService {
     /// `ids` makes ids for sessions whose creator gives none.
-    pub fn new(engine: Engine, ids: std::sync::Arc<dyn Ids>) -> Self {
+    pub fn new(engine: Engine, ids: Arc<dyn Ids>) -> Self {
         Self { engine, ids }
     }
 
@@ -136,6 +142,7 @@ impl Sessions for SessionsService {
     ) -> Result<Response<wire::UpdateSessionResponse>, Status> {
         let caller = Caller::of(&request);
         let message = request.into_inner();
+        audit::about("session_id", &message.session_id);
         let mut bad = Violations::default();
         let session = bad.take("session_id", SessionId::parse(message.session_id.clone()));
         let update = session_update(message, &mut bad);
@@ -213,10 +220,9 @@ impl Sessions for SessionsService {
         fit_page(page, |page| async move {
             let max = StretchMax { records: page.size, bytes: ENTRIES_BYTES_MAX };
             let ListedEntries { rows, more } = store.listed_entries(tenant, session, after, max).await?;
-            Ok(wire::ListEntriesResponse {
-                entries: rows.iter().map(|row| session::listed(row, self.engine.masks())).collect(),
-                more,
-            })
+            let titles = call_titles(store, tenant, session, &rows).await?;
+            let entry = |row| session::listed(row, &titles, self.engine.masks());
+            Ok(wire::ListEntriesResponse { entries: rows.iter().map(entry).collect(), more })
         })
         .await
     }
@@ -304,10 +310,12 @@ impl Sessions for SessionsService {
         bad.check()?;
         let (source, session) = source.zip(session).expect("no violation, so there are ids");
         let at = EntryNo(message.at_entry_no);
-        check_session(&self.engine, &caller, &source, Right::Read).await?;
+        let checked = check_session(&self.engine, &caller, &source, Right::Read).await;
+        checked.inspect_err(about_source(&source))?;
         let (store, now) = (self.engine.store(), self.engine.now());
         let _room = self.engine.room_for_session(caller.tenant(), caller.name(), &session).await?;
-        let row = store.fork_by(caller.tenant(), &source, at, &session, now, caller.name()).await?;
+        let row = store.fork_by(caller.tenant(), &source, at, &session, now, caller.name()).await;
+        let row = row.inspect_err(about_source(&source))?;
         Ok(Response::new(wire::ForkSessionResponse { session: Some(session::session(&row)) }))
     }
 
@@ -343,12 +351,25 @@ impl Sessions for SessionsService {
         let caller = Caller::of(&request);
         let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
         let existed = match check_session(&self.engine, &caller, &session, Right::Change).await {
-            Ok(()) => self.engine.delete_session(caller.tenant(), &session).await?,
-            Err(error) if error.code() == tonic::Code::NotFound => false,
+            Ok(()) => {
+                if self.engine.store().session(caller.tenant(), &session).await?.is_none() {
+                    audit::denied(NO_SESSION);
+                }
+                self.engine.delete_session(caller.tenant(), &session).await?
+            }
+            Err(error) if error.code() == tonic::Code::NotFound => {
+                audit::denied(NO_SESSION);
+                false
+            }
             Err(error) => return Err(error),
         };
         Ok(Response::new(wire::DeleteSessionResponse { existed }))
     }
+}
+
+/// Notes in the audit log which session could not be forked. The row of a fork that is made names the new one.
+fn about_source<E>(source: &SessionId) -> impl FnOnce(&E) {
+    move |_| audit::about("session_id", source.as_str())
 }
 
 /// Checks the changes of a session.

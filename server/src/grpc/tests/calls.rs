@@ -33,7 +33,11 @@ async fn a_call_travels_whole() {
         time_left: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
         resume_state: None,
         answers: Vec::new(),
-        caller: Some(v1::Caller { name: "ada".into(), tenant: "local".into(), groups: Vec::new() }),
+        caller: Some(v1::Caller {
+            name: "ada".into(),
+            tenant: "local".into(),
+            groups: vec!["sre".into(), "on call".into()],
+        }),
     };
     assert_eq!(request, expected);
     host.say(Say::Progress(v1::Progress {

@@ -10,6 +10,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
+use crate::audit::AuditCounts;
+
 /// The values at the time of a scrape.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Readings {
@@ -33,6 +35,8 @@ pub struct Readings {
     pub retired_sessions: u64,
     /// Counts of the SQLite store; `None` if the embedder brought its own store.
     pub store: Option<StoreReadings>,
+    /// Rows of the audit log since the start; `None` if there is no log.
+    pub audit: Option<AuditCounts>,
     /// The quotas that have a bound.
     pub quotas: Vec<QuotaReading>,
 }
@@ -115,6 +119,17 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// One line for the rows that are durable, and one for those that are lost.
+    fn audit(&mut self, counts: AuditCounts) -> fmt::Result {
+        let help = "Rows of the audit log, by outcome";
+        let mut rows = self.0.encode_descriptor("audit_rows", help, None, MetricType::Counter)?;
+        for (outcome, count) in [("written", counts.written), ("failed", counts.failed)] {
+            let labels = [("outcome", outcome)];
+            ConstCounter::new(count).encode(rows.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     fn gauge(&mut self, name: &str, help: &str, value: usize) -> fmt::Result {
         self.gauge_in(name, help, None, value)
     }
@@ -161,6 +176,9 @@ impl<F: Fn() -> Readings + Send + Sync + 'static> Collector for AtScrape<F> {
             to.counter("store_appends", "Appends that were made durable", None, store.appends)?;
             to.counter("store_commits", "Commits, those of other writes included", None, store.commits)?;
             to.counter("store_appended", "Size of the appended events", Some(&Unit::Bytes), store.bytes)?;
+        }
+        if let Some(counts) = now.audit {
+            to.audit(counts)?;
         }
         to.quotas(&now.quotas)?;
         let since = ConstGauge::new(self.since);

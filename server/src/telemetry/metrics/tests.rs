@@ -36,6 +36,7 @@ fn gauges_are_read_at_each_scrape() {
         hosts: 1 + hosts.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
         memory: MemoryReadings { used: 5, bound: 70, waiting: 2 },
         store: Some(StoreReadings { appends: 3, commits: 2, bytes: 100 }),
+        audit: Some(crate::audit::AuditCounts { written: 6, failed: 1 }),
         quotas: vec![QuotaReading { name: "live_runs", refused: 4, highest: 0.5 }],
         ..Readings::default()
     });
@@ -49,6 +50,8 @@ fn gauges_are_read_at_each_scrape() {
         "memory_used_bytes 5",
         "memory_bound_bytes 70",
         "memory_waiting_runs 2",
+        "audit_rows_total{outcome=\"written\"} 6",
+        "audit_rows_total{outcome=\"failed\"} 1",
         "quota_refusals_total{quota=\"live_runs\"} 4",
         "quota_used_ratio{quota=\"live_runs\"} 0.5",
     ] {

@@ -25,7 +25,11 @@ pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -
         runtime: offer.runtime,
         session: owner.session.clone(),
         traceparent: owner.traceparent,
-        caller: CallCaller { name: owner.caller.clone(), tenant: owner.tenant.clone() },
+        caller: CallCaller {
+            name: owner.caller.clone(),
+            tenant: owner.tenant.clone(),
+            groups: owner.caller_groups.clone(),
+        },
     })
 }
 

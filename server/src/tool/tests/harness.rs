@@ -280,6 +280,7 @@ pub(crate) fn owner() -> CallOwner {
         session: SessionId::parse("s").unwrap(),
         agent: "a".to_owned(),
         caller: Some("ada".to_owned()),
+        caller_groups: Arc::from(["sre".to_owned(), "on call".to_owned()]),
         traceparent: None,
     }
 }

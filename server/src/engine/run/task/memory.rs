@@ -158,8 +158,8 @@ impl RunTask {
         let max = self.bytes_max();
         while !self.history.is_loaded() {
             // Few runs load at a time: how much a page brings is known only afterwards.
-            let _entered = self.deps.journal_gate.enter().await;
             let RunKey { tenant, .. } = self.permit.key();
+            let _entered = self.deps.journal_gate.enter(tenant).await;
             self.history.load_more(&*self.deps.store, tenant, &self.session).await?;
             let loaded = self.history.bytes();
             room.set(reserved.saturating_sub(loaded));

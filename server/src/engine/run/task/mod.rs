@@ -449,6 +449,7 @@ impl RunTask {
             session: self.session.clone(),
             agent: self.machine.state().spec().agent.clone(),
             caller: self.created_by.clone(),
+            caller_groups: self.machine.state().caller_groups().clone(),
             traceparent: None,
         }
     }

@@ -26,7 +26,7 @@ use crate::grpc::edge::forward::local::{LocalServices, Opened};
 use crate::grpc::edge::forward::metadata::{CALLER, LOOK_AGAIN, PRINCIPAL, REPLICA, strip};
 use crate::grpc::edge::forward::principal;
 use crate::grpc::edge::forward::refusals::{self, REFUSED};
-use crate::grpc::edge::incoming::{Peer as Connected, connections, tls_connections};
+use crate::grpc::edge::incoming::{HandshakeFailed, Peer as Connected, connections, tls_connections};
 use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
 use crate::grpc::status::{owner_unavailable, unauthenticated};
 
@@ -83,7 +83,15 @@ impl PeerPort {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), tonic::transport::Error> {
         let incoming = match acceptor {
-            Some(acceptor) => tls_connections(listener, CONNECTIONS_MAX, acceptor).left_stream(),
+            Some(acceptor) => {
+                let local = self.local.clone();
+                let failed: HandshakeFailed = Arc::new(move |from, why| {
+                    if let Some(audit) = local.audit() {
+                        audit.handshake_failed(from, why);
+                    }
+                });
+                tls_connections(listener, CONNECTIONS_MAX, acceptor, failed).left_stream()
+            }
             None => connections(listener, CONNECTIONS_MAX).right_stream(),
         };
         Server::builder()

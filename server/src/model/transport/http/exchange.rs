@@ -16,7 +16,7 @@ use super::deadlines::CallDeadlines;
 use super::headers::{self, Content};
 use super::reader::{AnswerReader, Decoder};
 use super::secrets::SecretFilter;
-use super::{Http, Post};
+use super::{ClientOfCall, Http, Post};
 use crate::model::response::failure::{ProviderFailure, short};
 use crate::model::{ModelError, ModelErrorKind};
 use crate::secret::{Redactor, SeamRedactor, Secret};
@@ -40,6 +40,7 @@ pub(crate) fn exchange<D: Decoder>(
         request_line: post.endpoint.request_line(),
         http_status: None,
         state: ExchangeState::Unsent(http, post),
+        client: None,
         deadlines: None,
         timeouts,
         reader: AnswerReader::new(decoder),
@@ -56,6 +57,8 @@ pub(crate) fn exchange<D: Decoder>(
 
 struct Exchange<D> {
     state: ExchangeState,
+    /// Kept to the end of the answer, which has a place at its connection as long.
+    client: Option<ClientOfCall>,
     timeouts: ModelTimeouts,
     deadlines: Option<CallDeadlines>,
     reader: AnswerReader<D>,
@@ -110,7 +113,8 @@ impl<D: Decoder> Exchange<D> {
             None => format!(" ({})", self.request_line),
         };
         let room = SHORT_TEXT_BYTES_MAX.saturating_sub(about.len());
-        // Readers of errors cut them at this length. The beginning of a secret before the cut is left out.
+        // Readers of errors cut them at this length. The beginning of a secret before the cut is left out, also of one that
+        // nobody knows.
         let is_cut = error.message.len() + char::MAX.len_utf8() > SHORT_TEXT_BYTES_MAX;
         let mut seam = SeamRedactor::new(Arc::clone(&self.secrets));
         let mut whole = seam.push(std::mem::take(&mut error.message));
@@ -118,7 +122,8 @@ impl<D: Decoder> Exchange<D> {
             whole.push_str(&seam.finish());
         }
         let redactor = Redactor::new(self.secrets.iter().cloned());
-        let mut message = short(&redactor.redact(&whole));
+        let clean = if is_cut { redactor.redact_cut(&whole) } else { redactor.redact(&whole).into_owned() };
+        let mut message = short(&clean);
         message.truncate(message.floor_char_boundary(room));
         error.message = redactor.redact(&(message + &about)).into_owned();
         error
@@ -139,6 +144,7 @@ impl<D: Decoder> Exchange<D> {
         };
         let deadlines = self.deadlines.insert(CallDeadlines::start(&self.timeouts));
         let client = http.client(self.timeouts.connect).map_err(transport_error)?;
+        let client = self.client.insert(client);
         let sending = client.execute(post.into_request());
         let response = deadlines.within(sending).await?.map_err(transport_error)?;
         self.http_status = Some(response.status().as_u16());

@@ -1,6 +1,7 @@
 //! HTTP access to providers: shared clients, and the endpoint of each provider.
 
 mod body;
+mod clients;
 mod deadlines;
 mod exchange;
 mod headers;
@@ -8,24 +9,19 @@ mod reader;
 mod secrets;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use agentloop_core::time::Millis;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request, Url};
 
 pub(crate) use self::body::RequestBody;
+pub(crate) use self::clients::{ClientOfCall, Http};
 pub(crate) use self::exchange::exchange;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::reader::AnswerReader;
 pub(crate) use self::reader::Decoder;
 use crate::model::options::{ProviderError, ProviderOptions};
 use crate::secret::Secret;
-
-/// Maximum number of clients. Each connect timeout needs one, and runs rarely use more than one timeout.
-const CLIENTS_MAX: usize = 4;
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// Options for all connections to providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,55 +34,6 @@ impl Default for HttpOptions {
     fn default() -> Self {
         Self { system_proxy: true }
     }
-}
-
-/// The connections to all providers. Cheap to clone.
-#[derive(Debug, Clone)]
-pub(crate) struct Http(Arc<Clients>);
-
-/// HTTP clients by connect timeout: the timeout belongs to a client, not to a request.
-#[derive(Debug)]
-struct Clients {
-    options: HttpOptions,
-    by_connect_timeout: Mutex<Vec<(Millis, reqwest::Client)>>,
-}
-
-impl Http {
-    /// Creates the shared state. No connection is opened yet.
-    pub(crate) fn new(options: HttpOptions) -> Self {
-        // Fails if the process already has a crypto provider, which is then used.
-        let _installed_before = rustls::crypto::ring::default_provider().install_default();
-        Self(Arc::new(Clients { options, by_connect_timeout: Mutex::new(Vec::new()) }))
-    }
-
-    /// Returns the client for this connect timeout.
-    ///
-    /// # Errors
-    /// If the system has no usable certificates.
-    pub(crate) fn client(&self, connect_timeout: Millis) -> Result<reqwest::Client, reqwest::Error> {
-        let mut clients = self.0.by_connect_timeout.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, client)) = clients.iter().find(|(timeout, _)| *timeout == connect_timeout) {
-            return Ok(client.clone());
-        }
-        let client = build(self.0.options, connect_timeout)?;
-        if clients.len() >= CLIENTS_MAX {
-            clients.remove(0);
-        }
-        clients.push((connect_timeout, client.clone()));
-        Ok(client)
-    }
-}
-
-/// Builds a client. Redirects are not followed, because they would send the key to another server.
-fn build(options: HttpOptions, connect_timeout: Millis) -> Result<reqwest::Client, reqwest::Error> {
-    let builder = reqwest::Client::builder()
-        .user_agent(concat!("agentloop/", env!("CARGO_PKG_VERSION")))
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(connect_timeout.duration())
-        .tcp_nodelay(true)
-        .tcp_keepalive(KEEP_ALIVE)
-        .http2_keep_alive_interval(KEEP_ALIVE);
-    if options.system_proxy { builder } else { builder.no_proxy() }.build()
 }
 
 /// URL and headers of a provider's requests. Cheap to clone.
@@ -340,14 +287,5 @@ mod tests {
         assert_eq!(sent(&provider), ["api-key: k"]);
         provider.api_key = Some(Secret::new(""));
         assert!(sent(&provider).is_empty());
-    }
-
-    #[test]
-    fn clients_are_shared_and_bounded() {
-        let http = Http::new(HttpOptions::default());
-        for seconds in 0..10 {
-            http.client(Millis::secs(seconds % 6 + 1)).unwrap();
-        }
-        assert_eq!(http.0.by_connect_timeout.lock().unwrap().len(), CLIENTS_MAX);
     }
 }

@@ -27,8 +27,9 @@ use crate::store::write::{
     WriteCounters, WriteGroup, answers_of, audit_rows, groups, only_appends, set_recorded,
 };
 
-/// Writes of one commit, at most. Bounds how long the first of them waits for the others.
-const COMMIT_WRITES_MAX: usize = 32;
+/// Writes of one commit, at most. Bounds how long the first of them waits for the others, and how long a write waits that comes
+/// while a full commit runs. Larger commits save little: what a commit costs once is about as much as four writes.
+const COMMIT_WRITES_MAX: usize = 64;
 /// Journal bytes of one commit, give or take its last append.
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 

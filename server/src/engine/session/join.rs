@@ -1,0 +1,90 @@
+//! Finds what an earlier request with the same id led to: the run that it started, or the run that it steered.
+
+use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::tool::Digest;
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::session::start::{Author, OnBusy, Started};
+use crate::store::RunRow;
+
+impl Engine {
+    /// The run that the same request started or steered before. `None` if the request is new.
+    ///
+    /// # Errors
+    /// [`EngineError::IdReused`], [`EngineError::ShuttingDown`], or the store's.
+    pub async fn join(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        digest: &Digest,
+        on_busy: OnBusy,
+        author: &Author,
+    ) -> Result<Option<Started>, EngineError> {
+        self.check_running()?;
+        self.find_started(tenant, run, digest, on_busy, author).await
+    }
+
+    /// The run with this id, or the run that a request with this id steered.
+    ///
+    /// # Errors
+    /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.
+    pub async fn join_named(
+        &self,
+        tenant: &TenantId,
+        id: &RunId,
+        author: &Author,
+    ) -> Result<Started, EngineError> {
+        self.check_running()?;
+        if let Some(row) = self.store().run(tenant, id).await? {
+            if !author.may_use(row.created_by.as_deref()) {
+                return Err(EngineError::RunNotFound);
+            }
+            return Ok(Started { run: row.run, session: row.session, joined: true, steered: false });
+        }
+        let (run, _) = self.store().steered(tenant, id).await?.ok_or(EngineError::RunNotFound)?;
+        let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        if !author.may_use(row.created_by.as_deref()) {
+            return Err(EngineError::RunNotFound);
+        }
+        Ok(Started { run, session: row.session, joined: true, steered: true })
+    }
+
+    /// The run that an earlier request with this id started or steered.
+    pub(in crate::engine) async fn find_started(
+        &self,
+        tenant: &TenantId,
+        id: &RunId,
+        digest: &Digest,
+        on_busy: OnBusy,
+        author: &Author,
+    ) -> Result<Option<Started>, EngineError> {
+        if let Some(row) = self.store().run(tenant, id).await? {
+            if !author.may_use(row.created_by.as_deref()) {
+                return Err(EngineError::IdReused);
+            }
+            let started = join(row, digest)?;
+            if on_busy == OnBusy::Interrupt {
+                self.advance_queue_later(tenant, &started.session);
+            }
+            return Ok(Some(started));
+        }
+        let Some((run, steered)) = self.store().steered(tenant, id).await? else { return Ok(None) };
+        if steered != *digest {
+            return Err(EngineError::IdReused);
+        }
+        let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        if !author.may_use(row.created_by.as_deref()) {
+            return Err(EngineError::IdReused);
+        }
+        Ok(Some(Started { run, session: row.session, joined: true, steered: true }))
+    }
+}
+
+fn join(row: RunRow, digest: &Digest) -> Result<Started, EngineError> {
+    if row.request_digest == *digest {
+        Ok(Started { run: row.run, session: row.session, joined: true, steered: false })
+    } else {
+        Err(EngineError::IdReused)
+    }
+}
