@@ -1,87 +1,13 @@
-//! Measures how long a tenant's writes take beside those of a noisy tenant: alone, and while another tenant has a thousand
-//! writes waiting at all times. `cargo run --release -p agentloop-tests --example fairness`
+//! How long a quiet tenant waits beside a noisy one, at the writer's queue and through a whole server: `cargo build --profile
+//! profiling -p agentloop-cli -p agentloop-tests --bins --examples`, then `target/profiling/examples/fairness`, or
+//! `tests/with-postgres target/profiling/examples/fairness`.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use agentloop_core::id::{SessionId, TenantId};
-use agentloop_core::time::Timestamp;
-use agentloop_server::store::SessionStore as _;
-use agentloop_server::store::sqlite::{SqliteOptions, SqliteStore};
-
-/// Writers of the noisy tenant. Each has one write waiting at a time.
-const NOISY: usize = 1_000;
-/// Writes of the quiet tenant that are measured.
-const MEASURED: usize = 200;
+use agentloop_tests::fairness::{Wait, measure, writes};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = tempfile::tempdir()?;
-    let store =
-        Arc::new(SqliteStore::open(folder.path().join("fairness.db"), &SqliteOptions::default()).await?);
-    let alone = measured(&store, "alone").await?;
-    let (stop, writes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let noisy: Vec<_> = (0..NOISY)
-        .map(|writer| {
-            let (store, stop, writes) = (store.clone(), stop.clone(), writes.clone());
-            tokio::spawn(async move {
-                for number in 0.. {
-                    if stop.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    if write(&store, "noisy", &format!("s{writer}-{number}")).await.is_err() {
-                        return;
-                    }
-                    writes.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-        })
-        .collect();
-    while writes.load(Ordering::Relaxed) < 2 * NOISY as u64 {
-        tokio::task::yield_now().await;
+async fn main() {
+    writes::measure().await;
+    for wait in Wait::ALL {
+        println!("{wait:?}:\n{}", Box::pin(measure(wait)).await);
     }
-    let (before, began) = (writes.load(Ordering::Relaxed), Instant::now());
-    let beside = measured(&store, "beside").await?;
-    let (noise, took) = (writes.load(Ordering::Relaxed) - before, began.elapsed());
-    stop.store(true, Ordering::Relaxed);
-    for writer in noisy {
-        writer.await?;
-    }
-    store.close().await;
-    for (name, times) in [("alone", &alone), ("beside 1,000 waiting writes of another tenant", &beside)] {
-        let at = |part: usize| times[times.len() * part / 100].as_secs_f64() * 1e3;
-        println!("a write {name}: median {:.2} ms, 95 % {:.2} ms", at(50), at(95));
-    }
-    let per_write = noise as f64 / MEASURED as f64;
-    println!(
-        "writes of the noisy tenant meanwhile: {noise} in {took:.1?}, {per_write:.0} for each measured one"
-    );
-    Ok(())
-}
-
-/// The times of the quiet tenant's writes, one after the other, the shortest first.
-async fn measured(
-    store: &SqliteStore,
-    stage: &str,
-) -> Result<Vec<Duration>, agentloop_server::store::StoreError> {
-    let mut times = Vec::new();
-    for number in 0..MEASURED {
-        let began = Instant::now();
-        write(store, "quiet", &format!("{stage}-{number}")).await?;
-        times.push(began.elapsed());
-    }
-    times.sort_unstable();
-    Ok(times)
-}
-
-async fn write(
-    store: &SqliteStore,
-    tenant: &str,
-    session: &str,
-) -> Result<(), agentloop_server::store::StoreError> {
-    let tenant = TenantId::parse(tenant).expect("an id");
-    let session = SessionId::parse(session).expect("an id");
-    store.create_session(&tenant, &session, "", &BTreeMap::new(), Timestamp(1)).await.map(drop)
 }

@@ -1,5 +1,10 @@
 //! Tenants are apart: with equal ids everywhere, nothing of one is in the answers to another.
 
+mod answers;
+mod apart;
+mod compare;
+mod steps;
+
 use std::collections::BTreeSet;
 
 use agentloop_client::{Client, Error, v1 as wire};
