@@ -42,6 +42,7 @@ use async_trait::async_trait;
 use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
 
 pub use self::blob::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoredBlob};
+pub use self::entry_span::{CallTitles, EntrySpan};
 pub use self::filter::{Answerer, AnswersInput, RequestFilter, RunFilter, TimeRange};
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
 pub use self::journal::{
@@ -52,7 +53,6 @@ pub use self::queue::{Interrupted, QueueStore};
 pub use self::request::{RequestStore, RuleRow};
 pub use self::row::{RequestRow, RunRow, RunSummary};
 pub use self::search::{SearchFilter, SearchHit, SearchStore};
-pub use self::entry_span::{CallTitles, EntrySpan};
 pub use self::session::{
     EntryRow, EntrySource, EntryStretch, IdleSession, LastRun, ListedEntries, ListedEntry, PROJECT_LABEL,
     SessionFilter, SessionRow, SessionStore, SessionUpdate, USER_LABEL,

@@ -57,13 +57,7 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
     let mut input = RunInput { agent: args.agent, model: args.model, ..RunInput::default() };
     local_context.add_to(&mut input);
     let notes = local_context.describe();
-    let options = ChatOptions {
-        input,
-        notes,
-        who: user(),
-        started: SystemTime::now(),
-        new_id: fresh_id,
-    };
+    let options = ChatOptions { input, notes, who: user(), started: SystemTime::now(), new_id: fresh_id };
     let (app, mut first) = App::new(options, args.session);
     first.extend([Command::ListAgents, Command::ListProviders]);
     let (app, exit) = Box::pin(driver::drive(app, first, client)).await?;
