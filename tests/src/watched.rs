@@ -50,7 +50,7 @@ pub struct Cost {
 pub struct Spread {
     /// The lowest of them.
     pub least: f64,
-    /// The middle one.
+    /// Half of the stretches cost less.
     pub median: f64,
     /// The highest of them.
     pub most: f64,

@@ -31,7 +31,7 @@ impl Answers {
         compared.chain(self.about_the_server.iter().map(|rpc| (*rpc).to_owned())).collect()
     }
 
-    /// Notes an answer.
+    /// Keeps an answer to be compared, and checks that it has no word of the other tenant.
     #[track_caller]
     pub(super) fn note<T: Debug>(&mut self, rpc: &'static str, answer: &Result<T, Error>) {
         self.note_text(rpc, &text_of(answer));

@@ -1,17 +1,14 @@
 //! Two tenants with equal ids take steps by chance. Each is answered as if it were alone on its server.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use agentloop_tests::contract;
 use agentloop_tests::credentials::SecurityFiles;
 use agentloop_tests::load::dice::Dice;
+use agentloop_tests::log::Log;
 use agentloop_tests::model::{Answer, Model};
 use agentloop_tests::server::TestServer;
 use serde_json::{Value, json};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
 
 use super::answers::Answers;
 use super::steps::{Party, Step, Tokens, script};
@@ -19,36 +16,6 @@ use super::{WORDS, word_of};
 
 /// The seeds of a usual run of the tests. `TENANTS_SEEDS="7 8 9"` tries others.
 const SEEDS: [u64; 2] = [10, 12];
-
-/// The log of this thread, which also carries the server of a test.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    /// The lines since the last call.
-    fn take(&self) -> String {
-        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        String::from_utf8(bytes).expect("a log is text")
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
 
 /// What the model does is in the last message to it, so it is the same for each tenant, whatever was said before.
 fn answer(request: &Value) -> Answer {
@@ -112,14 +79,8 @@ impl Stage {
     /// The steps of both tenants, mixed by chance. No line of the log about one has the word of the other, and no metric has
     /// either.
     async fn together(scripts: &[Vec<Step>; 2], dice: &mut Dice) -> [Answers; 2] {
-        let log = Log::default();
-        let subscriber = tracing_subscriber::fmt()
-            // Frames of HTTP/2 would be most of the lines, and are told by numbers alone.
-            .with_env_filter(EnvFilter::new("debug,h2=info"))
-            .with_writer(log.clone())
-            .with_ansi(false)
-            .finish();
-        let _logged = tracing::subscriber::set_default(subscriber);
+        // Frames of HTTP/2 would be most of the lines, and are told by numbers alone.
+        let (log, _logged) = Log::of_this_thread("debug,h2=info");
         let stage = Self::new().await;
         let mut parties = [stage.party(0).await, stage.party(1).await];
         let mut answers = [0, 1].map(|at| Answers::new(parties[at].stranger()));

@@ -89,7 +89,7 @@ impl fmt::Display for Times {
     }
 }
 
-/// What was measured of one [`Wait`].
+/// The times of both tenants while their runs wait for one thing.
 #[derive(Debug)]
 pub struct Measured {
     /// Runs of the quiet tenant while nobody else calls.

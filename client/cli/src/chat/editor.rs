@@ -49,7 +49,7 @@ impl Editor {
         self.area.is_empty()
     }
 
-    /// Replaces the text; the hint stays. What was pasted earlier is folded in it again.
+    /// Replaces the text, but not the hint. Folds every part of the new text that was pasted earlier.
     pub(crate) fn set(&mut self, text: &str) {
         self.set_with(|pastes| pastes.fold_known(text));
     }

@@ -56,7 +56,7 @@ impl Pastes {
         mark
     }
 
-    /// Begins with another text: it has no marks yet. What was pasted stays known.
+    /// Forgets the marks, because another text takes the place of this one. Pasted texts are still known.
     pub(super) fn clear(&mut self) {
         self.folded.clear();
         self.last_mark = 0;

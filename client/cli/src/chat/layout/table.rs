@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::pieces::{Piece, width_of, wrapped};
 use crate::chat::styles::{BOLD, DIM};
 
-/// Between two columns.
+/// The line between two columns, with its spaces.
 const GAP: &str = " │ ";
 /// Fewest columns of the screen for a wrapped cell. Without them, words would break into pieces that nobody can read.
 const CELL_COLUMNS_MIN: usize = 8;

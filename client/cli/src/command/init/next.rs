@@ -2,10 +2,10 @@
 
 use crate::terminal::commands::quoted;
 
-/// What is known of the model of a configuration that was written.
+/// The outcome of the call that `init` makes to the model, once it has written the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// It has answered.
+    /// The model has answered, so the configuration works.
     Answered,
     /// It was not asked, because the person said so.
     NotAsked,

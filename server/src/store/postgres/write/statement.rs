@@ -79,7 +79,7 @@ rules_in AS (
     SELECT v.* FROM fence, unnest($83::text[], $84::text[], $85::text[], $86::text[], $87::text[], $88::text[],
                                   $89::bigint[], $90::bigint[]) AS v)";
 
-/// Everything else.
+/// Writes that few commits have: specs, steers, jobs, to-do lists and names of blobs.
 const OTHERS: &str = ",
 specs_in AS (
     INSERT INTO specs (digest, spec)
