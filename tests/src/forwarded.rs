@@ -43,6 +43,12 @@ pub struct Cost {
     pub delta_sent_on: f64,
     /// Deltas that were read from the owner, and from the other.
     pub deltas: [u32; 2],
+    /// Of a piece of an answer that comes as fast as it is read, at the owner. A delta may carry several pieces.
+    pub quick_piece_at_owner: f64,
+    /// The same for a caller of the replica that stands by: both processes together.
+    pub quick_piece_sent_on: f64,
+    /// Deltas that carried these pieces, from the owner and from the other.
+    pub quick_deltas: [u32; 2],
     /// Of a run with one tool call, callers and the tool host at the owner.
     pub run_at_owner: f64,
     /// The same with callers at all of three replicas in turn, and the host at one that stands by: all processes together.
@@ -80,8 +86,14 @@ pub async fn measure(callers: u32) -> Cost {
     let servers = [&owner, &standby];
     let (unary_at_owner, unary_wait_at_owner) = unary(&owner.client(), &servers, callers).await;
     let (unary_sent_on, unary_wait_sent_on) = unary(&standby.client(), &servers, callers).await;
-    let (delta_at_owner, read) = deltas(&owner.client(), &servers, "a", callers).await;
-    let (delta_sent_on, sent_on) = deltas(&standby.client(), &servers, "b", callers).await;
+    let (spent, read) = deltas(&owner.client(), &servers, "a", "Speak", callers).await;
+    let delta_at_owner = micros(spent, read);
+    let (spent, sent_on) = deltas(&standby.client(), &servers, "b", "Speak", callers).await;
+    let delta_sent_on = micros(spent, sent_on);
+    let (spent, quick_read) = deltas(&owner.client(), &servers, "i", "Chatter", callers).await;
+    let quick_piece_at_owner = micros(spent, PIECES * callers);
+    let (spent, quick_sent_on) = deltas(&standby.client(), &servers, "j", "Chatter", callers).await;
+    let quick_piece_sent_on = micros(spent, PIECES * callers);
     let third = Server::start(&setting).await;
     let servers = [&owner, &standby, &third];
     let clients = servers.map(|server| server.client());
@@ -109,6 +121,9 @@ pub async fn measure(callers: u32) -> Cost {
         delta_at_owner,
         delta_sent_on,
         deltas: [read, sent_on],
+        quick_piece_at_owner,
+        quick_piece_sent_on,
+        quick_deltas: [quick_read, quick_sent_on],
         run_at_owner,
         run_at_three,
         run_wait_at_owner,
@@ -122,12 +137,15 @@ fn url_of(server: &Server) -> String {
     format!("http://{}", server.address())
 }
 
-/// What the model says: a text in pieces to "Speak", a call of `hold` to "Hold", else a call of `look` and an end.
+/// What the model says: a text in pieces to "Speak" and, without a wait, to "Chatter", a call of `hold` to "Hold", else a call of `look` and an end.
 fn answer(request: &Value) -> Answer {
     let last = request["messages"].as_array().and_then(|messages| messages.last());
     match last.map(|message| (message["role"].as_str(), message["content"].as_str())) {
         Some((_, Some("Speak"))) => {
             Answer::Slowly((0..PIECES).map(|piece| format!("{piece} ")).collect(), PIECE_EVERY)
+        }
+        Some((_, Some("Chatter"))) => {
+            Answer::Slowly((0..PIECES).map(|piece| format!("{piece} ")).collect(), Duration::ZERO)
         }
         Some((_, Some("Hold"))) => Answer::Asks(vec![("hold".to_owned(), json!({}))]),
         Some((Some("tool"), _)) => Answer::Says("done".to_owned()),
@@ -205,13 +223,19 @@ async fn unary(client: &Client, servers: &[&Server], callers: u32) -> (f64, f64)
     (micros(spent(servers) - before, CALLS * callers), micros(began.elapsed(), CALLS))
 }
 
-/// Processor time of all servers for one delta, and the number of deltas that were read.
-async fn deltas(client: &Client, servers: &[&Server], name: &str, callers: u32) -> (f64, u32) {
+/// Processor time of all servers while each caller reads an answer to `prompt`, and the number of deltas that were read.
+async fn deltas(
+    client: &Client,
+    servers: &[&Server],
+    name: &str,
+    prompt: &'static str,
+    callers: u32,
+) -> (Duration, u32) {
     let (before, mut reading) = (spent(servers), JoinSet::new());
     for caller in 0..callers {
         let (client, run) = (client.clone(), format!("{name}-{caller}"));
         reading.spawn(async move {
-            let mut stream = client.run_stream(input(&run, &run, "Speak")).await.expect("it starts");
+            let mut stream = client.run_stream(input(&run, &run, prompt)).await.expect("it starts");
             let mut read = 0;
             while let Some(event) = stream.next().await {
                 read += u32::from(matches!(event.expect("it goes on").event, Some(Event::ModelDelta(_))));
@@ -223,7 +247,7 @@ async fn deltas(client: &Client, servers: &[&Server], name: &str, callers: u32) 
     while let Some(caller) = reading.join_next().await {
         read += caller.expect("it reads");
     }
-    (micros(spent(servers) - before, read), read)
+    (spent(servers) - before, read)
 }
 
 fn spent(servers: &[&Server]) -> Duration {
