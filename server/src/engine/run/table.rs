@@ -43,17 +43,24 @@ impl Mailbox {
     }
 
     /// Hands over an input and waits for the verdict. `None` if the task ended first; the input may have been applied.
-    pub(in crate::engine) async fn deliver(&self, input: Input) -> Option<Result<(), Refusal>> {
+    pub(in crate::engine) async fn deliver(self, input: Input) -> Option<Result<(), Refusal>> {
         let (reply, verdict) = oneshot::channel();
-        self.0.send(Mail::InputWithReply(input, reply, audit::unrecorded())).await.ok()?;
+        self.send_last(Mail::InputWithReply(input, reply, audit::unrecorded())).await?;
         verdict.await.ok()
     }
 
     /// The run's durable state. `None` if the task has ended.
-    pub(in crate::engine) async fn state(&self) -> Option<Box<RunState>> {
+    pub(in crate::engine) async fn state(self) -> Option<Box<RunState>> {
         let (reply, state) = oneshot::channel();
-        self.0.send(Mail::ReadState(reply)).await.ok()?;
+        self.send_last(Mail::ReadState(reply)).await?;
         state.await.ok()
+    }
+
+    /// Sends a message whose reply is awaited, and drops this end. A message that enters the channel while the receiver is being
+    /// dropped stays there, with the sender of its reply, as long as any sending end exists: whoever kept one while it waits for
+    /// the reply would wait forever.
+    async fn send_last(self, mail: Mail) -> Option<()> {
+        self.0.send(mail).await.ok()
     }
 
     /// Hands over an input without waiting for the verdict. False if the task has ended and did not take it.
@@ -336,6 +343,18 @@ mod tests {
         let table = LiveRuns::default();
         let bound = LiveRunsBound { max: 1_000, leaves_room: false };
         assert_eq!(fill(&table, "noisy", bound).await.len(), 1_000);
+    }
+
+    /// A task that ends drops its receiver while others ask it for its state.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whoever_asks_a_task_that_ends_is_answered() {
+        for round in 0..50_000 {
+            let (mailbox, receiver) = Mailbox::new();
+            let end = tokio::task::spawn_blocking(move || drop(receiver));
+            let asked = tokio::time::timeout(std::time::Duration::from_secs(10), mailbox.state()).await;
+            assert!(asked.is_ok_and(|state| state.is_none()), "round {round}");
+            end.await.unwrap();
+        }
     }
 
     #[tokio::test]
