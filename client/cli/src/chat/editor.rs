@@ -1,5 +1,7 @@
 //! A text field with one or more lines.
 
+use std::ops::Range;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Modifier, Style};
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
@@ -76,6 +78,15 @@ impl Editor {
 
     /// Handles a key. Enter with Alt or Shift, and ctrl-J, begin a new line. Enter alone is for the caller.
     pub(crate) fn key(&mut self, key: KeyEvent) {
+        let before = self.state();
+        self.change(key);
+        if !before.marks.is_empty() {
+            self.delete_cut_marks(&before);
+            self.leave_mark(before.cursor);
+        }
+    }
+
+    fn change(&mut self, key: KeyEvent) {
         let ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Enter => self.area.insert_newline(),
@@ -84,7 +95,10 @@ impl Editor {
             KeyCode::Char('u') if ctrl => {
                 self.area.delete_line_by_head();
             }
-            KeyCode::Backspace if key.modifiers.is_empty() && self.delete_mark() => {}
+            // As in most text fields, ctrl-Z takes back the last change.
+            KeyCode::Char('z') if ctrl => {
+                self.area.undo();
+            }
             KeyCode::Char(c) if !ctrl && crate::terminal::style::is_unsafe(c) => {}
             _ if self.text_bytes() >= BYTES_MAX && matches!(key.code, KeyCode::Char(_)) => {}
             _ => {
@@ -108,32 +122,88 @@ impl Editor {
         if !is_long(text) {
             return self.paste(text);
         }
-        let mark = self.pastes.add(text.to_owned());
+        let mark = self.pastes.add(text.to_owned(), &self.shown());
         self.area.insert_str(mark);
     }
 
     /// Shows a pasted text in place of the mark before the cursor. False if there is none.
     pub(crate) fn unfold(&mut self) -> bool {
-        let Some(text) = self.take_mark() else { return false };
+        let State { cursor, marks, .. } = self.state();
+        let Some(mark) = marks.into_iter().find(|mark| (mark.row, mark.columns.end) == cursor) else {
+            return false;
+        };
+        let Some(text) = self.pastes.text_of(&mark.name).map(str::to_owned) else { return false };
+        self.delete_columns(mark.columns);
         self.area.insert_str(text);
         true
     }
 
-    /// Deletes the mark that ends at the cursor, as one character. False if there is none.
-    fn delete_mark(&mut self) -> bool {
-        self.take_mark().is_some()
+    fn state(&self) -> State {
+        let lines = self.area.lines();
+        let marks = lines.iter().enumerate().flat_map(|(row, line)| {
+            self.pastes.marks_in(line).map(move |(columns, name)| Mark {
+                row,
+                columns,
+                name: name.to_owned(),
+            })
+        });
+        let row = self.area.cursor().0;
+        State {
+            cursor: (row, self.area.cursor().1),
+            marks: marks.collect(),
+            lines: lines.len(),
+            columns: lines.get(row).map_or(0, |line| line.chars().count()),
+        }
     }
 
-    /// Removes the mark that ends at the cursor. Returns the text in its place; `None` if there is no mark.
-    fn take_mark(&mut self) -> Option<String> {
-        let (row, column) = (self.area.cursor().0, self.area.cursor().1);
-        let line = self.area.lines().get(row)?;
-        let before: String = line.chars().take(column).collect();
-        let (characters, text) = self.pastes.take_last(&before)?;
-        for _ in 0..characters {
-            self.area.delete_char();
+    /// A mark is deleted as a whole: where a key deleted a part of one, deletes the rest.
+    fn delete_cut_marks(&mut self, before: &State) {
+        let after = self.state();
+        let (row, from) = after.cursor;
+        let deleted = before.columns.saturating_sub(after.columns);
+        if deleted == 0 || before.lines != after.lines || before.cursor.0 != row {
+            return;
         }
-        Some(text)
+        let range = from..from + deleted;
+        let cut = before.marks.iter().filter(|mark| mark.row == row && overlap(&mark.columns, &range));
+        let whole = cut.fold(range.clone(), |whole, mark| {
+            whole.start.min(mark.columns.start)..whole.end.max(mark.columns.end)
+        });
+        if whole != range {
+            self.area.undo();
+            self.delete_columns(whole);
+        }
+    }
+
+    /// Deletes a part of the cursor's line. Ctrl-Y inserts it again, and ctrl-Z takes the deletion back.
+    fn delete_columns(&mut self, columns: Range<usize>) {
+        self.area.cancel_selection();
+        self.move_to_column(columns.start);
+        self.area.delete_str(columns.len());
+    }
+
+    /// Moves the cursor out of a mark, to the end to which it was on its way.
+    fn leave_mark(&mut self, from: (usize, usize)) {
+        let State { cursor: (row, column), marks, .. } = self.state();
+        let inside =
+            |mark: &&Mark| mark.row == row && mark.columns.start < column && column < mark.columns.end;
+        let Some(Mark { columns, .. }) = marks.iter().find(inside) else { return };
+        let left = column - columns.start;
+        let is_backward = match from {
+            (from_row, from_column) if from_row == row => from_column >= columns.end,
+            _ => left <= columns.end - column,
+        };
+        self.move_to_column(if is_backward { columns.start } else { columns.end });
+    }
+
+    /// Moves the cursor within its line. A selection grows with it.
+    fn move_to_column(&mut self, column: usize) {
+        let at = self.area.cursor().1;
+        let (step, steps) = match at.checked_sub(column) {
+            Some(back) => (CursorMove::Back, back),
+            None => (CursorMove::Forward, column - at),
+        };
+        (0..steps).for_each(|_| self.area.move_cursor(step));
     }
 
     /// True if the cursor is in the first line.
@@ -158,119 +228,31 @@ impl Editor {
     }
 
     fn text_bytes(&self) -> usize {
-        self.area.lines().iter().map(|line| line.len() + 1).sum::<usize>() + self.pastes.bytes()
+        self.area.lines().iter().map(|line| line.len() + 1).sum::<usize>()
+            + self.pastes.bytes_in(self.area.lines())
     }
+}
+
+/// The text of a field before a key.
+struct State {
+    /// Row and column of the cursor. Columns count characters.
+    cursor: (usize, usize),
+    marks: Vec<Mark>,
+    lines: usize,
+    /// Number of columns in the cursor's line.
+    columns: usize,
+}
+
+/// A mark in the text.
+struct Mark {
+    row: usize,
+    columns: Range<usize>,
+    name: String,
+}
+
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn press(editor: &mut Editor, code: KeyCode, modifiers: KeyModifiers) {
-        editor.key(KeyEvent::new(code, modifiers));
-    }
-
-    fn write(editor: &mut Editor, text: &str) {
-        text.chars().for_each(|c| press(editor, KeyCode::Char(c), KeyModifiers::NONE));
-    }
-
-    #[test]
-    fn text_is_written_and_taken_out() {
-        let mut editor = Editor::new("hint");
-        write(&mut editor, "one");
-        press(&mut editor, KeyCode::Char('j'), KeyModifiers::CONTROL);
-        write(&mut editor, "two");
-        assert_eq!(editor.text(), "one\ntwo");
-        assert_eq!((editor.is_on_first_line(), editor.is_on_last_line()), (false, true));
-        assert_eq!(editor.take(), "one\ntwo");
-        assert!(editor.is_empty());
-        assert_eq!(editor.widget().placeholder_text(), "hint");
-    }
-
-    #[test]
-    fn editing_begins_at_the_end() {
-        let mut editor = Editor::holding("a\nbc", "");
-        write(&mut editor, "d");
-        press(&mut editor, KeyCode::Backspace, KeyModifiers::NONE);
-        press(&mut editor, KeyCode::Backspace, KeyModifiers::NONE);
-        assert_eq!(editor.text(), "a\nb");
-    }
-
-    #[test]
-    fn a_pasted_text_is_sanitized() {
-        let mut editor = Editor::new("");
-        editor.paste("a\r\nb\x1b[2J\rc\u{202e}");
-        assert_eq!(editor.text(), "a\nb\nc");
-    }
-
-    #[test]
-    fn a_long_pasted_text_is_folded_until_it_is_sent() {
-        let (long, lines) = ("x".repeat(crate::chat::pastes::BYTES_MAX + 1), "line\n".repeat(20));
-        let mut editor = Editor::new("");
-        write(&mut editor, "see ");
-        editor.paste_folded(&lines);
-        write(&mut editor, " and ");
-        editor.paste_folded(&long);
-        let shown = editor.widget().lines().join("\n");
-        assert_eq!(
-            shown,
-            "see [pasted text 1: 20 lines, 100 characters] and [pasted text 2: 1 lines, 1001 characters]"
-        );
-        assert_eq!(editor.text(), format!("see {lines} and {long}"));
-        press(&mut editor, KeyCode::Backspace, KeyModifiers::NONE);
-        assert_eq!(editor.text(), format!("see {lines} and "), "a mark is deleted as one character");
-        editor.paste_folded("short");
-        assert_eq!(editor.take(), format!("see {lines} and short"));
-        assert_eq!((editor.text(), editor.is_empty()), (String::new(), true));
-    }
-
-    #[test]
-    fn a_text_that_comes_back_is_folded_as_it_was() {
-        let lines = "line\n".repeat(20);
-        let mut editor = Editor::new("hint");
-        write(&mut editor, "see ");
-        editor.paste_folded(&lines);
-        let (shown, sent) = (editor.shown(), editor.take());
-        assert_eq!((editor.shown().as_str(), editor.widget().placeholder_text()), ("", "hint"));
-        editor.set(&sent);
-        assert_eq!((editor.shown(), editor.text()), (shown.clone(), sent.clone()));
-        editor.set_earlier(&sent);
-        assert_eq!(editor.shown(), shown);
-
-        let mut restarted = Editor::new("");
-        restarted.set_earlier(&sent);
-        assert_eq!(restarted.shown(), "see line\n[earlier text 1: 19 lines, 95 characters]");
-        write(&mut restarted, "!");
-        assert_eq!(restarted.take(), format!("{sent}!"));
-        restarted.set(&sent);
-        assert_eq!(restarted.shown(), sent, "what was typed here is not folded");
-    }
-
-    #[test]
-    fn a_mark_before_the_cursor_is_unfolded() {
-        let lines = "line\n".repeat(20);
-        let mut editor = Editor::new("");
-        assert!(!editor.unfold());
-        editor.paste_folded(&lines);
-        write(&mut editor, "!");
-        assert!(!editor.unfold(), "the mark is not before the cursor");
-        press(&mut editor, KeyCode::Backspace, KeyModifiers::NONE);
-        assert!(editor.unfold());
-        assert_eq!((editor.shown(), editor.text()), (lines.clone(), lines));
-    }
-
-    #[test]
-    fn a_text_has_a_bound() {
-        let mut editor = Editor::new("");
-        editor.paste(&"ä".repeat(BYTES_MAX));
-        write(&mut editor, "x");
-        assert!(editor.text().len() <= BYTES_MAX, "{}", editor.text().len());
-    }
-
-    #[test]
-    fn rows_are_counted_as_they_are_wrapped() {
-        assert_eq!(Editor::holding("", "").rows(10), 1);
-        assert_eq!(Editor::holding("aaaa bbbb", "").rows(6), 2);
-        assert_eq!(Editor::holding("a\nb\n", "").rows(6), 3);
-    }
-}
+mod tests;

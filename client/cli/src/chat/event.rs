@@ -38,6 +38,8 @@ pub(crate) enum Event {
     SessionDeleted { session_id: String },
     /// The session is not watched any longer, or not yet: it may not exist.
     SessionNotWatched { session_id: String },
+    /// The connection on which the session is watched was lost, or is back.
+    SessionConnection { session_id: String, up: bool },
     /// The session that did not exist is there now: its first run was started here or elsewhere.
     SessionBegun { session_id: String },
     /// The list of sessions.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use agentloop_client::{
-    Client, Error, EventStream, StreamUpdate,
+    Client, Error, EventStream, StreamUpdate, WatchUpdate,
     v1::{
         Entry, ListEntriesRequest, ListRunsRequest, ListSessionsRequest, RememberedRule, ResumeRunRequest,
         RunEvent, RunInput, Session, SubscribeSessionRequest, Usage, run_event,
@@ -125,7 +125,18 @@ async fn watch(client: Client, session_id: String, events: mpsc::Sender<Event>) 
     if let Ok(stream) = opened {
         let mut stream = stream.with_backoff(ENDLESS_BACKOFF);
         let mut known = BTreeSet::new();
-        while let Some(Ok(item)) = stream.next().await {
+        while let Some(Ok(update)) = stream.next_update().await {
+            let session_id = session_id.clone();
+            let item = match update {
+                WatchUpdate::Item(item) => *item,
+                WatchUpdate::Lost | WatchUpdate::Resumed => {
+                    let up = matches!(update, WatchUpdate::Resumed);
+                    if events.send(Event::SessionConnection { session_id, up }).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+            };
             let event = match item {
                 Item::Event(event) => {
                     let is_end = matches!(event.event, Some(run_event::Event::RunFinished(_)));
@@ -136,11 +147,11 @@ async fn watch(client: Client, session_id: String, events: mpsc::Sender<Event>) 
                     if !is_new {
                         continue;
                     }
-                    Event::SessionRun { session_id: session_id.clone(), run_id: event.run_id }
+                    Event::SessionRun { session_id, run_id: event.run_id }
                 }
                 Item::Session(session) => Event::SessionChanged(Box::new(session)),
                 Item::Synced(_) => continue,
-                Item::Deleted(_) => Event::SessionDeleted { session_id: session_id.clone() },
+                Item::Deleted(_) => Event::SessionDeleted { session_id },
             };
             if events.send(event).await.is_err() {
                 return;

@@ -1,6 +1,6 @@
 //! `agentloop info` and `agentloop agents`: what the server is, and which agents it has.
 
-use agentloop_client::v1::{Agent, GetServerInfoResponse};
+use agentloop_client::v1::{Agent, GetServerInfoResponse, ModelProvider};
 
 use crate::{
     args::Global,
@@ -19,7 +19,20 @@ pub(crate) async fn info(global: &Global) -> Result<Exit, Failure> {
     }
     let rows: Vec<_> = rows(&info).into_iter().filter(|[_, value]| !value.is_empty()).collect();
     print::table(["SERVER", ""], &rows)?;
+    if !info.providers.is_empty() {
+        print::line("")?;
+        let rows: Vec<_> = info.providers.iter().map(provider).collect();
+        print::table(["PROVIDER", "MODELS THAT THE CONFIGURATION NAMES"], &rows)?;
+    }
     Ok(Exit::Completed)
+}
+
+/// A provider with the names of its models, without its own name before each.
+fn provider(provider: &ModelProvider) -> [String; 2] {
+    let prefix = format!("{}/", provider.name);
+    let models = provider.models.iter().map(|model| model.strip_prefix(&prefix).unwrap_or(model));
+    let models = models.collect::<Vec<_>>().join(" ");
+    [provider.name.clone(), if models.is_empty() { "none".to_owned() } else { models }]
 }
 
 fn rows(info: &GetServerInfoResponse) -> Vec<[String; 2]> {

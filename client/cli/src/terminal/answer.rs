@@ -231,17 +231,29 @@ fn written(request: &HumanRequest, line: &str) -> ParsedLine {
             if request.allow_empty { format!("{EMPTY} sends an empty answer, ") } else { String::new() };
         return ParsedLine::Unclear(format!("an empty line answers nothing: {empty}{DECLINE} declines"));
     }
-    let is_empty = request.allow_empty && line.trim() == EMPTY;
+    let is_empty = line.trim() == EMPTY;
+    if is_empty && !request.allow_empty {
+        return ParsedLine::Unclear(format!("this question takes no empty answer: {DECLINE} declines"));
+    }
     let text = if is_empty { String::new() } else { line.to_owned() };
     ParsedLine::Input(Box::new(request.clone()), Input::Text(text))
 }
 
-/// The options with these numbers, counted from 1.
+/// The options with these numbers, counted from 1, or with these labels.
 ///
 /// # Errors
 /// The reason why the line is no answer.
 fn selection(request: &HumanRequest, line: &str) -> Result<Selection, String> {
-    let numbers: Vec<&str> = line.split(',').map(str::trim).filter(|number| !number.is_empty()).collect();
+    let labelled = |text: &str| request.options.iter().filter(|option| option.label == text).count() == 1;
+    let numbers: Vec<&str> = match line.trim() {
+        // A label may have commas and spaces of its own.
+        whole if labelled(whole) => vec![whole],
+        _ => line
+            .split(',')
+            .map(str::trim)
+            .flat_map(|part| if labelled(part) { vec![part] } else { part.split_whitespace().collect() })
+            .collect(),
+    };
     let how = if request.multiple { "its numbers answer, 0 chooses none" } else { "its number answers" };
     match numbers[..] {
         [] => return Err(format!("an empty line chooses nothing: {how}")),
@@ -250,8 +262,9 @@ fn selection(request: &HumanRequest, line: &str) -> Result<Selection, String> {
         _ => {}
     }
     let option = |number: &&str| {
-        let option = number.parse::<usize>().ok().and_then(|n| request.options.get(n.checked_sub(1)?));
-        option.map(|option| option.id.clone()).ok_or_else(|| {
+        let numbered = number.parse::<usize>().ok().and_then(|n| request.options.get(n.checked_sub(1)?));
+        let named = || request.options.iter().find(|option| labelled(number) && option.label == *number);
+        numbered.or_else(named).map(|option| option.id.clone()).ok_or_else(|| {
             let count = request.options.len();
             format!("`{}` is no option: enter a number from 1 to {count}", first_line(number, WORD_CHARS))
         })
@@ -362,6 +375,8 @@ mod tests {
         assert_eq!(input, Input::Text(String::new()));
         let mut questions = Questions::default();
         questions.add(request("q1", HumanRequestKind::Prompt));
+        let Some(ParsedLine::Unclear(why)) = questions.parse(EMPTY) else { panic!("no empty answer") };
+        assert!(why.contains("takes no empty answer"), "{why}");
         let Some(ParsedLine::Unclear(why)) = questions.parse("") else { panic!("an empty line") };
         assert!(!why.contains(EMPTY), "an empty answer is not offered where it is none: {why}");
     }
@@ -413,7 +428,7 @@ mod tests {
     fn options_are_chosen_by_number() {
         let option = |id: &str| SelectOption { id: id.into(), label: id.to_uppercase() };
         let asked = |multiple| {
-            let options = vec![option("x"), option("y")];
+            let options = vec![option("x"), option("y"), option("y, z")];
             let mut questions = Questions::default();
             questions.add(HumanRequest { options, multiple, ..request("q1", HumanRequestKind::Select) });
             questions
@@ -423,14 +438,20 @@ mod tests {
             (false, " 1 ", Some(&["x"])),
             (false, "", None),
             (false, "0", None),
-            (false, "3", None),
+            (false, "4", None),
             (false, "x", None),
             (false, "1,2", None),
+            (false, "1 2", None),
+            (false, "Y", Some(&["y"])),
+            (false, "Y, Z", Some(&["y, z"])),
+            (true, "2 1", Some(&["y", "x"])),
+            (true, "X, Y, Z", None),
+            (true, "Y, 1", Some(&["y", "x"])),
             (true, "2, 1", Some(&["y", "x"])),
             (true, "", None),
             (true, "0", Some(&[])),
             (true, "0,1", None),
-            (true, "1,3", None),
+            (true, "1,4", None),
         ];
         for (multiple, line, expected) in cases {
             let mut questions = asked(multiple);

@@ -9,6 +9,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Block, BorderType, Clear, Paragraph, Widget},
 };
+use unicode_width::UnicodeWidthStr as _;
 
 use super::{
     dialog::{COLUMNS_MAX, Dialog, Size},
@@ -78,11 +79,22 @@ pub(super) fn draw(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
     }
 }
 
+/// The keys, in the words that fit.
+const KEYS: [&str; 3] = [
+    "↑↓ select  Enter look  a answer  x abort  q leave",
+    "Enter look  a answer  x abort  q leave",
+    "q leave",
+];
+
 /// The lines at the bottom: a note, or the keys.
 fn bottom(top: &Top, area: Rect) -> Vec<Line<'static>> {
     let (text, style) = match (&top.failed, top.note.as_str()) {
         (Some(why), "") => (format!("this does not change any more: {}", sanitize(why)), BAD),
-        (None, "") => return vec![Line::styled("↑↓ select  Enter look  a answer  x abort  q leave", DIM)],
+        (None, "") => {
+            let fits = |keys: &&str| keys.width() <= usize::from(area.width);
+            let keys = KEYS.into_iter().find(fits).unwrap_or_default();
+            return vec![Line::styled(keys, DIM)];
+        }
         (_, note) => (sanitize(note), WARN),
     };
     // A note may have an id, which is of no use if its end is missing.
@@ -366,7 +378,7 @@ mod tests {
             let lines = screen(&busy(), columns, rows);
             if rows >= 4 {
                 assert!(lines[2].starts_with("run-"), "{columns}x{rows}: {lines:#?}");
-                assert!(lines.last().is_some_and(|line| line.starts_with("↑↓ select")), "{lines:#?}");
+                assert!(lines.last().is_some_and(|line| line.ends_with("q leave")), "{lines:#?}");
             }
         }
         assert!(!screen(&busy(), 40, 6).iter().any(|line| line.starts_with("HOST")));

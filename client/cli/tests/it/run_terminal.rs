@@ -51,6 +51,32 @@ async fn a_form_is_asked_for_field_by_field() {
 }
 
 #[tokio::test]
+async fn a_refused_answer_has_its_reason_once() {
+    let server = Server::start().await;
+    let _host = server.host().await;
+    let mut run = run(&server, "send a mail");
+    run.sees("[y]es").await;
+    run.types("e {\"to\":\"x@example.com\",\"subject\":\"s\"}\r");
+    run.sees("the server refused it").await;
+    run.until("the question again", |text| text.matches("[y]es").count() == 2).await;
+    let text = run.text();
+    assert_eq!(text.matches("\"body\" is a required").count(), 1, "{text}");
+}
+
+#[tokio::test]
+async fn a_server_that_goes_and_comes_back_is_told() {
+    let mut server = Server::start().await;
+    let mut run = run(&server, "count");
+    run.sees("one two three").await;
+    server.kill().await;
+    run.sees("the connection was lost; reconnecting").await;
+    server.start_again().await;
+    run.sees("connected again").await;
+    run.sees("twelve and out").await;
+    assert_eq!(run.ends().await.0, 0);
+}
+
+#[tokio::test]
 async fn a_question_is_declined() {
     let server = Server::start().await;
     let mut run = run(&server, "which town");

@@ -106,6 +106,41 @@ async fn a_chat_follows_its_session() {
 }
 
 #[tokio::test]
+async fn a_chat_without_a_run_says_that_the_server_is_away() {
+    let mut server = Server::start().await;
+    let mut chat = chat(&server, "quiet").await;
+    chat.types("hello\r");
+    chat.sees("You said: hello").await;
+    chat.sees("ready").await;
+    server.kill().await;
+    chat.sees("reconnecting…").await;
+    shows(&mut chat, "chat-away", &[]).await;
+    server.start_again().await;
+    chat.sees("ready").await;
+    done(&server, &["run", "--session", "quiet", "from elsewhere"], 0).await;
+    chat.sees("You said: from elsewhere").await;
+}
+
+#[tokio::test]
+async fn the_server_says_what_it_is_and_which_models_it_has() {
+    let server = Server::start().await;
+    let (code, said) = start(&server, &["info"]).ends().await;
+    assert_eq!(code, 0, "{said}");
+    let providers = said.split_once("PROVIDER  MODELS").expect("a table of the providers").1;
+    assert!(providers.contains("\ndemo      none"), "{said}");
+}
+
+#[tokio::test]
+async fn a_table_that_is_too_wide_has_several_lines_for_each_row() {
+    let server = Server::start().await;
+    let prompt = "the ferry to Bergen, and what it costs with a car and two bicycles";
+    done(&server, &["run", "--session", "01a216b0-f8dd-7093-8014-4b3022dd0389", prompt], 0).await;
+    let args = ["sessions", "--server", &server.url()];
+    let (_, listed) = Pty::start_sized(&args, &server.file(""), &[], (24, 80)).ends().await;
+    showed(&listed, "sessions-narrow", &[]);
+}
+
+#[tokio::test]
 async fn sessions_are_found_by_title_or_first_prompt() {
     let server = Server::start().await;
     done(&server, &["run", "--session", "trip-1", "the ferry to Bergen"], 0).await;
@@ -202,6 +237,18 @@ async fn a_long_paste_is_folded() {
     chat.pastes(&(1..=40).map(|n| format!("line {n}.")).collect::<Vec<_>>().join("\r"));
     chat.sees("[pasted text 1: 40 lines, 350 characters]").await;
     shows(&mut chat, "chat-folded-paste", &[]).await;
+
+    // Backspace deletes the mark as one character, and ctrl-Z brings it back with its text.
+    chat.types(" please\x1b[1;5D\x1b[D\x7f");
+    chat.sees("what is in  please").await;
+    chat.types("\x1a");
+    chat.sees("characters] please").await;
+    // The cursor jumps over it: this letter stands before it.
+    chat.types("\x1b[D:");
+    chat.sees("what is in :[pasted text 1").await;
+    shows(&mut chat, "chat-mark-edited", &[]).await;
+    chat.types("\r");
+    chat.sees("line 40. please").await;
 }
 
 #[tokio::test]

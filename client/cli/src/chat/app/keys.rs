@@ -3,31 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::{App, Command, Focus, Overlay, queue::BusyMode};
-use crate::exit::Exit;
-
-/// Keys with their effects, for the help window.
-pub(crate) const HELP: [(&str, &str); 20] = [
-    ("Enter", "send; while a run is under way: queue"),
-    ("ctrl-S", "send; while a run is under way: tell it"),
-    ("Alt-Enter, ctrl-J", "begin a new line"),
-    ("Up, Down", "earlier and later prompts"),
-    ("PageUp, PageDown", "scroll; also a question longer than its card"),
-    ("ctrl-Home, ctrl-End", "first and last message"),
-    ("Tab", "to the question that waits; else unfold a paste"),
-    ("Esc", "put the question aside, close a window"),
-    ("ctrl-T", "results and reasoning whole, or brief"),
-    ("ctrl-Q, /queue", "what waits for its turn"),
-    ("/rules", "remembered rules, to see and to forget"),
-    ("/agent, /model", "another one, from the next message on"),
-    ("ctrl-O", "sessions"),
-    ("ctrl-N", "new session"),
-    ("ctrl-G", "let a paused run go on"),
-    ("ctrl-C", "abort the run; twice: leave; with a queue it asks"),
-    ("ctrl-D, /quit", "leave; a run goes on without you"),
-    ("ctrl-E", "in a question: answer with an empty text, or none"),
-    ("ctrl-X", "in a question: decline it"),
-    ("F1", "this help"),
-];
+use crate::{chat::layout::help, exit::Exit};
 
 impl App {
     pub(super) fn key(&mut self, key: KeyEvent) -> Vec<Command> {
@@ -51,10 +27,7 @@ impl App {
             (Some(Overlay::Queue(_)), _) => self.queue_key(key),
             (Some(Overlay::Rules(_)), _) => self.rules_key(key),
             (Some(Overlay::Choice(_)), _) => self.choice_key(key),
-            (Some(Overlay::Help), _) => {
-                self.overlay = None;
-                Vec::new()
-            }
+            (Some(Overlay::Help(_)), code) => self.help_key(code),
             (None, _) => self.global_key(key),
         }
     }
@@ -93,11 +66,25 @@ impl App {
         Vec::new()
     }
 
+    /// Scrolls the list of keys where it is longer than the screen. Any other key closes it.
+    fn help_key(&mut self, code: KeyCode) -> Vec<Command> {
+        let Some(Overlay::Help(at)) = &mut self.overlay else { return Vec::new() };
+        let (last, page) = help::scroll_range(self.size);
+        match code {
+            KeyCode::Down if last > 0 => *at = (*at + 1).min(last),
+            KeyCode::PageDown if last > 0 => *at = (*at + page).min(last),
+            KeyCode::Up if last > 0 => *at = at.saturating_sub(1),
+            KeyCode::PageUp if last > 0 => *at = at.saturating_sub(page),
+            _ => self.overlay = None,
+        }
+        Vec::new()
+    }
+
     /// Handles keys that work in the editor and in a card.
     fn global_key(&mut self, key: KeyEvent) -> Vec<Command> {
         let ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::F(1) => self.overlay = Some(Overlay::Help),
+            KeyCode::F(1) => self.overlay = Some(Overlay::Help(0)),
             KeyCode::PageUp if self.scroll_question(-1) => {}
             KeyCode::PageDown if self.scroll_question(1) => {}
             KeyCode::PageUp => self.scroll_pages(-1),

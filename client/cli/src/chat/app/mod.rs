@@ -21,7 +21,6 @@ use ratatui::layout::Size;
 
 pub(crate) use self::{
     choice::{ChoiceList, ChoiceRow, Chosen},
-    keys::HELP,
     queue::{BusyMode, QueueItem},
     rules::RuleList,
     scroll::Scroll,
@@ -115,6 +114,8 @@ pub(crate) struct CurrentSession {
     pub(crate) opening: bool,
     /// True while it is watched for what others do there.
     pub(crate) watched: bool,
+    /// True while the server that it is watched at cannot be reached.
+    pub(crate) away: bool,
     /// Prompts entered while the session is read, the oldest first. They are sent afterwards.
     pub(crate) sent_early: Vec<(String, BusyMode)>,
 }
@@ -148,7 +149,8 @@ pub(crate) enum Focus {
 /// A window over everything else.
 #[derive(Debug)]
 pub(crate) enum Overlay {
-    Help,
+    /// The list of keys, with the index of the line at its top.
+    Help(usize),
     Sessions(SessionPicker),
     /// The queue, with the index of the selected line.
     Queue(usize),
@@ -238,6 +240,7 @@ impl App {
             Event::SessionChanged(session) => self.session_changed(&session),
             Event::SessionDeleted { session_id } => self.session_deleted(&session_id),
             Event::SessionNotWatched { session_id } => self.session_not_watched(&session_id),
+            Event::SessionConnection { session_id, up } => self.session_connection(&session_id, up),
             Event::SessionBegun { session_id } => self.session_begun(&session_id),
             Event::Run(event) => self.run_event(&event),
             Event::Connection { run_id, up } => self.connection(&run_id, up),

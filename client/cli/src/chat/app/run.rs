@@ -89,7 +89,7 @@ impl App {
             _ if name == "/model" => self.choose(Chosen::Model, argument.trim()),
             "/quit" | "/exit" => return Some(vec![Command::Quit(Exit::Completed)]),
             "/help" => {
-                self.overlay = Some(Overlay::Help);
+                self.overlay = Some(Overlay::Help(0));
                 Vec::new()
             }
             "/rules" => self.show_rules(),

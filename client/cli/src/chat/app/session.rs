@@ -190,6 +190,14 @@ impl App {
     pub(super) fn session_not_watched(&mut self, session_id: &str) -> Vec<Command> {
         if self.session.id.as_deref() == Some(session_id) {
             self.session.watched = false;
+            self.session.away = false;
+        }
+        Vec::new()
+    }
+
+    pub(super) fn session_connection(&mut self, session_id: &str, up: bool) -> Vec<Command> {
+        if self.session.id.as_deref() == Some(session_id) {
+            self.session.away = !up;
         }
         Vec::new()
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod blocks;
 mod diff;
+pub(crate) mod help;
 mod markdown;
 mod pieces;
 pub(crate) mod question;

@@ -96,7 +96,7 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
             } else {
                 "↑↓ picks, Enter answers"
             };
-            lines.push(hint(card, &format!("{how}, Esc puts it aside")));
+            lines.push(hint(card, &format!("{how}, ctrl-X declines, Esc puts it aside")));
             Paragraph::new(lines).render(area, buf);
         }
         Stage::RuleDraft(draft) => {
@@ -125,7 +125,11 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
         Stage::Writing { of, editor } => {
             let head = of.map_or("your answer:", |choice| choice.label(card.request.kind()));
             lines.push(Line::styled(head, DIM));
-            let below = vec![hint(card, "Enter answers, Esc goes back")];
+            let keys = match of {
+                Some(_) => "Enter answers, Esc goes back",
+                None => "Enter answers, ctrl-X declines, Esc puts it aside",
+            };
+            let below = vec![hint(card, keys)];
             draw_editor(lines, editor, below, has_keys, area, buf);
         }
     }

@@ -6,7 +6,7 @@ use agentloop_client::v1::RememberedRule;
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Flex, Layout, Rect},
-    text::{Line, Span},
+    text::Line,
     widgets::{Block, BorderType, Clear, Paragraph, Widget},
 };
 
@@ -15,7 +15,8 @@ use unicode_width::UnicodeWidthStr as _;
 use super::queue;
 use crate::{
     chat::{
-        app::{App, ChoiceList, ChoiceRow, Chosen, HELP, Overlay, RuleList, SessionPicker},
+        app::{App, ChoiceList, ChoiceRow, Chosen, Overlay, RuleList, SessionPicker},
+        layout::help,
         styles::{BAD, BOLD, DIM, WARN, row},
     },
     command::overview::SessionOverview,
@@ -24,22 +25,24 @@ use crate::{
     terminal::text::{escape_hidden, sanitize},
 };
 
+/// Columns of a screen on which the list of sessions has all that it knows of each.
+const WIDE_COLUMNS: u16 = 64;
+
 pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
     let room = usize::from(area.height).saturating_sub(4).max(1);
     match overlay {
-        Overlay::Help => {
-            let lines: Vec<Line<'_>> = HELP
-                .iter()
-                .map(|(key, what)| {
-                    Line::from(vec![Span::styled(format!("{key:<22}"), BOLD), Span::raw(*what)])
-                })
-                .collect();
-            window(" keys ", lines, 74, area, buf);
+        Overlay::Help(at) => {
+            let size = area.as_size();
+            let (last, _) = help::scroll_range(size);
+            let title = if last == 0 { " keys " } else { " keys: PageDown for more, Esc closes " };
+            // The screen may have grown since it was scrolled.
+            let lines = help::lines(size).into_iter().skip((*at).min(last)).collect();
+            window(title, lines, help::WINDOW_COLUMNS, area, buf);
         }
         Overlay::Sessions(picker) => {
             let now = app.options.started + app.now;
             let title = " sessions: type to filter, Enter opens, ctrl-N new, Esc closes ";
-            window(title, sessions(picker, room, now), 100, area, buf);
+            window(title, sessions(picker, room, area.width >= WIDE_COLUMNS, now), 100, area, buf);
         }
         Overlay::Queue(at) => {
             let lines = around(*at, room, queue::lines(app, *at));
@@ -59,7 +62,7 @@ pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
     }
 }
 
-fn sessions(picker: &SessionPicker, room: usize, now: SystemTime) -> Vec<Line<'static>> {
+fn sessions(picker: &SessionPicker, room: usize, wide: bool, now: SystemTime) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if picker.offers_new() {
         lines.push(row("a new session".to_owned(), picker.at == 0));
@@ -70,7 +73,7 @@ fn sessions(picker: &SessionPicker, room: usize, now: SystemTime) -> Vec<Line<'s
         Some(Err(why)) => lines.push(Line::styled(sanitize(why), BAD)),
         Some(Ok(_)) => {
             let shown = picker.shown().enumerate();
-            lines.extend(shown.map(|(n, session)| row(describe(session, now), picker.at == n + first)));
+            lines.extend(shown.map(|(n, session)| row(describe(session, wide, now), picker.at == n + first)));
             if lines.is_empty() {
                 lines.push(Line::styled("no session has these words", DIM));
             }
@@ -129,11 +132,15 @@ fn rule_in_words(remembered: &RememberedRule) -> String {
     format!("{of}  {}  (by {})", escape_hidden(&words), escape_hidden(&remembered.decided_by))
 }
 
-fn describe(overview: &SessionOverview, now: SystemTime) -> String {
+/// A session on one line. On a narrow screen it is age, and title or first prompt.
+fn describe(overview: &SessionOverview, wide: bool, now: SystemTime) -> String {
     let session = &overview.session;
     let live = if session.live_run_id.is_empty() { ' ' } else { '◐' };
     let about = if overview.about.is_empty() { &session.session_id } else { &overview.about };
     let about = format::first_line(&sanitize(about), 80);
+    if !wide {
+        return format!("{live} {:>4}  {about}", overview.age(now));
+    }
     let (age, entries) = (overview.age(now), session.entry_count);
     let (agent, state) = (sanitize(&overview.agent), &overview.state);
     format!("{live} {age:>4}  {entries:>4}  {state:<14}  {agent:<10}  {about}")

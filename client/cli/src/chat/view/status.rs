@@ -39,6 +39,7 @@ pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
 fn line(app: &App, columns: usize) -> Line<'static> {
     let mut spans = match &app.live {
         Some(live) => run(app, live),
+        None if app.session.away => vec![Span::styled("reconnecting…", WARN)],
         None => vec![Span::styled("ready", BOLD)],
     };
     if app.scroll != Scroll::FollowOptions {

@@ -53,7 +53,7 @@ pub(super) fn configuration(setup: &Setup, file: &Path) -> String {
          #[agents.default.tool_policy]\n#ask_human = true\n\n\
          # The address and port that callers and tool hosts connect to.\n\
          #[server]\n#listen = \"127.0.0.1:50051\"\n\n\
-         # The database. Without a path it is in your data folder, the same from every folder.\n\
+         # The database. Without a path it is in your data folder.\n\
          #[store]\n#path = \"agentloop.db\"\n\n\
          # An endpoint for Prometheus.\n\
          #[metrics]\n#listen = \"127.0.0.1:9464\"\n",

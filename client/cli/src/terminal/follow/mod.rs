@@ -8,7 +8,7 @@ use std::{
 };
 
 use agentloop_client::{
-    Backoff, Client, Error, EventStream,
+    Backoff, Client, Error, EventStream, StreamUpdate,
     v1::{
         AbortResponse, Approve, HumanRequest, HumanRequestKind, RunEvent, RunStatus, SubmitApprovalRequest,
         SubmitInputRequest, decision::Decision as Kind, run_event::Event, submit_input_request::Input,
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use self::countdown::Countdown;
 use crate::{
-    exit::{Exit, Failure},
+    exit::{Exit, Failure, in_one_line},
     terminal::answer::{ParsedLine, Questions, decision},
     terminal::commands::{self, quoted},
     terminal::input_lines::InputLines,
@@ -101,8 +101,10 @@ impl RunFollower {
         loop {
             let asking = self.questions.first().is_some();
             let exit = tokio::select! {
-                event = self.stream.next() => match event {
-                    Some(event) => self.handle_event(&event?).await?,
+                update = self.stream.next_update() => match update.transpose()? {
+                    Some(StreamUpdate::Event(event)) => self.handle_event(&event).await?,
+                    Some(StreamUpdate::Lost) => self.tell_connection("the connection was lost; reconnecting …")?,
+                    Some(StreamUpdate::Resumed) => self.tell_connection("connected again")?,
                     None => return Err(Failure::Other("the run ended without saying how".into())),
                 },
                 line = entered(&mut self.follow.person), if asking => self.handle_line(line).await?,
@@ -117,6 +119,15 @@ impl RunFollower {
                 return Ok(exit);
             }
         }
+    }
+
+    /// Tells why nothing comes. A question that was being asked is asked again below it.
+    fn tell_connection(&mut self, what: &str) -> Result<Option<Exit>, Failure> {
+        self.follow.view.note(&format!("  {what}"))?;
+        if let Some(choices) = self.questions.choices() {
+            self.follow.view.prompt(&choices)?;
+        }
+        Ok(None)
     }
 
     async fn handle_event(&mut self, event: &RunEvent) -> Result<Option<Exit>, Failure> {
@@ -250,7 +261,7 @@ impl RunFollower {
             Ok(_) => self.question_resolved(&request.request_id),
             Err(error) if error.is_unreachable() => Err(error.into()),
             Err(error) => {
-                self.follow.view.note(&format!("  the server refused it: {error}"))?;
+                self.follow.view.note(&format!("  the server refused it: {}", in_one_line(&error)))?;
                 match self.questions.choices() {
                     Some(choices) => self.ask_again(&choices),
                     None => Ok(()),

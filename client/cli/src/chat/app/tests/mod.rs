@@ -443,7 +443,7 @@ fn earlier_prompts_come_back() {
 fn help_closes_with_any_key_and_takes_it() {
     let mut app = chat();
     press(&mut app, KeyCode::F(1));
-    assert!(matches!(app.overlay, Some(Overlay::Help)));
+    assert!(matches!(app.overlay, Some(Overlay::Help(0))));
     press(&mut app, KeyCode::Char('x'));
     assert!(app.overlay.is_none() && app.editor.is_empty());
 }

@@ -184,7 +184,7 @@ fn a_session_that_others_begin_takes_nothing_from_the_person() {
     send(&mut app, "early");
     press(&mut app, KeyCode::F(1));
     assert_eq!(app.handle(begun()), opens("s"));
-    assert!(matches!(app.overlay, Some(Overlay::Help)), "the window stays");
+    assert!(matches!(app.overlay, Some(Overlay::Help(0))), "the window stays");
     let opened = OpenedSession { session: session("s", ""), ..OpenedSession::default() };
     let then = app.handle(Event::SessionOpened(Box::new(opened)));
     assert!(matches!(&then[..], [Command::Start(input)] if input.prompt == "early"), "{then:?}");

@@ -2,6 +2,7 @@
 
 mod questions;
 mod status;
+mod windows;
 
 use std::time::{Duration, SystemTime};
 
