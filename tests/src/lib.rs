@@ -23,6 +23,7 @@ pub mod parked_replicas;
 pub mod postgres;
 pub mod process;
 pub mod raw_host;
+pub mod replica_costs;
 pub mod scrape;
 pub mod server;
 pub mod stored;

@@ -9,10 +9,11 @@
 //! vanish, and forget their work; model answers fail, are cut and overflow; the clock is set forwards and back; callers
 //! leave during a call; subscribers lag, leave and come back; sessions are forked and deleted, and their ids used again.
 //!
-//! [`cluster`] is a simulation of its own: replicas over one database.
+//! [`cluster`] is a simulation of its own: replicas over one database. [`capacity`] is another: the load that they carry.
 //!
 //! Checks: the answers that callers got, the effects that hosts counted themselves, and the journals must agree.
 
+pub mod capacity;
 mod check;
 pub mod cluster;
 mod curator;

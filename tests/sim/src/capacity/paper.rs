@@ -1,0 +1,76 @@
+//! The most that each part carries, by division.
+
+use super::{Costs, Shape};
+
+/// A part that may be full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The cores of a machine that owns shards.
+    OwnerCores,
+    /// The cores of a machine that stands by.
+    StandbyCores,
+    /// The connections that commit.
+    WriteLanes,
+    /// The cores of the database's machine.
+    DatabaseCores,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Part; 4] = [Part::OwnerCores, Part::StandbyCores, Part::WriteLanes, Part::DatabaseCores];
+
+    /// Its name in a table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::OwnerCores => "owner's cores",
+            Part::StandbyCores => "cores of one that stands by",
+            Part::WriteLanes => "write lanes",
+            Part::DatabaseCores => "database's cores",
+        }
+    }
+}
+
+/// The most runs per second that a part carries.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ceiling {
+    /// The part.
+    pub part: Part,
+    /// Runs per second of all machines together.
+    pub runs: f64,
+}
+
+impl Shape {
+    /// The ceiling of each part, the lowest first.
+    #[must_use]
+    pub fn ceilings(self, costs: &Costs) -> Vec<Ceiling> {
+        let mut all: Vec<_> =
+            Part::ALL.into_iter().map(|part| Ceiling { part, runs: self.ceiling(part, costs) }).collect();
+        all.sort_by(|one, other| one.runs.total_cmp(&other.runs));
+        all
+    }
+
+    fn ceiling(self, part: Part, costs: &Costs) -> f64 {
+        let (machines, owners, cores) = (self.machines as f64, self.owners as f64, self.cores as f64);
+        let sent_on = self.sent_on();
+        // A machine that owns shards also sends on the calls of others' shards that arrive there.
+        let sends_on = costs.standby / machines;
+        let (writes, largest) = (costs.writes as f64, self.commit_writes as f64);
+        match part {
+            Part::OwnerCores => {
+                let owned = (costs.owner * (1.0 - sent_on) + costs.owner_sent_on * sent_on) / owners;
+                cores / (owned + sends_on * (1.0 - 1.0 / owners))
+            }
+            Part::StandbyCores if self.owners == self.machines => f64::INFINITY,
+            Part::StandbyCores => cores / sends_on,
+            Part::WriteLanes => {
+                let lanes = owners * self.lanes as f64;
+                // Beside other lanes, a commit also waits for the flush that is under way, at worst for all of it.
+                let flushes = if lanes > 1.0 { 2.0 } else { 1.0 };
+                let commit = costs.trip + costs.commit + costs.write * largest + costs.flush * flushes;
+                lanes * largest / commit / writes
+            }
+            Part::DatabaseCores => cores / (writes * (costs.commit / largest + costs.write + costs.database)),
+        }
+    }
+}
