@@ -96,3 +96,66 @@ fn is_described_by_the_guide() {
     }
     assert!(guide.contains(&only("VOLUME")));
 }
+
+/// Starts a replica from the image's variables and these: the configuration is read as the server reads it.
+fn replica_of(more: &BTreeMap<String, String>) -> Config {
+    let mut variables = variables();
+    variables.extend(more.iter().map(|(name, value)| (name.clone(), value.clone())));
+    // The secret is where the container is.
+    variables.retain(|name, _| !name.starts_with("AGENTLOOP_STORE_PASSWORD"));
+    let environment: Environment =
+        variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let config = Config::parse_with("", "agentloop.toml", &environment);
+    config.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn check_replica(config: &Config, advertised: &str) {
+    let cluster = config.cluster.as_ref().expect("it is a replica");
+    assert!(cluster.listen.ip().is_unspecified(), "{cluster:?}");
+    assert_eq!(cluster.advertise.as_deref(), Some(advertised));
+    assert!(matches!(config.store.location, StoreLocation::Postgres(_)), "{:?}", config.store.location);
+    let metrics = config.metrics.listen.expect("the balancer and the probe ask there");
+    assert_eq!((metrics.ip().is_unspecified(), metrics.port()), (true, 9464));
+}
+
+#[test]
+fn starts_replicas_with_the_variables_of_the_compose_file() {
+    let file = read("server/deploy/compose.yaml");
+    let trimmed = |text: &str| text.trim().trim_matches('"').to_owned();
+    let pair = |line: &str| line.split_once(": ").map(|(name, value)| (trimmed(name), trimmed(value)));
+    let common = file.lines().filter(|line| line.starts_with("  AGENTLOOP_")).filter_map(pair);
+    let common: BTreeMap<_, _> = common.collect();
+    for replica in ["replica1:50052", "replica2:50052", "replica3:50052"] {
+        let own = format!("AGENTLOOP_CLUSTER_ADVERTISE: \"{replica}\"");
+        assert_eq!(file.matches(&own).count(), 1, "{own}");
+        let mut all = common.clone();
+        all.insert("AGENTLOOP_CLUSTER_ADVERTISE".to_owned(), replica.to_owned());
+        check_replica(&replica_of(&all), replica);
+    }
+}
+
+#[test]
+fn starts_replicas_with_the_variables_of_the_chart() {
+    let template = read("server/deploy/helm/templates/deployment.yaml");
+    let lines = template.lines().filter_map(|line| line.trim().strip_prefix("- { name: AGENTLOOP_"));
+    for (any, advertised) in [("0.0.0.0", "10.0.0.1:50052"), ("[::]", "[fd00::1]:50052")] {
+        let value = |template: &str| match template {
+            url if url.contains(".Values.database.url") => {
+                "postgres://agentloop@postgres/agentloop".to_owned()
+            }
+            pod if pod.contains("agentloop.advertise") => advertised.to_owned(),
+            every if every.contains("agentloop.any") => {
+                let port = every.split("%s").nth(1).and_then(|rest| rest.split('"').next());
+                format!("{any}{}", port.expect("a port"))
+            }
+            plain => plain.trim_matches('"').to_owned(),
+        };
+        let pairs = lines.clone().filter_map(|line| line.strip_suffix(" }")?.split_once(", value: "));
+        // Those are there with a Secret of certificates alone.
+        let pairs = pairs.filter(|(name, _)| !name.starts_with("CLUSTER_TLS_"));
+        let all: BTreeMap<_, _> =
+            pairs.map(|(name, text)| (format!("AGENTLOOP_{name}"), value(text))).collect();
+        assert!(all.len() > 6, "{all:?}");
+        check_replica(&replica_of(&all), advertised);
+    }
+}
