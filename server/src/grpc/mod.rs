@@ -1,6 +1,7 @@
 //! The gRPC services. Generated wire types are used in this module only; everything below works with the core's types.
 
 mod access;
+mod bounded;
 pub mod convert;
 pub mod edge;
 pub mod service;

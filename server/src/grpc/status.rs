@@ -9,10 +9,11 @@ use agentloop_core::run::human::{BadAnswer, CannotRemember};
 use agentloop_core::run::refusal::Refusal;
 use agentloop_proto::v1::ErrorReason;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::auth::QuotaExceeded;
 use crate::engine::error::{EngineError, damaged_entry};
+use crate::grpc::bounded::{self, InvalidFields};
 use crate::store::StoreError;
 
 /// The domain of every `ErrorInfo`.
@@ -31,13 +32,18 @@ pub fn status(
     message: impl Into<String>,
     metadata: impl IntoIterator<Item = (&'static str, String)>,
 ) -> Status {
-    Status::with_error_details(code, message, details(reason, metadata))
+    finished(code, message, details(reason, metadata))
+}
+
+/// A status of a size that every client accepts.
+fn finished(code: Code, message: impl Into<String>, details: ErrorDetails) -> Status {
+    Status::with_error_details(code, bounded::message(message.into()), details)
 }
 
 fn details(reason: ErrorReason, metadata: impl IntoIterator<Item = (&'static str, String)>) -> ErrorDetails {
     let name = reason.as_str_name().trim_start_matches("ERROR_REASON_");
     let metadata: HashMap<String, String> =
-        metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        metadata.into_iter().map(|(key, value)| (key.to_owned(), bounded::metadata(value))).collect();
     ErrorDetails::with_error_info(name, DOMAIN, metadata)
 }
 
@@ -46,7 +52,7 @@ fn details(reason: ErrorReason, metadata: impl IntoIterator<Item = (&'static str
 pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) -> Status {
     let mut details = details(reason, []);
     details.set_retry_info(Some(RETRY_SOON));
-    Status::with_error_details(code, message, details)
+    finished(code, message, details)
 }
 
 /// UNAVAILABLE, with RetryInfo: there is no owner of the database that does the call now.
@@ -93,7 +99,7 @@ pub fn unauthenticated(message: &str) -> Status {
 pub fn quota_exceeded(exceeded: &QuotaExceeded) -> Status {
     let mut details = details(ErrorReason::QuotaExceeded, [("quota", exceeded.quota.to_owned())]);
     details.set_retry_info(Some(exceeded.retry_after));
-    Status::with_error_details(Code::ResourceExhausted, exceeded.to_string(), details)
+    finished(Code::ResourceExhausted, exceeded.to_string(), details)
 }
 
 fn agent_not_found(name: &str, configured: String) -> Status {
@@ -125,14 +131,14 @@ pub fn model_not_configured(message: String) -> Status {
     status(Code::FailedPrecondition, ErrorReason::ModelNotConfigured, message, [])
 }
 
-/// The invalid fields of a request, collected so that one answer reports them all.
+/// The invalid fields of a request, collected so that one answer reports them all, as far as they fit.
 #[derive(Debug, Default)]
-pub struct Violations(Vec<FieldViolation>);
+pub struct Violations(InvalidFields);
 
 impl Violations {
     /// Adds a field and its problem. The problem continues the field's name: `must be at most 10`.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.0.push(FieldViolation::new(field, problem));
+        self.0.add(field.into(), problem.into());
     }
 
     /// Returns the value, or adds the error as this field's problem.
@@ -143,13 +149,13 @@ impl Violations {
     /// Succeeds if no field is invalid.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT with every violation.
+    /// INVALID_ARGUMENT with every violation that fits.
     pub fn check(self) -> Result<(), Status> {
         let Some(first) = self.0.first() else { return Ok(()) };
         let message = format!("{}: {}", first.field, first.description);
         let mut details = details(ErrorReason::InvalidField, []);
-        details.set_bad_request(self.0);
-        Err(Status::with_error_details(Code::InvalidArgument, message, details))
+        details.set_bad_request(self.0.into_violations());
+        Err(finished(Code::InvalidArgument, message, details))
     }
 
     /// INVALID_ARGUMENT for one field.

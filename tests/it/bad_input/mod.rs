@@ -1,8 +1,10 @@
 //! Invalid requests: the error names every invalid field, and nothing is done.
 
 mod hosts;
+mod run_input;
 mod runs;
 mod sessions;
+mod sizes;
 
 /// Longer than any short text may be.
 fn long() -> String {

@@ -4,7 +4,7 @@ use agentloop_core::time::Timestamp;
 use agentloop_proto::v1 as wire;
 use tonic::Status;
 
-use super::filter::times;
+use super::filter::time_of;
 use super::{short, timestamp};
 use crate::audit::{AuditFilter, AuditRow, BrokenLink, ChainVerdict};
 use crate::grpc::status::Violations;
@@ -15,7 +15,10 @@ use crate::grpc::status::Violations;
 /// INVALID_ARGUMENT with every invalid field.
 pub fn filter(tenant: String, filter: wire::AuditFilter) -> Result<AuditFilter, Status> {
     let mut bad = Violations::default();
-    let range = times("filter.time", filter.from_time, filter.to_time, &mut bad);
+    let mut time = |field: &str, at: Option<prost_types::Timestamp>| {
+        at.and_then(|at| bad.take(&format!("filter.{field}"), time_of(&at)))
+    };
+    let (from, before) = (time("from_time", filter.from_time), time("to_time", filter.to_time));
     let mut text =
         |field: &str, text: String| bad.take(&format!("filter.{field}"), short(text)).unwrap_or_default();
     let filter = AuditFilter {
@@ -24,8 +27,8 @@ pub fn filter(tenant: String, filter: wire::AuditFilter) -> Result<AuditFilter, 
         what: text("rpc", filter.rpc),
         run: text("run_id", filter.run_id),
         session: text("session_id", filter.session_id),
-        from: range.from,
-        before: range.before,
+        from,
+        before,
         denied: filter.denied,
     };
     bad.check()?;
