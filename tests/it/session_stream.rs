@@ -238,6 +238,29 @@ async fn a_deleted_session_ends_the_stream() {
 }
 
 #[tokio::test]
+async fn a_token_of_another_session_or_of_a_newer_database_is_refused() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut tokens = Vec::new();
+    for session in ["s1", "s2"] {
+        model.says("one");
+        server.run(in_session(session, &format!("r-{session}"), "hi")).await;
+        let request = wire::SubscribeSessionRequest { session_id: session.to_owned(), ..Default::default() };
+        let mut stream =
+            soon(server.sessions().subscribe_session(request)).await.expect("subscribed").into_inner();
+        let first = soon(stream.message()).await.expect("it is open").expect("the session");
+        tokens.push(first.resume_token);
+    }
+    assert_invalid(subscribe(&server, &tokens[1]).await.map(|_| ()), &["resume_token"]);
+    // Where the database is restored from a copy, runs may get numbers that the token calls known.
+    let mut parts: Vec<&str> = tokens[0].split('.').collect();
+    parts[3] = "999";
+    assert_invalid(subscribe(&server, &parts.join(".")).await.map(|_| ()), &["resume_token"]);
+    let mut good = Follower::resume(&server, tokens.swap_remove(0), BTreeMap::new()).await;
+    assert_eq!(good.until_synced().await.0.last_entry_no, 2);
+}
+
+#[tokio::test]
 async fn a_title_that_the_model_makes_is_told() {
     let model = Model::start().await;
     let server = TestServer::with(&model, "[agents.default.background]\ntitle = true\n").await;

@@ -1,6 +1,7 @@
 //! Watching: lists of runs that stay live, and everything that happens in one session.
 
 mod hub;
+mod place;
 mod run_list;
 mod session;
 

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
-use agentloop_core::limits::QUEUED_RUNS_PER_SESSION_MAX;
 use agentloop_core::time::Timestamp;
 use futures_util::Stream;
 use tokio::sync::Notify;
@@ -19,12 +18,8 @@ use tokio::sync::Notify;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
+use crate::engine::watch::place::{Place, digest_of};
 use crate::store::{SessionRow, SessionRuns};
-
-/// Runs that a token may name: those that wait for their session, and one that is live or has just ended.
-const TOKEN_RUNS_MAX: usize = QUEUED_RUNS_PER_SESSION_MAX + 64;
-/// The first letters of every token.
-const TOKEN_VERSION: &str = "1";
 
 /// One thing that happened in a session.
 #[derive(Debug, Clone)]
@@ -153,17 +148,6 @@ struct FollowedRun {
     events: Events,
 }
 
-/// A place in a session: what a token says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
-    /// Tells the session from a later one of the same id.
-    created_at: Timestamp,
-    /// Number of the last known run.
-    last_no: u64,
-    /// The runs that had not ended, each with its last event that was told.
-    runs: Vec<(RunId, Seq)>,
-}
-
 impl Engine {
     /// Follows a session: the events of its open runs, then of every run that comes. `token` is that of an earlier
     /// subscription, or empty. The stream ends after [`SessionItem::Deleted`], or with an error. A subscriber is no caller of
@@ -180,7 +164,7 @@ impl Engine {
         let place = if token.is_empty() {
             None
         } else {
-            Some(Place::parse(token).ok_or(EngineError::BadResumeToken)?)
+            Some(Place::parse(token, &digest_of(tenant, session)).ok_or(EngineError::BadResumeToken)?)
         };
         let subscription = SessionSubscription::open(self.clone(), tenant, session, place).await?;
         Ok(futures_util::stream::unfold(subscription, |mut subscription| async move {
@@ -207,6 +191,8 @@ struct SessionSubscription {
     engine: Engine,
     tenant: TenantId,
     session: SessionId,
+    /// Names the session in tokens.
+    digest: String,
     entered: Entered,
     created_at: Timestamp,
     last_no: u64,
@@ -248,6 +234,7 @@ impl SessionSubscription {
             engine,
             tenant: tenant.clone(),
             session: session.clone(),
+            digest: digest_of(tenant, session),
             entered,
             created_at: known.created_at,
             last_no: known.last_no,
@@ -269,14 +256,20 @@ impl SessionSubscription {
             }
             subscription.follow(run, seq, target).await?;
         }
-        let open = subscription.follow_new().await?;
+        let (open, last_no) = subscription.follow_new().await?;
+        if last_no < known.last_no {
+            // Unless the session has gone just now, the database is a copy that is older than the token. Runs to come would have
+            // numbers that the token calls known, and would not be told.
+            read().await?;
+            return Err(EngineError::BadResumeToken);
+        }
         subscription.ready.push_back(SessionItem::Session(Box::new(row.clone())));
         subscription.synced = Some(SessionItem::Synced { last_entry: row.last_entry, open });
         Ok(subscription)
     }
 
-    /// Follows the runs that are not known yet. Returns the open ones of all.
-    async fn follow_new(&mut self) -> Result<Vec<RunId>, EngineError> {
+    /// Follows the runs that are not known yet. Returns the open ones of all, and the number of the session's last run.
+    async fn follow_new(&mut self) -> Result<(Vec<RunId>, u64), EngineError> {
         let store = self.engine.store().clone();
         let SessionRuns { last_no, runs } =
             store.session_runs(&self.tenant, &self.session, Some(self.last_no)).await?;
@@ -290,7 +283,7 @@ impl SessionSubscription {
             }
         }
         self.last_no = self.last_no.max(last_no);
-        Ok(open)
+        Ok((open, last_no))
     }
 
     async fn follow(&mut self, run: RunId, seq: Seq, target: Seq) -> Result<(), EngineError> {
@@ -385,7 +378,7 @@ impl SessionSubscription {
             SessionItem::Event { event: FeedItem::Transient(_), .. } | SessionItem::Deleted => String::new(),
             SessionItem::Event { .. } | SessionItem::Session(_) | SessionItem::Synced { .. } => {
                 let runs = self.runs.iter().map(|run| (run.run.clone(), run.seq)).collect();
-                Place { created_at: self.created_at, last_no: self.last_no, runs }.token()
+                Place { created_at: self.created_at, last_no: self.last_no, runs }.token(&self.digest)
             }
         };
         SessionUpdate { item, token }
@@ -410,47 +403,4 @@ async fn next_event(runs: &mut [FollowedRun]) -> (usize, Option<Result<FeedItem,
         Poll::Pending
     })
     .await
-}
-
-impl Place {
-    fn token(&self) -> String {
-        let runs: Vec<String> = self.runs.iter().map(|(run, seq)| format!("{run}~{}", seq.0)).collect();
-        format!("{TOKEN_VERSION}.{}.{}.{}", self.created_at.0, self.last_no, runs.join(","))
-    }
-
-    fn parse(token: &str) -> Option<Self> {
-        let mut parts = token.splitn(4, '.');
-        parts.next().filter(|version| *version == TOKEN_VERSION)?;
-        let created_at = Timestamp(parts.next()?.parse().ok()?);
-        let last_no = parts.next()?.parse().ok().filter(|no| i64::try_from(*no).is_ok())?;
-        let runs = parts.next()?;
-        if runs.split(',').count() > TOKEN_RUNS_MAX {
-            return None;
-        }
-        let run = |text: &str| {
-            let (run, seq) = text.split_once('~')?;
-            Some((RunId::parse(run).ok()?, Seq(seq.parse().ok()?)))
-        };
-        let runs = runs.split(',').filter(|run| !run.is_empty()).map(run).collect::<Option<Vec<_>>>()?;
-        Some(Self { created_at, last_no, runs })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_leads_back() {
-        let run = |id| RunId::parse(id).unwrap();
-        for runs in [vec![], vec![(run("a.b:c"), Seq(7))], vec![(run("a"), Seq(0)), (run("b"), Seq(9))]] {
-            let place = Place { created_at: Timestamp(5), last_no: 3, runs };
-            assert_eq!(Place::parse(&place.token()), Some(place));
-        }
-        for forged in ["", "1", "1.2.3", "2.5.3.", "1.x.3.", "1.5.-3.", "1.5.3.a", "1.5.3.a~", "1.5.3.a b~1"]
-        {
-            assert_eq!(Place::parse(forged), None, "{forged}");
-        }
-        assert_eq!(Place::parse(&format!("1.5.3.{}", "a~1,".repeat(TOKEN_RUNS_MAX + 1))), None);
-    }
 }
