@@ -9,7 +9,7 @@ use crate::v1::RunEvent;
 /// event is encoded already, so that all whom it is sent to can share that. On the wire there is no difference.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct EventFrame {
-    /// The [`RunEvent`], encoded.
+    /// The bytes of the encoded [`RunEvent`].
     #[prost(bytes = "bytes", tag = "1")]
     pub event: Bytes,
 }

@@ -6,7 +6,7 @@ mod frame;
 
 pub use frame::EventFrame;
 
-/// Package `agentloop.v1`.
+/// The messages and services of package `agentloop.v1`.
 #[expect(
     clippy::large_enum_variant,
     reason = "generated: which messages are large follows from the contract"

@@ -23,7 +23,8 @@ const (
 
 // The reason in the `google.rpc.ErrorInfo` of every error status. It is the name without its prefix, such as
 // `RUN_NOT_FOUND`, with the domain `agentloop.v1`. INVALID_ARGUMENT also carries `google.rpc.BadRequest` with one
-// violation per field. RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` if waiting helps.
+// violation per field. RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` if waiting helps. A status stays
+// below 8 KiB, so long texts in it are cut, and a last violation without a field counts those that did not fit.
 type ErrorReason int32
 
 const (

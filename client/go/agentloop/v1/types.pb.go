@@ -2264,7 +2264,9 @@ type PolicyRule struct {
 	Arguments []*ArgumentPattern `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty"`
 	// The people who may answer the question that this rule asks: names, and groups as `group:NAME`. `a & b` is a person who
 	// is both. Empty means everyone whose role allows it. At most 16, and only with ASK. Rules that say who may answer need
-	// authentication, and are refused without it.
+	// authentication, and are refused without it. A word like `group` before a colon is refused with INVALID_ARGUMENT, because as
+	// a name it would name nobody: `groups:`, `Group:` and other mistyped forms, `grp:`, `team:`, `role:`, `user:`, `people:` and
+	// their plurals. Other names may have colons.
 	Approvers []string `protobuf:"bytes,5,rep,name=approvers,proto3" json:"approvers,omitempty"`
 	// True if the one who started the run may not answer. Only with ASK.
 	ForbidRequester bool `protobuf:"varint,6,opt,name=forbid_requester,json=forbidRequester,proto3" json:"forbid_requester,omitempty"`

@@ -2493,8 +2493,9 @@ export type AgentLoopService = typeof AgentLoopService;
 export const AgentLoopService = {
   /**
    * Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
-   * waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client that goes away changes nothing unless
-   * `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
+   * waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client
+   * that goes away changes nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts
+   * the run into the caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent, or a run that is named alone), FAILED_PRECONDITION
    * (busy session, model not configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -2695,8 +2696,9 @@ export const AgentLoopService = {
 export interface AgentLoopServer extends UntypedServiceImplementation {
   /**
    * Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
-   * waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client that goes away changes nothing unless
-   * `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
+   * waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client
+   * that goes away changes nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts
+   * the run into the caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent, or a run that is named alone), FAILED_PRECONDITION
    * (busy session, model not configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -2791,8 +2793,9 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
 export interface AgentLoopClient extends Client {
   /**
    * Starts a run, and returns when it ends or waits for a human or an operator. The same call with the same `run_id`
-   * waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client that goes away changes nothing unless
-   * `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the caller's trace.
+   * waits on, also if its agent or model is no longer configured, and so does a call with the `run_id` alone. A client
+   * that goes away changes nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts
+   * the run into the caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent, or a run that is named alone), FAILED_PRECONDITION
    * (busy session, model not configured), RESOURCE_EXHAUSTED, UNAVAILABLE.

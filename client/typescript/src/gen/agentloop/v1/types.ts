@@ -555,7 +555,9 @@ export interface PolicyRule {
   /**
    * The people who may answer the question that this rule asks: names, and groups as `group:NAME`. `a & b` is a person who
    * is both. Empty means everyone whose role allows it. At most 16, and only with ASK. Rules that say who may answer need
-   * authentication, and are refused without it.
+   * authentication, and are refused without it. A word like `group` before a colon is refused with INVALID_ARGUMENT, because as
+   * a name it would name nobody: `groups:`, `Group:` and other mistyped forms, `grp:`, `team:`, `role:`, `user:`, `people:` and
+   * their plurals. Other names may have colons.
    */
   approvers: string[];
   /** True if the one who started the run may not answer. Only with ASK. */
