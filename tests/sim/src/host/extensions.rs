@@ -14,7 +14,7 @@ use agentloop_server::extension::{ExtensionError, HookVerdict, Occasion, PlanVie
 use crate::random::Random;
 use crate::world::World;
 
-/// The planner's name.
+/// Name of the planner that hosts offer.
 pub(crate) const PLANNER: &str = "chief";
 /// The hooks' names: one that must be heard before tool calls, and one that has its say everywhere.
 pub(crate) const HOOKS: [&str; 2] = ["censor", "clerk"];
