@@ -33,7 +33,7 @@ impl LeaseTimes {
     #[must_use]
     pub fn from_lease(lease: Millis) -> Self {
         Self {
-            beat_every: Millis(lease.0 / 5),
+            beat_every: Millis(lease.0 / 25 * 6),
             trusted: Millis(lease.0 / 5 * 4),
             suspected_after: lease,
             pulse_within: Millis(lease.0 / 5 * 2),
