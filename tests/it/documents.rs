@@ -1,4 +1,5 @@
-//! Rules on documents: links have targets, named files exist, and ARCHITECTURE names every RPC and top module.
+//! Rules on documents: links have targets, named files exist, lines are short, and ARCHITECTURE names every RPC and top
+//! module.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,6 +11,8 @@ use prost_types::FileDescriptorSet;
 
 /// Folders whose documents are not ours.
 const NOT_OURS: [&str; 5] = ["target", "node_modules", ".work", ".git", ".venv"];
+/// The longest line of a document's text.
+const LINE_CHARACTERS_MAX: usize = 130;
 
 fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("inside the workspace").to_owned()
@@ -124,6 +127,19 @@ fn links_lead_somewhere() {
     }
     assert!(followed > 50, "only {followed} links");
     assert!(dead.is_empty(), "{dead:#?}");
+}
+
+/// A paragraph is read in an editor, and its changes line by line. Rows of tables are as long as they have to be.
+#[test]
+fn lines_are_short() {
+    let mut long = Vec::new();
+    for document in documents() {
+        let text = text(&document);
+        let lines = prose(&text).filter(|line| !line.starts_with('|'));
+        let lines = lines.filter(|line| line.chars().count() > LINE_CHARACTERS_MAX);
+        long.extend(lines.map(|line| format!("{}: {line}", document.display())));
+    }
+    assert!(long.is_empty(), "{long:#?}");
 }
 
 /// Source files are named by as much of their path as tells them apart.

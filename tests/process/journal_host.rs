@@ -18,10 +18,10 @@ use serde::Deserialize;
 
 #[derive(Parser)]
 struct Options {
-    /// The server's address.
+    /// Address of the server, http://HOST:PORT
     #[arg(long)]
     server: String,
-    /// The host's name.
+    /// Name of the host
     #[arg(long)]
     host_id: String,
     /// The file that the tools write their actions to.
@@ -86,7 +86,7 @@ async fn charge(takes: Takes, ctx: CallContext, journal: Journal) -> Result<&'st
 #[derive(Deserialize, JsonSchema)]
 struct Work {
     label: String,
-    /// Duration in milliseconds.
+    /// Time that the call takes, in milliseconds.
     #[serde(default)]
     ms: u64,
     /// Tries that do nothing and ask for another.

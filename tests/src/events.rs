@@ -162,7 +162,7 @@ pub fn assert_dense(events: &[wire::RunEvent], first: u64) {
     assert_eq!(found, wanted, "{:?}", names(events));
 }
 
-/// A message's text.
+/// The text of a message, without its other parts.
 pub fn text(message: &wire::Message) -> String {
     let part = |part: &wire::Part| match &part.content {
         Some(wire::part::Content::Text(text)) => Some(text.clone()),

@@ -68,7 +68,7 @@ pub struct Pauses {
     pub lost_unasked: usize,
     /// Durable events that subscribers saw twice or not at all.
     pub out_of_order: u64,
-    /// Runs that ended.
+    /// Number of runs that ended.
     pub ended: usize,
 }
 

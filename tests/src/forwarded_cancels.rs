@@ -12,13 +12,13 @@ use crate::process::server::input;
 /// Runs that are aborted, one after the other.
 const ABORTED: u32 = 200;
 
-/// What the tool tells.
+/// The reports of the tool.
 enum Told {
     Began,
     Stopped(Instant),
 }
 
-/// What the tool has told.
+/// The reports that came from the tool so far.
 pub(crate) struct Holding(mpsc::UnboundedReceiver<Told>);
 
 /// The waits for a cancel, in milliseconds.

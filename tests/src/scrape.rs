@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 /// The metrics of one scrape.
 #[derive(Debug)]
 pub struct Scrape {
-    /// The whole text.
+    /// The whole text, as Prometheus reads it.
     pub text: String,
     samples: BTreeMap<String, f64>,
 }

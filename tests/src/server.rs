@@ -34,7 +34,7 @@ type Extend = Arc<dyn Fn(ServerBuilder) -> ServerBuilder + Send + Sync>;
 pub struct Provider<'a> {
     /// The name before the first `/` of a model reference.
     pub name: &'a str,
-    /// The model server.
+    /// The model server that the server asks.
     pub vendor: &'a Vendor,
     /// The kind of API.
     pub format: Format,

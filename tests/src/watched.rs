@@ -79,7 +79,7 @@ impl fmt::Debug for Spread {
     }
 }
 
-/// Who watches in a stretch.
+/// The watchers of a stretch.
 #[derive(Clone, Copy)]
 enum Watchers {
     Nobody,

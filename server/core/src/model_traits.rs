@@ -12,13 +12,13 @@ pub enum Effort {
     None,
     /// The least reasoning above none.
     Minimal,
-    /// Less than [`Self::Medium`].
+    /// Less reasoning than at [`Self::Medium`].
     Low,
     /// The middle level, the default of most vendors.
     Medium,
-    /// More than [`Self::Medium`].
+    /// More reasoning than at [`Self::Medium`].
     High,
-    /// More than [`Self::High`].
+    /// More reasoning than at [`Self::High`].
     XHigh,
     /// The most reasoning that the model offers.
     Max,

@@ -41,7 +41,7 @@ pub struct ReplicaRow {
     pub version: String,
     /// When it joined, by the clock of the database.
     pub joined_at: Timestamp,
-    /// What it does for the others.
+    /// The work that it does for the other replicas.
     pub part: ReplicaPart,
     /// Time for which the replica that looks has seen no sign of life from it. `None` for itself.
     pub silent_for: Option<Duration>,

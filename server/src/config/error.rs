@@ -59,7 +59,7 @@ impl fmt::Display for Problem {
 /// The place where a setting is made.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// In the file.
+    /// At a line of the configuration file.
     File {
         /// The path as given.
         name: String,

@@ -54,7 +54,7 @@ pub use self::telemetry::{MetricsOptions, TelemetryOptions};
 /// The name of the agent for runs that name none.
 pub const DEFAULT_AGENT: &str = "default";
 
-/// The whole configuration.
+/// The whole configuration, checked and with every default filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `[server]`: the listening address and limits on load.
@@ -67,7 +67,7 @@ pub struct Config {
     pub quotas: QuotaLimits,
     /// `[audit]`: the audit log; `None` where none is written.
     pub audit: Option<AuditOptions>,
-    /// `[store]`: the database.
+    /// `[store]`: the place of the database, and its search index.
     pub store: StoreOptions,
     /// `[cluster]`: this server as one of several replicas; `None` for a server alone.
     pub cluster: Option<ClusterOptions>,
@@ -81,9 +81,9 @@ pub struct Config {
     pub runs: RunOptions,
     /// `[hosts]`: times and limits of all tool hosts.
     pub hosts: HostOptions,
-    /// `[retention]`.
+    /// `[retention]`: the time after which unused sessions are deleted.
     pub retention: RetentionOptions,
-    /// `[blobs]`.
+    /// `[blobs]`: bounds on files, and the time that unused ones are kept.
     pub blobs: BlobOptions,
     /// `[tools]`: the terms of tools.
     pub tools: TermsOptions,

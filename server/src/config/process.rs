@@ -39,7 +39,7 @@ pub struct ServerOptions {
     pub shutdown_grace: Millis,
 }
 
-/// `[store]`: the database.
+/// `[store]`: the place of the database, and its search index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
     /// The place of the database.
@@ -71,7 +71,7 @@ pub struct PostgresLocation {
     pub url: Secret,
     /// The password, if it is not in the address.
     pub password: Option<Secret>,
-    /// Connections for queries.
+    /// Number of connections for queries.
     pub readers: u32,
     /// Longest time of a query.
     pub statement_timeout: Millis,
@@ -92,7 +92,7 @@ impl PostgresLocation {
 /// `[log]`: format and level of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Text or JSON.
+    /// The form of a line: text for people, or JSON.
     pub format: LogFormat,
     /// A `tracing` filter: a level, or directives like `info,agentloop_server::engine=debug`.
     pub level: String,

@@ -57,7 +57,7 @@ pub struct TelemetryOptions {
 }
 
 impl Default for TelemetryOptions {
-    /// No collector.
+    /// Nothing is exported without a collector.
     fn default() -> Self {
         Self { otlp_endpoint: None, service_name: NAME.to_owned(), capture_content: false }
     }

@@ -41,7 +41,7 @@ pub struct HookRequest {
 pub enum Occasion {
     /// A run is about to begin.
     PreRun {
-        /// The caller's messages.
+        /// The messages that the caller sent with the run.
         messages: Vec<SharedMessage>,
     },
     /// A tool call is about to run.

@@ -76,7 +76,7 @@ pub enum ExtensionError {
     /// It reported a failure.
     #[error("it failed: {message}")]
     Failed {
-        /// The extension's message.
+        /// The reason in the extension's own words.
         message: String,
         /// True if another call, or another host, may succeed.
         retryable: bool,

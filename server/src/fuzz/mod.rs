@@ -51,7 +51,7 @@ pub fn journal(data: &[u8]) {
     store::fuzz::journal(data);
 }
 
-/// A configuration file.
+/// Reads the data as a configuration file.
 pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     // A folder that is not there: what the text names by a relative path is not read.

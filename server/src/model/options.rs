@@ -95,7 +95,7 @@ impl ProviderKind {
 pub enum ScriptSource {
     /// Path of a TOML file.
     File(PathBuf),
-    /// TOML text.
+    /// The script itself, as TOML text.
     Text(String),
 }
 

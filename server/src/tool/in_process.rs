@@ -50,7 +50,7 @@ pub trait ToolExecutor: Send + Sync + 'static {
 pub struct ToolExecution {
     /// The tenant that the run belongs to.
     pub tenant: TenantId,
-    /// The run's session.
+    /// The session that the run belongs to.
     pub session: SessionId,
     /// The call's id, the same for every attempt.
     pub call: CallId,

@@ -286,9 +286,10 @@ impl<I: Intercept> JobStore for Intercepted<I> {
     async fn due_jobs(
         &self,
         now: Timestamp,
+        after: Option<&TenantId>,
         limit: u32,
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        self.intercept.read("due_jobs", self.inner.due_jobs(now, limit)).await
+        self.intercept.read("due_jobs", self.inner.due_jobs(now, after, limit)).await
     }
 
     async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {

@@ -24,7 +24,7 @@ fn steering(run: &str, text: &str) -> wire::RunInput {
     busy(BusySessionPolicy::Steer, run, text)
 }
 
-/// In session `s1`.
+/// A run in session `s1`, with a policy for when it is busy.
 fn busy(policy: BusySessionPolicy, run: &str, text: &str) -> wire::RunInput {
     wire::RunInput { on_busy_session: policy.into(), ..in_session("s1", run, text) }
 }

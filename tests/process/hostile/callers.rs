@@ -31,7 +31,7 @@ fn prompt(prompt: &str) -> RunInput {
     RunInput { prompt: prompt.to_owned(), ..RunInput::default() }
 }
 
-/// A length-delimited field.
+/// A field of a message, with its length before its content.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     prost::encoding::encode_varint(content.len() as u64, &mut bytes);

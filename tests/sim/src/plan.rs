@@ -31,7 +31,7 @@ pub enum Only {
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) plant: Option<Plant>,
-    /// Number of sessions.
+    /// Number of sessions that people use.
     pub(crate) sessions: u64,
     /// Number of requests in each session.
     pub(crate) requests: u64,

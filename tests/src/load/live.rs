@@ -41,7 +41,7 @@ pub fn compacting(strategy: &str, max_messages: u32) -> wire::ContextPolicy {
 
 /// A run that was watched to its end.
 pub struct Ended {
-    /// As of [`Live`].
+    /// The key of the session, as in [`Live`].
     pub key: String,
     /// The run, also where its request came to another one.
     pub run_id: String,

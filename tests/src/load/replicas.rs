@@ -94,7 +94,7 @@ impl Replicas {
         self.servers[0].file("")
     }
 
-    /// Number of replicas.
+    /// Number of replicas that were started.
     pub fn count(&self) -> usize {
         self.servers.len()
     }

@@ -18,7 +18,7 @@ use crate::input::in_session;
 /// Runs after which a new session is begun.
 const RUNS_PER_SESSION: u64 = 8;
 
-/// One session's user.
+/// A person who uses one session.
 pub struct Worker {
     world: Arc<World>,
     number: u64,

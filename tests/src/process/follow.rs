@@ -81,6 +81,19 @@ impl Follower {
         result.await
     }
 
+    /// The only tool result among the events so far.
+    ///
+    /// # Panics
+    /// When there is none, or another one.
+    pub fn result_seen(&self) -> ToolCallResult {
+        let results = self.seen.iter().filter_map(|event| match &event.event {
+            Some(Event::ToolCallResult(result)) => Some(result.clone()),
+            _ => None,
+        });
+        let [result] = results.collect::<Vec<_>>().try_into().expect("one result");
+        result
+    }
+
     /// Reads to the end and checks what holds for every run: this subscriber saw each durable event exactly once, as
     /// does one that comes later, and every tool call has exactly one result.
     pub async fn finished(&mut self) -> RunFinished {
@@ -129,14 +142,14 @@ impl Follower {
         self.seen.iter().filter_map(|event| event.event.as_ref()).filter(|event| such(event)).count()
     }
 
-    /// The session's entries.
+    /// All entries of the session, in order.
     pub async fn entries(&self) -> Vec<Entry> {
         let session_id = self.seen.first().expect("an event").session_id.clone();
         let request = ListEntriesRequest { session_id, ..ListEntriesRequest::default() };
         self.client.list_entries(request).await.expect("listed").entries
     }
 
-    /// Answers a question.
+    /// Answers a question with this decision.
     pub async fn decide(&self, question: &HumanRequest, decision: decision::Decision) {
         decide(&self.client, question, decision).await;
     }
@@ -155,7 +168,7 @@ impl Follower {
     }
 }
 
-/// Answers a question.
+/// Answers a question with this decision.
 pub async fn decide(client: &Client, question: &HumanRequest, decision: decision::Decision) {
     let request = SubmitApprovalRequest {
         request_id: question.request_id.clone(),

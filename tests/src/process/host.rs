@@ -10,9 +10,9 @@ use super::{built, eventually, leave_out, top};
 
 /// A tool host and the file that its tools write to.
 pub struct Host {
-    /// Its host id.
+    /// The id that it says hello with.
     pub id: String,
-    /// The host's process.
+    /// The process that it runs in.
     pub process: Process,
     journal: PathBuf,
 }

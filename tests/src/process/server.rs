@@ -223,7 +223,7 @@ impl Server {
         self.process.as_ref().expect("it runs").signal(signal).await;
     }
 
-    /// The server's process.
+    /// Id of the server's process.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("it runs").pid()
     }

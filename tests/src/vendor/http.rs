@@ -33,7 +33,7 @@ pub(super) fn document(document: &Value) -> Vec<u8> {
     answer(200, "application/json", "", &document.to_string())
 }
 
-/// An error response.
+/// An error response in the form of the vendor.
 pub(super) fn refusal(format: Format, refusal: &Refusal) -> Vec<u8> {
     let wait = refusal.wait_header(format).unwrap_or_default();
     answer(refusal.status, "application/json", &wait, &refusal.body(format).to_string())

@@ -9,7 +9,7 @@ use super::Format;
 /// A request that broke a rule, or another error of the vendor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The HTTP status.
+    /// The HTTP status of the response.
     pub status: u16,
     /// In the vendor's words.
     pub message: String,

@@ -1,4 +1,4 @@
-//! Server-sent events.
+//! Server-sent events, as the vendors send them.
 
 use serde_json::{Value, json};
 

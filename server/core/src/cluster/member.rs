@@ -143,12 +143,6 @@ impl Member {
         !self.is_over && self.held.contains_key(&shard) && self.lease.is_valid(now)
     }
 
-    /// True while nobody can have fenced this owner.
-    #[must_use]
-    pub fn has_lease(&self, now: Timestamp) -> bool {
-        !self.is_over && self.lease.is_valid(now)
-    }
-
     /// The term under which this replica owns a shard.
     #[must_use]
     pub fn term(&self, shard: ShardNo) -> Option<Term> {

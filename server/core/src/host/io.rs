@@ -154,14 +154,14 @@ pub enum Input {
     Join(Box<HostJoin>),
     /// A host replaces its set of tools.
     ReplaceTools {
-        /// The host's stream.
+        /// The host's stream, by its number in this process.
         connection: ConnectionId,
         /// The new set, valid ones only.
         tools: Vec<ServedTool>,
     },
     /// A host sent a frame, other than a hello or a new set of tools.
     Frame {
-        /// The host's stream.
+        /// The host's stream, by its number in this process.
         connection: ConnectionId,
         /// The frame as received.
         frame: HostFrame,
@@ -169,12 +169,12 @@ pub enum Input {
     /// A host counts as heard from: it sent a frame that the fleet does not need, or the server does not read its stream
     /// for the moment.
     Touch {
-        /// The host's stream.
+        /// The host's stream, by its number in this process.
         connection: ConnectionId,
     },
     /// A host broke the protocol in a way that the server found before the fleet saw the frame.
     Violation {
-        /// The host's stream.
+        /// The host's stream, by its number in this process.
         connection: ConnectionId,
         /// The fault and what was expected, for the host's author.
         message: String,
@@ -183,7 +183,7 @@ pub enum Input {
     },
     /// The server wants to close a host's stream, for a reason on the server's side.
     CloseStream {
-        /// The host's stream.
+        /// The host's stream, by its number in this process.
         connection: ConnectionId,
         /// The reason, which decides the status that the host sees.
         reason: CloseReason,
@@ -200,7 +200,7 @@ pub enum Input {
 pub enum Output {
     /// A host is accepted: send its welcome. This comes before any frame to the host.
     Joined {
-        /// The host's stream.
+        /// The host's stream, by its number in this process.
         connection: ConnectionId,
         /// Per offered tool, in order: why it is refused, or `None`.
         tools: Vec<Option<String>>,
@@ -209,21 +209,21 @@ pub enum Output {
     },
     /// A host's new set of tools is in place: tell the host.
     ToolsReplaced {
-        /// The host's stream.
+        /// The host's stream, by its number in this process.
         connection: ConnectionId,
         /// Per offered tool, in order: why it is refused, or `None`.
         tools: Vec<Option<String>>,
     },
     /// Send a frame to a host.
     Send {
-        /// The host's stream.
+        /// The host's stream, by its number in this process.
         connection: ConnectionId,
         /// The frame to send.
         frame: ServerFrame,
     },
     /// Close a stream after the frames that were sent before.
     Close {
-        /// The host's stream.
+        /// The host's stream, by its number in this process.
         connection: ConnectionId,
         /// The reason, which decides the status that the host sees.
         reason: CloseReason,

@@ -234,6 +234,18 @@ mod tests {
     }
 
     #[test]
+    fn the_contract_tells_which_words_are_refused() {
+        let contract = include_str!("../../../../proto/agentloop/v1/types.proto");
+        let (before, _) = contract.split_once("repeated string approvers = 5;").expect("the field is there");
+        let comment = before.rsplit(';').next().unwrap_or_default();
+        for word in
+            MEANINGLESS.map(|word| word.strip_suffix('s').unwrap_or(word)).into_iter().chain(["groups"])
+        {
+            assert!(comment.contains(&format!("`{word}:`")), "{word} is not in the comment: {comment}");
+        }
+    }
+
+    #[test]
     fn a_word_that_was_meant_as_group_is_refused_and_names_with_colons_are_taken() {
         for (entry, word) in [
             ("groups:sre", "groups"),

@@ -78,10 +78,10 @@ pub struct ArgumentPattern {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleOrigin {
-    /// The agent's configuration.
+    /// A rule of the agent's configuration.
     #[default]
     Agent,
-    /// The run's request.
+    /// A rule of the request that started the run.
     Request,
     /// A decision that was remembered for the run.
     Run,

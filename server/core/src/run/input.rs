@@ -165,7 +165,7 @@ pub enum Input {
     Decided {
         /// Id of the question.
         request: RequestId,
-        /// The answer.
+        /// The answer: an approval, a denial, or a text.
         decision: Decision,
         /// Digest of the content that the person was shown; `None` skips the check.
         digest: Option<Digest>,

@@ -153,7 +153,7 @@ fn asked_again() -> Event {
     }
 }
 
-/// By the planner.
+/// A question that the planner asks.
 fn prompted() -> Event {
     let run = RunId::parse("r-1").expect("an id");
     let ask = QuestionContent { text: "Which city?".to_owned(), ..QuestionContent::default() };

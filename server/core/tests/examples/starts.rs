@@ -178,7 +178,7 @@ fn full_spec() -> RunSpec {
     }
 }
 
-/// What [`full_spec`] leaves out.
+/// Everything that [`full_spec`] leaves out.
 fn extended_spec() -> RunSpec {
     let argument = ArgumentPattern { pointer: "/amount".to_owned(), pattern: "1??".to_owned() };
     let rule = PolicyRule {

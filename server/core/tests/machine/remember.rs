@@ -87,7 +87,7 @@ fn a_remembered_denial_settles_what_waits() {
     assert_eq!(script.status(), RunStatus::ModelRunning);
 }
 
-/// Pays unasked.
+/// A tool that pays this amount without a question.
 fn pays(amount: &str) -> Tool {
     tool("pay").with(&format!(r#"{{"amount":"{amount}"}}"#))
 }

@@ -41,7 +41,7 @@ fn every_order_of_a_few_events_keeps_every_promise() {
     assert!(tally.completed > 0 && tally.aborted > 0 && tally.failed > 0, "{tally:?}");
 }
 
-/// What was seen.
+/// Counts of the states that a search has seen, and of the ends of their runs.
 #[derive(Debug, Default)]
 struct Tally {
     states: usize,

@@ -14,7 +14,7 @@ const OVERHEAD_BYTES: usize = 8 * 1024;
 pub struct ExtensionRequest {
     /// The host sends it back with the response.
     pub id: String,
-    /// The extension's name.
+    /// Name of the extension, as its host declared it.
     pub name: String,
     /// A response after this time is ignored.
     pub deadline: Timestamp,
@@ -59,9 +59,9 @@ pub struct ExtensionResponse {
 /// The kinds of responses.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ResponseBody {
-    /// A planner's decision.
+    /// A planner's decision: the next instruction.
     Instruction(Instruction),
-    /// A hook's verdict.
+    /// A hook's verdict on the occasion.
     Hook(HookVerdict),
     /// A source's context items, the best ones first.
     Context(Vec<ContextItem>),

@@ -55,7 +55,7 @@ pub(super) struct NewRequest {
     pub(super) max_frame_bytes: usize,
 }
 
-/// A host's connection.
+/// A connected host with the extensions that it offers.
 pub(super) struct HostConnection {
     pub(super) tenant: TenantId,
     pub(super) host: HostId,

@@ -14,7 +14,7 @@ const WORD_LETTERS: u64 = 8;
 const LONG_WORD_LETTERS: u64 = 5;
 /// Letters per token in a word of capitals.
 const CAPITALS: u64 = 5;
-/// Digits per token.
+/// Digits that models read as one token.
 const DIGITS: u64 = 3;
 
 /// Class of a character. Tokenizers cut where the class changes.

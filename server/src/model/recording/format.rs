@@ -37,7 +37,7 @@ pub(super) struct RecordedCall {
     pub(super) first_delta: Option<Millis>,
     /// Time from the start to the end.
     pub(super) duration: Millis,
-    /// The request.
+    /// The request as it was sent, without secrets.
     pub(super) request: RecordedRequest,
     /// The deltas of the answer, in order.
     pub(super) deltas: Vec<Delta>,

@@ -54,7 +54,7 @@ impl AsRef<[u8]> for Piece<'_> {
 }
 
 impl EncodedText {
-    /// Bytes in all.
+    /// Number of bytes of all pieces together.
     pub(in crate::model) fn len(&self) -> usize {
         self.complete_bytes + self.last.len()
     }
@@ -86,7 +86,7 @@ impl EncodedText {
         self.complete.push(pool.share(piece, bytes, |piece| piece));
     }
 
-    /// Frees spare capacity.
+    /// Frees the capacity that no text uses.
     pub(in crate::model) fn trim(&mut self) {
         trim(&mut self.last);
     }

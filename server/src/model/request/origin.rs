@@ -21,7 +21,7 @@ pub(in crate::model) struct Origin {
 pub(in crate::model) enum StatePolicy {
     /// Send back state of the request's own origin, unchanged.
     Keep,
-    /// Send no state.
+    /// Send no state, whatever its origin.
     Drop,
 }
 

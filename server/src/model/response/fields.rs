@@ -37,12 +37,12 @@ pub(in crate::model) fn text(json: &str) -> Option<Cow<'_, str>> {
 }
 
 impl<'de, A: MapAccess<'de>> FieldValue<'_, A> {
-    /// Skips the value.
+    /// Skips the value of a field that nobody needs.
     pub(in crate::model) fn skip(self) -> Result<(), A::Error> {
         self.0.next_value::<IgnoredAny>().map(drop)
     }
 
-    /// Reads a string.
+    /// Reads a string; `None` if the value is of another type.
     pub(in crate::model) fn text(self) -> Result<Option<Cow<'de, str>>, A::Error> {
         self.0.next_value().map(|Lenient(Text(text))| text)
     }
@@ -63,7 +63,7 @@ impl<'de, A: MapAccess<'de>> FieldValue<'_, A> {
         self.0.next_value().map(|Lenient(Count(count))| count)
     }
 
-    /// Reads an object.
+    /// Reads an object; `None` if the value is of another type.
     pub(in crate::model) fn object<T: Fields<'de>>(self) -> Result<Option<T>, A::Error> {
         self.0.next_value().map(|Lenient(Object(object))| object)
     }

@@ -17,7 +17,7 @@ use crate::audit::AuditCounts;
 pub struct Readings {
     /// Runs that have a task.
     pub live_runs: usize,
-    /// Connected tool hosts.
+    /// Number of connected tool hosts.
     pub hosts: usize,
     /// Tool calls that a host has, or that room is granted for.
     pub calls: usize,

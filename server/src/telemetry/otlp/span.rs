@@ -21,7 +21,7 @@ pub(super) struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// Adds an attribute.
+    /// Adds an attribute to the span.
     pub(super) fn with(mut self, key: &'static str, value: impl Into<Value>) -> Self {
         self.attributes.push(KeyValue::new(key, value));
         self

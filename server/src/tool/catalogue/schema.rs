@@ -61,7 +61,7 @@ impl Schema {
 
     fn build(what: &str, schema: &Value) -> Result<Self, String> {
         check_depth(schema).map_err(|fault| format!("the {what} schema is {fault}"))?;
-        check_references(schema)?;
+        check_references(what, schema)?;
         let patterns =
             PatternOptions::fancy_regex().backtrack_limit(BACKTRACKING_MAX).size_limit(PATTERN_BYTES_MAX);
         jsonschema::options()
@@ -156,10 +156,11 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-fn check_references(schema: &Value) -> Result<(), String> {
+fn check_references(what: &str, schema: &Value) -> Result<(), String> {
     let mut references = References { root: schema, costs: HashMap::new(), followed: 0 };
-    if references.cost(schema)? > COST_MAX {
-        return Err("the input schema is too costly to apply: its references multiply".to_owned());
+    let cost = references.cost(schema).map_err(|fault| format!("the {what} schema {fault}"))?;
+    if cost > COST_MAX {
+        return Err(format!("the {what} schema is too costly to apply: its references multiply"));
     }
     Ok(())
 }
@@ -205,16 +206,13 @@ impl<'a> References<'a> {
         };
         self.followed += 1;
         if self.followed > REFERENCES_MAX {
-            return Err(format!("the input schema has more than {REFERENCES_MAX} references"));
+            return Err(format!("has more than {REFERENCES_MAX} references"));
         }
         let pointer = reference.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        let pointer = pointer.ok_or_else(|| {
-            format!("the input schema refers to {reference:?}; only \"#/…\" within the schema is taken")
-        })?;
+        let pointer = pointer
+            .ok_or_else(|| format!("refers to {reference:?}; only \"#/…\" within the schema is taken"))?;
         let target = self.root.pointer(pointer);
-        target
-            .map(Some)
-            .ok_or_else(|| format!("the input schema refers to {reference:?}, which it does not have"))
+        target.map(Some).ok_or_else(|| format!("refers to {reference:?}, which it does not have"))
     }
 }
 
@@ -255,6 +253,8 @@ mod tests {
         refused(&json!({"type": "object", "$ref": "https://example.com/s"}), "only \"#/…\"");
         refused(&json!({"type": "object", "$ref": "file:///etc/passwd"}), "only \"#/…\"");
         refused(&json!({"type": "object", "$ref": "#/$defs/no"}), "does not have");
+        let output = Schema::compile_output(r##"{"$ref": "#/$defs/no"}"##).unwrap_err();
+        assert!(output.starts_with("the output schema refers to"), "{output}");
         let long = json!({"type": "object", "description": "x".repeat(TOOL_SCHEMA_BYTES_MAX)});
         refused(&long, "larger than");
         let mut deep = json!({"type": "object"});

@@ -20,7 +20,7 @@ use crate::role::model::Script;
 /// The settings that every workload gets.
 pub(crate) struct Setting<'a> {
     pub(crate) options: &'a Options,
-    /// The server's program.
+    /// Path of the server's program.
     pub(crate) program: PathBuf,
     pub(crate) report: Report,
 }

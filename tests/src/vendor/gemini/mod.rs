@@ -1,4 +1,4 @@
-//! Google's `generateContent`.
+//! A model server that speaks Google's `generateContent`.
 
 mod check;
 mod schema;

@@ -1,4 +1,4 @@
-//! Anthropic's Messages.
+//! A model server that speaks Anthropic's Messages API.
 
 mod check;
 mod prefix;

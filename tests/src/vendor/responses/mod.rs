@@ -1,4 +1,4 @@
-//! OpenAI's Responses.
+//! A model server that speaks OpenAI's Responses API.
 
 mod check;
 mod stream;

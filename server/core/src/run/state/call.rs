@@ -117,7 +117,7 @@ pub enum CallState {
     },
     /// A host runs the call.
     Accepted {
-        /// As for [`Self::Offered`].
+        /// The time that the timeout runs from, as in [`Self::Offered`].
         at: Timestamp,
     },
     /// The call may or may not have run.

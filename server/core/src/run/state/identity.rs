@@ -28,7 +28,7 @@ impl Identity {
 }
 
 impl RunState {
-    /// The run's id.
+    /// Id of the run, unique within its tenant.
     #[must_use]
     pub fn run(&self) -> &RunId {
         &self.identity.run

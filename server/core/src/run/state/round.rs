@@ -39,12 +39,6 @@ impl RunState {
         (self.spec.tool_policy.max_parallel.max(1) as usize).saturating_sub(in_flight)
     }
 
-    /// True if calls wait for an instruction.
-    #[must_use]
-    pub fn has_calls_awaiting_instruction(&self) -> bool {
-        self.round().iter().any(|call| matches!(call.state, CallState::AwaitingInstruction { .. }))
-    }
-
     /// True if a person has approved a call that waits for an instruction.
     #[must_use]
     pub fn has_approved_call(&self) -> bool {

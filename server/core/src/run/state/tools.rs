@@ -46,7 +46,7 @@ impl Repetition {
 /// A runtime and the host that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedRuntime {
-    /// The runtime's id.
+    /// Id of the runtime, unique within the tenant.
     pub id: RuntimeId,
     /// The host that opened it.
     pub host: HostId,

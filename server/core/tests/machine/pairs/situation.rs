@@ -16,7 +16,7 @@ pub(super) const K: CallSlot = CallSlot(1, 0);
 pub(super) const X: CallSlot = CallSlot(2, 0);
 /// Settled in the same round, by its first try.
 pub(super) const Y: CallSlot = CallSlot(2, 1);
-/// Never asked for.
+/// A call that no run of these has.
 pub(super) const NEVER: CallSlot = CallSlot(9, 9);
 
 /// Where a run can stand between two steps. A round is told by its one open call.

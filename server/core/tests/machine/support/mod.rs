@@ -25,7 +25,7 @@ pub(crate) use journal::{history, kinds, result, results};
 pub(crate) use random::Random;
 pub(crate) use watch::{Owed, Watch};
 
-/// When scripts begin.
+/// The time at which scripts begin.
 pub(crate) const T0: Timestamp = Timestamp(1_000_000);
 /// The first two calls of the first model call.
 pub(crate) const A: CallSlot = CallSlot(1, 0);
@@ -179,7 +179,7 @@ impl Script {
         self.state().open_questions().find(|question| question.slot == Some(slot)).cloned()
     }
 
-    /// Why it ended.
+    /// The reason why a run ended.
     #[track_caller]
     pub(crate) fn end(&self) -> Option<RunError> {
         let Some(Event::Finished { error, .. }) = self.journal.last().map(|record| &record.event) else {

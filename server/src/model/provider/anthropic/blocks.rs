@@ -1,4 +1,4 @@
-//! Writes content blocks.
+//! Writes the content blocks of a message.
 
 use agentloop_core::message::{Image, ToolCall, ToolResult};
 use serde_json::value::RawValue;

@@ -28,7 +28,7 @@ pub(super) enum Thinking {
         #[serde(skip_serializing_if = "Option::is_none")]
         display: Option<&'static str>,
     },
-    /// Do not think.
+    /// The model is asked not to think.
     Disabled,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Gemini {
 
 /// A row of the table: models from a version on, with a certain name if one is given.
 struct Row {
-    /// First version.
+    /// The first version that the row is about.
     from: (u32, u32),
     /// The name must contain this; empty matches every name.
     named: &'static str,

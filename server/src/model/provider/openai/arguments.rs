@@ -27,7 +27,7 @@ enum ScanState {
 enum InString {
     No,
     Yes,
-    /// After a backslash.
+    /// The character after a backslash is next.
     Escaped,
 }
 

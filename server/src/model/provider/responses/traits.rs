@@ -11,7 +11,7 @@ use Effort::{High, Low, Max, Medium, Minimal, None as Off, XHigh};
 
 /// A row of the table: models from a version on, with certain names if any are given.
 struct Row {
-    /// First version.
+    /// The first version that the row is about.
     from: (u32, u32),
     /// The name must contain one of these; empty matches every name.
     named: &'static [&'static str],

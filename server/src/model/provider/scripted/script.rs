@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::model::{ModelError, ModelErrorKind};
 
-/// A parsed script.
+/// A script as it was read from TOML.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {

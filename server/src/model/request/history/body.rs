@@ -11,7 +11,7 @@ use crate::model::transport::http::RequestBody;
 
 /// A field of the request whose value is an encoded list.
 pub(in crate::model) struct ListField<'a> {
-    /// Field name.
+    /// Name of the field in the request's JSON.
     pub(in crate::model) name: &'static str,
     /// Encoded elements, each followed by a comma. The pieces may be cut anywhere.
     pub(in crate::model) elements: Vec<Piece<'a>>,

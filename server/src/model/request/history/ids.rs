@@ -28,7 +28,7 @@ pub(in crate::model) struct CallIds {
 const ID_BYTES: usize = 96;
 
 impl CallIds {
-    /// Accepts every id.
+    /// A rule that accepts every id as it is.
     pub(in crate::model) fn any() -> Self {
         Self::default()
     }

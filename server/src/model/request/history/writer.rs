@@ -32,7 +32,7 @@ pub(in crate::model) fn list(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)
 }
 
 impl ObjectWriter<'_> {
-    /// Adds a field.
+    /// Adds a field to the object that is being written.
     pub(in crate::model) fn field(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> &mut Self {
         value_into(self.named(name), value);
         self

@@ -36,7 +36,7 @@ impl Default for EncodedPool {
 }
 
 impl EncodedPool {
-    /// An empty pool.
+    /// A pool that has no text yet.
     #[must_use]
     pub fn new(ledger: &MemoryLedger) -> Self {
         Self(PiecePool::new(ledger))
@@ -62,7 +62,7 @@ pub(in crate::model) trait Encoder: Send + 'static {
     /// Encodes one more message.
     fn add(&mut self, message: &Message);
 
-    /// The encoded text.
+    /// The encoded text, to add to it.
     fn text_mut(&mut self) -> &mut EncodedText;
 
     /// Approximate memory use in bytes, without what is shared.

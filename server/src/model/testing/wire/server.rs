@@ -17,7 +17,7 @@ pub(super) struct CannedAnswer {
 /// Behaviour after the bytes are sent.
 #[derive(Debug, Clone)]
 pub(super) enum Then {
-    /// Close the connection.
+    /// Close the connection at once.
     Close,
     /// Send nothing, until the client disconnects.
     Hold,

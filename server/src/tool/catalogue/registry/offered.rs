@@ -18,7 +18,7 @@ const OFFERS_CACHED_MAX: usize = 256;
 /// The tools that a list is made of, by name.
 #[derive(Clone, Copy)]
 pub(super) struct KnownTools<'a> {
-    /// The embedder's tools.
+    /// The embedder's own tools, by name.
     pub(super) own: &'a BTreeMap<String, Tool>,
     /// The tools of the tenant's hosts.
     pub(super) hosted: &'a BTreeMap<String, Tool>,

@@ -10,7 +10,7 @@ use crate::run::transition::routine::calls;
 /// Decision of the rules about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::run::transition) enum Ruling {
-    /// The call runs.
+    /// The call runs without a question.
     Run,
     /// A person is asked first.
     Ask,

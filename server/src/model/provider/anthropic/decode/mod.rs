@@ -60,7 +60,7 @@ enum OpenBlock {
     /// A block without meaning here, such as a tool that the provider runs itself. It is stored to be sent back.
     Opaque {
         block: String,
-        /// Its streamed input.
+        /// Its input, as far as it was streamed.
         input: String,
     },
 }

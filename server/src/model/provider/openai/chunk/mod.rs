@@ -32,7 +32,7 @@ pub(super) struct ChatDelta<'a> {
     /// OpenRouter's `reasoning_details`, to be sent back.
     pub(super) details: Vec<Value>,
     pub(super) calls: Vec<CallFragment<'a>>,
-    /// The old `function_call`.
+    /// The old `function_call`, which some servers still send.
     function_call: Option<CallFunction<'a>>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct CallFunction<'a> {
 }
 
 impl<'a> ChatDelta<'a> {
-    /// Takes the reasoning.
+    /// Takes the reasoning out of the piece.
     pub(super) fn take_reasoning(&mut self) -> Option<ReasoningPiece<'a>> {
         let piece = |field| move |text| ReasoningPiece { field, text };
         let plain = self.reasoning.take().map(piece(ReasoningField::Plain));

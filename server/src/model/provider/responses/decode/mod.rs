@@ -352,7 +352,7 @@ impl ResponsesDecoder {
         deltas.extend(state.map(|state| Delta::ToolCallState { index, state }));
     }
 
-    /// Ends the answer.
+    /// Ends the answer with what its last event says.
     fn finish(&mut self, kind: &str, response: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         deltas.extend(usage(response).map(Delta::Usage));
         if matches!(kind, "response.failed" | "response.cancelled") {

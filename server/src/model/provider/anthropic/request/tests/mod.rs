@@ -1,11 +1,15 @@
+//! The body of a request: its options, its messages, and what the API does not take.
+
+mod marks;
+mod thoughts;
+
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ResponseSchema};
-use agentloop_core::message::{Message, Part, Reasoning, Role, SharedMessage, ToolStatus};
+use agentloop_core::message::{Message, Part, Role, SharedMessage, ToolStatus};
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::model::provider::anthropic::AnthropicOptions;
-use crate::model::provider::anthropic::state::ThoughtState;
 use crate::model::testing::fixtures::{
     RandomConversation, assistant, call, link, origin, png, reasoning, request, result, text, tool, user,
 };
@@ -259,100 +263,6 @@ fn ids_are_unique_and_plain() {
 }
 
 #[test]
-fn the_cache_mark_moves_to_the_last_block() {
-    let marked = |messages: Vec<Message>| {
-        let body = sent(&request(messages), &cached());
-        let last = body["messages"].as_array().unwrap().last().unwrap().clone();
-        last["content"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|block| block.get("cache_control").is_some())
-            .collect::<Vec<_>>()
-    };
-    let calls = || assistant(vec![call("a", "f", "{}"), call("b", "f", "{}")]);
-    let results = || ["a", "b"].map(|id| result(id, ToolStatus::Succeeded, "x", vec![]));
-    assert_eq!(marked([vec![calls()], results().to_vec()].concat()), [false, true]);
-    assert_eq!(marked([vec![calls()], results().to_vec(), vec![user("x")]].concat()), [false, false, true]);
-    assert_eq!(marked(vec![assistant(vec![reasoning("x", Some("s"), None)])]), [true], "what is asked last");
-}
-
-/// Every block of a prompt in the order of the prompt cache, without marks, and the positions of the marked blocks.
-fn prompt(body: &Value) -> (Vec<Value>, Vec<usize>) {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let mut blocks = [list(&body["tools"]), list(&body["system"])].concat();
-    for turn in list(&body["messages"]) {
-        blocks.extend(list(&turn["content"]).into_iter().map(|block| json!([turn["role"], block])));
-    }
-    let mut marked = Vec::new();
-    for (place, block) in blocks.iter_mut().enumerate() {
-        let block = if block.is_array() { &mut block[1] } else { block };
-        if block.as_object_mut().unwrap().remove("cache_control").is_some() {
-            marked.push(place);
-        }
-    }
-    (blocks, marked)
-}
-
-#[test]
-fn marks_move_with_a_growing_conversation() {
-    let ids: Vec<String> = (0..12).map(|id| format!("c{id}")).collect();
-    let thinks = reasoning("hm", Some("s"), None);
-    let calls = ids.iter().map(|id| call(id, "f", "{}"));
-    let results = ids.iter().map(|id| result(id, ToolStatus::Succeeded, "x", vec![]));
-    let steps: [Vec<Message>; 5] = [
-        vec![user("hi")],
-        [vec![assistant([thinks.clone()].into_iter().chain(calls).collect())], results.collect()].concat(),
-        vec![assistant(vec![call("d", "f", "{}")]), result("d", ToolStatus::Succeeded, "x", vec![])],
-        vec![assistant(vec![text("done")]), user("and now?"), user("go on")],
-        vec![assistant(vec![text("done"), thinks]), user("thanks")],
-    ];
-    let mut messages = Vec::new();
-    let mut prompts: Vec<(Vec<Value>, Vec<usize>)> = Vec::new();
-    for step in steps {
-        messages.extend(step);
-        let mut request = request(messages.clone());
-        request.system_prompt = "be good".to_owned();
-        request.tools = [tool("f", "{}"), tool("g", "{}")].into();
-        let (blocks, marked) = prompt(&sent(&request, &cached()));
-        if let Some((before, ends)) = prompts.last() {
-            assert!(blocks.starts_with(before), "the prompt only grows");
-            let end = ends.last().unwrap();
-            assert!(
-                marked.contains(end),
-                "what the last request left is looked for where it ends: {marked:?}"
-            );
-        }
-        prompts.push((blocks, marked));
-    }
-    let marked: Vec<&[usize]> = prompts.iter().map(|(_, marked)| marked.as_slice()).collect();
-    // Tools at 0 and 1, the system prompt at 2, and the first question at 3.
-    assert_eq!(marked, [&[1, 2, 3][..], &[1, 2, 3, 28], &[1, 2, 28, 30], &[1, 2, 30, 33], &[1, 2, 33, 36]]);
-}
-
-#[test]
-fn there_are_no_more_marks_than_the_api_takes() {
-    let mut request = request(vec![user("a"), assistant(vec![text("b")]), user("c")]);
-    request.system_prompt = "be good".to_owned();
-    request.tools = [tool("f", "{}")].into();
-    assert_eq!(prompt(&sent(&request, &cached())).1, [0, 1, 2, 4]);
-    request.options.provider_options = Some(r#"{"cache_control":{"type":"ephemeral"}}"#.to_owned());
-    assert_eq!(prompt(&sent(&request, &cached())).1, [0, 1], "the API sets one itself");
-    assert_eq!(prompt(&sent(&request, &uncached())).1, [0_usize; 0]);
-}
-
-#[test]
-fn thoughts_can_be_dropped() {
-    let mut request =
-        request(vec![user("x"), assistant(vec![reasoning("t", Some("s"), None), call("a", "f", "{}")])]);
-    request.options.reasoning_effort = Some(ReasoningEffort::High);
-    let body = sent_with(&request, &uncached(), StatePolicy::Drop);
-    assert_eq!(body["messages"][1]["content"].as_array().unwrap().len(), 1);
-    assert_eq!(body.get("thinking"), None);
-    assert!(sent(&request, &uncached())["thinking"].is_object());
-}
-
-#[test]
 fn what_is_kept_of_a_conversation_changes_no_byte() {
     for seed in 0..200 {
         let (mut talk, encoded) =
@@ -375,120 +285,6 @@ fn what_is_kept_of_a_conversation_changes_no_byte() {
             assert_eq!(body(&encoded, &messages), body(&EncodedPrefix::default(), &messages), "seed {seed}");
         }
         assert!(encoded.bytes() > 0);
-    }
-}
-
-/// A conversation with a model that binds its thinking to the prefix.
-struct Bound {
-    request: ModelRequest,
-    origin: Origin,
-}
-
-impl Bound {
-    fn new(model: &str) -> Self {
-        let mut request = request(vec![]);
-        request.model = model.to_owned();
-        request.system_prompt = "be good".to_owned();
-        request.tools = [tool("f", "{}")].into();
-        Self { request, origin: Origin::new(&"p".into(), model) }
-    }
-
-    fn says(&mut self, message: Message) -> &mut Self {
-        self.request.messages.push(Arc::new(message));
-        self
-    }
-
-    /// Adds an answer with thinking that is bound to the request.
-    fn thinks(&mut self, signature: &str, then: Vec<Part>) -> &mut Self {
-        let (_, prefix) = written(&self.request, &cached(), StatePolicy::Keep);
-        let state = ThoughtState { signature: Some(signature.into()), redacted: None, prefix };
-        let state = state.to_provider_state(&self.origin);
-        let thought = Part::Reasoning(Reasoning { text: "hm".into(), state, ..Reasoning::default() });
-        self.says(assistant([vec![thought], then].concat()))
-    }
-
-    /// Signatures that are sent, in order.
-    fn sends(&self) -> Vec<String> {
-        let body = sent(&self.request, &cached());
-        let turns = body["messages"].as_array().unwrap().clone();
-        let blocks = turns.iter().flat_map(|turn| turn["content"].as_array().unwrap().clone());
-        blocks.filter_map(|block| block["signature"].as_str().map(str::to_owned)).collect()
-    }
-}
-
-fn two_rounds(model: &str) -> Bound {
-    let mut bound = Bound::new(model);
-    bound.says(user("hi")).thinks("one", vec![call("a", "f", "{}")]);
-    bound.says(result("a", ToolStatus::Succeeded, "1", vec![])).thinks("two", vec![text("done")]);
-    bound.says(user("and now?"));
-    bound
-}
-
-#[test]
-fn thoughts_go_back_behind_what_they_were_bound_to() {
-    let mut bound = two_rounds("claude-opus-5-5");
-    assert_eq!(bound.sends(), ["one", "two"]);
-    bound.thinks("three", vec![text("yes")]).says(user("thanks"));
-    assert_eq!(bound.sends(), ["one", "two", "three"]);
-}
-
-#[test]
-fn thoughts_are_left_out_where_anything_before_them_changed() {
-    let changes: [fn(&mut ModelRequest); 5] = [
-        |request| request.system_prompt.push('!'),
-        |request| request.tools = [].into(),
-        |request| request.tools = [tool("f", "{}"), tool("g", "{}")].into(),
-        |request| request.messages[0] = Arc::new(user("hello")),
-        |request| request.messages.insert(0, Arc::new(Message::text(Role::System, "context"))),
-    ];
-    for (number, change) in changes.into_iter().enumerate() {
-        let mut bound = two_rounds("claude-opus-5-5");
-        change(&mut bound.request);
-        assert!(bound.sends().is_empty(), "change {number}");
-        // What it thinks from here on is bound to what it is sent now, without them.
-        bound.thinks("three", vec![text("yes")]).says(user("thanks"));
-        assert_eq!(bound.sends(), ["three"], "change {number}");
-        let mut older = two_rounds("claude-opus-4-8");
-        change(&mut older.request);
-        assert_eq!(older.sends(), ["one", "two"], "these bind nothing, change {number}");
-    }
-}
-
-#[test]
-fn thoughts_come_back_with_what_they_were_bound_to() {
-    let mut bound = two_rounds("claude-opus-5-5");
-    let tools = std::mem::replace(&mut bound.request.tools, [tool("g", "{}")].into());
-    bound.thinks("elsewhere", vec![text("yes")]).says(user("thanks"));
-    assert_eq!(bound.sends(), ["elsewhere"]);
-    bound.request.tools = tools;
-    assert_eq!(bound.sends(), ["one", "two"]);
-}
-
-#[test]
-fn thoughts_behind_what_cannot_be_sent_are_left_out() {
-    let mut bound = Bound::new("claude-opus-5-5");
-    bound.says(user("hi"));
-    let (_, prefix) = written(&bound.request, &cached(), StatePolicy::Keep);
-    let thought = |signature: &str| {
-        let state =
-            ThoughtState { signature: Some(signature.into()), redacted: None, prefix: prefix.clone() };
-        Part::Reasoning(Reasoning { state: state.to_provider_state(&bound.origin), ..Reasoning::default() })
-    };
-    let parts = vec![thought("one"), text(" "), thought("two"), call("a", "f", "{")];
-    bound.says(assistant(parts)).says(result("a", ToolStatus::Rejected, "no JSON", vec![]));
-    assert_eq!(bound.sends(), ["one"], "the API refuses the blank text between them");
-}
-
-#[test]
-fn thoughts_of_others_are_left_out() {
-    let mut bound = two_rounds("claude-opus-4-8");
-    bound.request.model = "claude-sonnet-5".to_owned();
-    assert!(bound.sends().is_empty());
-    let legacy = [user("hi"), assistant(vec![reasoning("t", Some("old"), None), text("a")]), user("b")];
-    for (model, expected) in [("claude-opus-4-8", &["old"][..]), ("claude-opus-5-5", &[])] {
-        let mut bound = Bound::new(model);
-        bound.request.messages = legacy.iter().cloned().map(Arc::new).collect();
-        assert_eq!(bound.sends(), expected, "{model}: nobody knows what it was bound to");
     }
 }
 
@@ -526,10 +322,6 @@ fn the_model_never_has_the_last_word() {
     let body = sent(&request(history), &uncached());
     assert_eq!(body["messages"][2], json!({"role": "user", "content": [go_on]}));
     assert_eq!(body["messages"][3]["content"][0]["text"], json!("c"));
-    // What it thinks then is bound to the same, whether that stands at the end or between.
-    let mut bound = Bound::new("claude-opus-5-5");
-    bound.says(user("a")).thinks("one", vec![text("b")]).thinks("two", vec![text("c")]).says(user("d"));
-    assert_eq!(bound.sends(), ["one", "two"]);
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! The start of a host's stream: its hello, the look-up of the calls and runtimes that it still has, and its welcome.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agentloop_core::host::frame::{CallInHand, Disposition, Hello, HostFrame};
+use agentloop_core::host::{CloseReason, HostJoin, Input};
+use agentloop_core::id::{HostId, RunId, RuntimeId};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
+
+use super::capabilities::extensions_of;
+use super::{Connection, FrameError, Inbound};
+use crate::tool::SinkUnavailable;
+use crate::tool::catalogue::terms::Declarer;
+
+/// The only version of the tool-host protocol that the server accepts.
+const PROTOCOL_VERSION: u32 = 1;
+/// Time from the stream's start within which the hello must arrive.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// The smallest `max_frame_bytes` that a host may declare. Below this hardly any call would fit.
+const FRAME_BYTES_MIN: usize = 4 * 1024;
+/// Runs looked up at a time for one host. Each look-up of a run that is not in memory reads its whole journal.
+const RUN_LOOKUPS_AT_ONCE_MAX: usize = 2;
+
+impl Connection {
+    /// Reads the first frame. Returns `None` and ends the stream unless it is a valid hello in time.
+    pub(super) async fn hello(
+        &self,
+        frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin),
+    ) -> Option<Hello> {
+        let first = tokio::select! { biased;
+            first = tokio::time::timeout(HELLO_TIMEOUT, frames.next()) => first,
+            () = self.ended.cancelled() => return None,
+        };
+        match first {
+            Ok(Some(Ok(Inbound::Frame(HostFrame::Hello(hello))))) => match self.fault(&hello) {
+                None => return Some(*hello),
+                Some((reason, message)) => self.refuse(reason, message),
+            },
+            Ok(Some(Ok(_))) => self.violation("the first frame must be a hello".to_owned(), None),
+            Ok(Some(Err(FrameError::Malformed { message, call }))) => self.violation(message, call),
+            Ok(Some(Err(FrameError::Broken)) | None) => {}
+            Err(_late) => {
+                self.violation(format!("no hello within {} s", HELLO_TIMEOUT.as_secs()), None);
+            }
+        }
+        None
+    }
+
+    fn fault(&self, hello: &Hello) -> Option<(CloseReason, String)> {
+        let version = hello.protocol_version;
+        if version != PROTOCOL_VERSION {
+            let message =
+                format!("protocol version {version} is not supported; use version {PROTOCOL_VERSION}");
+            return Some((CloseReason::Version, message));
+        }
+        if hello.max_frame_bytes < FRAME_BYTES_MIN {
+            let message =
+                format!("max_frame_bytes is {}; use at least {FRAME_BYTES_MIN}", hello.max_frame_bytes);
+            return Some((CloseReason::Violation, message));
+        }
+        None
+    }
+
+    pub(super) async fn welcome(&self, hello: Hello) {
+        if self.tools.is_closing() {
+            return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
+        }
+        if !self.tools.claim_host_id(&self.tenant, &hello.host, self.identity.principal.as_deref()) {
+            let message = "a host of another principal has this host_id; use another one";
+            self.note_refusal(&hello.host, "", message);
+            return self.refuse(CloseReason::Violation, message.to_owned());
+        }
+        let claims = tokio::select! { biased;
+            claims = self.look_up(hello.calls_in_hand) => claims,
+            () = self.ended.cancelled() => return,
+        };
+        let Ok(claims) = claims else {
+            return self.go_away(CloseReason::Unavailable, "calls in hand cannot be looked up at the moment");
+        };
+        // The server cannot send frames above its own limit, even if the host accepts larger ones.
+        let max_frame_bytes = hello.max_frame_bytes.min(self.tools.options().max_frame_bytes);
+        let host = hello.host.clone();
+        let extensions = extensions_of(&hello.capabilities);
+        let mut offered = self.check(&hello.host, hello.capabilities).await;
+        if self.ended.is_cancelled() {
+            return;
+        }
+        self.offer_extensions(Some((host, max_frame_bytes)), extensions, &mut offered);
+        let (id, open_runtimes) = (hello.host.clone(), hello.open_runtimes.clone());
+        let joining = |tools| HostJoin {
+            connection: self.id,
+            host: hello.host,
+            instance: hello.instance,
+            connection_no: hello.connection_no,
+            sdk: hello.sdk,
+            labels: hello.labels,
+            tools,
+            credit: hello.initial_credit,
+            max_frame_bytes,
+            runtimes: hello.open_runtimes,
+            claims,
+        };
+        let join = |tools| Input::Join(Box::new(joining(tools)));
+        let by = Declarer { host: id.clone(), connection: self.id };
+        if !self.tools.join(&self.tenant, by, offered, join) {
+            return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
+        }
+        // Extensions are asked only now, because the welcome must be the first frame that the host gets.
+        self.tools.extensions().activate(self.id);
+        self.close_unused(&id, open_runtimes).await;
+    }
+
+    /// Tells the host to close runtimes that no run uses. For runs that end later, the run does this itself.
+    async fn close_unused(&self, host: &HostId, open_runtimes: Vec<String>) {
+        let look_up = |runtime: String| async move {
+            let sink = self.tools.sink().ok_or(SinkUnavailable)?;
+            let used = match RuntimeId::parse(&runtime) {
+                Some(id) => sink.uses_runtime(&self.tenant, &id, host).await?,
+                None => false,
+            };
+            Ok((!used).then_some(runtime))
+        };
+        let looked_up = stream::iter(open_runtimes).map(look_up).buffered(RUN_LOOKUPS_AT_ONCE_MAX);
+        // If a look-up fails, the runtime is closed when the host connects again.
+        let unused: Vec<Result<Option<String>, SinkUnavailable>> = looked_up.collect().await;
+        for runtime in unused.into_iter().flatten().flatten() {
+            let host = host.clone();
+            self.tools.input(&self.tenant, Input::CloseRuntime { host, runtime });
+        }
+    }
+
+    /// Asks the engine what the host is to do with each call it still has. Keeps the host's order.
+    async fn look_up(
+        &self,
+        calls: Vec<CallInHand>,
+    ) -> Result<Vec<(CallInHand, Disposition)>, SinkUnavailable> {
+        let mut by_run: BTreeMap<RunId, (Vec<usize>, Vec<CallInHand>)> = BTreeMap::new();
+        for (place, claim) in calls.into_iter().enumerate() {
+            let (places, claims) = by_run.entry(claim.call.call.run.clone()).or_default();
+            places.push(place);
+            claims.push(claim);
+        }
+        let look_up = |(run, (places, claims)): (RunId, (Vec<usize>, Vec<CallInHand>))| async move {
+            let sink = self.tools.sink().ok_or(SinkUnavailable)?;
+            let said = sink.dispositions(&self.tenant, &run, &claims).await?;
+            Ok(places.into_iter().zip(claims.into_iter().zip(said)).collect::<Vec<_>>())
+        };
+        let looked_up = stream::iter(by_run).map(look_up).buffered(RUN_LOOKUPS_AT_ONCE_MAX);
+        let mut said: Vec<_> = looked_up.try_concat().await?;
+        said.sort_unstable_by_key(|(place, _)| *place);
+        Ok(said.into_iter().map(|(_, said)| said).collect())
+    }
+}

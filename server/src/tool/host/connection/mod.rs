@@ -1,0 +1,242 @@
+//! One host's stream: its hello, then its frames until the stream ends.
+
+mod capabilities;
+mod hello;
+
+use std::sync::Arc;
+
+use agentloop_core::host::frame::{CallRef, HostFrame, ResultVerdict, ServerFrame};
+use agentloop_core::host::{CloseReason, ConnectionId, Input};
+use agentloop_core::id::{CallId, HostId, TenantId};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{Stream, StreamExt as _};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+use self::capabilities::extensions_of;
+use crate::audit::{self, Act};
+use crate::extension::remote::{ExtensionResponse, RequestSender};
+use crate::tool::SinkUnavailable;
+use crate::tool::catalogue::terms::Declarer;
+use crate::tool::host::deliver::HostAnswer;
+use crate::tool::host::identity::HostIdentity;
+use crate::tool::host::outbound::{self, OutboundFrames};
+use crate::tool::host::remote::RemoteTools;
+
+/// Results of one host recorded at a time. At the limit its stream is not read.
+const RESULTS_AT_ONCE_MAX: usize = 64;
+
+/// The reason why a host's stream is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotAccepted {
+    /// The limit of connected hosts is reached.
+    #[error("{max} tool hosts are connected, which is the limit; raise hosts.max_hosts or connect later")]
+    TooManyHosts {
+        /// The limit, `hosts.max_hosts` of the configuration.
+        max: usize,
+    },
+    /// The shutdown has begun. Where there are other replicas, one of them accepts the host.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+}
+
+/// A frame that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FrameError {
+    /// A frame that breaks the protocol.
+    Malformed {
+        /// The fault and the expected form. The host is told.
+        message: String,
+        /// The call that the frame named, if that could be read.
+        call: Option<CallId>,
+    },
+    /// The transport failed; nothing more can be read.
+    Broken,
+}
+
+/// A message from a host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Inbound {
+    /// A frame of the tool-host protocol.
+    Frame(HostFrame),
+    /// The answer of one of its extensions to a question.
+    Reply(Box<ExtensionResponse>),
+}
+
+impl From<HostFrame> for Inbound {
+    fn from(frame: HostFrame) -> Self {
+        Self::Frame(frame)
+    }
+}
+
+/// The server's side of one host's stream.
+pub struct Connection {
+    tools: Arc<RemoteTools>,
+    tenant: TenantId,
+    identity: HostIdentity,
+    /// The call as the audit log names it, if there is one.
+    act: Option<Arc<Act>>,
+    id: ConnectionId,
+    /// Cancelled when the host is gone or the server ended the stream.
+    ended: CancellationToken,
+    /// Sends questions to the host's extensions.
+    line: Arc<dyn RequestSender>,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl RemoteTools {
+    /// Accepts a host's stream. Run [`Connection::run`], and send the host what comes out of [`OutboundFrames`].
+    ///
+    /// # Errors
+    /// [`NotAccepted`]: there is no room, or the shutdown has begun.
+    pub fn accept(self: &Arc<Self>, tenant: TenantId) -> Result<(Connection, OutboundFrames), NotAccepted> {
+        self.accept_as(tenant, HostIdentity::default())
+    }
+
+    /// As [`Self::accept`], of a host of this principal.
+    ///
+    /// # Errors
+    /// [`NotAccepted`], as above.
+    pub fn accept_as(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        identity: HostIdentity,
+    ) -> Result<(Connection, OutboundFrames), NotAccepted> {
+        if self.is_closing() {
+            return Err(NotAccepted::ShuttingDown);
+        }
+        let slot = self.connection_slots.clone().try_acquire_owned();
+        let slot = slot.map_err(|_| NotAccepted::TooManyHosts { max: self.options().connections_max })?;
+        let (sender, sending, ended) = outbound::channel();
+        let id = self.next_connection();
+        let line = sender.line();
+        self.open(&tenant, id, sender);
+        let act = audit::current();
+        Ok((Connection { tools: self.clone(), tenant, identity, act, id, ended, line, _slot: slot }, sending))
+    }
+}
+
+impl Connection {
+    /// Serves the host until the stream ends from either side and its results are recorded.
+    pub async fn run<I: Into<Inbound>>(self, frames: impl Stream<Item = Result<I, FrameError>> + Send) {
+        let frames = frames.map(|frame| frame.map(I::into));
+        tokio::pin!(frames);
+        if let Some(hello) = self.hello(&mut frames).await {
+            let host = hello.host.clone();
+            tracing::info!(host.id = %host, connection.id = %self.id, sdk = hello.sdk, "tool host connected");
+            self.welcome(hello).await;
+            self.serve(&host, &mut frames).await;
+            tracing::info!(host.id = %host, connection.id = %self.id, "tool host disconnected");
+        }
+    }
+
+    async fn serve(
+        &self,
+        host: &HostId,
+        frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin),
+    ) {
+        let mut answers = FuturesUnordered::new();
+        let mut alive = tokio::time::interval(self.tools.options().heartbeat_interval.duration());
+        let mut pings = 0;
+        loop {
+            let full = answers.len() >= RESULTS_AT_ONCE_MAX;
+            tokio::select! {
+                biased;
+                () = self.ended.cancelled() => break,
+                _ = alive.tick() => {
+                    pings += 1;
+                    self.show_life(pings, full);
+                }
+                Some(()) = answers.next() => {}
+                frame = frames.next(), if !full => match frame {
+                    Some(Ok(Inbound::Frame(frame))) => {
+                        answers.extend(self.frame(host, frame).await.into_iter().map(|answer| self.record(answer)));
+                    }
+                    Some(Ok(Inbound::Reply(reply))) => {
+                        self.tools.input(&self.tenant, Input::Touch { connection: self.id });
+                        self.tools.extensions().respond(self.id, *reply);
+                    }
+                    Some(Err(FrameError::Malformed { message, call })) => self.violation(message, call),
+                    Some(Err(FrameError::Broken)) | None => break,
+                },
+            }
+        }
+        self.tools.leave(&self.tenant, self.id);
+        while let Some(()) = answers.next().await {}
+    }
+
+    /// Shows the host that the server is alive, as often as the host shows it. While the stream is not read, the host
+    /// cannot show that, so its lease is renewed here.
+    fn show_life(&self, nonce: u64, is_unread: bool) {
+        if is_unread {
+            self.tools.input(&self.tenant, Input::Touch { connection: self.id });
+        }
+        self.tools.send(self.id, ServerFrame::Ping { nonce });
+    }
+
+    async fn frame(&self, host: &HostId, frame: HostFrame) -> Vec<HostAnswer> {
+        let connection = self.id;
+        match frame {
+            HostFrame::UpdateTools { capabilities } => {
+                let extensions = extensions_of(&capabilities);
+                let mut offered = self.check(host, capabilities).await;
+                self.offer_extensions(None, extensions, &mut offered);
+                let by = Declarer { host: host.clone(), connection };
+                self.tools
+                    .replace(&self.tenant, by, offered, |tools| Input::ReplaceTools { connection, tools });
+                Vec::new()
+            }
+            frame => {
+                if frame == HostFrame::Draining {
+                    self.tools.extensions().drain(connection);
+                }
+                self.tools.input(&self.tenant, Input::Frame { connection, frame })
+            }
+        }
+    }
+
+    async fn record(&self, answered: HostAnswer) {
+        let call = answered.answer.call.clone();
+        match self.tools.record(&self.tenant, answered).await {
+            Ok(verdict) => self.acknowledge(call, verdict.for_host()),
+            Err(SinkUnavailable) => {
+                self.go_away(CloseReason::Unavailable, "results cannot be recorded at the moment")
+            }
+        }
+    }
+
+    fn acknowledge(&self, call: CallRef, verdict: ResultVerdict) {
+        self.tools.send(self.id, ServerFrame::ResultAck { call, verdict });
+    }
+
+    /// Asks the host to connect again later. It keeps its calls and results until then.
+    fn go_away(&self, reason: CloseReason, message: &str) {
+        let reconnect_after = self.tools.options().reconnect_after;
+        self.tools.send(self.id, ServerFrame::GoAway { reconnect_after, reason: message.to_owned() });
+        self.tools.input(&self.tenant, Input::CloseStream { connection: self.id, reason });
+    }
+
+    fn refuse(&self, reason: CloseReason, message: String) {
+        tracing::debug!(connection.id = %self.id, message, "tool host refused");
+        self.tools.send(self.id, ServerFrame::ProtocolError { message, call: None });
+        self.tools.input(&self.tenant, Input::CloseStream { connection: self.id, reason });
+    }
+
+    fn violation(&self, message: String, call: Option<CallId>) {
+        tracing::debug!(connection.id = %self.id, message, "tool host broke the protocol");
+        self.tools.input(&self.tenant, Input::Violation { connection: self.id, message, call });
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Connection {
+    /// Removes the host also when the task is dropped before its end.
+    fn drop(&mut self) {
+        self.tools.leave(&self.tenant, self.id);
+    }
+}
