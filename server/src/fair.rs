@@ -37,7 +37,14 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
 
     /// Removes and returns the next item. Its lane is served last from then on.
     pub fn pop(&mut self) -> Option<T> {
-        let lane = self.order.pop_front()?;
+        self.pop_if(|_| true)
+    }
+
+    /// As [`Self::pop`], for the first lane in turn whose next item is accepted. Lanes that are passed over keep their turn.
+    pub fn pop_if(&mut self, mut accepts: impl FnMut(&T) -> bool) -> Option<T> {
+        let next = |lane| self.by_lane.get(lane).and_then(VecDeque::front);
+        let at = self.order.iter().position(|lane| next(lane).is_some_and(&mut accepts))?;
+        let lane = self.order.remove(at)?;
         let items = self.by_lane.get_mut(&lane)?;
         let item = items.pop_front();
         if items.is_empty() {
@@ -47,6 +54,12 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         }
         self.len -= usize::from(item.is_some());
         item
+    }
+
+    /// True if the lane has items.
+    #[must_use]
+    pub fn has(&self, lane: &K) -> bool {
+        self.by_lane.contains_key(lane)
     }
 
     /// The number of items.
@@ -78,6 +91,19 @@ mod tests {
         let served: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(served, [0, 10, 20, 1, 2]);
         assert!(queue.is_empty() && queue.first().is_none());
+    }
+
+    #[test]
+    fn a_lane_that_is_passed_over_keeps_its_turn() {
+        let mut queue = FairQueue::default();
+        for number in [1, 2, 11, 12] {
+            queue.push(if number < 10 { "small" } else { "large" }, number);
+        }
+        assert!(queue.has(&"small") && !queue.has(&"other"));
+        assert_eq!(queue.pop_if(|number| *number > 10), Some(11));
+        assert_eq!(queue.pop_if(|number| *number > 100), None);
+        assert_eq!([queue.pop(), queue.pop(), queue.pop()], [Some(1), Some(12), Some(2)]);
+        assert!(queue.is_empty() && !queue.has(&"small"));
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! Memory of live runs has a bound: a start beyond it is refused, and a live run waits or fails.
 
-use agentloop_client::v1 as wire;
+use agentloop_client::{Client, Error, v1 as wire};
+use agentloop_tests::credentials::SecurityFiles;
 use agentloop_tests::errors::assert_refused;
 use agentloop_tests::events::text;
 use agentloop_tests::input::{in_session, named};
-use agentloop_tests::model::Model;
+use agentloop_tests::model::{Model, Speech};
 use agentloop_tests::process::eventually;
 use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
 use tonic::Code;
 use tonic_types::StatusExt as _;
-use wire::{RunErrorCode, RunStatus, WaitKind};
+use wire::{ErrorReason, RunErrorCode, RunStatus, WaitKind};
 
 fn long(bytes: usize) -> String {
     "word ".repeat(bytes / 5)
@@ -101,7 +103,7 @@ async fn an_answer_longer_than_its_reservation_takes_the_room_of_others_and_come
     assert_eq!(server.run(named("before", "hi")).await.status(), RunStatus::Completed);
     let pieces: Vec<String> = (0..3).map(|at| format!("{}piece {at}. ", long(400_000))).collect();
     pieces.iter().for_each(|piece| speech.say(piece));
-    // What its caller is shown is charged.
+    // Events that wait for a run's caller are charged.
     speaks.wait_for(|event| format!("{event:?}").contains("piece 2. ")).await;
     let refused = server.try_run(named("after", "hi")).await;
     let refused = assert_refused(refused, Code::ResourceExhausted, "MEMORY_EXHAUSTED");
@@ -168,4 +170,76 @@ async fn a_run_that_needs_more_than_there_is_fails() {
     let error = result.last_error.expect("a reason");
     assert_eq!(error.code(), RunErrorCode::LimitMemory, "{}", error.message);
     assert!(error.message.contains("700000"), "{}", error.message);
+}
+
+/// Two tenants at a server with four megabytes.
+async fn two_tenants(model: &Model) -> (TestServer, [Client; 2], SecurityFiles) {
+    let files = SecurityFiles::new();
+    let tokens = ["red", "blue"].map(|tenant| files.token("ada", tenant, &["caller"]));
+    let server = TestServer::configured(model, "max_live_bytes = 4000000", &files.auth()).await;
+    let clients = tokens.map(|token| server.as_caller(&token));
+    (server, clients, files)
+}
+
+/// Starts a run with a long prompt of its own, and waits until its model is asked, which is to speak so.
+async fn speaks(client: &Client, speech: &mut Speech, run: usize, bytes: usize) -> Result<(), Error> {
+    let prompt = format!("{run}: {}", long(bytes));
+    drop(Box::pin(soon(client.run_stream(named(&format!("r{run}"), &prompt)))).await?);
+    speech.asked().await;
+    Ok(())
+}
+
+fn assert_exhausted(refused: &Error) {
+    let status = refused.status().expect("a status");
+    assert_eq!((status.code, status.reason), (Code::ResourceExhausted, Some(ErrorReason::MemoryExhausted)));
+    assert!(status.retry_after.is_some(), "{status:?}");
+}
+
+#[tokio::test]
+async fn a_tenant_whose_run_waits_for_memory_keeps_no_other_from_starting() {
+    let model = Model::start().await;
+    let (_server, [red, blue], _files) = two_tenants(&model).await;
+    model.says("fine");
+    soon(red.run(in_session("s", "before", &long(1_000_000)))).await.expect("it ends");
+    let mut live = Vec::new();
+    for run in 0..4 {
+        live.push(model.speaks());
+        speaks(&red, &mut live[run], run, 300_000).await.expect("there is room");
+    }
+    drop(Box::pin(soon(red.run_stream(in_session("s", "waits", "hi")))).await.expect("it starts"));
+    eventually("the run to wait", || async {
+        let run = red.get_run("waits").await.expect("it is there");
+        (run.waiting_on?.kind() == WaitKind::Memory).then_some(())
+    })
+    .await;
+    assert_exhausted(&soon(red.run(named("more", "hi"))).await.expect_err("another of its runs waits"));
+    model.says("fine");
+    let run = soon(blue.run(named("r", "hi"))).await.expect("there is room for another tenant");
+    assert_eq!(run.status(), RunStatus::Completed);
+    model.says("at last");
+    live.into_iter().for_each(Speech::end);
+    eventually("the end of the run", || async {
+        let run = red.get_run("waits").await.expect("it is there");
+        (run.status() == RunStatus::Completed).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tenant_leaves_memory_for_the_runs_of_others() {
+    let model = Model::start().await;
+    let (_server, [red, blue], _files) = two_tenants(&model).await;
+    let mut live = vec![model.speaks()];
+    let refused = loop {
+        let run = live.len();
+        match speaks(&red, &mut live[run - 1], run, 100_000).await {
+            Ok(()) => live.push(model.speaks()),
+            Err(refused) => break refused,
+        }
+    };
+    assert_exhausted(&refused);
+    assert!(live.len() > 5, "it has most of the memory: {}", live.len());
+    let last = live.last_mut().expect("one that no model call has taken");
+    speaks(&blue, last, 0, 10_000).await.expect("there is room for another tenant");
+    live.into_iter().for_each(Speech::end);
 }

@@ -1,4 +1,4 @@
-//! `SearchEntries` finds messages.
+//! `SearchEntries` finds the messages of a tenant's sessions by their words.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_invalid;

@@ -216,7 +216,7 @@ impl ServerBuilder {
             stop: stop.clone(),
         };
         tasks.spawn("ownership", successor.succeed());
-        drop(tasks.spawn("fence", end_when_fenced(replica.clone(), tasks.clone())));
+        drop(tasks.spawn("fence", end_when_fenced(replica.clone(), tasks.clone(), stop.clone())));
         let peers = PeerPort::new(replica.number(), standings.clone(), local.clone(), ports.asks);
         let acceptor = peer_tls.as_ref().map(|tls| tls.acceptor());
         let serving = peers.serve(listener, acceptor, work_stopped(tasks.clone(), stop.clone()));
@@ -278,6 +278,8 @@ impl Successor {
         let work = self.parts.start(own.shared(), Some(&own), self.calls_ended).await?;
         work.show(self.metrics.as_ref(), Some(&own), self.reloader.as_ref());
         self.stop.get_or_init(|| work.stop.clone());
+        let ending = end_when_the_store_fails(own.failed().clone(), replica, self.tasks.clone());
+        drop(self.tasks.spawn("store", ending));
         self.store.send_replace(Some(own));
         self.local.open(work.routes, work.audit);
         tracing::info!("every unfinished run goes on");
@@ -302,10 +304,24 @@ async fn open(options: &PostgresOptions, replica: &Replica, claim: Claim) -> Res
 
 /// Ends the process at once when another replica has taken this one for dead. There is nothing to save: no write of this one
 /// counts any more.
-async fn end_when_fenced(replica: Arc<Replica>, tasks: Tasks) {
+async fn end_when_fenced(replica: Arc<Replica>, tasks: Tasks, stop: Arc<OnceLock<Stop>>) {
     if tasks.soft().run_until_cancelled(replica.failed().cancelled()).await.is_some() {
-        tracing::error!("another replica has taken this one for dead, and takes its place; ending at once");
+        let runs = stop.get().map_or(0, Stop::runs);
+        tracing::error!(
+            runs,
+            "another replica has taken this one for dead, and takes its place: the runs at work here go on there; ending at once"
+        );
         tasks.hard().cancel();
+    }
+}
+
+/// Shuts down when the store has failed, which may be the first to find out that another replica has this one's place. The next
+/// beat tells, and ends the process.
+async fn end_when_the_store_fails(failed: CancellationToken, replica: Arc<Replica>, tasks: Tasks) {
+    if tasks.soft().run_until_cancelled(failed.cancelled()).await.is_some()
+        && tokio::time::timeout(VERDICT_WAIT, replica.failed().cancelled()).await.is_err()
+    {
+        tasks.fail("store");
     }
 }
 

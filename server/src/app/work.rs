@@ -69,11 +69,17 @@ pub(super) struct Work {
 /// Sends the hosts away when a shutdown has begun. Clones do the same.
 #[derive(Clone)]
 pub(super) struct Stop {
+    engine: Engine,
     hosts: Arc<RemoteTools>,
     offers_wait: Duration,
 }
 
 impl Stop {
+    /// Number of runs that are at work here.
+    pub(super) fn runs(&self) -> usize {
+        self.engine.runs_at_work()
+    }
+
     /// Returns when the hosts have been sent away: calls may end then.
     pub(super) async fn send_hosts_away(&self) {
         self.hosts.close_offers(self.offers_wait).await;
@@ -115,7 +121,8 @@ impl WorkParts {
             authentication_required: self.authentication_required,
             agent_descriptions: std::mem::take(&mut self.config.agent_descriptions),
         };
-        if let Some(own) = own_store {
+        // A replica asks first if another one has taken its place.
+        if let (Some(own), None) = (own_store, &self.replicas) {
             tasks.depend_on("store", own.failed().clone());
         }
         let (ids, models) = (self.engine.ids.clone(), self.models.clone());
@@ -139,7 +146,7 @@ impl WorkParts {
         let services =
             serve::Services { engine: of_services, models, agents, tools, ids, facts, blobs_idle, replicas };
         let routes = services.routes(server.max_message_bytes, &tasks);
-        let stop = Stop { hosts: hosts.clone(), offers_wait };
+        let stop = Stop { engine: engine.clone(), hosts: hosts.clone(), offers_wait };
         Ok(Work { engine, hosts, routes, audit, stop })
     }
 
@@ -163,6 +170,7 @@ impl WorkParts {
             quotas: self.quotas,
             max_live_runs: server.max_live_runs,
             tenants_leave_room,
+            tenants_leave_memory: self.authentication_required,
             live_bytes_max: match server.max_live_bytes {
                 0 => default_live_bytes(),
                 bytes => bytes,

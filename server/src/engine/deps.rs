@@ -18,6 +18,7 @@ use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Observer};
 use crate::engine::quota::EngineQuotas;
 use crate::engine::run::callers::Callers;
+use crate::engine::run::lost::LostRuns;
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::run::table::LiveRunsBound;
 use crate::engine::session::retention::Retention;
@@ -41,6 +42,8 @@ pub struct EngineOptions {
     /// The most bytes that all live runs together may hold in memory. Beyond it new runs are refused, and live ones wait
     /// before their next model call.
     pub live_bytes_max: usize,
+    /// True if a tenant must leave memory for the runs of others. One tenant alone then gets nine tenths of it.
+    pub tenants_leave_memory: bool,
     /// A run that waits longer than this for its next model call is parked.
     pub park_after: Millis,
     /// A subscriber that is behind and has not read for this long is ended.
@@ -70,6 +73,7 @@ impl Default for EngineOptions {
             max_live_runs: 10_000,
             tenants_leave_room: false,
             live_bytes_max: default_live_bytes(),
+            tenants_leave_memory: false,
             park_after: Millis::secs(5),
             subscriber_stall: Millis::secs(30),
             subscriber_buffer: 1_024,
@@ -122,6 +126,8 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) store_failures: RunCounts,
     /// Runs that are retried until the store is back.
     pub(in crate::engine) retries: RunRetries,
+    /// Tells of runs whose store failed.
+    pub(in crate::engine) lost_runs: LostRuns,
 }
 
 impl Deps {
@@ -143,11 +149,22 @@ impl Deps {
         self.slow_subscribers.fetch_add(stalled, Ordering::Relaxed);
     }
 
-    /// Reserves memory. Idle histories make room for it. `None` if there is none, or if others wait for it.
-    pub(in crate::engine) fn try_reserve(&self, bytes: usize) -> Option<Charge> {
-        if self.ledger().free() < bytes {
-            self.histories.make_room(bytes);
+    /// The same account, for what runs of this tenant hold.
+    pub(in crate::engine) fn ledger_of(&self, tenant: &TenantId) -> MemoryLedger {
+        self.ledger().of(tenant)
+    }
+
+    /// Reserves memory. Idle histories make room for it. `None` if there is none, or if others that wait come before.
+    pub(in crate::engine) fn try_reserve(&self, tenant: &TenantId, bytes: usize) -> Option<Charge> {
+        self.make_room(tenant, bytes);
+        self.ledger().try_reserve(tenant, bytes)
+    }
+
+    /// Drops idle histories until the tenant may reserve this many bytes, or none is left.
+    pub(in crate::engine) fn make_room(&self, tenant: &TenantId, bytes: usize) {
+        let needed = self.ledger_of(tenant).needed(bytes);
+        if self.ledger().free() < needed {
+            self.histories.make_room(needed);
         }
-        self.ledger().try_reserve(bytes)
     }
 }

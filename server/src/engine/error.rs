@@ -53,7 +53,7 @@ pub enum EngineError {
     RequestTooLarge {
         /// About what it needs.
         bytes: usize,
-        /// `server.max_live_bytes`.
+        /// The bound, `server.max_live_bytes` of the configuration.
         max: usize,
     },
     /// A subscriber asked for events after one that does not exist.

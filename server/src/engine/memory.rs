@@ -73,7 +73,7 @@ pub(in crate::engine) struct ListedWait {
 }
 
 impl MemoryWaits {
-    /// Adds a run.
+    /// Adds a run to the list of those that wait.
     pub(in crate::engine) fn add(&self, key: &RunKey) -> ListedWait {
         self.runs().insert(key.clone());
         ListedWait { waits: self.clone(), key: key.clone() }

@@ -108,6 +108,12 @@ impl Engine {
         self.0.live_runs.len()
     }
 
+    /// Number of runs that this engine has in hand: the live ones, and those whose store failed and that are tried again.
+    #[must_use]
+    pub fn runs_at_work(&self) -> usize {
+        self.live_runs() + self.deps().retries.len()
+    }
+
     /// Bytes that live runs hold in memory, and the most that they may hold.
     #[must_use]
     pub fn live_bytes(&self) -> (usize, usize) {

@@ -17,6 +17,7 @@ use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Executors, JobExecutor, Observer};
 use crate::engine::quota::EngineQuotas;
 use crate::engine::run::callers::Callers;
+use crate::engine::run::lost::LostRuns;
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::run::table::LiveRuns;
 use crate::engine::run::timers::{self, WakeSignal};
@@ -93,7 +94,10 @@ impl EngineParts {
             tools: tools.clone(),
             clock: self.clock.clone(),
         }));
-        let ledger = MemoryLedger::new(self.options.live_bytes_max);
+        let ledger = match self.options.tenants_leave_memory {
+            true => MemoryLedger::divided(self.options.live_bytes_max),
+            false => MemoryLedger::new(self.options.live_bytes_max),
+        };
         let engine = Engine(Arc::new(Inner {
             deps: Arc::new(Deps {
                 store,
@@ -121,6 +125,7 @@ impl EngineParts {
                 panics: RunCounts::default(),
                 store_failures: RunCounts::default(),
                 retries: RunRetries::default(),
+                lost_runs: LostRuns::default(),
             }),
             live_runs: LiveRuns::default(),
             queue_locks: SessionLocks::default(),

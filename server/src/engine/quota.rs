@@ -42,7 +42,7 @@ pub(in crate::engine) struct EngineQuotas {
 enum Source {
     Sessions,
     Bytes,
-    /// Tokens, and cost.
+    /// Tokens and cost, which one answer has.
     Usage,
 }
 

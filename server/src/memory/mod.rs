@@ -2,6 +2,7 @@
 
 mod ledger;
 mod machine;
+mod part;
 mod pool;
 
 pub use self::ledger::{Charge, MemoryLedger};

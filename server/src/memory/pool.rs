@@ -65,6 +65,12 @@ impl<T: PartialEq> Pool<T> {
         made
     }
 
+    /// True if there are other clones of it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     #[cfg(test)]
     fn len(&self) -> usize {
         self.0.values().len()

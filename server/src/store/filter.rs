@@ -190,12 +190,6 @@ impl RequestFilter {
             && is_one_of(&question.tool, &self.tools)
             && (self.text.is_empty() || texts.iter().any(|text| contains(text, &self.text)))
     }
-
-    /// True if there is a condition on the content of questions.
-    #[must_use]
-    pub fn looks_at_content(&self) -> bool {
-        !(self.kinds.is_empty() && self.tools.is_empty() && self.text.is_empty())
-    }
 }
 
 fn is_one_of<T: PartialEq>(value: &T, wanted: &[T]) -> bool {

@@ -99,10 +99,15 @@ pub struct SessionNotes {
 /// Jobs: background work after the end of a run.
 #[async_trait]
 pub trait JobStore: Send + Sync + 'static {
-    /// Jobs of every tenant that are due at `now`, the longest due first, at most `limit`, and when the next one is due
-    /// after those.
-    async fn due_jobs(&self, now: Timestamp, limit: u32)
-    -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
+    /// Jobs that are due at `now`, tenant by tenant: of at most `limit` tenants, in the order of their ids, beginning behind
+    /// `after` and going round. Of each, at most `limit` jobs, the longest due first. And the time at which the next job
+    /// becomes due.
+    async fn due_jobs(
+        &self,
+        now: Timestamp,
+        after: Option<&TenantId>,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
 
     /// Records that an attempt failed, and when the next one is due. Does nothing if the job is gone.
     async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError>;

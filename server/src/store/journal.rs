@@ -131,7 +131,7 @@ pub trait JournalStore: Send + Sync + 'static {
     /// The first epoch of runs that this process creates and claims; higher than that of any process before it.
     fn epoch(&self) -> Epoch;
 
-    /// A run's row.
+    /// The row of a run; `None` if there is no such run.
     async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError>;
 
     /// Events after `after`, in order, at most `limit`.

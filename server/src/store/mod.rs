@@ -1,5 +1,6 @@
 //! The store: journals, sessions, questions, and everything derived from them. [`Store`] is the sum of eight small ports,
-//! one file each. `sqlite` and `postgres` implement it; `append`, `codec`, `page` and `write` are what any implementation needs.
+//! one file each. `sqlite` and `postgres` implement it; `sql` is what both read alike; `append`, `codec`, `page` and `write` are what any
+//! implementation needs.
 //!
 //! **Invariant:** an append is conditional on the run's owner epoch and on the sequence number before it; if either does
 //! not match, nothing is written. An append that returned `Ok` survives a power cut.
@@ -26,6 +27,7 @@ mod request;
 mod row;
 mod search;
 mod session;
+mod sql;
 pub mod sqlite;
 mod tools;
 mod usage;
@@ -39,7 +41,7 @@ use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::{EntryNo, RunId, SessionId};
 use async_trait::async_trait;
 
-use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
+use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainCheck, ChainVerdict};
 
 pub use self::blob::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoredBlob};
 pub use self::entry_span::{CallTitles, EntrySpan};
@@ -157,7 +159,7 @@ pub enum StoreError {
     /// The store cannot be reached or cannot write.
     #[error("the store is unavailable: {what}")]
     Unavailable {
-        /// The driver's message.
+        /// The message of the database or its driver.
         what: String,
     },
 }
@@ -231,7 +233,15 @@ pub trait Store:
 
     /// Checks the whole chain of the audit log.
     async fn verify_audit(&self) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
-        Err(no_audit())
+        let (mut check, mut last) = (ChainCheck::default(), 0);
+        loop {
+            let rows = self.audit_after(last).await?;
+            let Some(newest) = rows.last() else { return Ok(Ok(check.verdict())) };
+            last = newest.no;
+            if let Err(broken) = rows.iter().try_for_each(|row| check.check(row)) {
+                return Ok(Err(broken));
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Numbers in SQL.
+//! Numbers as SQL stores them.
 
 /// A number as SQL stores it. Numbers beyond its range, such as `Timestamp::MAX`, become the largest it has.
 pub(super) fn int(number: u64) -> i64 {

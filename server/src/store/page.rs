@@ -1,8 +1,10 @@
 //! Pages of lists. A page begins behind a row, which its token names by sort key and id.
 
 use agentloop_core::id::IdError;
+use agentloop_core::time::Timestamp;
 
 use super::StoreError;
+use super::number::int;
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +76,32 @@ pub(super) fn cut<T>(mut rows: Vec<T>, size: u32, cursor: impl Fn(&T) -> Cursor)
     of(rows, more, cursor)
 }
 
+/// Comes before every id.
+const FIRST_ID: &str = "-";
+
+impl Cursor {
+    /// The row behind which a page begins when the one before it has looked at all rows down to this time.
+    fn at_floor(floor: Timestamp) -> Self {
+        Self { key: int(floor.0), id: FIRST_ID.to_owned() }
+    }
+
+    /// True if the page before this row has looked at all rows of its time.
+    pub(super) fn is_at_floor(&self) -> bool {
+        self.id == FIRST_ID
+    }
+}
+
+/// As [`cut`], of a page that looks at no row before `floor`: if it is not full, the next one begins there.
+pub(super) fn cut_at_floor<T>(
+    rows: Vec<T>,
+    size: u32,
+    floor: Option<Timestamp>,
+    cursor: impl Fn(&T) -> Cursor,
+) -> Page<T> {
+    let Page { rows, next } = cut(rows, size, cursor);
+    Page { rows, next: next.or_else(|| floor.map(|floor| Cursor::at_floor(floor).token())) }
+}
+
 #[cfg(test)]
 mod tests {
     use agentloop_core::id::RunId;
@@ -106,5 +134,17 @@ mod tests {
         assert_eq!(cut(vec![1, 2], 2, cursor), Page { rows: vec![1, 2], next: None });
         assert_eq!(cut(vec![1, 2, 3], 2, cursor), Page { rows: vec![1, 2], next: Some("2:r".to_owned()) });
         assert_eq!(cut(vec![], 2, cursor), Page { rows: vec![], next: None });
+    }
+
+    #[test]
+    fn a_page_that_is_not_full_leads_to_its_floor() {
+        let cursor = |row: &i64| Cursor { key: *row, id: "r".to_owned() };
+        let floor = Some(Timestamp(7));
+        let begin = |page: Page<i64>| page.next.and_then(|token| parse(&token));
+        let at_floor = begin(cut_at_floor(vec![9], 2, floor, cursor)).unwrap();
+        assert!(at_floor.is_at_floor() && at_floor.key == 7, "{at_floor:?}");
+        let behind_a_row = begin(cut_at_floor(vec![9, 8, 7], 2, floor, cursor)).unwrap();
+        assert!(!behind_a_row.is_at_floor() && behind_a_row.key == 8, "{behind_a_row:?}");
+        assert_eq!(begin(cut_at_floor(vec![9], 2, None, cursor)), None);
     }
 }

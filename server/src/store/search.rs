@@ -1,5 +1,5 @@
 //! The port for full-text search, and its text processing: the words of a message that are indexed, and the terms of a
-//! query. Nothing here is SQL but the syntax of FTS5's terms.
+//! query. Nothing here is SQL.
 //!
 //! A word is a sequence of letters and digits. Scripts that are written without spaces are indexed character by character
 //! and searched by pairs, because the text does not show where a word ends.
@@ -98,13 +98,6 @@ impl Terms {
         &self.0
     }
 
-    /// The FTS5 expression that matches any of the terms. Terms are letters, digits and single spaces, and each is quoted,
-    /// so that nothing in them works as an operator.
-    pub(super) fn expression(&self) -> String {
-        let quoted: Vec<String> = self.0.iter().map(|term| format!("\"{term}\"")).collect();
-        quoted.join(" OR ")
-    }
-
     /// The part of a text around the first term in it, or its beginning if no term is found.
     pub(super) fn snippet(&self, text: &str) -> String {
         let found = words(text).find_map(|(at, word)| self.within(word).map(|offset| at + offset));
@@ -172,7 +165,7 @@ fn is_dense_char(c: char) -> bool {
         | 0xf900..=0xfaff | 0x2_0000..=0x3_ffff)
 }
 
-/// Full-text search.
+/// Full-text search in the messages of sessions.
 #[async_trait]
 pub trait SearchStore: Send + Sync + 'static {
     /// Finds user and assistant messages that contain any word of a free text, the best match first, at most `limit` and
@@ -193,8 +186,8 @@ pub trait SearchStore: Send + Sync + 'static {
 mod tests {
     use super::*;
 
-    fn expression(query: &str) -> Option<String> {
-        Terms::of(query).map(|terms| terms.expression())
+    fn terms(query: &str) -> Vec<String> {
+        Terms::of(query).map_or_else(Vec::new, |terms| terms.0)
     }
 
     fn snippet(query: &str, text: &str) -> String {
@@ -202,29 +195,29 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_quoted_words() {
-        for (query, expected) in [
-            ("Rome", "\"rome\""),
-            ("don't rome Rome", "\"don\" OR \"t\" OR \"rome\""),
-            ("\" OR text : * NEAR(a) -b ^c", "\"or\" OR \"text\" OR \"near\" OR \"a\" OR \"b\" OR \"c\""),
-            ("a\0b", "\"a\" OR \"b\""),
-            ("北京大学2024", "\"北 京\" OR \"京 大\" OR \"大 学\" OR \"2024\""),
-            ("我", "\"我\""),
-        ] {
-            assert_eq!(expression(query).as_deref(), Some(expected), "{query:?}");
+    fn a_query_is_distinct_words() {
+        let queries: [(&str, &[&str]); 6] = [
+            ("Rome", &["rome"]),
+            ("don't rome Rome", &["don", "t", "rome"]),
+            ("\" OR text : * NEAR(a) -b ^c", &["or", "text", "near", "a", "b", "c"]),
+            ("a\0b", &["a", "b"]),
+            ("北京大学2024", &["北 京", "京 大", "大 学", "2024"]),
+            ("我", &["我"]),
+        ];
+        for (query, expected) in queries {
+            assert_eq!(terms(query), expected, "{query:?}");
         }
         for nothing in ["", " ", "\"'*()", "🙂", &"x".repeat(65)] {
-            assert_eq!(expression(nothing), None, "{nothing:?}");
+            assert_eq!(terms(nothing), [""; 0], "{nothing:?}");
         }
     }
 
     #[test]
     fn a_query_is_bounded() {
         let many: String = (0..10_000).map(|n| format!("w{n} ")).collect();
-        assert_eq!(Terms::of(&many).unwrap().0.len(), TERMS_MAX);
-        let late = format!("{} late", " ".repeat(QUERY_BYTES_MAX));
-        assert_eq!(expression(&late), None);
-        assert_eq!(expression(&format!("{}ü", " ".repeat(QUERY_BYTES_MAX - 1))), None);
+        assert_eq!(terms(&many).len(), TERMS_MAX);
+        assert_eq!(terms(&format!("{} late", " ".repeat(QUERY_BYTES_MAX))), [""; 0]);
+        assert_eq!(terms(&format!("{}ü", " ".repeat(QUERY_BYTES_MAX - 1))), [""; 0]);
     }
 
     #[test]

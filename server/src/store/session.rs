@@ -352,7 +352,7 @@ pub trait SessionStore: Send + Sync + 'static {
         notes: SessionNotes,
     ) -> Result<bool, StoreError>;
 
-    /// A session's row.
+    /// The row of a session; `None` if there is no such session.
     async fn session(&self, tenant: &TenantId, session: &SessionId)
     -> Result<Option<SessionRow>, StoreError>;
 
@@ -455,7 +455,8 @@ pub trait SessionStore: Send + Sync + 'static {
     async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError>;
 
     /// Bytes of a tenant's journals and blobs; with a caller, of the runs that it started and the blobs that are its own. The
-    /// quota `stored_bytes` asks. It asks less often the longer an answer takes, so a store may add up at each question.
+    /// quota `stored_bytes` asks, less often the longer an answer takes. A store keeps the number of each run, so that it need
+    /// not read the events.
     async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError>;
 
     /// Sessions without a live run to which nothing was added at or after `before`, the longest unused first, at most

@@ -97,6 +97,9 @@ impl Answers {
             let hits = soon(c.search_entries(query)).await;
             let is_found = hits.as_ref().is_ok_and(|hits| !hits.is_empty());
             assert!(word != self.stranger || !is_found, "{hits:?}");
+            // Hits of one score may be in any order. All others are in that of their scores, which are compared.
+            let is_ordered = hits.as_ref().is_ok_and(|hits| hits.is_sorted_by(|a, b| a.score >= b.score));
+            assert!(is_ordered, "the best first: {hits:?}");
             self.note_list("Sessions/SearchEntries", hits);
         }
         self.note_list("Tools/ListTools", soon(c.list_tools()).await);

@@ -5,20 +5,10 @@ use std::fmt::Debug;
 
 use agentloop_client::Error;
 
-/// Fields whose values differ from server to server. The rank of a search hit in SQLite depends on how rare its words are in
-/// the whole database, so scores of two servers are not comparable. The numbers and hashes of the audit log are of one chain. The
-/// digests of a replayed run are also those of its times.
-const FIELDS: [&str; 9] = [
-    "score",
-    "resume_token",
-    "no",
-    "hash",
-    "previous_hash",
-    "peer",
-    "instance_id",
-    "state_digest",
-    "context_digest",
-];
+/// Fields whose values differ from server to server. The numbers and hashes of the audit log are of one chain. The digests of a
+/// replayed run are also those of its times.
+const FIELDS: [&str; 8] =
+    ["resume_token", "no", "hash", "previous_hash", "peer", "instance_id", "state_digest", "context_digest"];
 
 /// Types of values that are times.
 const TIMES: [&str; 2] = ["Timestamp", "Duration"];
@@ -117,10 +107,10 @@ fn replaced(word: &str) -> &str {
 
 #[test]
 fn only_what_a_server_makes_is_replaced() {
-    let text = "Run { run_id: \"r1\", created_at: Some(Timestamp { seconds: 7, nanos: 8 }), last_seq: 9, score: 1.5, \
+    let text = "Run { run_id: \"r1\", created_at: Some(Timestamp { seconds: 7, nanos: 8 }), last_seq: 9, no: 15, \
                 hash: \"ab\" } {\\\"at\\\":\\\"2026-01-02T03:04:05.678Z\\\",\\\"took\\\":\\\"0.250s\\\"} in 12ms, call_7, of r1:1.0:0:1795668215179 at 127.0.0.1:50051, \
                 0192f0c1-2345-7abc-8def-0123456789ab/1.0";
-    let expected = "Run { run_id: \"r1\", created_at: Some(Timestamp), last_seq: 9, score: , hash:  } \
+    let expected = "Run { run_id: \"r1\", created_at: Some(Timestamp), last_seq: 9, no: , hash:  } \
                     {\\\"at\\\":\\\"(time)\\\",\\\"took\\\":\\\"(duration)\\\"} in (duration), (call), of r1:1.0:0 at (address), (id)/1.0";
     assert_eq!(plain(text), expected);
 }

@@ -3,6 +3,7 @@
 mod answers;
 mod apart;
 mod compare;
+mod hits;
 mod steps;
 
 use std::collections::BTreeSet;

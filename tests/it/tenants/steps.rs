@@ -34,9 +34,7 @@ pub(super) fn digest(content: &str) -> String {
     format!("sha256:{digits}")
 }
 
-/// A thing that a tenant does. Numbers choose among what there is then. No run recalls: the hits that `recall` gives in SQLite
-/// depend on how rare words are in the whole database, as scores do. `with_equal_ids_nothing_of_one_is_shown_to_the_other` looks
-/// at what it gives.
+/// A thing that a tenant does. Numbers choose among what there is then.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     CreateSession(&'static str),
@@ -51,6 +49,8 @@ pub(super) enum Step {
         about: &'static str,
         busy: Busy,
         is_stepped: bool,
+        /// The model is given what fits from other sessions.
+        recalls: bool,
     },
     /// The request of an earlier step once more.
     RunAgain(usize),
@@ -102,6 +102,7 @@ fn step(kind: u64, dice: &mut Dice) -> Step {
             about: word(dice, &["remember", "mail", "weather", "ask", "break", "fail"]),
             busy: *dice.one_of(&[Busy::Reject, Busy::Reject, Busy::Enqueue, Busy::Interrupt, Busy::Steer]),
             is_stepped: dice.percent(15),
+            recalls: dice.percent(40),
         },
         7 => Step::RunAgain(nth),
         8 => {
@@ -129,7 +130,7 @@ pub(super) struct Party {
     as_host: Client,
     host_token: String,
     host: Option<Host>,
-    /// What it started, to be repeated.
+    /// The calls that it made, to be repeated.
     started: Vec<wire::RunInput>,
     steps: usize,
 }
@@ -182,8 +183,13 @@ impl Party {
             | Step::DeleteSession(_)
             | Step::Fork(..)
             | Step::Import(_) => Box::pin(self.act_on_session(step, answers)).await,
-            Step::Run { session, run, about, busy, is_stepped } => {
-                let input = wire::RunInput { stepped: *is_stepped, ..self.input(session, run, about, *busy) };
+            Step::Run { session, run, about, busy, is_stepped, recalls } => {
+                let recall = wire::Names { names: vec!["recall".to_owned()] };
+                let input = wire::RunInput {
+                    stepped: *is_stepped,
+                    context_sources: recalls.then_some(recall),
+                    ..self.input(session, run, about, *busy)
+                };
                 self.started.push(input.clone());
                 Box::pin(self.start(input, answers)).await;
             }

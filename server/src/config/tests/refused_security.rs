@@ -44,7 +44,7 @@ fn approvers_that_nobody_could_be() {
     );
 }
 
-/// What protects the port is whole, or the start is refused: half of it would look like protection.
+/// A protection of the port that is not complete refuses the start: half of it would look like protection.
 #[test]
 fn what_protects_the_port_is_whole() {
     const PAIR: &str = "[tls]\ncertificate = 'a'\nkey = 'b'\n";

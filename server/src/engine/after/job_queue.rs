@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::ports::JobExecutor;
+use crate::fair::FairQueue;
 use crate::store::{Job, JobId, JobKind};
 
 /// Jobs that are done at the same time, of all runs.
@@ -20,7 +21,14 @@ pub(super) const JOBS_TOGETHER_MAX: usize = 8;
 pub(in crate::engine) struct JobQueue {
     executors: Vec<Arc<dyn JobExecutor>>,
     changed: Notify,
-    under_way: Mutex<BTreeMap<JobId, RunningJob>>,
+    under_way: Mutex<UnderWay>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    jobs: BTreeMap<JobId, RunningJob>,
+    /// The tenant of the job that was begun last. It is served last from then on.
+    served: Option<TenantId>,
 }
 
 /// A job that is being done.
@@ -61,30 +69,46 @@ impl JobQueue {
     /// Drops the jobs under way for a deleted session. They must not write to a new session with the same id.
     pub(in crate::engine) fn stop_session(&self, tenant: &TenantId, session: &SessionId) {
         let under_way = self.under_way();
-        let its = under_way.iter().filter(|(id, job)| id.tenant == *tenant && job.session == *session);
+        let its = under_way.jobs.iter().filter(|(id, job)| id.tenant == *tenant && job.session == *session);
         its.for_each(|(_, job)| job.stop.cancel());
     }
 
     /// Notes that a job is under way. False if it already is, or if [`JOBS_TOGETHER_MAX`] others are.
     pub(super) fn begin(&self, job: &Job, stop: CancellationToken) -> bool {
         let mut under_way = self.under_way();
-        if under_way.len() >= JOBS_TOGETHER_MAX {
+        if under_way.jobs.len() >= JOBS_TOGETHER_MAX {
             return false;
         }
-        let Entry::Vacant(free) = under_way.entry(job.id.clone()) else { return false };
+        let Entry::Vacant(free) = under_way.jobs.entry(job.id.clone()) else { return false };
         free.insert(RunningJob { session: job.session.clone(), stop });
+        under_way.served = Some(job.id.tenant.clone());
         true
     }
 
     /// Notes that a job is not under way any more, and wakes the runner.
     pub(super) fn end(&self, job: &JobId) {
-        self.under_way().remove(job);
+        self.under_way().jobs.remove(job);
         self.notify();
     }
 
     /// The number of jobs under way.
     pub(super) fn running(&self) -> usize {
-        self.under_way().len()
+        self.under_way().jobs.len()
+    }
+
+    /// The tenant behind which the others have their turn.
+    pub(super) fn served(&self) -> Option<TenantId> {
+        self.under_way().served.clone()
+    }
+
+    /// These jobs without those under way, so that none of them takes its tenant's turn.
+    pub(super) fn in_turn(&self, due: Vec<Job>) -> FairQueue<TenantId, Job> {
+        let under_way = self.under_way();
+        let mut waiting = FairQueue::default();
+        for job in due.into_iter().filter(|job| !under_way.jobs.contains_key(&job.id)) {
+            waiting.push(job.id.tenant.clone(), job);
+        }
+        waiting
     }
 
     /// The executor that does jobs of this kind.
@@ -92,7 +116,7 @@ impl JobQueue {
         self.executors.iter().find(|executor| executor.takes(kind))
     }
 
-    fn under_way(&self) -> MutexGuard<'_, BTreeMap<JobId, RunningJob>> {
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -50,7 +50,7 @@ struct CachedHistory {
 }
 
 impl HistoryCache {
-    /// An empty cache.
+    /// A cache without any history.
     pub(in crate::engine) fn new(memory: HistoryMemory) -> Self {
         Self { memory, state: Mutex::default() }
     }
@@ -73,8 +73,8 @@ impl HistoryCache {
         if let Some(history) = cached.filter(|history| history.last() == upto) {
             return Ok(history);
         }
-        let mut history = History::unloaded(&self.memory, upto);
-        if let Some(_room) = self.memory.ledger().try_reserve(LOADED_AT_ONCE_BYTES) {
+        let mut history = self.unloaded(tenant, upto);
+        if let Some(_room) = self.memory.ledger().try_reserve(tenant, LOADED_AT_ONCE_BYTES) {
             while !history.is_loaded() && history.bytes() < LOADED_AT_ONCE_BYTES {
                 history.load_more(store, tenant, session).await?;
             }
@@ -83,8 +83,8 @@ impl HistoryCache {
     }
 
     /// The history of a session whose entries nobody has read.
-    pub(in crate::engine) fn unloaded(&self, upto: EntryNo) -> History {
-        History::unloaded(&self.memory, upto)
+    pub(in crate::engine) fn unloaded(&self, tenant: &TenantId, upto: EntryNo) -> History {
+        History::unloaded(&self.memory.of(tenant), upto)
     }
 
     /// Drops histories until this many bytes are free, or none is left.

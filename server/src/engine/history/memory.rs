@@ -1,7 +1,9 @@
 //! The memory of histories: what it is charged to, and the messages that histories share.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use agentloop_core::id::TenantId;
 use agentloop_core::message::{Image, Message, Part, SharedMessage};
 
 use crate::memory::{Charge, Charged, MemoryLedger, Pool};
@@ -12,12 +14,17 @@ const SHARED_BYTES_MIN: usize = 1024;
 /// What a history holds beside each message.
 const ENTRY_BYTES: usize = 128;
 
+/// Tenants whose memory is kept before that of those without a history is dropped.
+const TENANTS_MAX: usize = 1_024;
+
 /// The account of all histories, and what they share. Clones are the same.
 #[derive(Debug, Clone)]
 pub(in crate::engine) struct HistoryMemory {
     ledger: MemoryLedger,
     messages: Pool<SharedMessage>,
     encoded: EncodedPool,
+    /// In an account that is divided between tenants: what the histories of each share.
+    tenants: Option<Arc<Mutex<HashMap<TenantId, HistoryMemory>>>>,
 }
 
 /// What one history holds.
@@ -34,7 +41,28 @@ pub(super) struct Holdings {
 
 impl HistoryMemory {
     pub(in crate::engine) fn new(ledger: &MemoryLedger) -> Self {
-        Self { ledger: ledger.clone(), messages: Pool::new(ledger), encoded: EncodedPool::new(ledger) }
+        let tenants = ledger.is_divided().then(Arc::default);
+        Self { tenants, ..Self::of_one(ledger) }
+    }
+
+    fn of_one(ledger: &MemoryLedger) -> Self {
+        let (messages, encoded) = (Pool::new(ledger), EncodedPool::new(ledger));
+        Self { ledger: ledger.clone(), messages, encoded, tenants: None }
+    }
+
+    /// The memory of one tenant's histories. What they share is charged to that tenant, so it is shared with no other.
+    pub(in crate::engine) fn of(&self, tenant: &TenantId) -> Self {
+        let Some(tenants) = &self.tenants else { return self.clone() };
+        let mut tenants = tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(memory) = tenants.get(tenant) {
+            return memory.clone();
+        }
+        if tenants.len() >= TENANTS_MAX {
+            tenants.retain(|_, memory| memory.messages.is_shared());
+        }
+        let memory = Self::of_one(&self.ledger.of(tenant));
+        tenants.insert(tenant.clone(), memory.clone());
+        memory
     }
 
     pub(in crate::engine) fn ledger(&self) -> &MemoryLedger {

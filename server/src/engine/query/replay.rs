@@ -77,9 +77,14 @@ impl Engine {
             _ => None,
         });
         let Some(EntryNo(last)) = last_read else { return Ok(None) };
-        let history =
-            History::load(self.deps().histories.memory(), &**self.store(), tenant, session, EntryNo(last))
-                .await?;
+        let history = History::load(
+            &self.deps().histories.memory().of(tenant),
+            &**self.store(),
+            tenant,
+            session,
+            EntryNo(last),
+        )
+        .await?;
         let sent = serde_json::to_vec(&build::messages(history.view())).expect("plain data serialises");
         Ok(Some(Digest::of(&[state.spec().system_prompt.as_bytes(), &sent])))
     }

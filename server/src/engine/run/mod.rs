@@ -2,6 +2,7 @@
 
 pub(in crate::engine) mod callers;
 mod damaged;
+pub(in crate::engine) mod lost;
 pub(in crate::engine) mod recover;
 pub(in crate::engine) mod recovery_order;
 pub(in crate::engine) mod retries;

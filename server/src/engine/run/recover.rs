@@ -72,8 +72,13 @@ impl Engine {
             .for_each_concurrent(RECOVER_TOGETHER, |(place, key)| async move {
                 // Runs come up in their order, and only while there is memory.
                 let _room = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + ANSWER_BYTES).await;
-                if let Err(error) = engine.ensure_live_in_order(&key, place).await {
-                    tracing::error!(run.id = %key.run, %error, "cannot continue a run");
+                match engine.ensure_live_in_order(&key, place).await {
+                    Ok(()) => {}
+                    // It is retried, as all others are that fail with it.
+                    Err(error) if error.is_transient() => {
+                        engine.deps().lost_runs.note(&error, &engine.deps().tasks);
+                    }
+                    Err(error) => tracing::error!(run.id = %key.run, %error, "cannot continue a run"),
                 }
             })
             .await;
@@ -183,7 +188,7 @@ impl Engine {
         };
         let bytes = journal_bytes(&claimed.records);
         self.deps().journal_gate.note_size(bytes);
-        let _held = self.deps().ledger().charge(bytes);
+        let _held = self.deps().ledger_of(&tenant).charge(bytes);
         if let Some(last) = claimed.records.last() {
             self.deps().feeds.publish_last(permit.key(), &claimed.row.session, last);
         }
@@ -233,7 +238,9 @@ impl Engine {
         let last = machine.state().last_entry();
         let taken = deps.histories.take(&*deps.store, &permit.key().tenant, &session, last).await;
         let mut history = match (taken, need) {
-            (Err(error), HistoryNeed::Later) if error.is_damage() => deps.histories.unloaded(last),
+            (Err(error), HistoryNeed::Later) if error.is_damage() => {
+                deps.histories.unloaded(&permit.key().tenant, last)
+            }
             (taken, _) => taken?,
         };
         history.set_held(machine.state().waiting_messages());

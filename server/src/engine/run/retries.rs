@@ -33,6 +33,11 @@ impl RunRetries {
         }
     }
 
+    /// Number of runs that are retried.
+    pub(in crate::engine) fn len(&self) -> usize {
+        self.runs().len()
+    }
+
     fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, bool>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

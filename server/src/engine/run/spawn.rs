@@ -41,7 +41,7 @@ impl Engine {
         let run_observers = deps.observers.iter().filter_map(follow).collect();
         let (mailbox, receiver) = Mailbox::new();
         let base_charge =
-            deps.ledger().charge_standing(RUN_BYTES + machine.state().spec().system_prompt.len());
+            deps.ledger_of(tenant).charge_standing(RUN_BYTES + machine.state().spec().system_prompt.len());
         let task = RunTask {
             feed: deps.feeds.get_or_create(permit.key(), &session, deps.options.subscriber_buffer),
             deps: deps.clone(),
@@ -105,7 +105,7 @@ impl Engine {
                 tracing::warn!("another owner has taken this run; its task here ends")
             }
             TaskEnd::Lost(error) => {
-                tracing::error!(%error, "the store failed in this run; retrying until the store is back");
+                self.deps().lost_runs.note(&error, &self.deps().tasks);
                 drop(task.permit);
                 self.retry_later(key);
             }

@@ -48,7 +48,7 @@ impl Engine {
         let start = start_input(run, session, None, deps.ids.seed(), request, not_offered);
         let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
-        let history = History::new(deps.histories.memory());
+        let history = History::new(&deps.histories.memory().of(&tenant));
         let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
         task.unwritten = step.records;
         task.write(Some(create_run(request)), None).await?;

@@ -77,7 +77,7 @@ impl Author {
 /// The choice for a start in a session that has a live run or a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnBusy {
-    /// Fail with [`EngineError::SessionBusy`].
+    /// Refuse the start, with [`EngineError::SessionBusy`].
     #[default]
     Reject,
     /// Queue the run behind all earlier ones.
@@ -186,7 +186,7 @@ impl Engine {
         if bytes > max {
             return Err(EngineError::RequestTooLarge { bytes, max });
         }
-        deps.try_reserve(bytes).ok_or(EngineError::MemoryExhausted)
+        deps.try_reserve(&request.tenant, bytes).ok_or(EngineError::MemoryExhausted)
     }
 
     fn check_planner(&self, request: &StartRequest) -> Result<(), EngineError> {
@@ -315,7 +315,7 @@ impl Engine {
         last: EntryNo,
     ) -> Result<History, StoreError> {
         match last {
-            EntryNo(0) => Ok(History::new(self.deps().histories.memory())),
+            EntryNo(0) => Ok(History::new(&self.deps().histories.memory().of(tenant))),
             last => self.history(tenant, session, last).await,
         }
     }

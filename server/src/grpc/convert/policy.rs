@@ -8,7 +8,7 @@ use tonic::Status;
 
 use crate::grpc::status::Violations;
 
-/// Converts a rule.
+/// A rule of the core as one of the contract.
 #[must_use]
 pub(crate) fn rule(rule: &PolicyRule) -> wire::PolicyRule {
     let pattern = |argument: &ArgumentPattern| wire::ArgumentPattern {

@@ -1,4 +1,4 @@
-//! Converts to-do lists.
+//! To-do lists of the core as those of the contract.
 
 use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 use agentloop_proto::v1 as wire;

@@ -60,7 +60,7 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// Its verified certificate; `None` if it presented none.
     pub certificate: Option<Arc<CertificateFacts>>,
-    /// The connection itself.
+    /// The connection, with or without TLS.
     pub(in crate::grpc) link: Link,
 }
 

@@ -73,6 +73,8 @@ pub(in crate::store) struct RunUpdate<'a> {
     pub(in crate::store) created: Option<RunCreation<'a>>,
     pub(in crate::store) summary: &'a RunSummary,
     pub(in crate::store) updated_at: Timestamp,
+    /// Bytes of the events that the commit adds, as they are stored.
+    pub(in crate::store) bytes: i64,
 }
 
 /// The columns of a run's row that only its creation writes.
@@ -319,6 +321,8 @@ impl<'a> CommitRows<'a> {
             created: created.or(update.as_ref().and_then(|update| update.created)),
             summary: &append.summary,
             updated_at: append.ended_at,
+            bytes: i64::try_from(append.bytes()).unwrap_or(i64::MAX)
+                + update.as_ref().map_or(0, |update| update.bytes),
         });
     }
 }

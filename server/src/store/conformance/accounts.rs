@@ -33,6 +33,16 @@ pub async fn journals_and_blobs_count_in_bytes(store: Arc<dyn Store>) {
     assert!((2 * TEXT..2 * (TEXT + OTHERS_MAX)).contains(&all), "{all}");
     assert_eq!(bytes(Some("bob")).await, 0);
     assert_eq!(store.stored_bytes(&TenantId::parse("other").unwrap(), None).await.unwrap(), 0);
+    // The number is that of the events as they are stored, however they were appended.
+    let mut owner = Owner::started(&store, "u", "p").await;
+    let before = bytes(None).await;
+    owner.says(&"y".repeat(TEXT as usize)).await.unwrap();
+    owner.hears(&"z".repeat(TEXT as usize)).await.unwrap();
+    let added = bytes(None).await - before;
+    assert!((2 * TEXT..2 * TEXT + OTHERS_MAX).contains(&added), "{added}");
+    owner.ends().await.unwrap();
+    store.delete_session(&tenant(), &session("u")).await.unwrap();
+    assert_eq!(bytes(None).await, all, "what is deleted counts no more");
     store.delete_session(&tenant(), &session("s")).await.unwrap();
     let rest = bytes(None).await;
     assert_eq!((rest, bytes(Some("ada")).await), (all - own, 0));

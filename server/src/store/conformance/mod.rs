@@ -90,6 +90,7 @@ macro_rules! conforms {
             jobs_of_a_refused_append_are_none
             a_failed_job_comes_again_at_its_time
             due_jobs_are_bounded
+            due_jobs_are_those_of_tenants_in_turn
             jobs_go_with_their_session
             a_title_is_made_where_none_was_given
             a_summary_only_goes_forward
@@ -146,6 +147,7 @@ macro_rules! conforms_in_search {
             what_was_held_is_found_once_it_has_entered
             what_is_deleted_is_not_found
             what_forks_share_is_found_once
+            what_others_say_changes_no_hit
         }
     };
 }

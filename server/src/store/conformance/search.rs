@@ -212,3 +212,69 @@ pub async fn what_forks_share_is_found_once(store: Arc<dyn Store>) {
     delete(&store, "b").await;
     nowhere(&store, "shared apart").await;
 }
+
+/// The run of a caller that says these texts in a session.
+async fn heard(store: &Arc<dyn Store>, caller: &str, of: &str, place: (&str, &str), texts: &[&str]) {
+    let (session, run) = place;
+    let mut owner = Owner::new(store, session, run).of(of);
+    let mut creation = owner.creation();
+    if let Some(create) = &mut creation.create {
+        create.created_by = Some(caller.to_owned());
+    }
+    owner.write(creation).await.unwrap();
+    for text in texts {
+        owner.says(text).await.unwrap();
+    }
+    owner.ends().await.unwrap();
+}
+
+/// The hits of one tenant for several queries, with their scores.
+async fn all_hits(store: &Arc<dyn Store>, filter: &SearchFilter) -> Vec<Vec<SearchHit>> {
+    let mut all = Vec::new();
+    for query in ["fox", "dog", "the brown dog", "fox or cat", "a fox and a brown dog", "狐狸"] {
+        all.push(store.search(&tenant(), query, filter.clone(), 4).await.unwrap());
+    }
+    all
+}
+
+pub async fn what_others_say_changes_no_hit(store: Arc<dyn Store>) {
+    let of_s =
+        ["the fox", "a dog, a dog and the other dog", "a brown dog", "nothing of this", "狐狸 and 狐狸"];
+    let of_t =
+        ["the brown fox and the dog", "brown, very brown is what the cat in the house is", "a dog", "好狐狸"];
+    heard(&store, "ada", "local", ("s", "r1"), &of_s).await;
+    heard(&store, "ada", "local", ("t", "r2"), &of_t).await;
+    let of_ada = SearchFilter { created_by: Some("ada".to_owned()), ..SearchFilter::default() };
+    let filters = [
+        SearchFilter::default(),
+        SearchFilter { session: Some(session("s")), ..SearchFilter::default() },
+        SearchFilter { not_session: Some(session("s")), ..SearchFilter::default() },
+        of_ada.clone(),
+        SearchFilter { not_session: Some(session("t")), ..of_ada },
+    ];
+    let everything = async || {
+        let mut all = Vec::new();
+        for filter in &filters {
+            all.push(all_hits(&store, filter).await);
+        }
+        all
+    };
+    let before = everything().await;
+    assert!(before.iter().all(|all| all.iter().any(|hits| hits.len() > 1)), "{before:?}");
+    let scores: Vec<f64> = before[0][1].iter().map(|hit| hit.score).collect();
+    assert!(scores.len() == 4 && scores[0] > scores[3], "{scores:?}");
+
+    // Another tenant, with the same ids of sessions and of a caller.
+    let foxes = ["fox", "fox fox fox", "the fox is brown", "狐狸", "cat"].repeat(20);
+    heard(&store, "ada", "other", ("s", "r1"), &foxes).await;
+    heard(&store, "ada", "other", ("t", "r2"), &["dog", "a fox and a brown dog"]).await;
+    assert_eq!(everything().await, before, "another tenant");
+
+    // Another caller of the same tenant changes no search of the caller's own sessions, nor one of a session.
+    heard(&store, "bob", "local", ("u", "r3"), &foxes).await;
+    let after = everything().await;
+    for at in [1, 3, 4] {
+        assert_eq!(after[at], before[at], "another caller: {:?}", filters[at]);
+    }
+    assert_ne!(after[0], before[0]);
+}

@@ -188,6 +188,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
             ("iterations", Int, "r.iterations"),
             ("tool_calls", Int, "r.tool_calls"),
             ("updated_at", Int, "r.updated_at"),
+            ("bytes", Int, "r.bytes"),
         ],
         from: "FROM runs AS r JOIN sessions AS s ON s.session_no = r.session_no
                WHERE r.session_no BETWEEN ?1 AND ?2",
@@ -265,6 +266,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
         columns: &[
             ("run_no", Int, "j.run_no"),
             ("kind", Text, "j.kind"),
+            ("tenant", Text, "j.tenant"),
             ("due_at", Int, "j.due_at"),
             ("attempts", Int, "j.attempts"),
             ("error", Text, "j.error"),

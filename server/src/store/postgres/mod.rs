@@ -8,6 +8,7 @@ mod blobs;
 mod index;
 mod open;
 mod owner;
+mod pooler;
 mod ports;
 mod read;
 mod readers;

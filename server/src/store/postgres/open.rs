@@ -8,7 +8,7 @@ use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
 use super::owner::{self, Claim, ConnectError, Hold, Owner};
 use super::readers::Readers;
 use super::write::{blobs, ops};
-use super::{PostgresOptions, index, rows};
+use super::{PostgresOptions, index, pooler, rows};
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::append::LastNumbers;
 use crate::store::features_used::FeaturesUsed;
@@ -53,7 +53,7 @@ pub enum OpenError {
     OldVersion {
         /// Host, port and database.
         at: String,
-        /// Its version.
+        /// The version that the database says it has.
         found: String,
     },
     /// A setting of the database would lose acknowledged writes, or their texts.
@@ -63,8 +63,17 @@ pub enum OpenError {
         at: String,
         /// The setting and its value.
         setting: String,
-        /// What would happen.
+        /// The loss that this setting would lead to.
         consequence: &'static str,
+    },
+    /// There is a pooler that gives each transaction another session of the database.
+    #[error(
+        "the pooler at {at} gives each transaction another session of the database; name the database itself in store.url, \
+         or let each connection have a session of its own (pgbouncer: pool_mode = session)"
+    )]
+    Pooled {
+        /// Host, port and database.
+        at: String,
     },
     /// The database takes no writes.
     #[error("PostgreSQL at {at} is a standby or read-only; name the primary in store.url")]
@@ -130,7 +139,7 @@ pub enum OpenError {
     NotOurs {
         /// Host, port and database.
         at: String,
-        /// The conflict.
+        /// The table or row that is another program's.
         what: String,
     },
     /// A copy into the database was cut.
@@ -141,12 +150,12 @@ pub enum OpenError {
         /// Host, port and database.
         at: String,
     },
-    /// Anything else.
+    /// Any other failure, such as no connection.
     #[error("cannot open the database at {at}: {what}")]
     Failed {
         /// Host, port and database.
         at: String,
-        /// The error.
+        /// The message of the driver or the database.
         what: String,
     },
 }
@@ -178,6 +187,7 @@ pub(in crate::store::postgres) async fn open(
     let writing = for_writing(base.clone());
     let mut db = writing.connect().await.map_err(|error| cannot_connect(&at, &error))?;
     let failed = |error: Error| failure(&at, &error);
+    check_pooler(&mut db, &base, &at).await?;
     check_server(&mut db, &at, options.accept_loss).await?;
     owner::lock(&mut db).await.map_err(|error| not_had(&at, error))?;
     migrate(&mut db, &at).await?;
@@ -216,6 +226,7 @@ pub(in crate::store) async fn for_copy(options: &PostgresOptions) -> Result<PgCo
     let base = connect_options(options)?;
     let at = place(&base);
     let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
+    check_pooler(&mut db, &base, &at).await?;
     check_server(&mut db, &at, options.accept_loss).await?;
     owner::lock(&mut db).await.map_err(|error| not_had(&at, error))?;
     migrate(&mut db, &at).await?;
@@ -240,6 +251,7 @@ pub(in crate::store::postgres) async fn for_replica(
     // A beat that a crash of the database takes back would be seen to stand still for too long.
     let base = base.options([("synchronous_commit", "on"), ("jit", "off")]);
     let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
+    check_pooler(&mut db, &base, &at).await?;
     check_server(&mut db, &at, options.accept_loss).await?;
     owner::share_lock(&mut db).await.map_err(|error| match error {
         ConnectError::InUse(holder) => OpenError::InUseAlone { at: at.clone(), holder },
@@ -255,6 +267,7 @@ async fn begin(db: &mut PgConnection, options: &PostgresOptions) -> Result<Start
     let epoch = ops::begin_epoch(db, SystemClock.now()).await?;
     let numbers = ops::number_block(db).await?;
     blobs::forget_unfinished(db).await?;
+    ops::complete_jobs(db).await?;
     let used = ops::features_used(db).await?;
     if !options.search {
         index::empty(db).await?;
@@ -301,7 +314,7 @@ pub(in crate::store::postgres) fn connect_options(
 
 /// Options of the connection that writes. Its statements go from the few rows that they are given to tables of any size: by
 /// index, whatever the statistics of a table that has just been filled say.
-fn for_writing(base: PgConnectOptions) -> PgConnectOptions {
+pub(in crate::store::postgres) fn for_writing(base: PgConnectOptions) -> PgConnectOptions {
     base.options([
         ("synchronous_commit", "on"),
         ("plan_cache_mode", "force_generic_plan"),
@@ -347,7 +360,17 @@ fn not_had(at: &str, error: ConnectError) -> OpenError {
 pub(in crate::store::postgres) fn failure(at: &str, error: &Error) -> OpenError {
     match rows::code(error).as_deref() {
         Some("25006") => OpenError::ReadOnly { at: at.to_owned() },
+        // A prepared statement that is there already, or is not there: its session is another one.
+        Some("42P05" | "26000") => OpenError::Pooled { at: at.to_owned() },
         _ => OpenError::Failed { at: at.to_owned(), what: error.to_string() },
+    }
+}
+
+/// Comes before any statement that is prepared: what another session does not know is an error that explains nothing.
+async fn check_pooler(db: &mut PgConnection, options: &PgConnectOptions, at: &str) -> Result<(), OpenError> {
+    match pooler::shares_sessions(db, options).await.map_err(|error| cannot_connect(at, &error))? {
+        true => Err(OpenError::Pooled { at: at.to_owned() }),
+        false => Ok(()),
     }
 }
 

@@ -78,7 +78,7 @@ pub(in crate::store::postgres) enum ConnectError {
     /// Another server has taken the database over.
     #[error("another server has taken the database over")]
     Fenced,
-    /// SQL's own.
+    /// A failure of the statement itself.
     #[error(transparent)]
     Sql(#[from] Error),
 }

@@ -110,7 +110,7 @@ impl Readers {
         Ok(Self { pool, wait: options.statement_timeout + MARGIN, given_up })
     }
 
-    /// What comes of a query, unless the database says nothing for longer than it may take.
+    /// The result of a query, unless the database says nothing for longer than it may take.
     pub(in crate::store::postgres) async fn in_time<T>(
         &self,
         query: impl Future<Output = T>,

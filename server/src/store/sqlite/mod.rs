@@ -12,6 +12,7 @@ mod open;
 mod ports;
 mod read;
 mod rows;
+mod words;
 mod write;
 
 #[cfg(test)]

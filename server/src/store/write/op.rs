@@ -74,7 +74,7 @@ pub(in crate::store) enum WriteOp<O> {
 /// The result of a [`WriteOp`].
 #[derive(Debug)]
 pub(in crate::store) enum WriteResult<R> {
-    /// Of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Audit` and `Check`; of some of the store's own.
+    /// The result of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Audit` and `Check`; of some of the store's own.
     Done,
     /// Of `Claim`. `None`: there is no such run.
     Claimed(Option<Box<ClaimedRow>>),
@@ -82,7 +82,7 @@ pub(in crate::store) enum WriteResult<R> {
     Session(Box<SessionRow>),
     /// Of `DeleteSession`, `DeleteRule`, `ForgetTool` and `SetNotes`: false if there was nothing to change.
     Existed(bool),
-    /// Of the others of the store's own.
+    /// The result of the other writes of the store's own.
     Own(R),
 }
 

@@ -39,7 +39,7 @@ pub(in crate::store) struct WeakWriteSender<O: OwnOp> {
     rooms: Arc<Rooms>,
 }
 
-/// The writer's end.
+/// The end of the queue that the writer takes from.
 #[derive(Debug)]
 pub(in crate::store) struct WriteQueue<O: OwnOp> {
     arriving: mpsc::UnboundedReceiver<Queued<O>>,
@@ -73,7 +73,7 @@ impl Rooms {
     }
 }
 
-/// An empty queue.
+/// An empty queue, and the sender that fills it.
 pub(in crate::store) fn write_queue<O: OwnOp>() -> (WriteSender<O>, WriteQueue<O>) {
     let (writes, arriving) = mpsc::unbounded_channel();
     let sender = WriteSender { writes, rooms: Arc::default() };

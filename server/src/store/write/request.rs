@@ -57,7 +57,7 @@ pub(in crate::store) fn answers_of<R>(
     appends.into_iter().map(|done| done.map(|()| WriteResult::Done))
 }
 
-/// Those of the writes that are done.
+/// The answers to the writes that are done.
 fn done<'a, O: OwnOp>(
     requests: &'a [WriteRequest<O>],
     answers: &'a [Answer<O>],

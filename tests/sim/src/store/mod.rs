@@ -44,7 +44,7 @@ impl MemoryStore {
         Self { tables: self.tables.clone(), epoch: Epoch(self.epoch.0 + 1) }
     }
 
-    /// The stored data.
+    /// The stored data, locked as long as it is looked at.
     pub fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -278,9 +278,10 @@ impl JobStore for MemoryStore {
     async fn due_jobs(
         &self,
         now: Timestamp,
+        after: Option<&TenantId>,
         limit: u32,
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        Ok(self.tables().due_jobs(now, limit))
+        Ok(self.tables().due_jobs(now, after, limit))
     }
 
     async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {

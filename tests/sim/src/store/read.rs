@@ -122,14 +122,25 @@ impl Tables {
         found
     }
 
-    pub(super) fn due_jobs(&self, now: Timestamp, limit: u32) -> (Vec<Job>, Option<Timestamp>) {
-        let mut jobs: Vec<&Job> = self.jobs.values().collect();
-        jobs.sort_by_cached_key(|job| {
-            (job.due_at, job.id.tenant.clone(), job.id.run.clone(), job.id.kind.to_string())
-        });
-        let due = jobs.iter().take_while(|job| job.due_at <= now).count().min(limit as usize);
-        let next = jobs.get(due).map(|job| job.due_at);
-        (jobs[..due].iter().map(|job| (*job).clone()).collect(), next)
+    pub(super) fn due_jobs(
+        &self,
+        now: Timestamp,
+        after: Option<&TenantId>,
+        limit: u32,
+    ) -> (Vec<Job>, Option<Timestamp>) {
+        let (due, later): (Vec<&Job>, Vec<&Job>) = self.jobs.values().partition(|job| job.due_at <= now);
+        let mut of_tenants: BTreeMap<&TenantId, Vec<&Job>> = BTreeMap::new();
+        for job in due {
+            of_tenants.entry(&job.id.tenant).or_default().push(job);
+        }
+        let (behind, before): (Vec<_>, Vec<_>) =
+            of_tenants.into_iter().partition(|(tenant, _)| after.is_none_or(|after| *tenant > after));
+        let mut found = Vec::new();
+        for (_, mut jobs) in behind.into_iter().chain(before).take(limit as usize) {
+            jobs.sort_by_cached_key(|job| (job.due_at, job.id.run.clone(), job.id.kind.to_string()));
+            found.extend(jobs.into_iter().take(limit as usize).cloned());
+        }
+        (found, later.iter().map(|job| job.due_at).min())
     }
 
     pub(super) fn run_page(

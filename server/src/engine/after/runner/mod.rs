@@ -54,23 +54,28 @@ pub(in crate::engine) async fn watch(engine: Engine) {
     }
 }
 
-/// Starts due jobs, as many as fit, each on a task of its own. A job that holds a store connection must be polled until
-/// it releases it, so this task, which waits for connections too, must not poll jobs. Returns the time to sleep.
+/// Starts due jobs, as many as fit, of tenants in turn, each on a task of its own. A job that holds a store connection must
+/// be polled until it releases it, so this task, which waits for connections too, must not poll jobs. Returns the time to
+/// sleep.
 async fn start_due(deps: &Arc<Deps>) -> Duration {
     if deps.jobs.running() >= JOBS_TOGETHER_MAX {
         return SLEEP_MAX;
     }
     let now = deps.clock.now();
-    // Jobs under way may be among the due ones.
+    // Jobs under way may be among the due ones. There are fewer of them than this, so each free place finds a job.
     let limit = u32::try_from(JOBS_TOGETHER_MAX).unwrap_or(u32::MAX);
-    let (due, next) = match deps.store.due_jobs(now, limit).await {
+    let served = deps.jobs.served();
+    let (due, next) = match deps.store.due_jobs(now, served.as_ref(), limit).await {
         Ok(found) => found,
         Err(error) => {
             tracing::warn!(%error, "cannot read the due jobs from the store; trying again");
             return STORE_WAIT;
         }
     };
-    for job in due {
+    let mut waiting = deps.jobs.in_turn(due);
+    while deps.jobs.running() < JOBS_TOGETHER_MAX
+        && let Some(job) = waiting.pop()
+    {
         start(deps, job);
     }
     match next {

@@ -74,7 +74,11 @@ async fn left(hook: &str) -> Arc<dyn Store> {
 }
 
 async fn leaves(store: &Arc<dyn Store>, session: &str, run: &str, hook: &str) {
-    let mut owner = Owner::new(store, session, run);
+    leaves_of("local", store, session, run, hook).await;
+}
+
+async fn leaves_of(tenant: &str, store: &Arc<dyn Store>, session: &str, run: &str, hook: &str) {
+    let mut owner = Owner::new(store, session, run).of(tenant);
     let mut append = owner.creation();
     let Event::Started { spec, .. } = &mut append.records[0].event else { panic!("a run starts") };
     Arc::make_mut(spec).retry.initial_backoff = Millis(1);
@@ -85,7 +89,7 @@ async fn leaves(store: &Arc<dyn Store>, session: &str, run: &str, hook: &str) {
 }
 
 async fn jobs(store: &Arc<dyn Store>) -> Vec<Job> {
-    store.due_jobs(Timestamp(u64::MAX), 9).await.unwrap().0
+    store.due_jobs(Timestamp(u64::MAX), None, 9).await.unwrap().0
 }
 
 /// All attempts of the job for this hook, until it is gone from the store.
@@ -168,4 +172,52 @@ async fn jobs_under_way_are_bounded_also_where_they_are_not_due_any_more() {
     start(engine.deps(), jobs(&store).await.remove(0));
     assert_eq!(engine.deps().jobs.running(), JOBS_TOGETHER_MAX, "no further job is started");
     tasks.shut_down(PATIENCE).await;
+}
+
+#[tokio::test]
+async fn a_tenant_with_many_jobs_delays_the_job_of_another_by_one() {
+    let store = left("stays").await;
+    for at in 1..5 * JOBS_TOGETHER_MAX {
+        leaves(&store, &format!("s{at}"), &format!("r{at}"), "stays").await;
+    }
+    let (tasks, engine, mut tries) = engine_of(&store);
+    let mut tried = async || tokio::time::timeout(PATIENCE, tries.recv()).await.unwrap();
+    for _ in 0..JOBS_TOGETHER_MAX {
+        assert_eq!(tried().await, Some(0));
+    }
+    // It comes last, and its tenant is next.
+    leaves_of("quiet", &store, "q", "q", "works").await;
+    let ended = engine.deps().jobs.in_turn(jobs(&store).await).pop().unwrap();
+    assert_eq!(ended.id.tenant.as_str(), "local", "others of the noisy tenant wait");
+    assert!(engine.delete_session(&tenant(), &session("s")).await.unwrap());
+    let done = async {
+        while jobs(&store).await.iter().any(|job| job.id.tenant.as_str() == "quiet") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, done).await.unwrap();
+    tasks.shut_down(PATIENCE).await;
+}
+
+#[tokio::test]
+async fn tenants_take_turns_also_where_only_one_place_is_free() {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let (tasks, engine, _tries) = engine_of(&store);
+    // This engine starts nothing by itself any more; its table of jobs is used by hand.
+    tasks.shut_down(PATIENCE).await;
+    for tenant in ["amber", "noisy", "quiet"] {
+        for at in 0..3 {
+            leaves_of(tenant, &store, &format!("s{at}"), &format!("r{at}"), "stays").await;
+        }
+    }
+    let table = &engine.deps().jobs;
+    let mut served = Vec::new();
+    for _ in 0..6 {
+        let after = table.served();
+        let (due, _) = store.due_jobs(Timestamp(u64::MAX), after.as_ref(), 8).await.unwrap();
+        let job = table.in_turn(due).pop().unwrap();
+        assert!(table.begin(&job, Default::default()));
+        served.push(format!("{} {}", job.id.tenant, job.id.run));
+    }
+    assert_eq!(served, ["amber r0", "noisy r0", "quiet r0", "amber r1", "noisy r1", "quiet r1"]);
 }

@@ -133,7 +133,8 @@ impl RunTask {
     /// Puts the session's history into the cache for the next run. This comes before the write that frees the session:
     /// a deletion that follows the write must find the history in the cache, to remove it.
     fn hand_over_history(&mut self, records: &[Record]) {
-        let mut history = std::mem::replace(&mut self.history, History::new(self.deps.histories.memory()));
+        let empty = History::new(&self.deps.histories.memory().of(self.tenant()));
+        let mut history = std::mem::replace(&mut self.history, empty);
         history.extend(records);
         self.deps.histories.put(self.tenant().clone(), self.session.clone(), history);
     }

@@ -55,7 +55,7 @@ async fn reserve(deps: Arc<Deps>, tenant: TenantId, bytes: usize) -> Room {
         return Room::Reserved(charge);
     }
     // From here on no history becomes idle.
-    deps.histories.make_room(bytes);
+    deps.make_room(&tenant, bytes);
     Room::Reserved(reserved.await)
 }
 
@@ -79,13 +79,16 @@ impl RunTask {
 
     fn start_asking(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
         if !self.history.is_loaded() {
-            let room = self.deps.try_reserve(ANSWER_BYTES);
+            let room = self.deps.try_reserve(self.tenant(), ANSWER_BYTES);
             self.wait_for_memory(Box::new(start), room, ANSWER_BYTES);
             return;
         }
         let effect_bytes = self.effect_bytes();
         let bytes = self.history.bytes() + effect_bytes;
-        let room = if bytes > self.bytes_max() { None } else { self.deps.try_reserve(effect_bytes) };
+        let room = match bytes > self.bytes_max() {
+            true => None,
+            false => self.deps.try_reserve(self.tenant(), effect_bytes),
+        };
         match room {
             Some(room) => start(self, room),
             None => self.wait_for_memory(Box::new(start), None, bytes),
@@ -171,7 +174,7 @@ impl RunTask {
         let effect_bytes = self.effect_bytes();
         let bytes = self.history.bytes() + effect_bytes;
         let missing = effect_bytes.saturating_sub(room.bytes());
-        if bytes > max || (missing > 0 && self.deps.ledger().free() < missing) {
+        if bytes > max || (missing > 0 && self.free_bytes() < missing) {
             return Ok(Loaded::Wait(bytes));
         }
         room.set(effect_bytes);
@@ -180,10 +183,15 @@ impl RunTask {
 
     /// True if what is loaded has no room, although idle histories were dropped.
     fn is_without_room(&self, loaded: usize) -> bool {
-        if self.deps.ledger().free() == 0 {
-            self.deps.histories.make_room(1);
+        if self.free_bytes() == 0 {
+            self.deps.make_room(self.tenant(), 1);
         }
-        loaded > self.bytes_max() || self.deps.ledger().free() == 0
+        loaded > self.bytes_max() || self.free_bytes() == 0
+    }
+
+    /// Bytes that the run's tenant may still take.
+    fn free_bytes(&self) -> usize {
+        self.deps.ledger_of(self.tenant()).free()
     }
 
     /// What an effect makes of the history: an encoded request and an answer.

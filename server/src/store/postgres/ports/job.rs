@@ -1,5 +1,6 @@
 //! Jobs that follow runs.
 
+use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
@@ -13,9 +14,10 @@ impl JobStore for PostgresStore {
     async fn due_jobs(
         &self,
         now: Timestamp,
+        after: Option<&TenantId>,
         limit: u32,
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        self.readers.in_time(read::due_jobs(&self.readers, now, limit)).await?
+        self.readers.in_time(read::due_jobs(&self.readers, now, after, limit)).await?
     }
 
     async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {

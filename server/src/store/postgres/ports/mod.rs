@@ -10,7 +10,7 @@ mod tools;
 
 use async_trait::async_trait;
 
-use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
+use crate::audit::{AuditEntry, AuditFilter, AuditRow};
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::read;
 use crate::store::postgres::write::own::WriteOp;
@@ -37,9 +37,5 @@ impl Store for PostgresStore {
 
     async fn last_audit(&self) -> Result<u64, StoreError> {
         self.readers.in_time(read::audit::last(&self.readers)).await?
-    }
-
-    async fn verify_audit(&self) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
-        read::audit::verify(&self.readers).await
     }
 }

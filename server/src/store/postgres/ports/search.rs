@@ -4,7 +4,8 @@ use agentloop_core::id::TenantId;
 use async_trait::async_trait;
 
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::read::{self, DamagedHit, Hits};
+use crate::store::postgres::{read, rows};
+use crate::store::sql::search::Search;
 use crate::store::{SearchFilter, SearchHit, SearchStore, StoreError};
 
 #[async_trait]
@@ -17,13 +18,10 @@ impl SearchStore for PostgresStore {
         limit: u32,
     ) -> Result<Vec<SearchHit>, StoreError> {
         let Some(index) = &self.index else { return Err(StoreError::SearchOff) };
-        let Some(search) = read::Search::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
+        let Some(search) = Search::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
         index.filled().await?;
-        let Hits { hits, damaged } = search.hits(self.readers.in_time(search.find(&self.readers)).await?)?;
-        for DamagedHit { session, entry, why } in damaged {
-            tracing::error!(session.id = %session, entry = entry.0, why, "a damaged entry is left out of a search");
-            self.damaged.note(tenant, &session);
-        }
-        Ok(hits)
+        let found = self.readers.in_time(read::find(&search, &self.readers)).await?;
+        let found = found.map_err(|error| rows::failure(format_args!("search in {tenant}"), &error))?;
+        Ok(search.hits(found, &self.damaged))
     }
 }

@@ -14,9 +14,8 @@ use crate::store::postgres::rows::clean;
 use crate::store::postgres::write::own::WriteOp;
 use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::{
-    CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, ListedEntry, Page,
-    PageRequest, SessionFilter, SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError,
-    StretchMax,
+    CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, Page, PageRequest,
+    SessionFilter, SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError, StretchMax,
 };
 
 #[async_trait]
@@ -135,12 +134,9 @@ impl SessionStore for PostgresStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<EntryStretch, StoreError> {
-        let read =
-            self.readers.in_time(read::entry_stretch(&self.readers, tenant, session, after, max)).await?;
-        if let Err(StoreError::DamagedEntry { .. }) = &read {
-            self.damaged.note(tenant, session);
-        }
-        read
+        let stored =
+            self.readers.in_time(read::stored_entries(&self.readers, tenant, session, after, max)).await??;
+        stored.whole(tenant, session, &self.damaged)
     }
 
     async fn listed_entries(
@@ -150,12 +146,9 @@ impl SessionStore for PostgresStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<ListedEntries, StoreError> {
-        let listed =
-            self.readers.in_time(read::listed_entries(&self.readers, tenant, session, after, max)).await??;
-        if listed.rows.iter().any(|row| matches!(row, ListedEntry::Damaged { .. })) {
-            self.damaged.note(tenant, session);
-        }
-        Ok(listed)
+        let stored =
+            self.readers.in_time(read::stored_entries(&self.readers, tenant, session, after, max)).await??;
+        Ok(stored.listed(tenant, session, &self.damaged))
     }
 
     async fn call_titles(

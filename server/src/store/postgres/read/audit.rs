@@ -1,12 +1,12 @@
 //! Queries for the audit log.
 
 use agentloop_core::time::Timestamp;
-use sqlx::postgres::PgRow;
 use sqlx::{Error, PgConnection, PgPool, Postgres, QueryBuilder, Row as _};
 
 use super::rows;
-use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainCheck, ChainVerdict};
+use crate::audit::{AuditFilter, AuditRow};
 use crate::store::number::int;
+use crate::store::sql::audit::audit;
 use crate::store::{Page, PageRequest, StoreError};
 
 /// Rows that one query reads.
@@ -39,7 +39,7 @@ pub(in crate::store::postgres) async fn page(
     let before = before.map_err(|_| StoreError::BadPageToken)?;
     let mut query = page_query(filter, before, page.size.saturating_add(1));
     let found = query.build().fetch_all(db).await;
-    let found = found.and_then(|found| found.iter().map(row).collect::<Result<Vec<_>, _>>());
+    let found = found.and_then(|found| found.iter().map(audit).collect::<Result<Vec<_>, _>>());
     let mut found = found.map_err(|error| rows::failure("the audit log", &error))?;
     let more = found.len() > page.size as usize;
     found.truncate(page.size as usize);
@@ -84,43 +84,6 @@ fn page_query(filter: &AuditFilter, before: Option<u64>, limit: u32) -> QueryBui
 /// Rows after a number, oldest first.
 pub(in crate::store::postgres) async fn after(db: &PgPool, no: u64) -> Result<Vec<AuditRow>, StoreError> {
     let query = sqlx::query(AFTER).bind(int(no)).bind(STRETCH);
-    let found = query.fetch_all(db).await.and_then(|found| found.iter().map(row).collect());
+    let found = query.fetch_all(db).await.and_then(|found| found.iter().map(audit).collect());
     found.map_err(|error| rows::failure("the audit log", &error))
-}
-
-/// Checks the whole chain.
-pub(in crate::store::postgres) async fn verify(
-    db: &PgPool,
-) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
-    let (mut check, mut last) = (ChainCheck::default(), 0);
-    loop {
-        let rows = after(db, last).await?;
-        let Some(newest) = rows.last() else { return Ok(Ok(check.verdict())) };
-        last = newest.no;
-        if let Err(broken) = rows.iter().try_for_each(|row| check.check(row)) {
-            return Ok(Err(broken));
-        }
-    }
-}
-
-fn row(row: &PgRow) -> Result<AuditRow, Error> {
-    let text = |column: &str| row.try_get::<String, _>(column);
-    Ok(AuditRow {
-        no: rows::number(row, "no")?,
-        entry: AuditEntry {
-            at_ms: rows::number(row, "at")?,
-            who: text("who")?,
-            tenant: text("tenant")?,
-            from: text("peer")?,
-            what: text("what")?,
-            session: text("session_id")?,
-            run: text("run_id")?,
-            request: text("request_id")?,
-            tool: text("tool")?,
-            allowed: row.try_get("allowed")?,
-            why: text("why")?,
-        },
-        prev_hash: text("prev_hash")?,
-        hash: text("hash")?,
-    })
 }

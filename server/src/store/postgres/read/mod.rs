@@ -20,21 +20,21 @@ pub(super) use self::rules::{rules, rules_for_run};
 pub(super) use self::runs::{
     due, journal, records, run, runs, session_runs, stretch, tenants, unfinished, unverified,
 };
-pub(super) use self::search::{DamagedHit, Hits, Search};
+pub(super) use self::search::find;
 pub(super) use self::sessions::{
-    entry_stretch, idle_sessions, listed_entries, session, session_count, session_of_user,
-    session_of_user_query, session_query, sessions, stored_bytes, tenants_with_sessions, todos,
+    idle_sessions, session, session_count, session_of_user, session_of_user_query, session_query, sessions,
+    stored_bytes, stored_entries, tenants_with_sessions, todos,
 };
 pub(super) use self::usage::{keep_usage, usage};
 
-use agentloop_core::id::TenantId;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
-use sqlx::{Error, PgPool, Postgres, QueryBuilder, Row as _};
+use sqlx::{Error, PgPool, Postgres, QueryBuilder};
 
 use crate::store::page::Cursor;
 use crate::store::postgres::rows;
-use crate::store::{StoreError, StoredTools, ToolRow, checksum};
+use crate::store::sql::tool::{found_tool, stored_tools};
+use crate::store::{StoreError, StoredTools};
 
 /// Rows that are looked at for one page, at most. Among them may be few that a filter leaves.
 const EXAMINED_MAX: i64 = 20_000;
@@ -42,46 +42,8 @@ const EXAMINED_MAX: i64 = 20_000;
 /// Every stored declaration of a tool.
 pub(super) async fn tools(db: &PgPool) -> Result<StoredTools, StoreError> {
     let query = sqlx::query("SELECT * FROM tools ORDER BY tenant, name");
-    let mut stored = StoredTools::default();
-    for read in all(db, query, whole_tool).await.map_err(|error| rows::failure("tools", &error))? {
-        match read {
-            Ok(tool) => stored.tools.push(tool),
-            Err(names) => stored.damaged.extend(names),
-        }
-    }
-    Ok(stored)
-}
-
-/// A declaration. Of a damaged one, the name of its row and that of its content: either may be the one that changed.
-fn whole_tool(row: &PgRow) -> Result<Result<(TenantId, ToolRow), Vec<String>>, Error> {
-    let name: String = row.try_get("name").unwrap_or_default();
-    let read = tool(row);
-    let (why, content) = match &read {
-        Ok((tenant, tool)) => {
-            let declaration = row.try_get("declaration")?;
-            let checksum: Option<i64> = row.try_get("checksum")?;
-            let sum = || checksum::of_tool(tenant, tool, declaration);
-            if name == tool.declaration.name && checksum.is_none_or(|checksum| checksum == sum()) {
-                return read.map(Ok);
-            }
-            ("it does not fit its checksum".to_owned(), Some(tool.declaration.name.clone()))
-        }
-        Err(error) => (error.to_string(), None),
-    };
-    tracing::error!(
-        tool = name,
-        why,
-        "a stored declaration is damaged; the tool is unknown until a host declares it, and less than UNSAFE with approval \
-         needs `agentloop tools accept`"
-    );
-    Ok(Err(content.into_iter().chain([name]).collect()))
-}
-
-fn tool(row: &PgRow) -> Result<(TenantId, ToolRow), Error> {
-    let declaration = rows::json(row, "declaration")?;
-    let last_seen = rows::time(row, "last_seen")?;
-    let terms = rows::json_if_any(row, "terms")?;
-    Ok((rows::tenant_id(row, "tenant")?, ToolRow { declaration, last_seen, terms }))
+    let found = all(db, query, found_tool).await.map_err(|error| rows::failure("tools", &error))?;
+    Ok(stored_tools(found))
 }
 
 /// Reads a row, to see that reading works.

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use agentloop_core::id::{RequestId, RunId, SessionId, TenantId};
+use agentloop_core::id::{RequestId, RunId, TenantId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
-use agentloop_core::run::event::Event;
 use agentloop_core::run::human::PartialApproval;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgPool, Postgres, QueryBuilder, Row as _};
+use sqlx::{Error, PgPool, Postgres, QueryBuilder};
 
 use super::{after, all, filter, one, rows};
-use crate::store::codec::{self, StoredEvent};
+use crate::store::codec::StoredEvent;
 use crate::store::damaged::DamagedQuestions;
 use crate::store::page::{self, Cursor};
+use crate::store::sql::question::{StoredQuestion, approvals_of, decoded, stored_question};
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
 /// Bytes of events after which a page of questions takes no further one. Half of the limit leaves room for a large last one.
@@ -101,24 +101,9 @@ pub(in crate::store::postgres) async fn pending(
         let next = begin.as_ref().filter(|_| more).map(Cursor::token);
         let mut rows = Vec::new();
         for stored in stored {
-            let (run, created_by) = (stored.run.clone(), stored.created_by.clone());
-            let id = RequestId::parse(stored.cursor.id.as_str()).ok();
-            match question(db, tenant, stored).await {
-                Ok(row) => {
-                    let shown = filter.matches_content(&row.question)
-                        && filter.may_be_answered(&row, created_by.as_deref());
-                    rows.extend(shown.then_some(row));
-                }
-                Err(error) if error.is_damage() => {
-                    if id.is_some_and(|id| damaged.note(tenant, &id)) {
-                        tracing::error!(
-                            run.id = %run, %error,
-                            "a damaged question is left out of lists; abort its run, or answer it by its id, to end the run"
-                        );
-                    }
-                }
-                Err(error) => return Err(error),
-            }
+            let origin = stored.origin();
+            let read = question(db, tenant, stored).await;
+            rows.extend(origin.listed(tenant, read, filter, damaged)?);
         }
         let page = Page { rows, next };
         if !page.rows.is_empty() || page.next.is_none() || tried == STRETCHES_MAX {
@@ -193,45 +178,8 @@ fn of_run<'q>(
     query.push(" AND run_id = ").push_bind(run.as_str().to_owned()).push(")")
 }
 
-/// The run and session of a question, and its events, not decoded yet.
-struct StoredQuestion {
-    /// Its place in lists.
-    cursor: Cursor,
-    run: RunId,
-    created_by: Option<String>,
-    session: SessionId,
-    asked: StoredEvent,
-    answered: Option<StoredEvent>,
-}
-
-fn stored_question(row: &PgRow) -> Result<StoredQuestion, Error> {
-    let run = rows::run_id(row, "run_id")?;
-    let id = rows::request_id(&run, row)?.to_string();
-    Ok(StoredQuestion {
-        cursor: Cursor { key: row.try_get("asked_at")?, id },
-        run,
-        created_by: row.try_get("created_by")?,
-        session: rows::session_id(row, "session_id")?,
-        asked: rows::event(row)?,
-        answered: row.try_get::<Option<i64>, _>("answer_seq")?.map(|seq| answered(row, seq)).transpose()?,
-    })
-}
-
-fn answered(row: &PgRow, seq: i64) -> Result<StoredEvent, Error> {
-    Ok(StoredEvent {
-        seq,
-        at: row.try_get("answer_at")?,
-        status: row.try_get("answer_status")?,
-        version: row.try_get("answer_version")?,
-        payload: row.try_get("answer_payload")?,
-        checksum: row.try_get("answer_checksum")?,
-        spec: None,
-    })
-}
-
 async fn question(db: &PgPool, tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, StoreError> {
-    let open_until = stored.answered.as_ref().map_or(i64::MAX, |answered| answered.seq);
-    let open = stored.asked.seq..open_until;
+    let open = stored.open();
     let row = decoded(tenant, stored)?;
     if row.question.approvers.people() == 1 {
         return Ok(row);
@@ -259,32 +207,5 @@ async fn approvals(
     let found: Vec<StoredEvent> = found.map_err(|error| {
         rows::failure(format_args!("approvals of {tenant}/{}", row.question.request), &error)
     })?;
-    let mut approvals = Vec::new();
-    for event in found {
-        let record = codec::decode(tenant, &row.run, &event)?;
-        if let Event::HumanApproved { request, by, .. } = record.event
-            && request == row.question.request
-        {
-            approvals.push(PartialApproval { by, at: record.at });
-        }
-    }
-    Ok(approvals)
-}
-
-fn decoded(tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, StoreError> {
-    let StoredQuestion { cursor: _, run, session, asked, answered, created_by: _ } = stored;
-    let misplaced = |event: &StoredEvent, is_not: &str| StoreError::Corrupt {
-        what: format!("event {tenant}/{run}/{}: is not {is_not}", event.seq),
-    };
-    let Event::HumanRequested { question, .. } = codec::decode(tenant, &run, &asked)?.event else {
-        return Err(misplaced(&asked, "a question"));
-    };
-    let answer = match answered {
-        None => None,
-        Some(event) => match codec::decode(tenant, &run, &event)?.event {
-            Event::HumanResolved { answer, .. } => Some(answer),
-            _ => return Err(misplaced(&event, "an answer")),
-        },
-    };
-    Ok(RequestRow { run, session, question, answer, approvals: Vec::new() })
+    approvals_of(tenant, row, &found)
 }

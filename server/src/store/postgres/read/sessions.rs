@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgPool, Postgres, QueryBuilder, Row as _};
+use sqlx::{Error, PgPool, Postgres, QueryBuilder};
 
 use super::{EXAMINED_MAX, after, all, filter, one, rows};
-use crate::store::codec::{self, StoredEvent};
 use crate::store::number::int;
 use crate::store::page::{self, Cursor};
+use crate::store::sql::entry::{StoredEntries, stored_entry_upto};
 use crate::store::{
-    EntryRow, EntrySource, EntryStretch, IdleSession, ListedEntries, ListedEntry, PROJECT_LABEL, Page,
-    PageRequest, SessionFilter, SessionRow, StoreError, StretchMax, TimeRange, USER_LABEL,
+    IdleSession, PROJECT_LABEL, Page, PageRequest, SessionFilter, SessionRow, StoreError, StretchMax,
+    TimeRange, USER_LABEL,
 };
 
 /// Entries within a number of bytes. The event of an entry is in a journal, or among the kept events if the journal was
@@ -57,9 +57,6 @@ const SESSIONS: &str = "
                 SELECT r.preview FROM runs AS r WHERE r.session_no = s.session_no ORDER BY r.created_at LIMIT 8) AS f
             WHERE f.preview <> '' LIMIT 1), '') END AS preview) AS shown
     WHERE s.tenant = ";
-
-/// Comes before every id.
-const FIRST_ID: &str = "-";
 
 /// The row of a session, if there is one.
 pub(in crate::store::postgres) async fn session(
@@ -167,15 +164,17 @@ pub(in crate::store::postgres) async fn session_count(
     Ok(found.unwrap_or(0))
 }
 
-/// PostgreSQL knows the length of a text that it keeps apart from the row, so such texts are not read.
+/// Runs of earlier versions of the schema have no number: their events are added up.
 const STORED_BYTES: &str = "
-    SELECT (SELECT coalesce(sum(octet_length(e.payload)), 0)
-            FROM runs AS r JOIN run_events AS e ON e.run_no = r.run_no WHERE r.tenant = $1)
+    SELECT (SELECT coalesce(sum(coalesce(t.bytes, (SELECT sum(octet_length(e.payload)) FROM run_events AS e
+                                                   WHERE e.run_no = t.run_no))), 0)::bigint
+            FROM runs AS r JOIN run_states AS t ON t.run_no = r.run_no WHERE r.tenant = $1)
          + (SELECT coalesce(sum(size_bytes), 0)::bigint FROM blobs WHERE tenant = $1) AS bytes";
 
 const STORED_BYTES_OF: &str = "
-    SELECT (SELECT coalesce(sum(octet_length(e.payload)), 0)
-            FROM runs AS r JOIN run_events AS e ON e.run_no = r.run_no
+    SELECT (SELECT coalesce(sum(coalesce(t.bytes, (SELECT sum(octet_length(e.payload)) FROM run_events AS e
+                                                   WHERE e.run_no = t.run_no))), 0)::bigint
+            FROM runs AS r JOIN run_states AS t ON t.run_no = r.run_no
             WHERE r.tenant = $1 AND r.created_by = $2)
          + (SELECT coalesce(sum(size_bytes), 0)::bigint FROM blobs WHERE tenant = $1 AND owner = $2) AS bytes";
 
@@ -238,11 +237,8 @@ pub(in crate::store::postgres) async fn sessions(
     };
     let mut query = sessions_query(tenant, filter, begin, floor, size);
     let found = all(db, query.build(), rows::session).await.map_err(failure)?;
-    let mut page =
-        page::cut(found, size, |row| Cursor { key: int(row.updated_at.0), id: row.session.to_string() });
-    if page.next.is_none() {
-        page.next = floor.map(|at| Cursor { key: int(at.0), id: FIRST_ID.to_owned() }.token());
-    }
+    let cursor = |row: &SessionRow| Cursor { key: int(row.updated_at.0), id: row.session.to_string() };
+    let mut page = page::cut_at_floor(found, size, floor, cursor);
     page.rows.retain(|row| filter.matches_text(row));
     Ok(page)
 }
@@ -259,8 +255,7 @@ pub(in crate::store::postgres) fn sessions_floor_query(
     created_by(&mut query, filter);
     filter::times(&mut query, "s.updated_at", &filter.updated);
     if let Some(begin) = begin {
-        let is_after_all_of_its_time = begin.id == FIRST_ID;
-        query.push(if is_after_all_of_its_time { " AND s.updated_at < " } else { " AND s.updated_at <= " });
+        query.push(if begin.is_at_floor() { " AND s.updated_at < " } else { " AND s.updated_at <= " });
         query.push_bind(begin.key);
     }
     query.push(" ORDER BY s.updated_at DESC LIMIT 1 OFFSET ").push_bind(EXAMINED_MAX);
@@ -318,54 +313,7 @@ pub(in crate::store::postgres) fn sessions_query(
 }
 
 /// Entries of a session after a number, within `max`. Each is read from the journal that holds it.
-///
-/// # Errors
-/// [`StoreError::DamagedEntry`] for the first damaged one.
-pub(in crate::store::postgres) async fn entry_stretch(
-    db: &PgPool,
-    tenant: &TenantId,
-    session: &SessionId,
-    after: EntryNo,
-    max: StretchMax,
-) -> Result<EntryStretch, StoreError> {
-    let StoredEntries { entries, upto } = stored_entries(db, tenant, session, after, max).await?;
-    let rows = entries.into_iter().map(|stored| {
-        let entry = stored.entry;
-        decoded(tenant, stored).map_err(|why| StoreError::DamagedEntry {
-            session: session.clone(),
-            entry,
-            why,
-        })
-    });
-    let rows = rows.collect::<Result<Vec<_>, _>>()?;
-    Ok(EntryStretch { more: rows.last().map(|row| row.entry.0) < upto, rows })
-}
-
-/// As [`entry_stretch`], with a row for each damaged entry.
-pub(in crate::store::postgres) async fn listed_entries(
-    db: &PgPool,
-    tenant: &TenantId,
-    session: &SessionId,
-    after: EntryNo,
-    max: StretchMax,
-) -> Result<ListedEntries, StoreError> {
-    let StoredEntries { entries, upto } = stored_entries(db, tenant, session, after, max).await?;
-    let rows = entries.into_iter().map(|stored| {
-        let StoredEntry { entry, seq, ref run, .. } = stored;
-        let run = run.clone();
-        decoded(tenant, stored).map_or(ListedEntry::Damaged { entry, run, seq }, ListedEntry::Whole)
-    });
-    let rows: Vec<_> = rows.collect();
-    Ok(ListedEntries { more: rows.last().map(|row| row.entry().0) < upto, rows })
-}
-
-struct StoredEntries {
-    entries: Vec<StoredEntry>,
-    /// The last entry that exists, at most one more than was asked for.
-    upto: Option<u64>,
-}
-
-async fn stored_entries(
+pub(in crate::store::postgres) async fn stored_entries(
     db: &PgPool,
     tenant: &TenantId,
     session: &SessionId,
@@ -374,47 +322,8 @@ async fn stored_entries(
 ) -> Result<StoredEntries, StoreError> {
     let query = sqlx::query(ENTRIES).bind(tenant.as_str()).bind(session.as_str()).bind(int(after.0));
     let query = query.bind(i64::from(max.records)).bind(int(max.bytes as u64));
-    let found = all(db, query, |row| Ok((stored_entry(row)?, rows::number(row, "upto")?)))
+    let found = all(db, query, stored_entry_upto)
         .await
         .map_err(|error| rows::failure(format_args!("entries of {tenant}/{session}"), &error))?;
-    let upto = found.last().map(|(_, upto)| *upto);
-    Ok(StoredEntries { entries: found.into_iter().map(|(stored, _)| stored).collect(), upto })
-}
-
-/// An entry's number and run, and its event, not decoded yet.
-pub(super) struct StoredEntry {
-    pub(super) entry: EntryNo,
-    /// `None`: there is no such run, or its id is none.
-    run: Option<RunId>,
-    seq: Seq,
-    /// The event, or the reason why its row cannot be read.
-    event: Result<StoredEvent, String>,
-    /// The model of the run, if that is still known.
-    model: Option<String>,
-}
-
-/// Reads an entry from a row of [`ENTRIES`] or of a search.
-pub(super) fn stored_entry(row: &PgRow) -> Result<StoredEntry, Error> {
-    Ok(StoredEntry {
-        entry: EntryNo(rows::number(row, "entry_no")?),
-        run: rows::run_id(row, "run_id").ok(),
-        seq: rows::seq(row, "seq")?,
-        event: rows::event(row).map_err(|error| error.to_string()),
-        model: row.try_get("model")?,
-    })
-}
-
-/// Decodes an entry. An error says what is damaged.
-pub(super) fn decoded(tenant: &TenantId, stored: StoredEntry) -> Result<EntryRow, String> {
-    let StoredEntry { entry, run, seq, event, model } = stored;
-    let run = run.ok_or_else(|| format!("there is no run of event {}", seq.0))?;
-    let record = codec::decode(tenant, &run, &event?).map_err(|error| error.to_string())?;
-    let is_another = record.event.entry().is_some_and(|(own, _)| own != entry);
-    match record.event.content() {
-        Some(content) if !is_another => {
-            let source = EntrySource::of(&record.event, model.as_deref().unwrap_or_default());
-            Ok(EntryRow { entry, seq: record.seq, at: record.at, content, run, source })
-        }
-        _ => Err(format!("event {tenant}/{run}/{} is not this entry", seq.0)),
-    }
+    Ok(StoredEntries::new(found))
 }

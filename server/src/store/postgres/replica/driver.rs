@@ -127,7 +127,7 @@ impl Driver {
         let now = SystemClock.now();
         match answer {
             Ok(beaten) if !beaten.is_beaten => {
-                tracing::error!("other replicas have taken this one for dead and fenced it; it stops");
+                tracing::info!("other replicas have taken this one for dead and fenced it; it stops");
                 self.seen.update(&beaten, now);
                 self.member.handle(MemberInput::Fenced, now)
             }

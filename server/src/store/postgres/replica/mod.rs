@@ -4,6 +4,7 @@
 //! - `statements`: what it says to the database, one statement each.
 //! - `link`: its connection.
 //! - `seen`: the rows of all replicas, over time.
+//! - `skew`: its clock, beside the database's.
 //! - `driver`: the protocol of `agentloop_core::cluster`, carried out. The whole database is one shard.
 //! - `lease`: the standing that it tells others.
 //! - `thread`: the thread that all of this is in.
@@ -14,6 +15,7 @@ mod driver;
 mod lease;
 mod link;
 mod seen;
+mod skew;
 pub(in crate::store::postgres) mod statements;
 mod thread;
 

@@ -14,7 +14,7 @@ use super::driver::{Driver, End, Outputs};
 use super::lease::LeaseWatch;
 use super::link::Link;
 use super::seen::{self, Seen};
-use super::{ReplicaOptions, statements};
+use super::{ReplicaOptions, skew, statements};
 use crate::cluster::Standing;
 use crate::store::postgres::PostgresOptions;
 use crate::store::postgres::open::{self, OpenError};
@@ -98,6 +98,7 @@ impl ReplicaThread {
         let patience = times.trusted.duration();
         let mut link = Link::new(connection, patience, times.beat_every.duration() / 2);
         link.begin().await.map_err(failed)?;
+        skew::warn(&mut link).await.map_err(failed)?;
         let me = self.me.clone();
         let registered = async move |db: &mut sqlx::PgConnection| statements::register(db, &me).await;
         let number = link.execute(registered).await.map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Blobs as rows.
+//! Blobs that are rows of a table.
 
 use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::TenantId;

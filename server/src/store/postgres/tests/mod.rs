@@ -9,6 +9,8 @@ mod blobs;
 mod commits;
 mod copies;
 mod opening;
+mod plans;
+mod pooled;
 mod replicas;
 mod wire;
 

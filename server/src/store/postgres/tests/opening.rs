@@ -1,6 +1,11 @@
 //! Servers that start: what each of them finds, and what it is told.
 
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
+
 use super::*;
+use crate::store::conformance::fixture::{Owner, finished, tenant};
+use crate::store::{JobKind, JobStore as _, SessionStore as _};
 
 #[tokio::test]
 async fn a_second_server_is_told_who_uses_the_database() {
@@ -110,4 +115,29 @@ async fn turning_search_off_empties_the_index_and_turning_it_on_fills_it() {
     assert!(left.is_empty());
     schema.options.search = true;
     assert_eq!(found(&*schema.open().await).await.unwrap(), 1);
+}
+
+/// An owner of the version before writes jobs without a tenant, and runs without the bytes of their events.
+#[tokio::test]
+async fn rows_of_an_earlier_version_are_completed_or_added_up() {
+    let Some(schema) = Schema::new().await else { return };
+    let opened = schema.open().await;
+    let store: Arc<dyn Store> = opened.clone();
+    let mut owner = Owner::started(&store, "s", "r").await;
+    owner.says("many words").await.unwrap();
+    let mut end = owner.append(RunStatus::Completed, vec![finished()]);
+    end.jobs = vec![JobKind::Title];
+    owner.write(end).await.unwrap();
+    let kept = store.stored_bytes(&tenant(), None).await.unwrap();
+    assert!(kept > 0);
+    opened.close().await;
+    let mut shell = schema.shell().await;
+    for sql in ["UPDATE jobs SET tenant = NULL", "UPDATE run_states SET bytes = NULL"] {
+        shell.execute(sql).await.unwrap();
+    }
+    let store = schema.open().await;
+    assert_eq!(store.stored_bytes(&tenant(), None).await.unwrap(), kept, "the events say the same");
+    let (due, _) = store.due_jobs(Timestamp(u64::MAX), None, 9).await.unwrap();
+    assert_eq!(due.iter().map(|job| job.id.tenant.clone()).collect::<Vec<_>>(), [tenant()]);
+    store.close().await;
 }

@@ -9,10 +9,10 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// What a connection loses from now on.
+/// The direction in which a connection loses everything from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// What the database answers. It hears everything.
+    /// Only the answers of the database. It hears everything.
     Answers,
     /// All that either side says.
     Everything,

@@ -91,7 +91,7 @@ fn run_head(row: &PgRow) -> Result<Option<RunHead>, Error> {
         epoch: Epoch(rows::number(row, "epoch")?),
         last_seq: Seq(rows::number(row, "last_seq")?),
         session: rows::session_id(row, "session_id")?,
-        queue_no: rows::queue_no(row)?,
+        queue_no: rows::number_if_any(row, "queue_no")?,
     }))
 }
 

@@ -56,7 +56,7 @@ pub(in crate::store::postgres) use readable;
 /// A write to the rows of blobs.
 #[derive(Debug)]
 pub(in crate::store::postgres) enum BlobOp {
-    /// Ends an upload.
+    /// Ends an upload: its pieces become a blob.
     Keep { upload: i64, new: NewBlob, digest: BlobDigest, size: u64, now: Timestamp },
     /// It is about to be referred to.
     Claim { tenant: TenantId, only_of: Option<String>, digests: Vec<BlobDigest>, now: Timestamp },
@@ -67,7 +67,7 @@ pub(in crate::store::postgres) enum BlobOp {
 /// The result of a [`BlobOp`].
 #[derive(Debug)]
 pub(in crate::store::postgres) enum BlobResult {
-    /// Of `Keep`.
+    /// The result of [`BlobOp::Keep`].
     Kept {
         /// True if the same blob of the same owner was stored.
         existed: bool,
@@ -76,7 +76,7 @@ pub(in crate::store::postgres) enum BlobResult {
     },
     /// Of `Claim`: the length of each blob.
     Claimed(Vec<Option<u64>>),
-    /// Of `Sweep`.
+    /// The result of [`BlobOp::Sweep`].
     Swept {
         /// Number of rows that were deleted.
         rows: u64,

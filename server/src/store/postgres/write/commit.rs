@@ -11,7 +11,7 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Error, PgConnection, Postgres, Row as _};
 
-use crate::store::append::{NumberedAppend, RunInCommit, SessionChange, SessionInCommit};
+use crate::store::append::{EncodedAppend, NumberedAppend, RunInCommit, SessionChange, SessionInCommit};
 use crate::store::codec::{text, usage_text};
 use crate::store::number::int;
 use crate::store::postgres::owner::Owner;
@@ -36,18 +36,23 @@ pub(in crate::store::postgres) async fn write(
 
 /// The statement with everything that is to be written.
 fn query<'a>(owner: Owner, batch: i64, plan: &CommitPlan<'_>) -> Query<'a, Postgres, PgArguments> {
-    let (sessions, new_runs) = (Sessions::of(plan), NewRuns::of(plan));
+    let (sessions, mut new_runs, mut changed_runs) =
+        (Sessions::of(plan), NewRuns::of(plan), ChangedRuns::of(plan));
+    let bytes =
+        [&mut changed_runs.states, &mut new_runs.states].map(|states| std::mem::take(&mut states.bytes));
     let begins = !sessions.new.nos.is_empty() || !new_runs.nos.is_empty();
     let query =
         sqlx::query(statement::text(Needs::of(plan, begins))).bind(owner.no).bind(owner.conn).bind(batch);
     let query = new_runs.bind(sessions.bind(query));
-    let query = ChangedRuns::of(plan).bind(query);
+    let query = changed_runs.bind(query);
     let query = entries(plan, events(plan, query));
     let query = questions(plan, steers(plan, query));
     let query = blobs(plan, todos(plan, jobs(plan, rules(plan, query))));
     let digests: Vec<_> = plan.rows.specs.keys().map(|digest| digest.as_str()).collect();
     let specs: Vec<_> = plan.rows.specs.values().copied().collect();
-    query.bind(digests).bind(specs)
+    let [changed_bytes, new_bytes] = bytes;
+    let query = query.bind(digests).bind(specs).bind(changed_bytes).bind(new_bytes);
+    query.bind(job_tenants(plan))
 }
 
 type Bound<'q> = Query<'q, Postgres, PgArguments>;
@@ -129,6 +134,7 @@ struct StateColumns {
     iterations: Vec<i64>,
     tool_calls: Vec<i64>,
     updated_at: Vec<i64>,
+    bytes: Vec<i64>,
 }
 
 impl StateColumns {
@@ -148,10 +154,11 @@ impl StateColumns {
         self.iterations.push(summary.iterations.into());
         self.tool_calls.push(summary.tool_calls.into());
         self.updated_at.push(int(update.updated_at.0));
+        self.bytes.push(update.bytes);
         true
     }
 
-    /// Binds all but the epochs and the last events.
+    /// Binds all but the epochs, the last events and the bytes.
     fn bind(self, query: Bound<'_>) -> Bound<'_> {
         let query = query.bind(self.statuses).bind(self.go_on).bind(self.at_hosts).bind(self.wake_at);
         let query = query.bind(self.queue_nos).bind(self.errors).bind(self.usages);
@@ -360,6 +367,11 @@ fn jobs<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
         }
     }
     query.bind(runs).bind(kinds).bind(due)
+}
+
+fn job_tenants<'a>(plan: &CommitPlan<'a>) -> Vec<&'a str> {
+    let jobs = |append: &'a EncodedAppend| append.jobs.iter().map(|_| append.run.tenant.as_str());
+    plan.accepted.iter().flat_map(|new| jobs(new.append)).collect()
 }
 
 fn todos<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::{Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
-use crate::store::postgres::owner::{self, ConnectError};
+use crate::store::postgres::owner::{self, ConnectError, Hold};
 use crate::store::postgres::write::own::{Answer, WriteRequest};
 use crate::store::postgres::write::task::{Failure, Writer};
 
@@ -15,6 +15,10 @@ pub(super) const COMMIT_WAIT: Duration = Duration::from_secs(15);
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// Longest time of all writes that are committed together. A deletion may take long.
 const WRITE_WAIT: Duration = Duration::from_secs(120);
+/// Commits of a server after which the plans of its statements are made anew: at the first number and at each double of it, up
+/// to the second. PostgreSQL keeps a plan until it has statistics, which takes it a minute, and a plan for empty tables may
+/// read all rows of a tenant to find one of them.
+const PLANS_RENEWED_AT: (i64, i64) = (256, 65_536);
 /// The wait before another attempt to connect.
 const RECONNECT_WAIT: Duration = Duration::from_millis(200);
 
@@ -27,7 +31,13 @@ impl Writer {
     /// Another server writes to the database. Nothing that this one has in memory may be relied on.
     pub(super) fn fenced(&self) -> Error {
         if !self.failed.is_cancelled() {
-            tracing::error!("another server has taken the database over; this one stops");
+            match self.hold {
+                Hold::Lock => tracing::error!("another server has taken the database over; this one stops"),
+                // The next beat finds it, too, and then the server says it.
+                Hold::Lease => {
+                    tracing::debug!("a commit was refused: another replica has taken the database over")
+                }
+            }
             self.failed.cancel();
         }
         Error::Configuration("another server has taken the database over".into())
@@ -84,7 +94,7 @@ impl Writer {
         let done = writing.await.unwrap_or_else(|_| Err(Failure::Lost { error: silent(), answers: None }));
         match done {
             Ok(answers) => {
-                self.db = Some(db);
+                self.db = if are_plans_renewed(batch) { with_new_plans(db).await } else { Some(db) };
                 Ok(answers)
             }
             Err(Failure::Refused(error)) => {
@@ -97,5 +107,28 @@ impl Writer {
             }
             Err(failure) => Err(failure),
         }
+    }
+}
+
+/// True if the plans of statements are made anew after the server's commit of this number.
+fn are_plans_renewed(batch: i64) -> bool {
+    let (first, last) = PLANS_RENEWED_AT;
+    (first..=last).contains(&batch) && batch.count_ones() == 1
+}
+
+/// The connection, whose statements are planned again. `None` if it is lost: the next commit connects again.
+pub(in crate::store::postgres) async fn with_new_plans(mut db: PgConnection) -> Option<PgConnection> {
+    let discarded = tokio::time::timeout(COMMIT_WAIT, db.execute("DISCARD PLANS")).await;
+    matches!(discarded, Ok(Ok(_))).then_some(db)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_renewed_while_a_database_grows() {
+        let renewed: Vec<i64> = (0..200_000).filter(|batch| are_plans_renewed(*batch)).collect();
+        assert_eq!(renewed, [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536]);
     }
 }

@@ -4,7 +4,7 @@ pub(super) mod append;
 pub(super) mod audit;
 pub(super) mod blobs;
 pub(super) mod commit;
-mod connection;
+pub(super) mod connection;
 pub(super) mod ops;
 pub(super) mod own;
 pub(super) mod sessions;

@@ -131,6 +131,12 @@ pub(in crate::store::postgres) async fn begin_epoch(
     Ok(Epoch(starts.saturating_mul(START_EPOCHS).unsigned_abs()))
 }
 
+/// Gives jobs their tenant that a server of an earlier version has written without.
+pub(in crate::store::postgres) async fn complete_jobs(db: &mut PgConnection) -> Result<(), Error> {
+    let sql = "UPDATE jobs AS j SET tenant = r.tenant FROM runs AS r WHERE r.run_no = j.run_no AND j.tenant IS NULL";
+    sqlx::query(sql).execute(db).await.map(|_| ())
+}
+
 /// Which features the database has used. Each part looks for one row and stops.
 pub(in crate::store::postgres) async fn features_used(db: &mut PgConnection) -> Result<FeaturesUsed, Error> {
     let sql = "SELECT EXISTS (SELECT 1 FROM steers) AS steers,

@@ -13,7 +13,7 @@ const FENCE: &str = "
 WITH fence AS MATERIALIZED (
     UPDATE owners SET batch = $3 WHERE owner_no = $1 AND conn = $2 AND NOT fenced RETURNING owner_no)";
 
-/// What nearly every commit has: events, and the rows of runs and sessions that they change.
+/// Writes that nearly every commit has: events, and the rows of runs and sessions that they change.
 const CHANGES: &str = ",
 sessions_up AS (
     UPDATE sessions AS s
@@ -27,12 +27,12 @@ states_up AS (
     UPDATE run_states AS t
     SET last_seq = v.last_seq, status = v.status, goes_on = v.goes_on, at_hosts = v.at_hosts, wake_at = v.wake_at,
         queue_no = v.queue_no, error = v.error, usage = v.usage, iterations = v.iterations,
-        tool_calls = v.tool_calls, updated_at = v.updated_at
+        tool_calls = v.tool_calls, updated_at = v.updated_at, bytes = t.bytes + v.bytes
     FROM fence, unnest($44::bigint[], $45::bigint[], $46::bigint[], $47::bigint[], $48::bigint[], $49::boolean[],
                        $50::boolean[], $51::bigint[], $52::bigint[], $53::text[], $54::text[], $55::bigint[],
-                       $56::bigint[], $57::bigint[])
+                       $56::bigint[], $57::bigint[], $102::bigint[])
         AS v (run_no, epoch, after, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
-              tool_calls, updated_at)
+              tool_calls, updated_at, bytes)
     WHERE t.run_no = v.run_no AND t.epoch = v.epoch AND t.last_seq = v.after
     RETURNING 1),
 events_in AS (
@@ -58,11 +58,11 @@ runs_in AS (
                                   $31::bigint[]) AS v),
 states_in AS (
     INSERT INTO run_states (run_no, tenant, session_no, shard, epoch, last_seq, status, goes_on, at_hosts, wake_at,
-                            queue_no, error, usage, iterations, tool_calls, updated_at)
+                            queue_no, error, usage, iterations, tool_calls, updated_at, bytes)
     SELECT v.* FROM fence, unnest($19::bigint[], $20::text[], $22::bigint[], $23::bigint[], $32::bigint[],
                                   $33::bigint[], $34::bigint[], $35::boolean[], $36::boolean[], $37::bigint[],
                                   $38::bigint[], $39::text[], $40::text[], $41::bigint[], $42::bigint[],
-                                  $43::bigint[]) AS v)";
+                                  $43::bigint[], $103::bigint[]) AS v)";
 
 /// Questions to people, their answers and the rules that these leave.
 const QUESTIONS: &str = ",
@@ -90,8 +90,8 @@ steers_in AS (
     SELECT v.* FROM fence, unnest($70::text[], $71::text[], $72::bigint[], $73::bigint[]) AS v
     ON CONFLICT (tenant, request_id) DO NOTHING),
 jobs_in AS (
-    INSERT INTO jobs (run_no, kind, due_at)
-    SELECT v.* FROM fence, unnest($91::bigint[], $92::text[], $93::bigint[]) AS v
+    INSERT INTO jobs (run_no, kind, due_at, tenant)
+    SELECT v.* FROM fence, unnest($91::bigint[], $92::text[], $93::bigint[], $104::text[]) AS v
     ON CONFLICT (run_no, kind) DO NOTHING),
 todos_in AS (
     INSERT INTO session_todos (session_no, entry_no, items)
@@ -107,7 +107,7 @@ SELECT agentloop_must((SELECT count(*) FROM states_up) = cardinality($44::bigint
    AND agentloop_must((SELECT count(*) FROM sessions_up) = cardinality($14::bigint[]), 'a session') AS is_written
 FROM fence";
 
-/// Which groups of parts a commit needs beside [`CHANGES`].
+/// The groups of parts that a commit needs beside [`CHANGES`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needs {
     new_runs: bool,

@@ -14,8 +14,8 @@ use crate::store::sqlite::{connect, rows};
 
 /// Application id in the header of an index: "AGLS".
 const APPLICATION_ID: i64 = 0x4147_4C53;
-/// Version of the index's schema. An index of another version is deleted and filled again.
-const VERSION: i64 = 1;
+/// Version of the index's schema and of the form of its words. An index of another version is deleted and filled again.
+const VERSION: i64 = 2;
 
 /// The full-text index without the texts, and the database that it belongs to: its identity, and its epoch when the index
 /// was last opened.

@@ -13,17 +13,19 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::file::{self, IndexFile};
 use super::{BATCH_MESSAGES, IndexLocation};
 use crate::store::sqlite::rows;
+use crate::store::sqlite::words::TenantWords;
 use crate::store::sqlite::write::own::WeakWriteSender;
 use crate::store::sqlite::write::own::{SqliteOp, WriteOp};
 use crate::store::write::closed;
-use crate::store::{StoreError, codec, search};
+use crate::store::{StoreError, codec};
 
 /// Messages with a number above `?1`, each once, in the order of their numbers.
 pub(in crate::store::sqlite) const UNINDEXED: &str = "
-    SELECT i.search_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq, coalesce(e.at, k.at) AS at,
+    SELECT i.search_no, s.tenant, coalesce(r.run_id, k.run_id) AS run_id, i.seq, coalesce(e.at, k.at) AS at,
            coalesce(e.status, k.status) AS status, coalesce(e.version, k.version) AS version,
            coalesce(e.payload, k.payload) AS payload, iif(i.keep IS NULL, e.checksum, k.checksum) AS checksum
     FROM session_entries AS i INDEXED BY session_entries_searched
+    CROSS JOIN sessions AS s ON s.session_no = i.session_no
     LEFT JOIN runs AS r ON i.keep IS NULL AND r.run_no = i.run_no
     LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
     LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq
@@ -325,7 +327,7 @@ async fn read(readers: &SqlitePool, after: i64) -> Result<(Vec<(i64, String)>, b
         let words = match whole_event(&row) {
             Some(payload) => {
                 bytes += payload.len();
-                words(&payload)
+                TenantWords::of(&rows::tenant_id(&row, "tenant")?).indexed(&said(&payload))
             }
             None => String::new(),
         };
@@ -364,16 +366,13 @@ struct IndexedPart<'a> {
     text: Cow<'a, str>,
 }
 
-/// The words of an event's message that are indexed. An event that cannot be decoded has none; reading its run reports
-/// that.
-fn words(payload: &str) -> String {
+/// The text of an event's message that is indexed. An event that cannot be decoded has none; reading its run reports that.
+fn said(payload: &str) -> String {
     let Ok(IndexedEvent { message }) = serde_json::from_str(payload) else { return String::new() };
     if !matches!(message.role, Role::User | Role::Assistant) {
         return String::new();
     }
-    let text: String =
-        message.parts.iter().filter(|part| part.kind == "text").map(|part| &*part.text).collect();
-    search::indexed(&text).unwrap_or_default()
+    message.parts.iter().filter(|part| part.kind == "text").map(|part| &*part.text).collect()
 }
 
 /// Forgets numbers in the database. The task holds a strong sender only during the write, so that a dropped store ends.
@@ -386,9 +385,9 @@ async fn forget(writer: &WeakWriteSender, numbers: Vec<i64>) -> Result<(), Store
 mod tests {
     use super::*;
 
-    /// The words of a message of this role with these parts, as JSON.
-    fn said(role: &str, parts: &str) -> String {
-        words(&format!(
+    /// The text of a message of this role with these parts, as JSON.
+    fn text_of(role: &str, parts: &str) -> String {
+        said(&format!(
             r#"{{"kind":"input_added","entry":1,"message":{{"role":"{role}","parts":[{parts}]}}}}"#
         ))
     }
@@ -396,19 +395,20 @@ mod tests {
     #[test]
     fn the_text_of_users_and_models_is_indexed() {
         let rome = r#"{"type":"text","text":"To \"Rome\"","state":{"any":1}}"#;
-        assert_eq!(said("user", rome), "To Rome");
-        assert_eq!(said("assistant", &format!(r#"{rome},{{"type":"text","text":" now"}}"#)), "To Rome now");
-        assert_eq!(said("tool", rome), "");
-        assert_eq!(said("system", rome), "");
+        assert_eq!(text_of("user", rome), "To \"Rome\"");
+        let more = format!(r#"{rome},{{"type":"text","text":" now"}}"#);
+        assert_eq!(text_of("assistant", &more), "To \"Rome\" now");
+        assert_eq!(text_of("tool", rome), "");
+        assert_eq!(text_of("system", rome), "");
         let other = r#"{"type":"reasoning","text":"hm"},{"type":"tool_call","slot":[1,0],"name":"f","arguments":"{}"}"#;
-        assert_eq!(said("assistant", other), "");
-        assert_eq!(said("assistant", &format!("{other},{rome}")), "To Rome");
+        assert_eq!(text_of("assistant", other), "");
+        assert_eq!(text_of("assistant", &format!("{other},{rome}")), "To \"Rome\"");
     }
 
     #[test]
-    fn what_cannot_be_read_has_no_words() {
+    fn what_cannot_be_read_has_no_text() {
         for broken in ["", "{", "{\"kind\":\"input_added\"}", "{\"message\":7}", "[]"] {
-            assert_eq!(words(broken), "", "{broken}");
+            assert_eq!(said(broken), "", "{broken}");
         }
     }
 }

@@ -141,7 +141,7 @@ pub enum OpenError {
     Unavailable {
         /// Path of the database file.
         path: PathBuf,
-        /// The driver's message.
+        /// The message of SQLite or its driver.
         what: String,
     },
 }

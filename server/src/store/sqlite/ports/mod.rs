@@ -10,7 +10,7 @@ mod tools;
 
 use async_trait::async_trait;
 
-use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainVerdict};
+use crate::audit::{AuditEntry, AuditFilter, AuditRow};
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
@@ -37,9 +37,5 @@ impl Store for SqliteStore {
 
     async fn last_audit(&self) -> Result<u64, StoreError> {
         read::audit::last(&self.readers).await
-    }
-
-    async fn verify_audit(&self) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
-        read::audit::verify(&self.readers).await
     }
 }

@@ -3,9 +3,9 @@
 use agentloop_core::id::TenantId;
 use async_trait::async_trait;
 
+use crate::store::sql::search::Search;
 use crate::store::sqlite::SqliteStore;
-use crate::store::sqlite::index;
-use crate::store::sqlite::read::{self, DamagedHit, Hits};
+use crate::store::sqlite::{index, read, rows};
 use crate::store::{SearchFilter, SearchHit, SearchStore, StoreError};
 
 #[async_trait]
@@ -18,21 +18,17 @@ impl SearchStore for SqliteStore {
         limit: u32,
     ) -> Result<Vec<SearchHit>, StoreError> {
         let Some(index) = &self.index else { return Err(StoreError::SearchOff) };
-        let Some(search) = read::Search::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
+        let Some(search) = Search::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
         let searchers = index.filled().await?;
-        let mut found = search.find(&searchers.pool).await;
+        let mut found = read::find(&search, &searchers.pool).await;
         if let Err(error) = &found
             && index::file::is_damage(error)
         {
             tracing::warn!(%error, "the search index is damaged; it is deleted and filled again");
             index.is_damaged(&searchers).await;
-            found = search.find(&index.filled().await?.pool).await;
+            found = read::find(&search, &index.filled().await?.pool).await;
         }
-        let Hits { hits, damaged } = search.hits(found)?;
-        for DamagedHit { session, entry, why } in damaged {
-            tracing::error!(session.id = %session, entry = entry.0, why, "a damaged entry is left out of a search");
-            self.damaged.note(tenant, &session);
-        }
-        Ok(hits)
+        let found = found.map_err(|error| rows::failure(format_args!("search in {tenant}"), &error))?;
+        Ok(search.hits(found, &self.damaged))
     }
 }

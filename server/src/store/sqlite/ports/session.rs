@@ -13,9 +13,8 @@ use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
 use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::{
-    CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, ListedEntry, Page,
-    PageRequest, SessionFilter, SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError,
-    StretchMax,
+    CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, Page, PageRequest,
+    SessionFilter, SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError, StretchMax,
 };
 
 #[async_trait]
@@ -129,11 +128,8 @@ impl SessionStore for SqliteStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<EntryStretch, StoreError> {
-        let read = read::entry_stretch(&self.readers, tenant, session, after, max).await;
-        if let Err(StoreError::DamagedEntry { .. }) = &read {
-            self.damaged.note(tenant, session);
-        }
-        read
+        let stored = read::stored_entries(&self.readers, tenant, session, after, max).await?;
+        stored.whole(tenant, session, &self.damaged)
     }
 
     async fn listed_entries(
@@ -143,11 +139,8 @@ impl SessionStore for SqliteStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<ListedEntries, StoreError> {
-        let listed = read::listed_entries(&self.readers, tenant, session, after, max).await?;
-        if listed.rows.iter().any(|row| matches!(row, ListedEntry::Damaged { .. })) {
-            self.damaged.note(tenant, session);
-        }
-        Ok(listed)
+        let stored = read::stored_entries(&self.readers, tenant, session, after, max).await?;
+        Ok(stored.listed(tenant, session, &self.damaged))
     }
 
     async fn call_titles(

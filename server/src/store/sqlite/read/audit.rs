@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use agentloop_core::time::Timestamp;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
+use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{
     ConnectOptions as _, Connection as _, Error, QueryBuilder, Row as _, Sqlite, SqliteConnection, SqlitePool,
 };
 
 use super::rows;
-use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainCheck, ChainVerdict};
+use crate::audit::{AuditFilter, AuditRow, BrokenLink, ChainCheck, ChainVerdict};
 use crate::store::number::int;
+use crate::store::sql::audit::audit;
 use crate::store::{Page, PageRequest, StoreError};
 
 /// Rows that one query reads.
@@ -43,7 +44,7 @@ pub(in crate::store::sqlite) async fn page(
     let before = before.map_err(|_| StoreError::BadPageToken)?;
     let mut query = page_query(filter, before, page.size.saturating_add(1));
     let found = query.build().fetch_all(db).await;
-    let found = found.and_then(|found| found.iter().map(row).collect::<Result<Vec<_>, _>>());
+    let found = found.and_then(|found| found.iter().map(audit).collect::<Result<Vec<_>, _>>());
     let mut found = found.map_err(|error| rows::failure("the audit log", &error))?;
     let more = found.len() > page.size as usize;
     found.truncate(page.size as usize);
@@ -85,23 +86,8 @@ fn page_query(filter: &AuditFilter, before: Option<u64>, limit: u32) -> QueryBui
 /// Rows after a number, oldest first.
 pub(in crate::store::sqlite) async fn after(db: &SqlitePool, no: u64) -> Result<Vec<AuditRow>, StoreError> {
     let query = sqlx::query(AFTER).bind(int(no)).bind(STRETCH);
-    let found = query.fetch_all(db).await.and_then(|found| found.iter().map(row).collect());
+    let found = query.fetch_all(db).await.and_then(|found| found.iter().map(audit).collect());
     found.map_err(|error| rows::failure("the audit log", &error))
-}
-
-/// Checks the whole chain.
-pub(in crate::store::sqlite) async fn verify(
-    db: &SqlitePool,
-) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
-    let (mut check, mut last) = (ChainCheck::default(), 0);
-    loop {
-        let rows = after(db, last).await?;
-        let Some(newest) = rows.last() else { return Ok(Ok(check.verdict())) };
-        last = newest.no;
-        if let Err(broken) = rows.iter().try_for_each(|row| check.check(row)) {
-            return Ok(Err(broken));
-        }
-    }
 }
 
 /// Checks the chain of a database file, which a server may have open.
@@ -113,7 +99,7 @@ pub async fn verify_file(path: &Path) -> Result<Result<ChainVerdict, BrokenLink>
     let (mut check, mut last) = (ChainCheck::default(), 0_u64);
     let verdict = loop {
         let found = sqlx::query(AFTER).bind(int(last)).bind(STRETCH).fetch_all(&mut db).await?;
-        let rows = found.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+        let rows = found.iter().map(audit).collect::<Result<Vec<_>, _>>()?;
         let Some(newest) = rows.last() else { break Ok(check.verdict()) };
         last = newest.no;
         if let Err(broken) = rows.iter().try_for_each(|row| check.check(row)) {
@@ -122,26 +108,4 @@ pub async fn verify_file(path: &Path) -> Result<Result<ChainVerdict, BrokenLink>
     };
     db.close().await?;
     Ok(verdict)
-}
-
-fn row(row: &SqliteRow) -> Result<AuditRow, Error> {
-    let text = |column: &str| row.try_get::<String, _>(column);
-    Ok(AuditRow {
-        no: rows::number(row, "no")?,
-        entry: AuditEntry {
-            at_ms: rows::number(row, "at")?,
-            who: text("who")?,
-            tenant: text("tenant")?,
-            from: text("peer")?,
-            what: text("what")?,
-            session: text("session_id")?,
-            run: text("run_id")?,
-            request: text("request_id")?,
-            tool: text("tool")?,
-            allowed: row.try_get("allowed")?,
-            why: text("why")?,
-        },
-        prev_hash: text("prev_hash")?,
-        hash: text("hash")?,
-    })
 }

@@ -1,28 +1,62 @@
-//! Jobs by their time.
+//! Due jobs, of tenants in turn.
 
+use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
 use sqlx::SqlitePool;
 
-use super::{all, rows};
+use super::{all, one, rows};
+use crate::store::number::int;
 use crate::store::{Job, StoreError};
 
+/// Tenants with due jobs, by their ids after another one. The query goes from tenant to tenant by the index, whatever the number
+/// of their jobs.
+pub(in crate::store::sqlite) const TENANTS_WITH_JOBS: &str = "
+    WITH RECURSIVE each_one (tenant) AS (
+        SELECT (SELECT min(j.tenant) FROM jobs AS j WHERE j.tenant > ?1)
+        UNION ALL
+        SELECT (SELECT min(j.tenant) FROM jobs AS j WHERE j.tenant > one.tenant)
+        FROM each_one AS one WHERE one.tenant IS NOT NULL
+    )
+    SELECT one.tenant FROM each_one AS one
+    WHERE EXISTS (SELECT 1 FROM jobs AS j WHERE j.tenant = one.tenant AND j.due_at <= ?2)
+    LIMIT ?3";
+
 pub(in crate::store::sqlite) const DUE_JOBS: &str = "
-    SELECT r.tenant, r.run_id, s.session_id, j.kind, j.due_at, j.attempts, j.error
+    SELECT j.tenant, r.run_id, s.session_id, j.kind, j.due_at, j.attempts, j.error
     FROM jobs AS j
     JOIN runs AS r ON r.run_no = j.run_no
     JOIN sessions AS s ON s.session_no = r.session_no
-    ORDER BY j.due_at, j.run_no, j.kind LIMIT ?1";
+    WHERE j.tenant = ?1 AND j.due_at <= ?2
+    ORDER BY j.due_at, j.run_no, j.kind LIMIT ?3";
 
-/// Jobs that are due, and the time at which the next one is.
+pub(in crate::store::sqlite) const NEXT_DUE: &str =
+    "SELECT due_at FROM jobs WHERE due_at > ?1 ORDER BY due_at LIMIT 1";
+
+/// Due jobs of the tenants that come after this one, and the time at which the next one becomes due.
 pub(in crate::store::sqlite) async fn due_jobs(
     db: &SqlitePool,
     now: Timestamp,
+    after: Option<&TenantId>,
     limit: u32,
 ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-    let query = sqlx::query(DUE_JOBS).bind(i64::from(limit) + 1);
-    let mut waiting = all(db, query, rows::job).await.map_err(|error| rows::failure("due jobs", &error))?;
-    let due = waiting.iter().take_while(|job| job.due_at <= now).count().min(limit as usize);
-    let next = waiting.get(due).map(|job| job.due_at);
-    waiting.truncate(due);
-    Ok((waiting, next))
+    let failure = |error| rows::failure("due jobs", &error);
+    let after = after.map_or("", TenantId::as_str);
+    let with_jobs = |after| {
+        let query = sqlx::query(TENANTS_WITH_JOBS).bind(after).bind(int(now.0)).bind(i64::from(limit));
+        all(db, query, |row| rows::tenant_id(row, "tenant"))
+    };
+    let mut tenants = with_jobs(after).await.map_err(failure)?;
+    if !after.is_empty() {
+        let begin = with_jobs("").await.map_err(failure)?;
+        tenants.extend(begin.into_iter().take_while(|tenant| tenant.as_str() <= after));
+        tenants.truncate(limit as usize);
+    }
+    let mut due = Vec::new();
+    for tenant in &tenants {
+        let query = sqlx::query(DUE_JOBS).bind(tenant.as_str()).bind(int(now.0)).bind(i64::from(limit));
+        due.extend(all(db, query, rows::job).await.map_err(failure)?);
+    }
+    let next = sqlx::query(NEXT_DUE).bind(int(now.0));
+    let next = one(db, next, |row| rows::time(row, "due_at")).await.map_err(failure)?;
+    Ok((due, next))
 }

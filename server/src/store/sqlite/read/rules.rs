@@ -1,11 +1,11 @@
 //! Queries for remembered rules.
 
-use agentloop_core::id::{RequestId, RuleId, SessionId, TenantId};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Error, Row as _, SqlitePool};
+use agentloop_core::id::{SessionId, TenantId};
+use sqlx::{Error, SqlitePool};
 
 use super::{all, rows};
-use crate::store::{RuleRow, StoreError, checksum};
+use crate::store::sql::rule::{StoredRule, stored_rule, verified};
+use crate::store::{RuleRow, StoreError};
 
 pub(in crate::store::sqlite) const RULES: &str = "
     SELECT * FROM remembered_rules WHERE tenant = ?1 AND session_id IS ?2 ORDER BY decided_at, rule_id";
@@ -24,7 +24,7 @@ pub(in crate::store::sqlite) async fn rules(
     session: Option<&SessionId>,
 ) -> Result<Vec<RuleRow>, StoreError> {
     let query = sqlx::query(RULES).bind(tenant.as_str()).bind(session.map(SessionId::as_str));
-    verified(tenant, all(db, query, stored_rule).await)
+    found(tenant, all(db, query, stored_rule).await)
 }
 
 /// The rules for every run, then those of the session.
@@ -34,52 +34,9 @@ pub(in crate::store::sqlite) async fn rules_for_run(
     session: &SessionId,
 ) -> Result<Vec<RuleRow>, StoreError> {
     let query = sqlx::query(RULES_FOR_RUN).bind(tenant.as_str()).bind(session.as_str());
-    verified(tenant, all(db, query, stored_rule).await)
+    found(tenant, all(db, query, stored_rule).await)
 }
 
-/// A rule as it was read, not verified yet.
-struct StoredRule {
-    /// The id as it is stored.
-    id: String,
-    row: Result<RuleRow, String>,
-    /// The rule itself as it is stored.
-    text: String,
-    checksum: Option<i64>,
-}
-
-fn stored_rule(row: &SqliteRow) -> Result<StoredRule, Error> {
-    Ok(StoredRule {
-        id: row.try_get("rule_id")?,
-        row: rule(row).map_err(|error| error.to_string()),
-        text: row.try_get("rule")?,
-        checksum: row.try_get("checksum")?,
-    })
-}
-
-/// The rules, if none of them is damaged. Runs take all or none: a rule that is left out may be one that denies.
-fn verified(tenant: &TenantId, found: Result<Vec<StoredRule>, Error>) -> Result<Vec<RuleRow>, StoreError> {
-    let found = found.map_err(|error| rows::failure("remembered rules", &error))?;
-    let verify = |StoredRule { id, row, text, checksum }| {
-        let damaged = |why: String| StoreError::DamagedRule { rule: id, why };
-        let row = match row {
-            Ok(row) => row,
-            Err(why) => return Err(damaged(why)),
-        };
-        if checksum.is_some_and(|checksum| checksum != checksum::of_rule(tenant, &row, &text)) {
-            return Err(damaged("it does not fit its checksum".to_owned()));
-        }
-        Ok(row)
-    };
-    found.into_iter().map(verify).collect()
-}
-
-fn rule(row: &SqliteRow) -> Result<RuleRow, Error> {
-    Ok(RuleRow {
-        id: rows::parsed(row, "rule_id", |text: &str| RuleId::parse(text))?,
-        session: rows::optional_session_id(row, "session_id")?,
-        request: rows::parsed(row, "request_id", |text: &str| RequestId::parse(text))?,
-        rule: rows::json(row, "rule")?,
-        by: row.try_get("decided_by")?,
-        at: rows::time(row, "decided_at")?,
-    })
+fn found(tenant: &TenantId, found: Result<Vec<StoredRule>, Error>) -> Result<Vec<RuleRow>, StoreError> {
+    verified(tenant, found.map_err(|error| rows::failure("remembered rules", &error))?)
 }

@@ -10,6 +10,7 @@ use super::{EXAMINED_MAX, after, all, filter, one, rows};
 use crate::store::codec;
 use crate::store::number::int;
 use crate::store::page::{self, Cursor};
+use crate::store::sql::row::whole_journal;
 use crate::store::{
     Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError, Stretch, StretchMax, TimeRange,
 };
@@ -137,18 +138,9 @@ pub(in crate::store::sqlite) async fn journal(
     tenant: &TenantId,
     row: &RunRow,
 ) -> Result<Vec<Record>, StoreError> {
-    let mut found = records(db, tenant, &row.run, Seq(0), u32::MAX).await?;
-    found.retain(|record| record.seq <= row.last_seq);
-    let dense = found.iter().zip(1..).all(|(record, seq)| record.seq == Seq(seq));
-    if !dense || found.len() as u64 != row.last_seq.0 {
-        let what = format!("journal {tenant}/{}: not dense up to {}", row.run, row.last_seq.0);
-        return Err(StoreError::Corrupt { what });
-    }
-    Ok(found)
+    let found = records(db, tenant, &row.run, Seq(0), u32::MAX).await?;
+    whole_journal(tenant, row, found)
 }
-
-/// Comes before every id.
-const FIRST_ID: &str = "-";
 
 /// A page of runs.
 pub(in crate::store::sqlite) async fn runs(
@@ -166,11 +158,8 @@ pub(in crate::store::sqlite) async fn runs(
     };
     let mut query = runs_query(tenant, filter, begin, floor, size);
     let found = all(db, query.build(), rows::run).await.map_err(failure)?;
-    let mut page =
-        page::cut(found, size, |row| Cursor { key: int(row.created_at.0), id: row.run.to_string() });
-    if page.next.is_none() {
-        page.next = floor.map(|at| Cursor { key: int(at.0), id: FIRST_ID.to_owned() }.token());
-    }
+    let cursor = |row: &RunRow| Cursor { key: int(row.created_at.0), id: row.run.to_string() };
+    let mut page = page::cut_at_floor(found, size, floor, cursor);
     page.rows.retain(|row| filter.matches_text(row));
     Ok(page)
 }
@@ -199,8 +188,7 @@ pub(in crate::store::sqlite) fn runs_floor_query(
     };
     filter::times(&mut query, "r.created_at", &filter.created);
     if let Some(begin) = begin {
-        let is_after_all_of_its_time = begin.id == FIRST_ID;
-        query.push(if is_after_all_of_its_time { " AND r.created_at < " } else { " AND r.created_at <= " });
+        query.push(if begin.is_at_floor() { " AND r.created_at < " } else { " AND r.created_at <= " });
         query.push_bind(begin.key);
     }
     query.push(" ORDER BY r.created_at DESC LIMIT 1 OFFSET ").push_bind(EXAMINED_MAX);

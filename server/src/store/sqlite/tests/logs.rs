@@ -125,7 +125,7 @@ impl KilledFiles {
         fs::write(&path, &self.database).unwrap();
         fs::write(self.directory.path().join("a.db-wal"), &self.log[..log_bytes]).unwrap();
         fs::write(self.directory.path().join("a.db.last"), &self.last).unwrap();
-        // What SQLite remembers of a log is no part of it.
+        // SQLite's index of a log is no part of the log.
         let _none = fs::remove_file(self.directory.path().join("a.db-shm"));
         path
     }

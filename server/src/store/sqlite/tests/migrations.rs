@@ -167,7 +167,7 @@ async fn what_ids_referred_to_is_what_numbers_refer_to() {
     }
     let each = |name: &str| tenants.map(|tenant| RunKey::new(TenantId::parse(tenant).unwrap(), run(name)));
     assert_eq!(store.unfinished().await.unwrap(), each("r"));
-    let (jobs, next) = store.due_jobs(Timestamp(5_000), 9).await.unwrap();
+    let (jobs, next) = store.due_jobs(Timestamp(5_000), None, 9).await.unwrap();
     assert_eq!(next, None);
     let jobs: Vec<_> =
         jobs.into_iter().map(|job| (job.id.tenant, job.id.run, job.session, job.attempts)).collect();
@@ -207,6 +207,9 @@ async fn a_first_event_gets_its_session_id_back() {
     let sql = "SELECT payload ->> '$.session' FROM run_events";
     let stored = sqlx::query_scalar::<_, String>(sql).fetch_one(&mut shell(&directory).await).await.unwrap();
     assert_eq!(stored, "s");
+    let sql = "SELECT sum(octet_length(payload)) FROM run_events";
+    let bytes: i64 = sqlx::query_scalar(sql).fetch_one(&mut shell(&directory).await).await.unwrap();
+    assert_eq!(store.stored_bytes(&tenant(), None).await.unwrap(), bytes.unsigned_abs());
 }
 
 #[tokio::test]

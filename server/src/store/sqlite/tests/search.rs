@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use sqlx::ConnectOptions as _;
 
 use super::*;
+use crate::store::SearchHit;
 use crate::store::conformance::fixture::{Owner, session, tenant};
 use crate::store::sqlite::write::own::WriteOp;
 
@@ -291,6 +292,57 @@ async fn what_is_no_index_is_replaced() {
         let again = reopened(&directory).await;
         assert_eq!(found(&again, "hello").await.unwrap(), 1);
     }
+}
+
+#[tokio::test]
+async fn an_index_of_an_earlier_version_is_replaced() {
+    let (store, directory) = fresh().await;
+    says(&store, "r", "hello").await;
+    assert_eq!(found(&store, "hello").await.unwrap(), 1);
+    store.close().await;
+    let sql = "CREATE TABLE earlier (one INTEGER); PRAGMA user_version = 1";
+    sqlx::raw_sql(sql).execute(&mut index_shell(&directory).await).await.unwrap();
+    let again = reopened(&directory).await;
+    assert_eq!(found(&again, "hello").await.unwrap(), 1);
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'earlier'";
+    let left: i64 = sqlx::query_scalar(sql).fetch_one(&mut index_shell(&directory).await).await.unwrap();
+    assert_eq!(left, 0);
+}
+
+/// The hits of a tenant for some queries. It says 60 texts; if there is another tenant, that says texts of the same words before,
+/// between and after.
+async fn hits_beside(others: bool) -> Vec<Vec<SearchHit>> {
+    let (store, _directory) = fresh().await;
+    let shared: Arc<dyn Store> = store.clone();
+    let mut local = Owner::started(&shared, "s", "r").await;
+    let mut other = Owner::new(&shared, "s", "r").of("other");
+    other.create().await.unwrap();
+    let words = ["the", "dog", "fox", "brown", "house", "lazy", "jumps"];
+    for at in 0_usize..60 {
+        let text: Vec<&str> = (0..at / 7 % 7 + 1).map(|nth| words[(at + nth * nth) % words.len()]).collect();
+        if others {
+            for word in &words[..5] {
+                other.says(&format!("{word} {}", text.join(" "))).await.unwrap();
+            }
+        }
+        local.says(&text.join(" ")).await.unwrap();
+    }
+    if others {
+        other.says(&"fox ".repeat(500)).await.unwrap();
+    }
+    let mut all = Vec::new();
+    for query in ["the fox", "dog", "lazy brown dog", "the brown fox jumps over the lazy dog", "house"] {
+        all.push(store.search(&tenant(), query, SearchFilter::default(), 20).await.unwrap());
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_tenant_has_the_hits_that_it_would_have_alone() {
+    let alone = hits_beside(false).await;
+    assert!(alone.iter().all(|hits| hits.len() == 20), "{alone:?}");
+    assert!(alone.iter().all(|hits| hits[0].score > hits[19].score), "{alone:?}");
+    assert_eq!(hits_beside(true).await, alone);
 }
 
 #[tokio::test]

@@ -197,10 +197,10 @@ fn new_run(
     tenant: &TenantId,
     id: &RunId,
     session_no: i64,
-    columns: [Value; 12],
+    columns: [Value; 13],
     &RunCreation { create, spec, at }: &RunCreation<'_>,
     epoch: Epoch,
-) -> [Value; 24] {
+) -> [Value; 25] {
     let [
         no,
         last_seq,
@@ -214,6 +214,7 @@ fn new_run(
         iterations,
         tool_calls,
         updated_at,
+        bytes,
     ] = columns;
     [
         no,
@@ -240,11 +241,12 @@ fn new_run(
         spec.map(|spec| spec.digest.as_str().to_owned()).into(),
         create.preview.clone().into(),
         create.created_by.clone().into(),
+        bytes,
     ]
 }
 
 /// A run's number and the columns of its row that appends change, in the order of `UPDATE_RUNS`.
-fn run_columns(run: &RunHead, update: &RunUpdate<'_>) -> [Value; 12] {
+fn run_columns(run: &RunHead, update: &RunUpdate<'_>) -> [Value; 13] {
     let summary = update.summary;
     [
         run.no.into(),
@@ -259,6 +261,7 @@ fn run_columns(run: &RunHead, update: &RunUpdate<'_>) -> [Value; 12] {
         i64::from(summary.iterations).into(),
         i64::from(summary.tool_calls).into(),
         int(update.updated_at.0).into(),
+        update.bytes.into(),
     ]
 }
 
@@ -352,7 +355,9 @@ fn write_blobs(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
 
 fn write_jobs(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
     let jobs = accepted.iter().flat_map(|new| new.append.jobs.iter().map(move |kind| (new, kind)));
-    let rows = jobs
-        .map(|(new, kind)| [new.run_no.into(), kind.to_string().into(), int(new.append.ended_at.0).into()]);
+    let rows = jobs.map(|(new, kind)| {
+        let tenant = new.append.run.tenant.shared();
+        [new.run_no.into(), kind.to_string().into(), tenant.into(), int(new.append.ended_at.0).into()]
+    });
     batch.push(&INSERT_JOBS, rows);
 }

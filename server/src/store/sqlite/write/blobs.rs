@@ -50,7 +50,7 @@ impl BlobOp {
 /// The result of a [`BlobOp`].
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::store::sqlite) enum BlobResult {
-    /// Of `Announce`.
+    /// The result of [`BlobOp::Announce`].
     Announced {
         /// True if the same blob of the same owner is stored.
         existed: bool,

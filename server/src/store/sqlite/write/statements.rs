@@ -48,13 +48,13 @@ pub(in crate::store::sqlite) static INSERT_RUNS: BatchStatement = BatchStatement
     before: "
     INSERT INTO runs (run_no, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
                       tool_calls, updated_at, tenant, run_id, session_no, epoch, request_digest, agent, model, labels,
-                      created_at, spec_no, preview, created_by)
+                      created_at, spec_no, preview, created_by, bytes)
     SELECT column1, column2, column3, column4, column5, column6, column7, column8, column9, column10,
            column11, column12, column13, column14, column15, column16, column17, column18, column19, column20,
            column21, iif(column22 IS NULL, NULL, coalesce((SELECT spec_no FROM specs WHERE digest = column22), 0)),
-           column23, column24
+           column23, column24, column25
     FROM ",
-    columns: 24,
+    columns: 25,
     after: " WHERE column1 IS NOT NULL",
     rows_per_append: 1,
 };
@@ -64,9 +64,9 @@ pub(in crate::store::sqlite) static UPDATE_RUNS: BatchStatement = BatchStatement
     UPDATE runs
     SET last_seq = v.column2, status = v.column3, goes_on = v.column4, at_hosts = v.column5, wake_at = v.column6,
         queue_no = v.column7, error = v.column8, usage = v.column9, iterations = v.column10,
-        tool_calls = v.column11, updated_at = v.column12
+        tool_calls = v.column11, updated_at = v.column12, bytes = bytes + v.column13
     FROM ",
-    columns: 12,
+    columns: 13,
     after: " AS v WHERE runs.run_no = v.column1",
     rows_per_append: 1,
 };
@@ -130,9 +130,9 @@ pub(in crate::store::sqlite) static INSERT_RULES: BatchStatement = BatchStatemen
 
 pub(in crate::store::sqlite) static INSERT_JOBS: BatchStatement = BatchStatement {
     before: "
-    INSERT INTO jobs (run_no, kind, due_at)
+    INSERT INTO jobs (run_no, kind, tenant, due_at)
     SELECT * FROM ",
-    columns: 3,
+    columns: 4,
     after: " WHERE column1 IS NOT NULL
     ON CONFLICT (run_no, kind) DO NOTHING",
     rows_per_append: 1,

@@ -340,7 +340,7 @@ async fn large_requests_that_are_kept_have_a_bound_and_small_ones_pass() {
     let large = read(100_000).await.unwrap();
     assert_eq!(reason(&read(100_000).await.err().unwrap()), "QUEUE_FULL");
     assert!(read(1_000).await.is_ok());
-    // What goes on by the id of a run needs the budget no more.
+    // A call that goes on by the id of a run needs the budget no more.
     let small = large.with("/agentloop.v1.AgentLoop/Subscribe", b"");
     drop(large);
     assert!(read(100_000).await.is_ok());

@@ -4,6 +4,7 @@ mod calls;
 mod port;
 mod refusals;
 mod replayable;
+mod silence;
 mod streams;
 
 use std::convert::Infallible;
@@ -104,6 +105,10 @@ impl NamedService for Scripted<2> {
     const NAME: &'static str = "agentloop.v1.ToolHost";
 }
 
+impl NamedService for Scripted<3> {
+    const NAME: &'static str = "agentloop.v1.Server";
+}
+
 impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
     type Response = http::Response<Body>;
     type Error = Infallible;
@@ -177,7 +182,8 @@ fn scripted() -> (LocalServices, mpsc::UnboundedReceiver<Seen>) {
     let (sender, calls) = mpsc::unbounded_channel();
     let routes = Routes::new(Scripted::<0>(sender.clone()))
         .add_service(Scripted::<1>(sender.clone()))
-        .add_service(Scripted::<2>(sender));
+        .add_service(Scripted::<2>(sender.clone()))
+        .add_service(Scripted::<3>(sender));
     let local = LocalServices::none();
     local.open(routes, None);
     (local, calls)

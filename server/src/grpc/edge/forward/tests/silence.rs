@@ -1,0 +1,130 @@
+//! Owners that stand still: their connections stay open, and nothing comes over them.
+
+use agentloop_proto::v1::server_client::ServerClient;
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::*;
+use crate::grpc::edge::forward::links::{PING_EVERY, PING_WAIT};
+use crate::grpc::edge::forward::routing::SEARCH_WAIT;
+
+/// The calls of this page, in the order in which they are started.
+const PATHS: [&str; 3] =
+    ["/agentloop.v1.AgentLoop/GetRun", "/agentloop.v1.Server/GetUsage", "/agentloop.v1.Server/VerifyAudit"];
+
+/// An owner whose machine can be made to stand still.
+struct Freezable {
+    owner: Owner,
+    /// The owner, at the address of the way to it.
+    peer: Peer,
+    frozen: watch::Sender<bool>,
+}
+
+impl Freezable {
+    async fn start(number: i64) -> Self {
+        let owner = Owner::start(number).await;
+        let (listener, address) = loopback().await;
+        let (frozen, watched) = watch::channel(false);
+        let to = owner.peer.address.clone();
+        drop(owner.tasks.spawn("way", async move {
+            let mut ways = tokio::task::JoinSet::new();
+            while let Ok((near, _)) = listener.accept().await {
+                ways.spawn(pass_until_frozen(near, to.clone(), watched.clone()));
+            }
+        }));
+        Self { peer: Peer { number, address }, owner, frozen }
+    }
+
+    fn standing(&self) -> Standing {
+        Standing::Standby { owner: Some(self.peer.clone()) }
+    }
+
+    /// From here on connections are taken, and nothing comes over any of them.
+    fn freeze(&self) {
+        self.frozen.send_replace(true);
+    }
+}
+
+/// Passes bytes on. A way that is frozen keeps its connections.
+async fn pass_until_frozen(mut near: TcpStream, to: String, mut frozen: watch::Receiver<bool>) {
+    let mut far = TcpStream::connect(to).await.unwrap();
+    let is_frozen = async {
+        let _unfrozen = frozen.wait_for(|frozen| *frozen).await.is_err();
+    };
+    tokio::select! {
+        biased;
+        () = is_frozen => std::future::pending().await,
+        _ = copy_bidirectional(&mut near, &mut far) => {}
+    }
+}
+
+/// Starts each of the calls, which somebody has to answer.
+fn start_calls(replica: &Replica) -> Vec<tokio::task::JoinHandle<Option<Result<(), Status>>>> {
+    let (mut runs, mut usage) = (replica.client(), ServerClient::new(replica.channel.clone()));
+    let mut audit = usage.clone();
+    let tasks = &replica.tasks;
+    vec![
+        tasks.spawn_contained(
+            "run",
+            async move { runs.get_run(wire::GetRunRequest::default()).await.map(drop) },
+        ),
+        tasks.spawn_contained("usage", async move {
+            usage.get_usage(wire::GetUsageRequest::default()).await.map(drop)
+        }),
+        tasks.spawn_contained("audit", async move {
+            audit.verify_audit(wire::VerifyAuditRequest::default()).await.map(drop)
+        }),
+    ]
+}
+
+/// The calls as the owner sees them, in any order.
+async fn all_seen(owner: &mut Owner) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    for _ in PATHS {
+        seen.push(owner.sees().await);
+    }
+    let mut paths: Vec<&str> = seen.iter().map(|seen| seen.path.as_str()).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, PATHS);
+    seen
+}
+
+/// Answers a call with an empty message, which is one of each RPC.
+fn answer_empty(seen: Seen) {
+    seen.answers(&());
+}
+
+#[tokio::test]
+async fn calls_at_an_owner_that_stands_still_go_on_at_the_next_one() {
+    let (mut first, mut second) = (Freezable::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(first.standing()).await;
+    let calls = start_calls(&replica);
+    let mut cut = all_seen(&mut first.owner).await;
+    // Of one of them, all but the end has come.
+    cut.pop().unwrap().sends([frame(&())]);
+    first.freeze();
+    replica.standing.send_replace(owned_by(&second));
+    all_seen(&mut second).await.into_iter().for_each(answer_empty);
+    for call in calls {
+        soon(call).await.unwrap().unwrap().unwrap();
+    }
+}
+
+/// Nobody takes the place of this one: it beats, but the way to it is cut without a word.
+#[tokio::test]
+async fn calls_at_an_owner_that_stands_still_and_stays_the_owner_end() {
+    let mut owner = Freezable::start(1).await;
+    let replica = Replica::start(owner.standing()).await;
+    let calls = start_calls(&replica);
+    let _cut = all_seen(&mut owner.owner).await;
+    let began = Instant::now();
+    owner.freeze();
+    for call in calls {
+        let refused = soon(call).await.unwrap().unwrap().unwrap_err();
+        assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
+    }
+    // The last attempt begins before the search is over, and is noticed to be in vain as every other one.
+    let (waited, last) = (began.elapsed(), (PING_EVERY + PING_WAIT) * 2);
+    assert!(waited >= SEARCH_WAIT - last && waited < SEARCH_WAIT + last, "{waited:?}");
+}

@@ -1,0 +1,73 @@
+//! The clock of this replica beside that of the database, which all replicas can ask. Leases compare no two clocks; but timeouts
+//! and the times of events follow the clock of whoever is the owner, so a replica that has a wrong one says so when it joins.
+
+use agentloop_core::time::{Millis, Timestamp};
+use sqlx::{Error, PgConnection};
+
+use super::link::Link;
+use crate::clock::{Clock as _, SystemClock};
+use crate::store::postgres::rows;
+
+/// A difference that a machine whose clock is kept in step never has.
+const SKEW_MAX: Millis = Millis::secs(2);
+
+/// The difference of two clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Skew {
+    Ahead(Millis),
+    Behind(Millis),
+}
+
+/// Asks the database for its time, and warns if that of this replica is another one.
+pub(super) async fn warn(link: &mut Link) -> Result<(), Error> {
+    let sent = SystemClock.now();
+    let theirs = link.execute(time_of_database).await?;
+    let seconds = |skew: Millis| skew.0 / 1_000;
+    let consequence =
+        "timeouts and the times of events follow the owner's clock; correct it and start this replica again";
+    match skew(sent, SystemClock.now(), theirs) {
+        None => {}
+        Some(Skew::Ahead(by)) => {
+            tracing::warn!(
+                seconds = seconds(by),
+                "the clock of this replica is ahead of the database's: {consequence}"
+            );
+        }
+        Some(Skew::Behind(by)) => {
+            tracing::warn!(
+                seconds = seconds(by),
+                "the clock of this replica is behind the database's: {consequence}"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn time_of_database(db: &mut PgConnection) -> Result<Timestamp, Error> {
+    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now";
+    rows::time(&sqlx::query(sql).fetch_one(db).await?, "now")
+}
+
+/// The least difference that explains what the database answered between `sent` and `answered`; `None` if it is small.
+fn skew(sent: Timestamp, answered: Timestamp, theirs: Timestamp) -> Option<Skew> {
+    let (ahead, behind) = (sent.since(theirs), theirs.since(answered));
+    if ahead > SKEW_MAX {
+        Some(Skew::Ahead(ahead))
+    } else {
+        (behind > SKEW_MAX).then_some(Skew::Behind(behind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_difference_that_no_slow_answer_explains_counts() {
+        let of = |theirs| skew(Timestamp(100_000), Timestamp(104_000), Timestamp(theirs));
+        assert_eq!([98_000, 100_000, 104_000, 106_000].map(of), [None; 4]);
+        assert_eq!(of(97_999), Some(Skew::Ahead(Millis(2_001))));
+        assert_eq!(of(106_001), Some(Skew::Behind(Millis(2_001))));
+        assert_eq!(of(3_706_000), Some(Skew::Behind(Millis(3_602_000))));
+    }
+}

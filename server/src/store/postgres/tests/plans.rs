@@ -1,0 +1,42 @@
+//! Plans of the statements that write.
+
+use sqlx::Row as _;
+
+use super::*;
+use crate::store::postgres::open::for_writing;
+use crate::store::postgres::write::append::SELECT_HEADS;
+use crate::store::postgres::write::connection::with_new_plans;
+
+/// The plan of the statement that was prepared as `heads`, as lines.
+async fn plan(db: &mut PgConnection) -> String {
+    let sql = "EXPLAIN EXECUTE heads ('{local}', '{run-7}', '{session-7}')";
+    let lines = sqlx::raw_sql(sql).fetch_all(db).await.unwrap();
+    lines.iter().map(|line| line.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+}
+
+/// The tables have 20,000 rows of one tenant, and no statistics.
+#[tokio::test]
+async fn a_plan_of_empty_tables_is_not_kept_once_they_are_filled() {
+    let Some(schema) = Schema::new().await else { return };
+    let _migrated = schema.open().await;
+    let base: sqlx::postgres::PgConnectOptions = schema.options.url.expose().parse().unwrap();
+    let mut db = for_writing(base).connect().await.unwrap();
+    let mut shell = schema.shell().await;
+    for table in ["runs", "sessions"] {
+        let sql = format!("ALTER TABLE {table} SET (autovacuum_enabled = off)");
+        shell.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+    }
+    db.execute(sqlx::AssertSqlSafe(format!("PREPARE heads AS {SELECT_HEADS}"))).await.unwrap();
+    plan(&mut db).await;
+    let filled = "
+        INSERT INTO sessions (session_no, tenant, session_id, shard, created_at, updated_at)
+        SELECT n, 'local', 'session-' || n, 0, n, n FROM generate_series(1, 20000) AS n;
+        INSERT INTO runs (run_no, tenant, run_id, session_no, shard, request_digest, agent, model, labels, preview, created_at)
+        SELECT n, 'local', 'run-' || n, n, 0, '', '', '', '{}', '', n FROM generate_series(1, 20000) AS n";
+    sqlx::raw_sql(filled).execute(&mut shell).await.unwrap();
+    let mut db = with_new_plans(db).await.unwrap();
+    let plan = plan(&mut db).await;
+    for index in ["runs_tenant_run_id_key", "sessions_tenant_session_id_key"] {
+        assert!(plan.contains(index), "{plan}");
+    }
+}
