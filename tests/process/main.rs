@@ -23,6 +23,7 @@ mod need_input;
 mod other_models;
 mod parked;
 mod readmes;
+mod reload;
 mod replicas;
 mod resumed;
 mod scenarios;

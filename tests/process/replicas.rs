@@ -1,6 +1,10 @@
 //! Several replicas over one PostgreSQL database: callers and hosts at replicas that stand by, and an owner that is killed,
 //! frozen, or told to stop. Left out without a database, in one line.
 
+mod clocks;
+
+use std::path::PathBuf;
+
 use agentloop_client::v1::decision::Decision;
 use agentloop_client::v1::run_event::Event;
 use agentloop_client::v1::{Approve, Replica, ReplicaState, RunStatus, ToolStatus};
@@ -20,6 +24,11 @@ struct Replicas(Vec<Server>);
 impl Replicas {
     /// Starts them over a new schema; `None` where there is no database.
     async fn start(model: &Model) -> Option<Replicas> {
+        Replicas::of_programs(model, [None, None, None]).await
+    }
+
+    /// The same, with a program for each; `None`: the one that was built with the tests.
+    async fn of_programs(model: &Model, programs: [Option<PathBuf>; 3]) -> Option<Replicas> {
         let Some(url) = postgres::url() else {
             println!("not tested: replicas, because AGENTLOOP_TEST_POSTGRES names no database");
             return None;
@@ -28,8 +37,8 @@ impl Replicas {
         let more = "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned();
         let setting = Setting { store, more, grace_period: "10s", ..model.setting() };
         let mut servers = Vec::new();
-        for _ in 0..3 {
-            servers.push(Server::start(&setting).await);
+        for program in programs {
+            servers.push(Server::start(&Setting { program, ..setting.clone() }).await);
             // The first one owns the database before the others come.
             let client = servers[0].client();
             eventually("an owner", || async { owner(&client).await }).await;
@@ -115,13 +124,51 @@ async fn the_owner_stands_still_and_finds_its_place_taken() {
     assert_eq!(again.request["messages"], cut.request["messages"]);
     let now = eventually("another owner", || async { owner(&client).await }).await;
     assert_ne!(now.number, before);
-    // What the frozen one is told counts no more, and it finds out when it writes it, or when it beats.
+    // The frozen one may write nothing any more. It finds out at its next write or its next beat.
     cut.say("Too late.").await;
     replicas.owner().signal("CONT").await;
     let (code, said) = replicas.owner().take().ended().await;
-    assert_eq!(code, FENCED, "{said}");
+    assert_eq!((code, errors(&said).len()), (FENCED, 1), "{said}");
     again.say("Hello.").await;
     assert_eq!(run.answer().await, "Hello.");
+}
+
+/// The errors in a log, but those about the readiness of a replica that has no owner.
+fn errors(said: &str) -> Vec<&str> {
+    said.lines().filter(|line| line.contains(" ERROR ") && !line.contains("not ready")).collect()
+}
+
+#[tokio::test]
+async fn an_owner_that_finds_its_place_taken_says_so_once_for_all_of_its_runs() {
+    const RUNS: usize = 12;
+    let mut model = Model::start().await;
+    let Some(mut replicas) = Replicas::start(&model).await else { return };
+    let client = impatient(replicas.standby());
+    let before = owner(&client).await.expect("there is an owner").number;
+    let mut runs = Vec::new();
+    let mut calls = Vec::new();
+    for number in 0..RUNS {
+        let input = input(&format!("r-{number}"), &format!("s-{number}"), "Say hello");
+        runs.push(Follower::with(client.clone(), input).await);
+        calls.push(model.call().await);
+    }
+
+    replicas.owner().signal("STOP").await;
+    eventually("another owner", || async { owner(&client).await.filter(|now| now.number != before) }).await;
+    replicas.owner().signal("CONT").await;
+
+    let (code, said) = replicas.owner().take().ended().await;
+    let errors = errors(&said);
+    assert_eq!((code, errors.len()), (FENCED, 1), "{said}");
+    assert!(errors[0].contains("takes its place") && errors[0].contains(&format!("runs={RUNS}")), "{said}");
+    drop(calls);
+    // The next owner makes the calls again, in an order of its own.
+    for _ in 0..RUNS {
+        model.call().await.say("Hello.").await;
+    }
+    for mut run in runs {
+        assert_eq!(run.answer().await, "Hello.");
+    }
 }
 
 #[tokio::test]

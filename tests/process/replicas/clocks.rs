@@ -1,0 +1,95 @@
+//! Replicas whose clocks are an hour apart. Left out, in one line, where there is no database or no `faketime`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use agentloop_client::v1::decision::Decision;
+use agentloop_client::v1::{Approve, ReplicaState, RunInput, RunStatus, ToolStatus};
+use agentloop_tests::process::built;
+use serde_json::json;
+
+use super::{Replicas, impatient, owner};
+use crate::support::eventually;
+use crate::support::follow::{Follower, outcome};
+use crate::support::host::Host;
+use crate::support::model::Model;
+use crate::support::server::input;
+
+/// A program that is the server with a clock of the day that is wrong by this, such as `+1h`. The clocks that nobody sets stay
+/// as they are.
+fn off_by(folder: &Path, offset: &str) -> PathBuf {
+    let program = folder.join(format!("server{offset}"));
+    let server = built("agentloop");
+    // In its own place: `faketime` starts what it is given as a child, which a kill would not reach.
+    let script = format!(
+        "#!/bin/sh\nLD_PRELOAD=$(faketime -f '{offset}' printenv LD_PRELOAD) FAKETIME='{offset}' \\\n\
+         FAKETIME_DONT_FAKE_MONOTONIC=1 exec '{}' \"$@\"\n",
+        server.display()
+    );
+    std::fs::write(&program, script).expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it may be run");
+    program
+}
+
+fn asks_for(number: u32, seconds: u32) -> RunInput {
+    let (run, session) = (format!("r-{number}"), format!("s-{number}"));
+    RunInput { approval_timeout_seconds: Some(seconds), ..input(&run, &session, "Mail bob") }
+}
+
+/// Reads a run to its end. The times of its events never fall, whoever wrote them.
+async fn ended(mut run: Follower) -> Follower {
+    assert_eq!(run.answer().await, "Done.");
+    let times: Vec<_> = run.seen.iter().map(|event| event.at.map(|at| (at.seconds, at.nanos))).collect();
+    assert!(times.is_sorted() && times.iter().all(Option::is_some), "{times:?}");
+    run
+}
+
+#[tokio::test]
+async fn an_hour_apart_no_wait_gets_longer_and_nobody_is_fenced_for_it() {
+    if std::process::Command::new("faketime").arg("--version").output().is_err() {
+        println!("left out: replicas whose clocks differ, because there is no faketime");
+        return;
+    }
+    let (model, folder) = (Model::start().await, tempfile::tempdir().expect("a directory"));
+    let programs = [Some(off_by(folder.path(), "+1h")), None, Some(off_by(folder.path(), "-1h"))];
+    let Some(mut replicas) = Replicas::of_programs(&model, programs).await else { return };
+    let host = Host::start(&replicas.0[2], "h-1").await;
+    model.answers("send_email", json!({ "to": "bob" }), "Done.");
+    let client = replicas.standby().client();
+
+    // The owner is ahead, and the next one is right, or behind.
+    for (number, seconds) in [(1, 4), (2, 7_200)] {
+        let waits = client.run(asks_for(number, seconds)).await.expect("it asks");
+        assert_eq!(waits.status(), RunStatus::AwaitingHuman, "{waits:?}");
+    }
+    let before = client.list_replicas().await.expect("listed");
+    assert!(before.iter().all(|row| row.state() != ReplicaState::Fenced), "{before:?}");
+    replicas.owner().kill().await;
+
+    // Not in an hour: the question is measured by the time of its run.
+    let denied = ended(Follower::with(client.clone(), asks_for(1, 4)).await).await;
+    assert_eq!(outcome(&denied.result_seen()).0, ToolStatus::Denied);
+    let question = replicas.standby().question("r-2").await;
+    let asked = Follower::with(client.clone(), asks_for(2, 7_200)).await;
+    asked.decide(&question, Decision::Approve(Approve {})).await;
+    let approved = ended(asked).await;
+    assert_eq!(outcome(&approved.result_seen()).0, ToolStatus::Succeeded);
+    assert_eq!(host.did("send_email").len(), 1);
+
+    // The one that is ahead says so, and becomes the owner again: a question falls due an hour early by its clock.
+    let mut ahead = replicas.0[0].another();
+    ahead.line_with("is ahead of the database's").await;
+    ahead.line_with("agentloop listens on").await;
+    for (number, seconds) in [(3, 1_800), (4, 10_800)] {
+        let waits = client.run(asks_for(number, seconds)).await.expect("it asks");
+        assert_eq!(waits.status(), RunStatus::AwaitingHuman, "{waits:?}");
+    }
+    replicas.0[1].kill().await;
+    replicas.0[2].kill().await;
+    let client = impatient(&replicas.0[0]);
+    eventually("an owner", || async { owner(&client).await }).await;
+    let client = replicas.0[0].client();
+    let early = ended(Follower::with(client.clone(), asks_for(3, 1_800)).await).await;
+    assert_eq!(outcome(&early.result_seen()).0, ToolStatus::Denied);
+    assert_eq!(client.get_run("r-4").await.expect("it is read").status(), RunStatus::AwaitingHuman);
+}
