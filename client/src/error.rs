@@ -104,7 +104,7 @@ impl Error {
 
 impl From<Status> for Error {
     fn from(status: Status) -> Self {
-        if is_transport(&status) {
+        if is_transport(&status) || is_cut_by_balancer(&status) {
             return Error::Unreachable(root_cause(&status));
         }
         Error::Status(Box::new(StatusError::from(status)))
@@ -137,6 +137,18 @@ fn is_transport(status: &Status) -> bool {
     lost && status.source().is_some() && status.details().is_empty()
 }
 
+/// True if the answer is that of a balancer whose server is gone: a stream without a status at its end, or a page. The library
+/// tells them by nothing but its text.
+fn is_cut_by_balancer(status: &Status) -> bool {
+    let said = [
+        "protocol error: missing grpc-status",
+        "protocol error: received message with invalid compression flag",
+    ];
+    let is_of_library =
+        matches!(status.code(), Code::Unknown | Code::Internal) && status.details().is_empty();
+    is_of_library && said.iter().any(|text| status.message().starts_with(text))
+}
+
 /// The message of the innermost error. It is the specific one, such as "connection refused".
 fn root_cause(status: &Status) -> String {
     let mut error: &dyn std::error::Error = status;
@@ -167,6 +179,18 @@ mod tests {
         assert_eq!(error.status().expect("a status").metadata["run_id"], "r-1");
         assert_eq!(error.to_string(), "busy\n  input.prompt: is empty");
         assert!(!error.is_transient());
+    }
+
+    /// What a balancer makes of a server that was killed: the end of a stream without a status, or a page.
+    #[test]
+    fn an_answer_that_a_balancer_cut_is_unreachable() {
+        let cut = "protocol error: missing grpc-status trailer, stream was terminated without a final status";
+        let page =
+            "protocol error: received message with invalid compression flag: 60 (valid flags are 0 and 1)";
+        for status in [Status::unknown(cut), Status::internal(page)] {
+            assert!(Error::from(status.clone()).is_transient(), "{status}");
+        }
+        assert!(!Error::from(Status::internal("of the server")).is_transient());
     }
 
     #[test]

@@ -25,6 +25,11 @@ impl Editor {
         Editor::holding("", hint)
     }
 
+    /// Shows another hint while the field is empty.
+    pub(crate) fn set_hint(&mut self, hint: &str) {
+        self.area.set_placeholder_text(hint);
+    }
+
     /// A field with this text; the cursor is at its end.
     pub(crate) fn holding(text: &str, hint: &str) -> Editor {
         let mut area = TextArea::from(text.split('\n'));

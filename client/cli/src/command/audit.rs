@@ -7,6 +7,7 @@ use agentloop_client::{
 
 use crate::{
     args::{AuditArgs, AuditCommand, AuditVerifyArgs, Global},
+    command::ids::{self, Kind},
     embedded::audit,
     exit::{Exit, Failure},
     terminal::format,
@@ -29,8 +30,8 @@ async fn list(global: &Global, args: AuditArgs) -> Result<Exit, Failure> {
     let filter = AuditFilter {
         principal: args.who.unwrap_or_default(),
         rpc: args.what.unwrap_or_default(),
-        run_id: args.run.unwrap_or_default(),
-        session_id: args.session.unwrap_or_default(),
+        run_id: ids::log_filter(&client, Kind::Run, args.run).await?.unwrap_or_default(),
+        session_id: ids::log_filter(&client, Kind::Session, args.session).await?.unwrap_or_default(),
         from_time: args.since.map(Into::into),
         to_time: None,
         denied: args.denied,

@@ -2,7 +2,7 @@
 
 use agentloop_client::{
     Client, Error,
-    v1::{ListPendingRequest, ListRunsRequest, ListSessionsRequest},
+    v1::{ErrorReason, ListPendingRequest, ListRunsRequest, ListSessionsRequest},
 };
 
 use crate::exit::Failure;
@@ -36,6 +36,7 @@ pub(crate) async fn called<T, F: Future<Output = Result<T, Error>>>(
     match call(given.to_owned()).await {
         Err(error) if error.code() == Some(tonic::Code::NotFound) => match find(client, kind, given).await? {
             Some(id) => Ok(call(id).await?),
+            None if error.reason() == Some(kind.unknown()) => Err(Failure::Other(absent(kind, given))),
             None => Err(error.into()),
         },
         answer => Ok(answer?),
@@ -51,7 +52,7 @@ pub(crate) async fn session(client: &Client, given: &str) -> Result<String, Fail
     match called(client, Kind::Session, given, read).await {
         Ok(session) => Ok(session.session_id),
         Err(Failure::Client(error)) if error.code() == Some(tonic::Code::NotFound) => {
-            Err(Failure::Other(format!("there is no session {given}; `agentloop sessions` lists them")))
+            Err(Failure::Other(absent(Kind::Session, given)))
         }
         Err(failure) => Err(failure),
     }
@@ -78,7 +79,7 @@ pub(crate) async fn run_filter(client: &Client, given: Option<String>) -> Result
     match called(client, Kind::Run, &given, read).await {
         Ok(run) => Ok(Some(run.run_id)),
         Err(Failure::Client(error)) if error.code() == Some(tonic::Code::NotFound) => {
-            Err(Failure::Other(format!("there is no run {given}; `agentloop runs` lists them")))
+            Err(Failure::Other(absent(Kind::Run, &given)))
         }
         Err(failure) => Err(failure),
     }
@@ -101,7 +102,21 @@ pub(crate) async fn open_question(client: &Client, given: &str) -> Result<String
         }
     }
     let found = find(client, Kind::Question, given).await?;
-    found.ok_or_else(|| Failure::Other(format!("no question waits under the id {given}")))
+    found.ok_or_else(|| Failure::Other(absent(Kind::Question, given)))
+}
+
+/// The id of a filter of a log, which may be absent. A log also has what is there no longer, so a text that abbreviates
+/// nothing stays as it is.
+///
+/// # Errors
+/// When several ids are abbreviated so.
+pub(crate) async fn log_filter(
+    client: &Client,
+    kind: Kind,
+    given: Option<String>,
+) -> Result<Option<String>, Failure> {
+    let Some(given) = given else { return Ok(None) };
+    Ok(Some(find(client, kind, &given).await?.unwrap_or(given)))
 }
 
 /// The id that a text abbreviates; `None` if it is too short or fits none. A server that cannot list fits none.
@@ -113,6 +128,10 @@ async fn find(client: &Client, kind: Kind, given: &str) -> Result<Option<String>
     let mut page_token = String::new();
     for _ in 0..PAGES_MAX {
         let Ok((ids, next)) = page(client, kind, page_token).await else { return Ok(None) };
+        // A whole id is not ambiguous, though another may begin with it.
+        if ids.iter().any(|id| id == given) {
+            return Ok(Some(given.to_owned()));
+        }
         fitting.extend(ids.into_iter().filter(|id| id.starts_with(given) || id.ends_with(given)));
         page_token = next;
         if page_token.is_empty() {
@@ -152,6 +171,26 @@ async fn page(client: &Client, kind: Kind, page_token: String) -> Result<(Vec<St
             let ids = page.requests.into_iter().map(|request| request.request_id);
             Ok((ids.collect(), page.next_page_token))
         }
+    }
+}
+
+impl Kind {
+    /// The reason of a server that does not have it.
+    fn unknown(self) -> ErrorReason {
+        match self {
+            Kind::Run => ErrorReason::RunNotFound,
+            Kind::Session => ErrorReason::SessionNotFound,
+            Kind::Question => ErrorReason::RequestNotFound,
+        }
+    }
+}
+
+/// The message for an id that names nothing, with the command that lists what there is.
+fn absent(kind: Kind, given: &str) -> String {
+    match kind {
+        Kind::Run => format!("there is no run {given}; `agentloop runs` lists them"),
+        Kind::Session => format!("there is no session {given}; `agentloop sessions` lists them"),
+        Kind::Question => format!("no question waits under the id {given}; `agentloop approve` lists them"),
     }
 }
 

@@ -135,7 +135,8 @@ impl Top {
             return action;
         }
         match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => Action::Quit,
+            // Esc closes dialogs alone: one too many must not leave the screen.
+            KeyCode::Char('q') => Action::Quit,
             KeyCode::Down => self.select(1),
             KeyCode::Up => self.select(-1),
             KeyCode::Enter => self.selected.clone().map_or(Action::None, Action::Show),
@@ -272,6 +273,16 @@ mod tests {
         assert_eq!(press(&mut top, KeyCode::Char('x')), Action::None);
         assert_eq!(press(&mut top, KeyCode::Enter), Action::None);
         assert!(top.dialog.is_none());
+    }
+
+    #[test]
+    fn esc_closes_a_dialog_and_does_not_leave() {
+        let mut top = top();
+        press(&mut top, KeyCode::Char('x'));
+        assert_eq!(press(&mut top, KeyCode::Esc), Action::None);
+        assert!(top.dialog.is_none());
+        assert_eq!(press(&mut top, KeyCode::Esc), Action::None);
+        assert_eq!(press(&mut top, KeyCode::Char('q')), Action::Quit);
     }
 
     #[test]

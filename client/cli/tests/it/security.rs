@@ -173,6 +173,12 @@ async fn without_configuration_everything_stays_open_on_loopback() {
     }
     assert!(audit.iter().all(|row| row.allowed), "{audit:?}");
     assert_eq!(soon(other.verify_audit()).await.expect("checked").broken_no, 0);
+    // The log is read by an abbreviated id, and by one of what is there no longer.
+    let kept = &sessions[1].session_id;
+    for filter in [["--session", &kept[24..]], ["--run", "mails"]] {
+        let (code, out, err) = ended(&server.url(), &["audit", filter[0], filter[1]]).await;
+        assert!(code == 0 && out.lines().count() > 1, "{filter:?}: {out}{err}");
+    }
 
     // Only other machines keep it from starting like this.
     let address = server.url().replace("http://", "");

@@ -198,3 +198,31 @@ async fn ids_are_abbreviated_where_only_one_fits() {
     let (_, said, _) = ended(&server.url(), &["sessions", "trip-to", "--delete"]).await;
     assert_eq!(said, "there is no such session\n", "nothing is deleted by an abbreviation");
 }
+
+#[tokio::test]
+async fn an_id_of_nothing_is_named_with_the_command_that_lists() {
+    let server = Server::start().await;
+    let run = "there is no run nowhere; `agentloop runs` lists them";
+    let session = "there is no session nowhere; `agentloop sessions` lists them";
+    let question = "no question waits under the id nowhere; `agentloop approve` lists them";
+    for (args, told) in [
+        (&["runs", "nowhere"][..], run),
+        (&["replay", "nowhere"], run),
+        (&["watch", "nowhere"], run),
+        (&["resume", "nowhere"], run),
+        (&["abort", "--run", "nowhere"], run),
+        (&["approve", "--run", "nowhere"], run),
+        (&["sessions", "nowhere"], session),
+        (&["sessions", "rename", "nowhere", "Ferries"], session),
+        (&["sessions", "export", "nowhere"], session),
+        (&["fork", "nowhere"], session),
+        (&["queue", "nowhere"], session),
+        (&["abort", "--session", "nowhere"], session),
+        (&["search", "--session", "nowhere", "ferry"], session),
+        (&["approve", "nowhere"], question),
+        (&["approve", "nowhere", "--text", "Oslo"], question),
+    ] {
+        let (code, _, stderr) = ended(&server.url(), args).await;
+        assert_eq!((code, stderr.trim_end()), (1, format!("agentloop: {told}").as_str()), "{args:?}");
+    }
+}

@@ -30,9 +30,14 @@ use super::{
     card::{Card, QuestionView},
     editor::Editor,
     event::{Command, Event},
+    layout::fitting,
     transcript::{Tone, Transcript},
 };
 use crate::exit::Exit;
+
+/// Keys of the empty text field, in words for a wide screen and for narrow ones.
+const EDITOR_KEYS: [&str; 3] =
+    ["Enter sends, Alt-Enter begins a line, F1 helps", "Enter sends, F1 helps", "F1 helps"];
 
 /// Settings that do not change during the chat.
 #[derive(Debug, Clone)]
@@ -183,7 +188,7 @@ impl App {
             transcript: Transcript::default(),
             scroll: Scroll::FollowOptions,
             details: false,
-            editor: Editor::new("Enter sends, Alt-Enter begins a line, F1 helps"),
+            editor: Editor::new(EDITOR_KEYS[0]),
             prompts: Vec::new(),
             prompts_read: 0,
             recalled: None,
@@ -226,6 +231,8 @@ impl App {
                 let size = Size::new(width, height);
                 if size != self.size {
                     self.size = size;
+                    // The field has a column for the cursor before them.
+                    self.editor.set_hint(fitting(&EDITOR_KEYS, width.saturating_sub(1)));
                     // Lines are broken anew, so nothing is known of what was seen.
                     self.cards.iter_mut().for_each(|card| card.view = QuestionView::default());
                 }

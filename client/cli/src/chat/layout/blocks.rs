@@ -36,8 +36,19 @@ pub(crate) struct BlockOptions {
     pub(crate) now: Duration,
 }
 
+/// The lines of a block that stands below another. A message of the user is always set apart from it.
+pub(crate) fn lines_below(above: Option<&Block>, block: &Block, options: BlockOptions) -> Vec<Line<'static>> {
+    let mut lines = lines(block, options);
+    let is_apart =
+        above.is_none_or(|above| matches!(above, Block::User(_) | Block::Text(_) | Block::Todos(_)));
+    if matches!(block, Block::User(_)) && !is_apart {
+        lines.insert(0, Line::default());
+    }
+    lines
+}
+
 /// The lines of a block. There is always at least one.
-pub(crate) fn lines(block: &Block, options: BlockOptions) -> Vec<Line<'static>> {
+fn lines(block: &Block, options: BlockOptions) -> Vec<Line<'static>> {
     let width = usize::from(options.width);
     match block {
         Block::User(text) => spaced(prefixed("> ", text, BOLD, width)),

@@ -11,7 +11,7 @@ mod table;
 
 use ratatui::layout::{Constraint, Layout, Rect};
 
-use unicode_width::UnicodeWidthChar as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use self::blocks::BlockOptions;
 use super::{card::Card, editor::Editor, transcript::Transcript};
@@ -90,6 +90,12 @@ pub(crate) fn hint_lines(hint: &str, width: u16) -> Vec<String> {
     lines
 }
 
+/// The first of these texts that has room in so many columns, or else the last one.
+pub(crate) fn fitting(texts: &[&'static str], columns: u16) -> &'static str {
+    let fits = |text: &&&str| text.width() <= usize::from(columns);
+    texts.iter().find(fits).or(texts.last()).copied().unwrap_or_default()
+}
+
 /// Number of lines of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockHeight {
@@ -100,7 +106,10 @@ pub(crate) struct BlockHeight {
 
 /// The heights of all blocks.
 pub(crate) fn block_heights(transcript: &Transcript, options: BlockOptions) -> Vec<BlockHeight> {
-    let height = |(number, block)| BlockHeight { block: number, lines: blocks::lines(block, options).len() };
+    let height = |(number, block)| {
+        let lines = blocks::lines_below(transcript.before(number), block, options);
+        BlockHeight { block: number, lines: lines.len() }
+    };
     transcript.blocks().map(height).collect()
 }
 

@@ -20,8 +20,8 @@ const BORDER: u16 = 2;
 const ARGUMENTS_BYTES_MAX: usize = 64 * 1024;
 /// A lower card has a title and no border.
 const ROWS_FOR_BORDERS: u16 = 8;
-/// Rows of the hint below the answer.
-pub(crate) const HINT_ROWS: usize = 1;
+/// Bound on the rows of the hint below the answer.
+const HINT_ROWS_MAX: usize = 2;
 
 /// Rows of the two outcomes of a visit.
 const VISIT_ROWS: usize = 2;
@@ -82,7 +82,7 @@ fn arguments(json: &str) -> String {
 pub(crate) fn answer_rows(card: &Card, width: u16) -> usize {
     let error = card.error.as_ref().map_or(0, |error| wrap(error, usize::from(width)).len());
     error
-        + HINT_ROWS
+        + hint(card, width).len()
         + match &card.stage {
             Stage::Choosing { .. } => card.choices().len(),
             Stage::Writing { editor, .. } => editor.rows(width).clamp(1, CARD_EDITOR_ROWS_MAX) + 1,
@@ -94,4 +94,29 @@ pub(crate) fn answer_rows(card: &Card, width: u16) -> usize {
             }
             Stage::Visiting { .. } => VISIT_ROWS,
         }
+}
+
+/// The lines of the hint below the answer: the keys. A narrow card has them on two lines.
+pub(crate) fn hint(card: &Card, width: u16) -> Vec<Line<'static>> {
+    let mut lines = wrap(keys(card), usize::from(width));
+    lines.truncate(HINT_ROWS_MAX);
+    lines.into_iter().map(|line| Line::styled(line, DIM)).collect()
+}
+
+fn keys(card: &Card) -> &'static str {
+    if card.sent {
+        return "sending the answer …";
+    }
+    match &card.stage {
+        Stage::Choosing { .. } => "one letter or ↑↓ picks, Enter confirms, Esc puts it aside",
+        Stage::Selecting { .. } if card.request.multiple => {
+            "Space marks, Enter answers, ctrl-X declines, Esc puts it aside"
+        }
+        Stage::Selecting { .. } => "↑↓ picks, Enter answers, ctrl-X declines, Esc puts it aside",
+        Stage::RuleDraft(_) => rule_draft::KEYS,
+        Stage::Filling { .. } => "Enter takes the value, ctrl-X declines, Esc puts it aside",
+        Stage::Visiting { .. } => "y or n picks, Enter answers, ctrl-X declines, Esc puts it aside",
+        Stage::Writing { of: Some(_), .. } => "Enter answers, Esc goes back",
+        Stage::Writing { of: None, .. } => "Enter answers, ctrl-X declines, Esc puts it aside",
+    }
 }

@@ -79,6 +79,11 @@ impl Transcript {
         self.blocks.iter().enumerate().map(move |(n, block)| (n + dropped, block))
     }
 
+    /// The block above the one with this number.
+    pub(crate) fn before(&self, number: usize) -> Option<&Block> {
+        number.checked_sub(self.dropped + 1).and_then(|at| self.blocks.get(at))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }

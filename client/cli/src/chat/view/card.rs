@@ -13,7 +13,7 @@ use crate::{
         card::{Card, Choice, Stage},
         editor::Editor,
         layout::{
-            question::{HINT_ROWS, about, answer_rows, has_border, lines_and_rows},
+            question::{about, answer_rows, has_border, hint, lines_and_rows},
             rule_draft,
         },
         styles::{BAD, DIM, PICKED, WARN},
@@ -82,34 +82,30 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
         .flat_map(|error| wrap(error, usize::from(area.width)))
         .map(|line| Line::styled(line, BAD))
         .collect();
+    let hint = hint(card, area.width);
     match &card.stage {
         Stage::Choosing { picked, .. } => {
-            let room = usize::from(area.height).saturating_sub(lines.len() + HINT_ROWS).max(1);
+            let room = usize::from(area.height).saturating_sub(lines.len() + hint.len()).max(1);
             lines.extend(choices(card, *picked, room));
-            lines.push(hint(card, "one letter or ↑↓ picks, Enter confirms, Esc puts it aside"));
+            lines.extend(hint);
             Paragraph::new(lines).render(area, buf);
         }
         Stage::Selecting { at, chosen } => {
-            lines.extend(options(card, *at, chosen, area));
-            let how = if card.request.multiple {
-                "Space marks, Enter answers"
-            } else {
-                "↑↓ picks, Enter answers"
-            };
-            lines.push(hint(card, &format!("{how}, ctrl-X declines, Esc puts it aside")));
+            let room = usize::from(area.height).saturating_sub(lines.len() + hint.len()).max(1);
+            lines.extend(options(card, *at, chosen, room));
+            lines.extend(hint);
             Paragraph::new(lines).render(area, buf);
         }
         Stage::RuleDraft(draft) => {
             lines.extend(rule_draft::head(draft, area.width));
             let mut below = rule_draft::foot(draft, area.width);
-            below.push(hint(card, rule_draft::KEYS));
+            below.extend(hint);
             draw_editor(lines, &draft.editor, below, has_keys, area, buf);
         }
         Stage::Filling { form, editor } => {
             let prompt = wrap(&form.prompt(), usize::from(area.width));
             lines.extend(prompt.into_iter().map(|line| Line::styled(line, DIM)));
-            let below = vec![hint(card, "Enter takes the value, ctrl-X declines, Esc puts it aside")];
-            draw_editor(lines, editor, below, has_keys, area, buf);
+            draw_editor(lines, editor, hint, has_keys, area, buf);
         }
         Stage::Visiting { picked } => {
             let outcomes = [
@@ -119,18 +115,13 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
             lines.extend(outcomes.map(|(outcome, text)| {
                 if Some(outcome) == *picked { Line::styled(text, PICKED) } else { Line::raw(text) }
             }));
-            lines.push(hint(card, "y or n picks, Enter answers, ctrl-X declines, Esc puts it aside"));
+            lines.extend(hint);
             Paragraph::new(lines).render(area, buf);
         }
         Stage::Writing { of, editor } => {
             let head = of.map_or("your answer:", |choice| choice.label(card.request.kind()));
             lines.push(Line::styled(head, DIM));
-            let keys = match of {
-                Some(_) => "Enter answers, Esc goes back",
-                None => "Enter answers, ctrl-X declines, Esc puts it aside",
-            };
-            let below = vec![hint(card, keys)];
-            draw_editor(lines, editor, below, has_keys, area, buf);
+            draw_editor(lines, editor, hint, has_keys, area, buf);
         }
     }
 }
@@ -172,10 +163,8 @@ fn options(
     card: &Card,
     at: Option<usize>,
     chosen: &std::collections::BTreeSet<usize>,
-    area: Rect,
+    room: usize,
 ) -> Vec<Line<'static>> {
-    let errors = card.error.as_ref().map_or(0, |error| wrap(error, usize::from(area.width)).len());
-    let room = usize::from(area.height).saturating_sub(HINT_ROWS + errors).max(1);
     let first = at.map_or(0, |at| (at + 1).saturating_sub(room));
     let options = card.request.options.iter().enumerate().skip(first).take(room);
     let line = |(n, option): (usize, &agentloop_client::v1::SelectOption)| {
@@ -190,9 +179,4 @@ fn options(
         if Some(n) == at { Line::styled(text, PICKED) } else { Line::raw(text) }
     };
     options.map(line).collect()
-}
-
-fn hint(card: &Card, text: &str) -> Line<'static> {
-    let text = if card.sent { "sending the answer …" } else { text };
-    Line::styled(text.to_owned(), DIM)
 }

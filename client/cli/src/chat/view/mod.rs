@@ -18,12 +18,17 @@ use ratatui::{
 use self::card::CardFrame;
 use super::{
     app::{App, Focus, Scroll},
-    layout::blocks,
+    layout::{blocks, fitting},
     styles::DIM,
+    transcript::Block as TranscriptBlock,
 };
 
-/// Keys of the editor while a run is live.
-const BUSY_KEYS: &str = " Enter queues · ctrl-S tells the run · ctrl-Q the queue · ctrl-C aborts ";
+/// Keys of the editor while a run is live, in words for a wide screen and for narrow ones.
+const BUSY_KEYS: [&str; 3] = [
+    " Enter queues · ctrl-S tells the run · ctrl-Q the queue · ctrl-C aborts ",
+    " Enter queues · ctrl-S tells the run · ctrl-C aborts ",
+    " Enter queues · ctrl-C aborts ",
+];
 
 /// Draws the whole screen.
 pub(crate) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
@@ -58,11 +63,11 @@ fn draw_transcript(app: &App, area: Rect, buf: &mut Buffer) {
 fn last_lines(app: &App, area: Rect) -> Vec<Line<'static>> {
     let height = usize::from(area.height);
     let mut lines = Vec::new();
-    for (_, block) in app.transcript.blocks().rev() {
+    for (n, block) in app.transcript.blocks().rev() {
         if lines.len() >= height {
             break;
         }
-        lines.extend(blocks::lines(block, app.block_options(area.width)).into_iter().rev());
+        lines.extend(lines_of(app, n, block, area).into_iter().rev());
     }
     lines.truncate(height);
     lines.reverse();
@@ -74,7 +79,7 @@ fn lines_from(app: &App, area: Rect, first: usize, line: usize) -> Vec<Line<'sta
     let mut lines = Vec::new();
     for (n, block) in app.transcript.blocks().skip_while(|(n, _)| *n < first) {
         let skipped = if n == first { line } else { 0 };
-        lines.extend(blocks::lines(block, app.block_options(area.width)).into_iter().skip(skipped));
+        lines.extend(lines_of(app, n, block, area).into_iter().skip(skipped));
         if lines.len() >= height {
             break;
         }
@@ -83,12 +88,17 @@ fn lines_from(app: &App, area: Rect, first: usize, line: usize) -> Vec<Line<'sta
     lines
 }
 
+/// The lines of the block with this number.
+fn lines_of(app: &App, number: usize, block: &TranscriptBlock, area: Rect) -> Vec<Line<'static>> {
+    blocks::lines_below(app.transcript.before(number), block, app.block_options(area.width))
+}
+
 fn draw_editor(app: &App, area: Rect, buf: &mut Buffer) {
     let has_keys = app.focus == Focus::Editor && app.overlay.is_none();
     let mut block =
         Block::new().borders(Borders::TOP).border_style(if has_keys { Style::new() } else { DIM });
     if has_keys && (app.live.is_some() || !app.queue.is_empty()) {
-        block = block.title(BUSY_KEYS);
+        block = block.title(fitting(&BUSY_KEYS, area.width));
     }
     let inner = block.inner(area);
     block.render(area, buf);

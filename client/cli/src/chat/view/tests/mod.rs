@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use agentloop_client::v1::{
     AssistantMessage, HumanRequest, HumanRequestKind, HumanRequested, Message, ModelCallFailed, ModelDelta,
-    Part, Role, Run, RunEvent, RunInput, RunStatus, SelectOption, Session, ToolCall, ToolCallAccepted, Usage,
-    WaitKind, WaitingOn, model_delta::Delta, part::Content, run_event,
+    Part, Role, Run, RunEvent, RunFinished, RunInput, RunStatus, SelectOption, Session, ToolCall,
+    ToolCallAccepted, Usage, WaitKind, WaitingOn, model_delta::Delta, part::Content, run_event,
 };
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{Terminal, backend::TestBackend, style::Modifier};
@@ -108,6 +108,34 @@ fn sees(app: &mut App, expected: &[&str]) {
 #[test]
 fn a_new_chat_says_what_to_do() {
     sees(&mut chat(), &["a new session: ask something", "Enter sends", "ready", "new session"]);
+}
+
+#[test]
+fn the_keys_of_the_text_field_fit_a_narrow_screen() {
+    let shows = |app: &mut App, width: u16, keys: &str| {
+        let rows = screen(app, width, 24);
+        assert!(rows.iter().any(|row| row.trim_matches(['─', ' ']) == keys), "{width}: {rows:#?}");
+    };
+    let mut app = chat();
+    shows(&mut app, 40, "Enter sends, F1 helps");
+    shows(&mut app, 20, "F1 helps");
+    shows(&mut app, 80, "Enter sends, Alt-Enter begins a line, F1 helps");
+    let mut app = running();
+    shows(&mut app, 40, "Enter queues · ctrl-C aborts");
+    shows(&mut app, 80, "Enter queues · ctrl-S tells the run · ctrl-Q the queue · ctrl-C aborts");
+}
+
+#[test]
+fn a_prompt_is_set_apart_from_what_is_above_it() {
+    let mut app = running();
+    let finished = RunFinished { status: RunStatus::Aborted.into(), ..RunFinished::default() };
+    happens(&mut app, RunStatus::Aborted, run_event::Event::RunFinished(finished));
+    app.handle(Event::Paste("again".into()));
+    press(&mut app, KeyCode::Enter);
+    let rows = screen(&mut app, 80, 24);
+    let at = rows.iter().position(|row| row == "> again").expect("the prompt");
+    assert!(rows[at - 2].starts_with("· aborted"), "{rows:#?}");
+    assert_eq!(rows[at - 1], "");
 }
 
 #[test]

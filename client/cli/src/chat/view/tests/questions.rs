@@ -143,6 +143,43 @@ fn questions_of_every_kind_are_shown() {
     sees(&mut app, &["did this take effect?", "y  run it once more"]);
 }
 
+/// The text of a card on a narrow screen, without its borders. Words that the screen cuts off are missing in it.
+fn narrow(app: &mut App) -> String {
+    let rows = screen(app, 40, 24);
+    rows.iter().map(|row| row.trim_matches(['│', ' '])).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_narrow_card_names_every_key() {
+    let asked = |request: HumanRequest| {
+        let mut app = running();
+        asks(&mut app, request);
+        app
+    };
+    let of = |kind: HumanRequestKind| HumanRequest {
+        kind: kind.into(),
+        options: vec![SelectOption { id: "r".into(), label: "red".into() }],
+        ..HumanRequest::default()
+    };
+    let several = HumanRequest { multiple: true, ..of(HumanRequestKind::Select) };
+    for (request, keys) in [
+        (approval("{}"), "one letter or ↑↓ picks, Enter confirms, Esc puts it aside"),
+        (of(HumanRequestKind::Select), "↑↓ picks, Enter answers, ctrl-X declines, Esc puts it aside"),
+        (several, "Space marks, Enter answers, ctrl-X declines, Esc puts it aside"),
+        (of(HumanRequestKind::Prompt), "Enter answers, ctrl-X declines, Esc puts it aside"),
+        (of(HumanRequestKind::Url), "y or n picks, Enter answers, ctrl-X declines, Esc puts it aside"),
+    ] {
+        let shown = narrow(&mut asked(request));
+        assert!(shown.contains(keys), "{keys}: {shown}");
+    }
+    let mut app = asked(HumanRequest { tool: "send_email".into(), ..approval("{}") });
+    press(&mut app, KeyCode::Char('r'));
+    press(&mut app, KeyCode::Enter);
+    let keys = "Tab: how long, ctrl-R: narrower or wider, Enter decides, Esc goes back";
+    let shown = narrow(&mut app);
+    assert!(shown.contains(keys), "{shown}");
+}
+
 #[test]
 fn a_question_put_aside_says_how_to_come_back() {
     let mut app = running();
