@@ -145,7 +145,7 @@ async def main() -> int:
     host = Host(
         options.server,
         options.host_id,
-        on_ready=lambda: print("ready", flush=True),
+        on_ready=lambda: print("ready", host.host_id, flush=True),
         **credentials_of_environment(options.server),
     )
     declare_planner(host)

@@ -1,5 +1,6 @@
-//! The READMEs of the other languages, followed to the letter in a fresh folder.
+//! The READMEs of the repository and of the other languages, followed to the letter in a fresh folder.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -9,6 +10,7 @@ use crate::support::child::Process;
 use crate::support::host::example_of;
 use crate::support::model::Model;
 use crate::support::server::Server;
+use crate::support::{built, top};
 
 /// A language, and where its README says that its host is to be saved and how it is run.
 struct Language {
@@ -120,6 +122,59 @@ async fn its_host_serves(language: &Language) {
 fn write(file: &Path, text: &str) {
     std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
     std::fs::write(file, text).expect("written");
+}
+
+/// A folder for the first steps of the repository's README, and the address in place of the usual one.
+struct FirstSteps {
+    folder: tempfile::TempDir,
+    address: String,
+}
+
+impl FirstSteps {
+    /// A line of the README in a terminal of its own.
+    fn start(&self, line: &str) -> Process {
+        let commands = built("agentloop").parent().expect("a folder").display().to_string();
+        let mut command = Command::new("bash");
+        command.args(["-c", &format!("exec {line}")]).current_dir(self.folder.path()).env_clear();
+        command.env("PATH", format!("{commands}:/usr/local/bin:/usr/bin:/bin"));
+        command.env("HOME", self.folder.path()).env("AGENTLOOP_SERVER_LISTEN", &self.address);
+        command.env("AGENTLOOP_SERVER", format!("http://{}", self.address));
+        Process::start(line, command)
+    }
+}
+
+#[tokio::test]
+async fn of_the_repository() {
+    let readme = std::fs::read_to_string(top().join("README.md")).expect("there is one");
+    let section = readme.split("\n## First steps\n").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let section = section.expect("the first steps");
+    let last_block = |fence: &str| section.split(fence).last().and_then(|rest| rest.split("```").next());
+    let (config, script) =
+        (last_block("```toml\n").expect("a configuration"), "client/cli/src/demo-model.toml");
+    assert!(config.contains(script));
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port is free");
+    let steps = FirstSteps { folder: tempfile::tempdir().expect("a folder"), address: free.to_string() };
+    write(&steps.folder.path().join("agentloop.toml"), config);
+    let replies = std::fs::read_to_string(top().join(script)).expect("there is one");
+    write(&steps.folder.path().join(script), &replies);
+
+    let lines: Vec<&str> = last_block("```sh\n").expect("commands").lines().collect();
+    let [serve, host, run] = lines[..] else { panic!("three commands: {lines:?}") };
+    let mut server = steps.start(serve);
+    server.line_with("listens on http://").await;
+    let mut host = steps.start(host);
+    host.line_with("connected").await;
+    // Nobody is at this terminal, so the command tells how to answer its question.
+    let mut run = steps.start(run);
+    let approve = run.line_with("agentloop approve ").await;
+    let watch = run.line_with("agentloop watch ").await;
+    assert_eq!(run.ended().await.0, 4);
+    assert_eq!(steps.start(approve.trim()).ended().await.0, 0);
+    let (code, said) = steps.start(watch.trim()).ended().await;
+    assert!(code == 0 && said.contains("the mail was sent to team@example.com"), "{said}");
+    let outbox =
+        std::fs::read_to_string(steps.folder.path().join("outbox.jsonl")).expect("a mail was written");
+    assert!(outbox.contains("team@example.com"), "{outbox}");
 }
 
 #[tokio::test]

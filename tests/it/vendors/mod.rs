@@ -1,6 +1,7 @@
 //! Conversations with vendors that check what they are sent: their own state comes back unchanged and in its place, and
 //! nobody else's does.
 
+mod cut_off;
 mod failures;
 mod history;
 mod parameters;

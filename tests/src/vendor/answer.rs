@@ -51,6 +51,8 @@ pub enum Manner {
     SameIndex,
     /// The stream says "stop" although there are calls (Chat Completions).
     StopDespiteCalls,
+    /// The stream stops before its end, and the connection stays until the server hangs up.
+    Held,
     /// The connection ends in good order before the stream does.
     Unended,
     /// After some text comes the news that the vendor is overloaded.
@@ -101,6 +103,11 @@ impl Answer {
         Self { said: Said::RefusesState, manner: Manner::Usual }
     }
 
+    /// True if the connection stays open behind what is written.
+    pub(super) fn is_held(&self) -> bool {
+        self.manner == Manner::Held
+    }
+
     /// Written in this manner.
     #[must_use]
     pub fn written(self, manner: Manner) -> Self {
@@ -130,13 +137,14 @@ pub(super) fn written(answer: &Answer, asked: &Asked, issued: &mut Issued) -> Ve
         Format::Messages => messages::stream(&document),
         Format::Gemini => gemini::stream(&document),
     };
-    http::stream(&events(stream, asked.format, answer.manner))
+    let events = events(stream, asked.format, answer.manner);
+    if answer.is_held() { http::open_stream(&events) } else { http::stream(&events) }
 }
 
 fn events(stream: Stream, format: Format, manner: Manner) -> String {
     let overloaded = Refusal::new(if format == Format::Messages { 529 } else { 503 }, "Overloaded");
     match manner {
-        Manner::Unended => stream.unended(),
+        Manner::Unended | Manner::Held => stream.unended(),
         Manner::OverloadedMidway => stream.begun() + &error_event(format, &overloaded, false),
         Manner::FlatError => error_event(format, &overloaded, true),
         Manner::NestedError => error_event(format, &overloaded, false),

@@ -8,24 +8,49 @@ use tokio::net::TcpStream;
 
 use super::{Asked, Format, Refusal, State, lock};
 
+/// What is written on a connection.
+pub(super) struct Response {
+    pub(super) bytes: Vec<u8>,
+    /// True to leave it to the server to close the connection.
+    pub(super) is_held: bool,
+}
+
+impl Response {
+    /// A response after which the vendor closes the connection.
+    pub(super) fn whole(bytes: Vec<u8>) -> Self {
+        Self { bytes, is_held: false }
+    }
+}
+
 pub(super) async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let Some((head, body)) = read(&mut stream).await else { return };
-    let answer = match Asked::read(&head, &body) {
+    let response = match Asked::read(&head, &body) {
         Some(asked) => lock(&state).answer(asked),
         None => {
             let line = head.lines().next().unwrap_or_default().to_owned();
             lock(&state).faults.push(format!("no vendor has this path, or the body is no JSON: {line}"));
-            refusal(Format::Chat, &Refusal::new(404, "no such path"))
+            Response::whole(refusal(Format::Chat, &Refusal::new(404, "no such path")))
         }
     };
     // A server that hangs up early is what some tests are about.
-    let _written = stream.write_all(&answer).await;
+    let _written = stream.write_all(&response.bytes).await;
+    if response.is_held {
+        // Until the server hangs up: it has no more to say.
+        let _ended = stream.read_u8().await;
+    }
     let _closed = stream.shutdown().await;
 }
 
 /// A stream of these events.
 pub(super) fn stream(events: &str) -> Vec<u8> {
     answer(200, "text/event-stream; charset=utf-8", "", events)
+}
+
+/// The beginning of a stream that has no end.
+pub(super) fn open_stream(events: &str) -> Vec<u8> {
+    let head =
+        "HTTP/1.1 200 X\r\ncontent-type: text/event-stream; charset=utf-8\r\nconnection: close\r\n\r\n";
+    format!("{head}{events}").into_bytes()
 }
 
 /// A response with one JSON document.

@@ -28,6 +28,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 pub use self::answer::{Answer, Manner, Piece};
+use self::http::Response;
 use self::issued::Issued;
 pub use self::refusal::Refusal;
 pub use self::request::{Asked, Format};
@@ -191,25 +192,26 @@ impl State {
     }
 
     /// The whole HTTP answer to a request.
-    fn answer(&mut self, asked: Asked) -> Vec<u8> {
+    fn answer(&mut self, asked: Asked) -> Response {
         let answer = match check(&asked, &self.issued) {
             Ok(()) => self.next(&asked),
             Err(refusal) => {
                 let bytes = http::refusal(asked.format, &refusal);
                 self.refusals.push(refusal);
-                bytes
+                Response::whole(bytes)
             }
         };
         self.requests.push(asked);
         answer
     }
 
-    fn next(&mut self, asked: &Asked) -> Vec<u8> {
+    fn next(&mut self, asked: &Asked) -> Response {
         if let Some(answer) = self.script.pop_front() {
-            return answer::written(&answer, asked, &mut self.issued);
+            let bytes = answer::written(&answer, asked, &mut self.issued);
+            return Response { bytes, is_held: answer.is_held() };
         }
         self.faults.push(format!("the script has no answer to {:#}", asked.body));
-        http::refusal(asked.format, &Refusal::new(400, "the script is at its end"))
+        Response::whole(http::refusal(asked.format, &Refusal::new(400, "the script is at its end")))
     }
 }
 
