@@ -6,6 +6,7 @@
 
 mod blobs;
 mod index;
+mod migrations;
 mod open;
 mod owner;
 mod pooler;
@@ -14,6 +15,7 @@ mod read;
 mod readers;
 mod replica;
 mod rows;
+mod settings;
 mod words;
 mod write;
 

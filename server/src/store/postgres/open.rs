@@ -1,19 +1,17 @@
 //! Opening a database: its settings are checked, it is locked, its schema is migrated.
 
 use agentloop_core::id::Epoch;
-use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
 
+use super::migrations::NotMigrated;
 use super::owner::{self, Claim, ConnectError, Hold, Owner};
 use super::readers::Readers;
 use super::write::{blobs, ops};
-use super::{PostgresOptions, index, pooler, rows};
+use super::{PostgresOptions, index, migrations, pooler, rows, settings};
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::append::LastNumbers;
 use crate::store::features_used::FeaturesUsed;
-
-pub(in crate::store::postgres) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// The oldest version of PostgreSQL that is supported, as `server_version_num` has it.
 const VERSION_MIN: i32 = 150_000;
@@ -142,6 +140,15 @@ pub enum OpenError {
         /// The table or row that is another program's.
         what: String,
     },
+    /// Something reads the tables that a later version has to change.
+    #[error(
+        "the tables of the database at {at} cannot be changed for this version, because something has been reading them for a \
+         minute, such as a backup; start this server when that has ended"
+    )]
+    TablesInUse {
+        /// Host, port and database.
+        at: String,
+    },
     /// A copy into the database was cut.
     #[error(
         "a copy into the database at {at} is not complete; run agentloop store copy again, or drop its schema"
@@ -184,20 +191,20 @@ pub(in crate::store::postgres) async fn open(
 ) -> Result<OpenedStore, OpenError> {
     let base = connect_options(options)?;
     let at = place(&base);
-    let writing = for_writing(base.clone());
-    let mut db = writing.connect().await.map_err(|error| cannot_connect(&at, &error))?;
+    let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
     let failed = |error: Error| failure(&at, &error);
     check_pooler(&mut db, &base, &at).await?;
+    settings::to_write(&mut db).await.map_err(failed)?;
     check_server(&mut db, &at, options.accept_loss).await?;
     owner::lock(&mut db).await.map_err(|error| not_had(&at, error))?;
-    migrate(&mut db, &at).await?;
+    migrations::apply(&mut db).await.map_err(|error| not_migrated(&at, error))?;
     if !is_copied {
         check_copied(&mut db, &at).await?;
     }
     let owner = owner::take_over(&mut db).await.map_err(failed)?;
     let started = begin(&mut db, options).await.map_err(failed)?;
-    let readers = Readers::open(base, options).await.map_err(failed)?;
-    Ok(OpenedStore { writing, db, readers, owner, hold: Hold::Lock, started })
+    let readers = Readers::open(base.clone(), options).await.map_err(failed)?;
+    Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lock, started })
 }
 
 /// Opens the database that a replica owns. What a start changes is one transaction behind the fence: an earlier owner's
@@ -208,17 +215,17 @@ pub(in crate::store::postgres) async fn open_owned(
 ) -> Result<OpenedStore, OpenError> {
     let base = connect_options(options)?;
     let at = place(&base);
-    let writing = for_writing(base.clone());
-    let mut db = writing.connect().await.map_err(|error| cannot_connect(&at, &error))?;
+    let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
     let failed = |error: Error| failure(&at, &error);
+    settings::to_write(&mut db).await.map_err(failed)?;
     check_server(&mut db, &at, options.accept_loss).await?;
     owner::name_connection(&mut db, claim).await.map_err(failed)?;
     db.execute("BEGIN").await.map_err(failed)?;
     let owner = owner::enter(&mut db, claim).await.map_err(|error| not_had(&at, error))?;
     let started = begin(&mut db, options).await.map_err(failed)?;
     db.execute("COMMIT").await.map_err(failed)?;
-    let readers = Readers::open(base, options).await.map_err(failed)?;
-    Ok(OpenedStore { writing, db, readers, owner, hold: Hold::Lease, started })
+    let readers = Readers::open(base.clone(), options).await.map_err(failed)?;
+    Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lease, started })
 }
 
 /// A connection to a database that a copy is made into: locked, and with the tables of a store.
@@ -229,7 +236,7 @@ pub(in crate::store) async fn for_copy(options: &PostgresOptions) -> Result<PgCo
     check_pooler(&mut db, &base, &at).await?;
     check_server(&mut db, &at, options.accept_loss).await?;
     owner::lock(&mut db).await.map_err(|error| not_had(&at, error))?;
-    migrate(&mut db, &at).await?;
+    migrations::apply(&mut db).await.map_err(|error| not_migrated(&at, error))?;
     Ok(db)
 }
 
@@ -248,16 +255,15 @@ pub(in crate::store::postgres) async fn for_replica(
 ) -> Result<ReplicaConnection, OpenError> {
     let base = connect_options(options)?;
     let at = place(&base);
-    // A beat that a crash of the database takes back would be seen to stand still for too long.
-    let base = base.options([("synchronous_commit", "on"), ("jit", "off")]);
     let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
     check_pooler(&mut db, &base, &at).await?;
+    settings::to_beat(&mut db).await.map_err(|error| failure(&at, &error))?;
     check_server(&mut db, &at, options.accept_loss).await?;
     owner::share_lock(&mut db).await.map_err(|error| match error {
         ConnectError::InUse(holder) => OpenError::InUseAlone { at: at.clone(), holder },
         other => not_had(&at, other),
     })?;
-    migrate(&mut db, &at).await?;
+    migrations::apply(&mut db).await.map_err(|error| not_migrated(&at, error))?;
     check_copied(&mut db, &at).await?;
     Ok(ReplicaConnection { db, options: base, at })
 }
@@ -312,19 +318,6 @@ pub(in crate::store::postgres) fn connect_options(
     Ok(named.disable_statement_logging())
 }
 
-/// Options of the connection that writes. Its statements go from the few rows that they are given to tables of any size: by
-/// index, whatever the statistics of a table that has just been filled say.
-pub(in crate::store::postgres) fn for_writing(base: PgConnectOptions) -> PgConnectOptions {
-    base.options([
-        ("synchronous_commit", "on"),
-        ("plan_cache_mode", "force_generic_plan"),
-        ("enable_seqscan", "off"),
-        ("enable_hashjoin", "off"),
-        ("enable_mergejoin", "off"),
-        ("jit", "off"),
-    ])
-}
-
 /// Host, port and database, for messages.
 pub(in crate::store::postgres) fn place(options: &PgConnectOptions) -> String {
     let database = options.get_database().unwrap_or_else(|| options.get_username());
@@ -354,6 +347,16 @@ fn not_had(at: &str, error: ConnectError) -> OpenError {
         ConnectError::InUseByReplicas(holder) => OpenError::InUseByReplicas { at, holder },
         ConnectError::Fenced => OpenError::Fenced { at },
         ConnectError::Sql(error) => failure(&at, &error),
+    }
+}
+
+fn not_migrated(at: &str, error: NotMigrated) -> OpenError {
+    let at = at.to_owned();
+    match error {
+        NotMigrated::TablesInUse => OpenError::TablesInUse { at },
+        NotMigrated::Newer(found) => OpenError::Newer { at, found, known: migrations::newest() },
+        NotMigrated::NotOurs(what) => OpenError::NotOurs { at, what },
+        NotMigrated::Other(error) => OpenError::Failed { at, what: error.to_string() },
     }
 }
 
@@ -407,26 +410,4 @@ async fn check_server(db: &mut PgConnection, at: &str, accept_loss: bool) -> Res
         }
     }
     Ok(())
-}
-
-/// The number of the last change to the tables that this server knows.
-pub(in crate::store::postgres) fn schema_version() -> i64 {
-    MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default()
-}
-
-async fn migrate(db: &mut PgConnection, at: &str) -> Result<(), OpenError> {
-    let known = schema_version();
-    match MIGRATIONS.run(db).await {
-        Ok(()) => Ok(()),
-        Err(MigrateError::VersionMissing(found)) => Err(OpenError::Newer { at: at.to_owned(), found, known }),
-        Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _))
-            if matches!(rows::code(&error).as_deref(), Some("42P07" | "42710" | "42723")) =>
-        {
-            let what = error
-                .as_database_error()
-                .map_or_else(|| error.to_string(), |found| found.message().to_owned());
-            Err(OpenError::NotOurs { at: at.to_owned(), what })
-        }
-        Err(error) => Err(OpenError::Failed { at: at.to_owned(), what: error.to_string() }),
-    }
 }

@@ -10,7 +10,7 @@
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
 
-use super::rows;
+use super::{rows, settings};
 
 /// Longest wait for the lock of an owner. It is held for a moment after its connection was cut.
 const LOCK_WAIT_MILLIS: u32 = 3_000;
@@ -188,6 +188,7 @@ pub(in crate::store::postgres) async fn reconnect(
     hold: Hold,
 ) -> Result<(PgConnection, i64), ConnectError> {
     let mut db = options.connect().await?;
+    settings::to_write(&mut db).await?;
     let wait = match hold {
         Hold::Lock => LOCK_WAIT_MILLIS,
         Hold::Lease => LANE_WAIT_MILLIS,

@@ -7,7 +7,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, PgConnection};
 
 use crate::store::postgres::open::ReplicaConnection;
-use crate::store::postgres::{owner, rows};
+use crate::store::postgres::{owner, rows, settings};
 
 /// The connection, and how it is used.
 #[derive(Debug)]
@@ -80,6 +80,7 @@ impl Link {
     async fn connect(&mut self) -> Result<PgConnection, Error> {
         self.has_lock = false;
         let mut db = self.options.connect().await?;
+        settings::to_beat(&mut db).await?;
         owner::wait_for_locks(&mut db, self.lock_wait).await?;
         Ok(db)
     }

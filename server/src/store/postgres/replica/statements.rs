@@ -9,8 +9,7 @@ use sqlx::{Error, PgConnection, Row as _};
 
 use super::ReplicaOptions;
 use crate::store::number::int;
-use crate::store::postgres::open::schema_version;
-use crate::store::postgres::rows;
+use crate::store::postgres::{migrations, rows};
 
 /// Raises the counter and reads the rows of all. The rows are as they were before, this replica's too.
 const BEAT: &str = "
@@ -151,14 +150,14 @@ pub(in crate::store::postgres) async fn claim(
     db: &mut PgConnection,
     number: i64,
 ) -> Result<Option<u64>, Error> {
-    let query = sqlx::query(CLAIM).bind(number).bind(env!("CARGO_PKG_VERSION")).bind(schema_version());
+    let query = sqlx::query(CLAIM).bind(number).bind(env!("CARGO_PKG_VERSION")).bind(migrations::newest());
     query.fetch_optional(db).await?.map(|row| rows::number(&row, "term")).transpose()
 }
 
 /// True if a replica of a later version has joined, which has changed the tables since this one did.
 pub(in crate::store::postgres) async fn is_newer(db: &mut PgConnection) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT 1 FROM _sqlx_migrations WHERE version > $1) AS is_newer";
-    sqlx::query(sql).bind(schema_version()).fetch_one(db).await?.try_get("is_newer")
+    sqlx::query(sql).bind(migrations::newest()).fetch_one(db).await?.try_get("is_newer")
 }
 
 /// Frees the database, if this replica owns it, and removes everything of this replica.

@@ -1,5 +1,6 @@
 //! Commits: their round trips, and what becomes of them when a connection breaks.
 
+use agentloop_core::id::EntryNo;
 use futures_util::future::join_all;
 use sqlx::Row as _;
 
@@ -88,4 +89,27 @@ async fn a_row_that_is_not_as_it_was_is_a_refusal_and_changes_nothing() {
     let mut shell = schema.shell().await;
     let count = sqlx::query("SELECT count(*) AS n FROM run_events").fetch_one(&mut shell).await.unwrap();
     assert_eq!(count.get::<i64, _>("n"), 1);
+}
+
+#[tokio::test]
+async fn a_commit_that_a_deadlock_ends_is_tried_again() {
+    let Some(mut schema) = Schema::new().await else { return };
+    // The store's session is the one that finds it.
+    schema.options.url = Secret::new(format!("{}%20-cdeadlock_timeout%3D2s", schema.options.url.expose()));
+    let store: Arc<dyn Store> = schema.open().await;
+    let mut owner = Owner::started(&store, "s", "r").await;
+    let (mut other, mut looking) = (schema.shell().await, schema.shell().await);
+    other.execute("SET deadlock_timeout = '10min'; BEGIN; SELECT 1 FROM sessions FOR UPDATE").await.unwrap();
+    let crosses = async {
+        let waits = "SELECT 1 FROM owners AS o JOIN pg_stat_activity AS a ON a.pid = o.pid WHERE a.wait_event_type = 'Lock'";
+        while sqlx::query(waits).fetch_optional(&mut looking).await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+        other.execute("UPDATE owners SET pid = pid").await.unwrap();
+        other.execute("COMMIT").await.unwrap();
+    };
+    let (said, ()) = tokio::join!(owner.says("hello"), crosses);
+    said.unwrap();
+    let entries = store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap();
+    assert_eq!(entries.len(), 1);
 }

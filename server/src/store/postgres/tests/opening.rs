@@ -3,6 +3,8 @@
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 
+use sqlx::Row as _;
+
 use super::*;
 use crate::store::conformance::fixture::{Owner, finished, tenant};
 use crate::store::{JobKind, JobStore as _, SessionStore as _};
@@ -139,5 +141,56 @@ async fn rows_of_an_earlier_version_are_completed_or_added_up() {
     assert_eq!(store.stored_bytes(&tenant(), None).await.unwrap(), kept, "the events say the same");
     let (due, _) = store.due_jobs(Timestamp(u64::MAX), None, 9).await.unwrap();
     assert_eq!(due.iter().map(|job| job.id.tenant.clone()).collect::<Vec<_>>(), [tenant()]);
+    store.close().await;
+}
+
+/// Options of a connection's start are what a pooler leaves out, and what a URL may have.
+#[tokio::test]
+async fn what_a_commit_relies_on_is_set_whatever_the_connection_started_with() {
+    let Some(mut schema) = Schema::new().await else { return };
+    let url = format!("{}%20-csynchronous_commit%3Doff", schema.options.url.expose());
+    schema.options.url = Secret::new(url);
+    let shown = async |db: &mut PgConnection| -> String {
+        sqlx::query("SHOW synchronous_commit").fetch_one(db).await.unwrap().get(0)
+    };
+    let mut db = schema.shell().await;
+    assert_eq!(shown(&mut db).await, "off");
+    settings::to_write(&mut db).await.unwrap();
+    assert_eq!(shown(&mut db).await, "on");
+    let mut db = schema.shell().await;
+    settings::to_beat(&mut db).await.unwrap();
+    assert_eq!(shown(&mut db).await, "on");
+
+    schema.open().await.close().await;
+    let of = "INSERT INTO owners (conn, version, pid) VALUES (1, '', 0) RETURNING owner_no";
+    let no = sqlx::query(of).fetch_one(&mut db).await.unwrap().get("owner_no");
+    let owner = super::owner::Owner { no, conn: 2 };
+    let options = schema.options.url.expose().parse().unwrap();
+    let (mut again, _) = super::owner::reconnect(&options, owner, super::owner::Hold::Lease).await.unwrap();
+    assert_eq!(shown(&mut again).await, "on", "a connection in the place of a lost one has it too");
+}
+
+/// The owner of the version before goes on while a later version starts, also behind a long reader such as a backup.
+#[tokio::test]
+async fn a_change_of_the_tables_that_waits_for_a_reader_lets_commits_through() {
+    let Some(schema) = Schema::new().await else { return };
+    migrations::apply_up_to(&mut schema.shell().await, 2).await;
+    let (mut reader, mut writer) = (schema.shell().await, schema.shell().await);
+    reader.execute("BEGIN; SELECT count(*) FROM jobs").await.unwrap();
+    let options = schema.options.clone();
+    let opening = tokio::spawn(async move { PostgresStore::open(&options).await });
+    let waits = "SELECT count(*) FROM pg_locks WHERE relation = 'jobs'::regclass AND NOT granted";
+    while sqlx::query(waits).fetch_one(&mut writer).await.unwrap().get::<i64, _>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    // As a commit would, it waits for the one that waits for the reader.
+    sqlx::query("SELECT count(*) FROM jobs").execute(&mut writer).await.unwrap();
+    assert!(!opening.is_finished(), "the reader is still there");
+    reader.execute("COMMIT").await.unwrap();
+    let store = opening.await.unwrap().unwrap();
+    let held =
+        "SELECT count(*) FROM pg_locks AS l JOIN owners AS o ON o.pid = l.pid WHERE l.locktype = 'advisory'";
+    let held: i64 = sqlx::query(held).fetch_one(&mut writer).await.unwrap().get(0);
+    assert_eq!(held, 1, "the owner's lock alone: others may change the tables after this one");
     store.close().await;
 }

@@ -3,7 +3,7 @@
 use sqlx::Row as _;
 
 use super::*;
-use crate::store::postgres::open::for_writing;
+use crate::store::postgres::settings;
 use crate::store::postgres::write::append::SELECT_HEADS;
 use crate::store::postgres::write::connection::with_new_plans;
 
@@ -19,8 +19,8 @@ async fn plan(db: &mut PgConnection) -> String {
 async fn a_plan_of_empty_tables_is_not_kept_once_they_are_filled() {
     let Some(schema) = Schema::new().await else { return };
     let _migrated = schema.open().await;
-    let base: sqlx::postgres::PgConnectOptions = schema.options.url.expose().parse().unwrap();
-    let mut db = for_writing(base).connect().await.unwrap();
+    let mut db = schema.shell().await;
+    settings::to_write(&mut db).await.unwrap();
     let mut shell = schema.shell().await;
     for table in ["runs", "sessions"] {
         let sql = format!("ALTER TABLE {table} SET (autovacuum_enabled = off)");

@@ -1,0 +1,30 @@
+//! Settings of the sessions that write. They are statements: some poolers leave out the options with which a connection starts.
+
+use sqlx::{Error, Executor as _, PgConnection};
+
+/// In READ COMMITTED a statement that waited for a row looks at it again. Plans go from the few rows that a statement is given to
+/// tables of any size: by index, whatever the statistics of a table that has just been filled say.
+const WRITING: &str = "
+    SET synchronous_commit = on;
+    SET default_transaction_isolation = 'read committed';
+    SET idle_in_transaction_session_timeout = '30s';
+    SET plan_cache_mode = force_generic_plan;
+    SET enable_seqscan = off;
+    SET enable_hashjoin = off;
+    SET enable_mergejoin = off;
+    SET jit = off";
+/// A beat that a crash of the database takes back would be seen to stand still for too long.
+const BEATING: &str = "
+    SET synchronous_commit = on;
+    SET default_transaction_isolation = 'read committed';
+    SET jit = off";
+
+/// Makes this the session that commits.
+pub(in crate::store::postgres) async fn to_write(db: &mut PgConnection) -> Result<(), Error> {
+    db.execute(WRITING).await.map(|_| ())
+}
+
+/// Makes this the session of a replica's beats.
+pub(in crate::store::postgres) async fn to_beat(db: &mut PgConnection) -> Result<(), Error> {
+    db.execute(BEATING).await.map(|_| ())
+}
