@@ -254,7 +254,12 @@ impl Client {
 
     /// Checks the chain of hashes of the audit log.
     pub async fn verify_audit(&self) -> Result<VerifyAuditResponse, Error> {
-        let request = VerifyAuditRequest {};
+        self.verify_audit_knowing("").await
+    }
+
+    /// As [`Self::verify_audit`]; the log must have a record of this hash, which an earlier check gave as the last one.
+    pub async fn verify_audit_knowing(&self, hash: &str) -> Result<VerifyAuditResponse, Error> {
+        let request = VerifyAuditRequest { known_hash: hash.to_owned() };
         self.unary(request, |c, r| async move { c.server().verify_audit(r).await }).await
     }
 

@@ -119,9 +119,19 @@ pub struct ChainCheck {
     last: Option<(u64, String)>,
     first: u64,
     rows: u64,
+    /// The hash that one of the rows must have; empty if none must.
+    known: String,
+    is_known: bool,
 }
 
 impl ChainCheck {
+    /// A check of a chain that once ended with this hash. Cutting off rows at the end breaks no link, and neither does writing
+    /// all of them anew; a hash that was kept elsewhere shows both. Empty checks the links alone.
+    #[must_use]
+    pub fn knowing(hash: &str) -> Self {
+        Self { known: hash.to_owned(), ..Self::default() }
+    }
+
     /// Checks the next row.
     ///
     /// # Errors
@@ -143,16 +153,23 @@ impl ChainCheck {
         if hash(row.no, &row.entry, &row.prev_hash) != row.hash {
             return broken(row.no, "it was changed after it was written".to_owned());
         }
+        self.is_known |= row.hash == self.known;
         self.last = Some((row.no, row.hash.clone()));
         self.rows += 1;
         Ok(())
     }
 
-    /// The result so far.
-    #[must_use]
-    pub fn verdict(self) -> ChainVerdict {
+    /// The result after the last row.
+    ///
+    /// # Errors
+    /// [`BrokenLink`]: no row has the known hash.
+    pub fn verdict(self) -> Result<ChainVerdict, BrokenLink> {
         let (last, hash) = self.last.unwrap_or_default();
-        ChainVerdict { rows: self.rows, first: self.first, last, hash }
+        if !self.known.is_empty() && !self.is_known {
+            let problem = "no row has the known hash: rows were cut off at the end, or all were written anew";
+            return Err(BrokenLink { no: last + 1, problem: problem.to_owned() });
+        }
+        Ok(ChainVerdict { rows: self.rows, first: self.first, last, hash })
     }
 }
 
@@ -165,7 +182,8 @@ pub struct ChainVerdict {
     pub first: u64,
     /// Number of the last row.
     pub last: u64,
-    /// Hash of the last row. A copy kept elsewhere shows whether rows were cut off at the end.
+    /// Hash of the last row. Kept elsewhere, and given to [`ChainCheck::knowing`] later, it shows whether rows were cut off at
+    /// the end.
     pub hash: String,
 }
 
@@ -349,9 +367,13 @@ mod tests {
     }
 
     fn checked(rows: &[AuditRow]) -> Result<ChainVerdict, BrokenLink> {
-        let mut check = ChainCheck::default();
+        checked_knowing("", rows)
+    }
+
+    fn checked_knowing(hash: &str, rows: &[AuditRow]) -> Result<ChainVerdict, BrokenLink> {
+        let mut check = ChainCheck::knowing(hash);
         rows.iter().try_for_each(|row| check.check(row))?;
-        Ok(check.verdict())
+        check.verdict()
     }
 
     #[test]
@@ -383,6 +405,27 @@ mod tests {
         assert_eq!(checked(&rehashed).expect_err("the next one does not follow").no, 3);
         let foreign = vec![AuditEntry::default().after(0, "other")];
         assert_eq!(checked(&foreign).expect_err("it has no beginning").no, 1);
+    }
+
+    #[test]
+    fn a_kept_hash_shows_what_breaks_no_link() {
+        let rows = chain(4);
+        for row in &rows {
+            assert_eq!(checked_knowing(&row.hash, &rows).expect("it is whole").rows, 4);
+        }
+        let kept = rows[3].hash.as_str();
+        let cut = checked_knowing(kept, &rows[..3]).expect_err("the last row is cut off");
+        assert_eq!(cut.no, 4);
+        assert!(checked_knowing(kept, &[]).is_err(), "every row is cut off");
+        let mut anew: Vec<AuditRow> = Vec::new();
+        for row in &rows {
+            let entry = AuditEntry { who: "eve".to_owned(), ..row.entry.clone() };
+            let last = anew.last().map_or((0, FIRST_HASH), |row| (row.no, row.hash.as_str()));
+            let row = entry.after(last.0, last.1);
+            anew.push(row);
+        }
+        assert!(checked(&anew).is_ok(), "each row follows the one before it");
+        assert!(checked_knowing(kept, &anew).is_err());
     }
 
     #[test]

@@ -113,6 +113,8 @@ async fn what_changes_something_and_what_is_refused_is_written_once() {
     assert_eq!(records(&olga, of_run).await.len(), 1);
     let checked = soon(olga.verify_audit()).await.expect("checked");
     assert_eq!((checked.broken_no, checked.records), (0, 9));
+    let known = soon(olga.verify_audit_knowing(&checked.last_hash)).await.expect("checked");
+    assert!(known.broken_no == 0 && known.known_hash_found && !checked.known_hash_found, "{known:?}");
     let refused = soon(ada.verify_audit()).await.expect_err("only operators may");
     assert_eq!(refused.code(), Some(Code::PermissionDenied));
 
@@ -122,12 +124,31 @@ async fn what_changes_something_and_what_is_refused_is_written_once() {
     for line in text.lines() {
         check.check(&serde_json::from_str::<AuditRow>(line).expect("a row")).expect("it is whole");
     }
-    let verdict = check.verdict();
+    let verdict = check.verdict().expect("it is whole");
     assert!(verdict.rows >= 9);
     if let Stored::File(path) = server.stored() {
-        let offline = verify_audit_file(path).await.expect("it is read").expect("it is whole");
+        let offline = verify_audit_file(path, &verdict.hash).await.expect("it is read").expect("it is whole");
         assert_eq!(verdict.hash, offline.hash, "the file has what the table has");
     }
+}
+
+#[tokio::test]
+async fn rows_that_are_cut_off_at_the_end_are_noticed_by_a_hash_that_was_kept() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let olga = files.token("olga", "local", &["operator"]);
+    let mut server = TestServer::with(&model, &format!("{}[audit]\nenabled = true\n", files.auth())).await;
+    for _ in 0..3 {
+        let new = wire::CreateSessionRequest::default();
+        soon(server.as_caller(&olga).create_session(new)).await.expect("it is made");
+    }
+    let kept = soon(server.as_caller(&olga).verify_audit()).await.expect("checked");
+    assert_eq!((kept.broken_no, kept.last_no), (0, 3));
+    assert_eq!(server.change_stored("DELETE FROM audit WHERE no = 3").await, 1);
+    let olga = server.as_caller(&olga);
+    assert_eq!(soon(olga.verify_audit()).await.expect("checked").broken_no, 0, "no link is broken");
+    let known = soon(olga.verify_audit_knowing(&kept.last_hash)).await.expect("checked");
+    assert_eq!((known.broken_no, known.known_hash_found), (3, false));
+    assert!(known.problem.contains("cut off"), "{known:?}");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use agentloop_client::v1 as wire;
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
+use agentloop_core::tool::Digest;
 use agentloop_tests::events::{names, results};
 use agentloop_tests::input::named;
 use agentloop_tests::model::Model;
@@ -110,6 +111,40 @@ async fn another_result_after_the_recorded_one_is_stale() {
         let response = soon(server.tool_host().complete_call(request)).await.expect("known");
         assert_eq!(response.into_inner().verdict(), verdict);
     }
+}
+
+/// The lease of a call as whoever knows the seed of its run makes it.
+fn lease_by(seed: u64, slot: [u32; 2], attempt: u32) -> String {
+    let [model_call, position] = slot.map(u32::to_le_bytes);
+    let pieces: [&[u8]; 5] = [b"lease", &seed.to_le_bytes(), &model_call, &position, &attempt.to_le_bytes()];
+    Digest::of(&pieces).as_str().to_owned()
+}
+
+/// A host has the keys of its own calls, and guesses that they begin with the seed of the run, as they once did.
+#[tokio::test]
+async fn a_host_cannot_answer_a_call_that_another_was_given() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut curious = RawHost::welcomed(&server, "h1", vec![declared("look", EffectClass::ReadOnly)]).await;
+    let mut payments = RawHost::welcomed(&server, "h2", vec![declared("pay", EffectClass::Keyed)]).await;
+    model.asks("look", json!({})).asks("pay", json!({})).says("done");
+    let events = server.stream(named("r1", "go")).await;
+    let looked = curious.take_call().await;
+    curious.send(Frame::CallResult(result_of(&looked, "seen")));
+    let paid = payments.take_call().await;
+    let guessed = u64::from_str_radix(&looked.idempotency_key[..16], 16).expect("it is in hex");
+    let lease_token = lease_by(guessed, [2, 0], 1);
+    let forged = wire::CallResult { lease_token: lease_token.clone(), ..result_of(&paid, "forged") };
+    let request = wire::CompleteCallRequest { outcome: Some(Outcome::Result(forged.clone())) };
+    let refused = soon(server.tool_host().complete_call(request)).await.expect_err("it is another's");
+    assert_eq!(refused.code(), tonic::Code::NotFound);
+    curious.send(Frame::CallResult(forged));
+    assert_eq!(acknowledged(&mut curious).await, ResultVerdict::Recorded, "of its own call");
+    assert_eq!(acknowledged(&mut curious).await, ResultVerdict::Stale, "of another's");
+    payments.send(Frame::CallResult(result_of(&paid, "paid")));
+    assert_eq!(acknowledged(&mut payments).await, ResultVerdict::Recorded);
+    let outputs: Vec<String> = results(&events.rest().await).into_iter().map(|one| one.output).collect();
+    assert_eq!(outputs, ["seen", "paid"]);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Sensitive arguments of tools: people see a mask, hosts get the true values.
 
-use agentloop_client::v1 as wire;
+use agentloop_client::{Client, v1 as wire};
+use agentloop_core::tool::Digest;
 use agentloop_tests::host::Host;
 use agentloop_tests::input::named;
 use agentloop_tests::model::Model;
@@ -61,6 +62,57 @@ async fn people_see_a_mask_and_the_host_gets_the_value() {
     assert!(seen.iter().filter(|shown| shown.contains("[masked]")).count() >= 4, "{seen:?}");
     // The model is asked with what it said.
     assert!(model.last_request().to_string().contains(SECRET));
+}
+
+/// The open questions that a rule with this pattern for the address would match.
+async fn matched(client: &Client, pattern: &str) -> usize {
+    let pattern = wire::ArgumentPattern { pointer: "/to".to_owned(), pattern: pattern.to_owned() };
+    let candidate = wire::PolicyRule {
+        action: wire::PolicyAction::Deny.into(),
+        tool: "mail".to_owned(),
+        arguments: vec![pattern],
+        ..Default::default()
+    };
+    let check = wire::CheckPolicyRequest {
+        tool: "mail".to_owned(),
+        arguments_json: r#"{"to":"x"}"#.to_owned(),
+        candidate: Some(candidate),
+        ..Default::default()
+    };
+    soon(client.check_policy(check)).await.expect("it is checked").matching_request_ids.len()
+}
+
+#[tokio::test]
+async fn neither_a_digest_nor_a_rule_tells_a_value_that_is_guessed() {
+    let arguments = json!({ "to": SECRET });
+    let guessed = Digest::of(&[b"mail", arguments.to_string().as_bytes()]);
+    for (config, is_told) in [("", true), (SENSITIVE, false)] {
+        let model = Model::start().await;
+        let server = TestServer::with(&model, config).await;
+        let host = Host::start(&server).await;
+        let client = server.client_builder().build().expect("a client");
+        model.asks("mail", arguments.clone()).says("done");
+        let waits = soon(client.run(named("r1", "write"))).await.expect("it asks");
+        let asked = &waits.pending[0];
+        assert_eq!(asked.digest == guessed.as_str(), is_told, "{asked:?}");
+        let found =
+            [matched(&client, "bob@*").await, matched(&client, "ann@*").await, matched(&client, "*").await];
+        assert_eq!(found, [usize::from(is_told), 0, 1]);
+
+        // The digest is of this question: an answer that names it counts, and one that names another does not.
+        let approval = |digest: &str| wire::SubmitApprovalRequest {
+            request_id: asked.request_id.clone(),
+            digest: digest.to_owned(),
+            decision: Some(wire::Decision { decision: Some(Decision::Approve(wire::Approve {})) }),
+            ..Default::default()
+        };
+        let other = Digest::of(&[b"another"]);
+        soon(client.submit_approval(approval(other.as_str()))).await.expect_err("it is another's");
+        soon(client.submit_approval(approval(&asked.digest))).await.expect("it is approved");
+        let run = wire::RunInput { run_id: Some("r1".to_owned()), ..Default::default() };
+        soon(client.run(run)).await.expect("it ends");
+        assert_eq!(host.gate.calls(), [("mail".to_owned(), arguments.clone())]);
+    }
 }
 
 #[tokio::test]

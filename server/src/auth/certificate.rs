@@ -95,7 +95,7 @@ fn read(der: &[u8]) -> Option<(Vec<String>, i64)> {
     let mut validity = body.read(tag::SEQUENCE)?.inside();
     validity.next()?;
     let not_after = validity.next()?.time()?;
-    let mut names = common_names(body.read(tag::SEQUENCE)?);
+    let mut names: Vec<String> = common_name(body.read(tag::SEQUENCE)?).into_iter().collect();
     body.read(tag::SEQUENCE)?;
     for element in body {
         if element.tag == tag::EXTENSIONS {
@@ -105,15 +105,17 @@ fn read(der: &[u8]) -> Option<(Vec<String>, i64)> {
     Some((names, not_after))
 }
 
-/// The common names of a subject: a sequence of sets of pairs.
-fn common_names(subject: Element<'_>) -> Vec<String> {
-    let sets = subject.inside();
-    let pairs = sets.flat_map(Element::inside).filter_map(|pair| {
+/// The common name of a subject, which is a sequence of sets of pairs. Of several, some readers take the first and others the
+/// last, so whoever signed the certificate may have looked at another one than this server would: then none counts.
+fn common_name(subject: Element<'_>) -> Option<String> {
+    let mut found = subject.inside().flat_map(Element::inside).filter_map(|pair| {
         let mut pair = pair.inside();
         let kind = pair.read(tag::OBJECT_IDENTIFIER)?;
-        (kind.content == COMMON_NAME).then_some(pair.next()?)?.text()
+        (kind.content == COMMON_NAME).then_some(pair.next())
     });
-    pairs.map(|name| format!("CN={name}")).collect()
+    let only = found.next()?;
+    let name = only.filter(|_| found.next().is_none())?.text()?;
+    Some(format!("CN={name}"))
 }
 
 /// The alternative names among the extensions.
@@ -160,6 +162,35 @@ mod tests {
             ["CN=ada", "DNS=worker-1.example", "URI=spiffe://prod/w", "EMAIL=ada@example.com"]
         );
         assert!(facts.not_after > 0);
+    }
+
+    #[test]
+    fn of_several_common_names_none_counts() {
+        let mut params = CertificateParams::new(vec!["worker-1.example".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "eve");
+        params.distinguished_name.push(DnType::OrganizationName, "ops");
+        let whole = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
+        assert_eq!(facts(&whole).unwrap().names, ["CN=eve", "DNS=worker-1.example"]);
+        // The name of the organization becomes a second common name; the signature is the transport's to check.
+        let organization = [0x06, 0x03, 0x55, 0x04, 0x0a];
+        let mut twice = whole.clone();
+        for at in 0..whole.len() - organization.len() {
+            if whole[at..].starts_with(&organization) {
+                twice[at + 4] = COMMON_NAME[2];
+            }
+        }
+        assert_ne!(twice, whole);
+        assert_eq!(facts(&twice).unwrap().names, ["DNS=worker-1.example"]);
+    }
+
+    #[test]
+    fn a_name_that_others_would_read_only_in_part_does_not_count() {
+        for name in ["ops\0.evil.example", "ops\n", "ops\u{7f}"] {
+            let mut params = CertificateParams::new(vec!["worker-1.example".to_owned()]).unwrap();
+            params.distinguished_name.push(DnType::CommonName, name);
+            let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            assert_eq!(facts(certificate.der()).unwrap().names, ["DNS=worker-1.example"], "{name:?}");
+        }
     }
 
     #[test]

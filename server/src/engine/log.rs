@@ -259,6 +259,7 @@ mod tests {
             unknown_tools: Vec::new(),
             withdrawn_tools: Vec::new(),
             caller_groups: Vec::new(),
+            hidden_seed: true,
         }
     }
 

@@ -96,6 +96,8 @@ struct StoredStarted<'a> {
     withdrawn_tools: &'a [String],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     caller_groups: &'a [String],
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hidden_seed: bool,
 }
 
 /// A run's first record without its spec, and the spec. A first record without a spec is encoded as any other.
@@ -110,6 +112,7 @@ pub(super) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Optio
         unknown_tools,
         withdrawn_tools,
         caller_groups,
+        hidden_seed,
     } = &record.event
     else {
         return (encode(run, record), None);
@@ -123,6 +126,7 @@ pub(super) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Optio
         unknown_tools,
         withdrawn_tools,
         caller_groups,
+        hidden_seed: *hidden_seed,
     };
     let spec = text(&**spec);
     let digest = Digest::of(&[spec.as_bytes()]);
@@ -295,7 +299,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_first(queued: bool, traceparent: Option<TraceParent>, names: [&[&str]; 3], stored: &str) {
+    fn check_first(flags: [bool; 2], traceparent: Option<TraceParent>, names: [&[&str]; 3], stored: &str) {
+        let [queued, hidden_seed] = flags;
         let [unknown_tools, withdrawn_tools, caller_groups] =
             names.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         let spec = agentloop_core::agent::RunSpec { agent: "\"spec\":{".to_owned(), ..Default::default() };
@@ -309,6 +314,7 @@ mod tests {
             unknown_tools,
             withdrawn_tools,
             caller_groups,
+            hidden_seed,
         };
         let mut whole = serde_json::to_value(&event).unwrap();
         let kept = event.clone();
@@ -342,16 +348,18 @@ mod tests {
     #[test]
     fn a_first_event_is_stored_without_its_spec() {
         let plain = r#"{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615}"#;
-        check_first(false, None, [&[], &[], &[]], plain);
+        check_first([false; 2], None, [&[], &[], &[]], plain);
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let full = format!(
             r#"{{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615,"queued":true,"traceparent":"{parent}"}}"#
         );
-        check_first(true, Some(TraceParent::parse(parent).unwrap()), [&[], &[], &[]], &full);
+        check_first([true, false], Some(TraceParent::parse(parent).unwrap()), [&[], &[], &[]], &full);
+        let hidden = r#"{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615,"hidden_seed":true}"#;
+        check_first([false, true], None, [&[], &[], &[]], hidden);
         let tools = r#"{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615,"unknown_tools":["a","b"],"withdrawn_tools":["c"]}"#;
-        check_first(false, None, [&["a", "b"], &["c"], &[]], tools);
+        check_first([false; 2], None, [&["a", "b"], &["c"], &[]], tools);
         let groups = r#"{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615,"caller_groups":["sre","on call"]}"#;
-        check_first(false, None, [&[], &[], &["sre", "on call"]], groups);
+        check_first([false; 2], None, [&[], &[], &["sre", "on call"]], groups);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The store: journals, sessions, questions, and everything derived from them. [`Store`] is the sum of eight small ports,
-//! one file each. `sqlite` and `postgres` implement it; `sql` is what both read alike; `append`, `codec`, `page` and `write` are what any
-//! implementation needs.
+//! one file each. `sqlite` and `postgres` implement it; `sql` is what both read alike; `append`, `codec`, `page` and `write` are
+//! what any implementation needs.
 //!
 //! **Invariant:** an append is conditional on the run's owner epoch and on the sequence number before it; if either does
 //! not match, nothing is written. An append that returned `Ok` survives a power cut.
@@ -231,12 +231,12 @@ pub trait Store:
         Err(no_audit())
     }
 
-    /// Checks the whole chain of the audit log.
-    async fn verify_audit(&self) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
-        let (mut check, mut last) = (ChainCheck::default(), 0);
+    /// Checks the whole chain of the audit log, which must have a row of this hash, if it is not empty.
+    async fn verify_audit(&self, known_hash: &str) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
+        let (mut check, mut last) = (ChainCheck::knowing(known_hash), 0);
         loop {
             let rows = self.audit_after(last).await?;
-            let Some(newest) = rows.last() else { return Ok(Ok(check.verdict())) };
+            let Some(newest) = rows.last() else { return Ok(check.verdict()) };
             last = newest.no;
             if let Err(broken) = rows.iter().try_for_each(|row| check.check(row)) {
                 return Ok(Err(broken));

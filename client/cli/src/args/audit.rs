@@ -60,6 +60,9 @@ pub(crate) struct AuditVerifyArgs {
     /// The file of JSON lines
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// The last hash of an earlier check, which you kept elsewhere: shows rows that were cut off at the end, or all written anew
+    #[arg(long, value_name = "HASH", default_value = "", hide_default_value = true)]
+    pub(crate) known_hash: String,
 }
 
 /// A length of time before now, or a time.

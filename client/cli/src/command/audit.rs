@@ -93,10 +93,10 @@ fn row(style: Style, record: &AuditRecord) -> [String; 7] {
 
 async fn verify(global: &Global, args: AuditVerifyArgs) -> Result<Exit, Failure> {
     let verdict = match (&args.database, &args.file) {
-        (Some(path), _) => audit::verify_database(path).await?,
-        (None, Some(path)) => audit::verify_lines(path)?,
+        (Some(path), _) => audit::verify_database(path, &args.known_hash).await?,
+        (None, Some(path)) => audit::verify_lines(path, &args.known_hash)?,
         (None, None) => {
-            let answer = global.client()?.verify_audit().await?;
+            let answer = global.client()?.verify_audit_knowing(&args.known_hash).await?;
             if answer.broken_no > 0 {
                 if global.json() {
                     print::line(&json::line("VerifyAuditResponse", &answer))?;
@@ -105,6 +105,10 @@ async fn verify(global: &Global, args: AuditVerifyArgs) -> Result<Exit, Failure>
                     "the chain is broken: row {}: {}",
                     answer.broken_no, answer.problem
                 )));
+            }
+            if !args.known_hash.is_empty() && !answer.known_hash_found {
+                let message = "this server cannot look for --known-hash; use --database or --file";
+                return Err(Failure::Other(message.to_owned()));
             }
             audit::Verdict {
                 rows: answer.records,
@@ -121,6 +125,7 @@ async fn verify(global: &Global, args: AuditVerifyArgs) -> Result<Exit, Failure>
             first_no: first,
             last_no: last,
             last_hash: hash,
+            known_hash_found: !args.known_hash.is_empty(),
             ..VerifyAuditResponse::default()
         };
         print::line(&json::line("VerifyAuditResponse", &answer))?;

@@ -138,19 +138,19 @@ pub(crate) mod audit {
         Failure::Other(format!("the chain is broken: {link}"))
     }
 
-    /// Checks the chain of a database file.
-    pub(crate) async fn verify_database(path: &Path) -> Result<Verdict, Failure> {
+    /// Checks the chain of a database file, which must have a row of this hash, if it is not empty.
+    pub(crate) async fn verify_database(path: &Path, known_hash: &str) -> Result<Verdict, Failure> {
         if !path.exists() {
             return Err(Failure::Other(format!("there is no file {}", path.display())));
         }
-        verify_audit_file(path).await.map_err(super::failed)?.map_err(|link| broken(&link))
+        verify_audit_file(path, known_hash).await.map_err(super::failed)?.map_err(|link| broken(&link))
     }
 
-    /// Checks the chain of a file of JSON lines.
-    pub(crate) fn verify_lines(path: &Path) -> Result<Verdict, Failure> {
+    /// As [`verify_database`], for a file of JSON lines.
+    pub(crate) fn verify_lines(path: &Path, known_hash: &str) -> Result<Verdict, Failure> {
         let named = |problem: String| Failure::Other(format!("{}: {problem}", path.display()));
         let file = File::open(path).map_err(|error| named(error.to_string()))?;
-        let mut check = ChainCheck::default();
+        let mut check = ChainCheck::knowing(known_hash);
         for (at, line) in BufReader::new(file).lines().enumerate() {
             let line = line.map_err(|error| named(error.to_string()))?;
             if line.is_empty() {
@@ -160,7 +160,7 @@ pub(crate) mod audit {
                 .map_err(|error| named(format!("the chain is broken: line {} is no row: {error}", at + 1)))?;
             check.check(&row).map_err(|link| broken(&link))?;
         }
-        Ok(check.verdict())
+        check.verdict().map_err(|link| broken(&link))
     }
 }
 

@@ -172,7 +172,14 @@ async fn without_configuration_everything_stays_open_on_loopback() {
         assert!(audit.iter().any(|row| row.rpc.ends_with(rpc) && row.allowed), "{rpc}: {audit:?}");
     }
     assert!(audit.iter().all(|row| row.allowed), "{audit:?}");
-    assert_eq!(soon(other.verify_audit()).await.expect("checked").broken_no, 0);
+    let checked = soon(other.verify_audit()).await.expect("checked");
+    assert_eq!(checked.broken_no, 0);
+    // A hash that was kept is looked for, and one that no row has means that rows were cut off.
+    let verify = ["audit", "verify", "--known-hash"];
+    let (code, out, err) = ended(&server.url(), &[&verify[..], &[&checked.last_hash]].concat()).await;
+    assert!(code == 0 && out.starts_with("whole: "), "{out}{err}");
+    let (code, out, err) = ended(&server.url(), &[&verify[..], &["00ff"]].concat()).await;
+    assert!(code != 0 && err.contains("cut off"), "{out}{err}");
     // The log is read by an abbreviated id, and by one of what is there no longer.
     let kept = &sessions[1].session_id;
     for filter in [["--session", &kept[24..]], ["--run", "mails"]] {

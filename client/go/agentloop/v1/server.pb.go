@@ -1459,7 +1459,10 @@ func (x *AuditRecord) GetHash() string {
 
 // Asks for a check of the audit log.
 type VerifyAuditRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The `last_hash` of an earlier check, which was kept elsewhere. A chain without a record of this hash counts as broken:
+	// its newest records were cut off, or all of it was written anew. Empty: the chain alone is checked.
+	KnownHash     string `protobuf:"bytes,1,opt,name=known_hash,json=knownHash,proto3" json:"known_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1494,6 +1497,13 @@ func (*VerifyAuditRequest) Descriptor() ([]byte, []int) {
 	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{15}
 }
 
+func (x *VerifyAuditRequest) GetKnownHash() string {
+	if x != nil {
+		return x.KnownHash
+	}
+	return ""
+}
+
 // The result of the check.
 type VerifyAuditResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1507,10 +1517,12 @@ type VerifyAuditResponse struct {
 	FirstNo uint64 `protobuf:"varint,4,opt,name=first_no,json=firstNo,proto3" json:"first_no,omitempty"`
 	// Number of the last of them.
 	LastNo uint64 `protobuf:"varint,5,opt,name=last_no,json=lastNo,proto3" json:"last_no,omitempty"`
-	// Hash of the last of them. A copy kept elsewhere shows whether records were cut off at the end.
-	LastHash      string `protobuf:"bytes,6,opt,name=last_hash,json=lastHash,proto3" json:"last_hash,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Hash of the last of them. Given as `known_hash` of a later check, it shows whether records were cut off at the end.
+	LastHash string `protobuf:"bytes,6,opt,name=last_hash,json=lastHash,proto3" json:"last_hash,omitempty"`
+	// True if the chain is whole and has a record with the `known_hash` of the request.
+	KnownHashFound bool `protobuf:"varint,7,opt,name=known_hash_found,json=knownHashFound,proto3" json:"known_hash_found,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *VerifyAuditResponse) Reset() {
@@ -1583,6 +1595,13 @@ func (x *VerifyAuditResponse) GetLastHash() string {
 		return x.LastHash
 	}
 	return ""
+}
+
+func (x *VerifyAuditResponse) GetKnownHashFound() bool {
+	if x != nil {
+		return x.KnownHashFound
+	}
+	return false
 }
 
 // Asks for the replicas.
@@ -1895,15 +1914,18 @@ const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\aallowed\x18\v \x01(\bR\aallowed\x12\x16\n" +
 	"\x06reason\x18\f \x01(\tR\x06reason\x12#\n" +
 	"\rprevious_hash\x18\r \x01(\tR\fpreviousHash\x12\x12\n" +
-	"\x04hash\x18\x0e \x01(\tR\x04hash\"\x14\n" +
-	"\x12VerifyAuditRequest\"\xb7\x01\n" +
+	"\x04hash\x18\x0e \x01(\tR\x04hash\"3\n" +
+	"\x12VerifyAuditRequest\x12\x1d\n" +
+	"\n" +
+	"known_hash\x18\x01 \x01(\tR\tknownHash\"\xe1\x01\n" +
 	"\x13VerifyAuditResponse\x12\x1b\n" +
 	"\tbroken_no\x18\x01 \x01(\x04R\bbrokenNo\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x18\n" +
 	"\arecords\x18\x03 \x01(\x04R\arecords\x12\x19\n" +
 	"\bfirst_no\x18\x04 \x01(\x04R\afirstNo\x12\x17\n" +
 	"\alast_no\x18\x05 \x01(\x04R\x06lastNo\x12\x1b\n" +
-	"\tlast_hash\x18\x06 \x01(\tR\blastHash\"\x15\n" +
+	"\tlast_hash\x18\x06 \x01(\tR\blastHash\x12(\n" +
+	"\x10known_hash_found\x18\a \x01(\bR\x0eknownHashFound\"\x15\n" +
 	"\x13ListReplicasRequest\"I\n" +
 	"\x14ListReplicasResponse\x121\n" +
 	"\breplicas\x18\x01 \x03(\v2\x15.agentloop.v1.ReplicaR\breplicas\"\xad\x02\n" +

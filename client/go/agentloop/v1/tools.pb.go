@@ -718,7 +718,7 @@ type CheckPolicyResponse struct {
 	Origin RuleOrigin `protobuf:"varint,4,opt,name=origin,proto3,enum=agentloop.v1.RuleOrigin" json:"origin,omitempty"`
 	// True if the candidate matches the call.
 	CandidateMatches bool `protobuf:"varint,5,opt,name=candidate_matches,json=candidateMatches,proto3" json:"candidate_matches,omitempty"`
-	// Ids of the open questions whose calls the candidate matches. At most 100.
+	// Ids of the open questions whose calls, as they are shown, the candidate matches. At most 100.
 	MatchingRequestIds []string `protobuf:"bytes,6,rep,name=matching_request_ids,json=matchingRequestIds,proto3" json:"matching_request_ids,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache

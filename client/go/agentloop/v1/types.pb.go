@@ -3878,7 +3878,8 @@ type HumanRequest struct {
 	Tool string `protobuf:"bytes,6,opt,name=tool,proto3" json:"tool,omitempty"`
 	// Arguments of the call as JSON text. An approval covers these.
 	ArgumentsJson string `protobuf:"bytes,7,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
-	// Digest of tool and arguments. An answer may name it, to be sure that it answers this question.
+	// Digest of tool and arguments; of what is shown, where arguments are masked. An answer may name it, to be sure that it
+	// answers this question.
 	Digest string `protobuf:"bytes,8,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Text of the question.
 	Question string `protobuf:"bytes,9,opt,name=question,proto3" json:"question,omitempty"`

@@ -279,24 +279,28 @@ class AuditRecord(_message.Message):
     def __init__(self, no: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., principal: _Optional[str] = ..., tenant: _Optional[str] = ..., peer: _Optional[str] = ..., rpc: _Optional[str] = ..., session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., request_id: _Optional[str] = ..., tool: _Optional[str] = ..., allowed: _Optional[bool] = ..., reason: _Optional[str] = ..., previous_hash: _Optional[str] = ..., hash: _Optional[str] = ...) -> None: ...
 
 class VerifyAuditRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("known_hash",)
+    KNOWN_HASH_FIELD_NUMBER: _ClassVar[int]
+    known_hash: str
+    def __init__(self, known_hash: _Optional[str] = ...) -> None: ...
 
 class VerifyAuditResponse(_message.Message):
-    __slots__ = ("broken_no", "problem", "records", "first_no", "last_no", "last_hash")
+    __slots__ = ("broken_no", "problem", "records", "first_no", "last_no", "last_hash", "known_hash_found")
     BROKEN_NO_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     FIRST_NO_FIELD_NUMBER: _ClassVar[int]
     LAST_NO_FIELD_NUMBER: _ClassVar[int]
     LAST_HASH_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_HASH_FOUND_FIELD_NUMBER: _ClassVar[int]
     broken_no: int
     problem: str
     records: int
     first_no: int
     last_no: int
     last_hash: str
-    def __init__(self, broken_no: _Optional[int] = ..., problem: _Optional[str] = ..., records: _Optional[int] = ..., first_no: _Optional[int] = ..., last_no: _Optional[int] = ..., last_hash: _Optional[str] = ...) -> None: ...
+    known_hash_found: bool
+    def __init__(self, broken_no: _Optional[int] = ..., problem: _Optional[str] = ..., records: _Optional[int] = ..., first_no: _Optional[int] = ..., last_no: _Optional[int] = ..., last_hash: _Optional[str] = ..., known_hash_found: _Optional[bool] = ...) -> None: ...
 
 class ListReplicasRequest(_message.Message):
     __slots__ = ()

@@ -31,6 +31,7 @@ pub(super) fn starts() -> Vec<(&'static str, Event)> {
         ("started.queued", queued()),
         ("started.not_offered", not_offered()),
         ("started.groups", in_groups()),
+        ("started.hidden_seed", hides_its_seed()),
         ("session_entered", entered(Vec::new())),
         ("session_entered.rules", entered(vec![no_weather(RuleOrigin::Session)])),
         ("session_entered.withdrawn", withdrawn()),
@@ -83,6 +84,7 @@ fn started(spec: RunSpec, seed: u64) -> Event {
         unknown_tools: Vec::new(),
         withdrawn_tools: Vec::new(),
         caller_groups: Vec::new(),
+        hidden_seed: false,
     }
 }
 
@@ -98,6 +100,7 @@ fn not_offered() -> Event {
         unknown_tools: vec!["wether".to_owned()],
         withdrawn_tools: vec!["mail".to_owned()],
         caller_groups: Vec::new(),
+        hidden_seed: false,
     }
 }
 
@@ -113,7 +116,17 @@ fn in_groups() -> Event {
         unknown_tools: Vec::new(),
         withdrawn_tools: Vec::new(),
         caller_groups: vec!["sre".to_owned(), "on call".to_owned()],
+        hidden_seed: false,
     }
+}
+
+/// A run whose idempotency keys do not show its seed.
+fn hides_its_seed() -> Event {
+    let mut event = started(RunSpec::default(), 5);
+    if let Event::Started { hidden_seed, .. } = &mut event {
+        *hidden_seed = true;
+    }
+    event
 }
 
 fn queued() -> Event {
@@ -128,6 +141,7 @@ fn queued() -> Event {
         unknown_tools: Vec::new(),
         withdrawn_tools: Vec::new(),
         caller_groups: Vec::new(),
+        hidden_seed: false,
     }
 }
 

@@ -5,6 +5,7 @@ use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
+use agentloop_core::run::replay::replay;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
 
@@ -48,6 +49,28 @@ fn leases_differ_between_runs() {
     let script = given(spec());
     assert_ne!(script.state().lease(A, 1), other.state().lease(A, 1));
     assert_ne!(script.state().idempotency_key(A), other.state().idempotency_key(A));
+}
+
+/// A host sees the keys of its own calls. With the seed it would know the leases of calls that other hosts were given.
+#[test]
+fn an_idempotency_key_does_not_show_the_seed() {
+    let mut script = given_round(spec(), [tool("a"), tool("b")]);
+    let (key, other) = (script.state().idempotency_key(A), script.state().idempotency_key(B));
+    assert!(!key.contains(&format!("{SEED:x}")) && key != other, "{key} {other}");
+    script.restarts();
+    assert_eq!(script.state().idempotency_key(A), key);
+}
+
+/// Its calls may have taken effect under the keys that they had.
+#[test]
+fn a_run_of_an_earlier_version_keeps_its_keys() {
+    let script = given_round(spec(), [tool("a")]);
+    let mut journal = script.journal.clone();
+    let Event::Started { hidden_seed, .. } = &mut journal[0].event else { panic!("it starts") };
+    *hidden_seed = false;
+    let earlier = replay(&run_id(), &journal, |_| Ok(())).state;
+    assert_eq!(earlier.idempotency_key(A), format!("{SEED:016x}-{A}"));
+    assert_eq!(earlier.lease(A, 1), script.state().lease(A, 1));
 }
 
 #[test]

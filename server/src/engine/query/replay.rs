@@ -64,7 +64,8 @@ impl Engine {
         })
     }
 
-    /// The digest of the prompt and the messages of the last model call.
+    /// The digest of the prompt and the messages of the last model call. Whoever may read the run may not see all of them, so it
+    /// takes in the seed: nobody can try values until one fits.
     async fn context_digest(
         &self,
         tenant: &TenantId,
@@ -86,7 +87,7 @@ impl Engine {
         )
         .await?;
         let sent = serde_json::to_vec(&build::messages(history.view())).expect("plain data serialises");
-        Ok(Some(Digest::of(&[state.spec().system_prompt.as_bytes(), &sent])))
+        Ok(Some(Digest::of(&[&state.seed().to_le_bytes(), state.spec().system_prompt.as_bytes(), &sent])))
     }
 }
 

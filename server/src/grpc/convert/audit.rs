@@ -57,15 +57,16 @@ pub fn record(row: AuditRow) -> wire::AuditRecord {
     }
 }
 
-/// Converts the result of a check.
+/// Converts the result of a check for a row with this hash; empty if none was asked for.
 #[must_use]
-pub fn verdict(verdict: Result<ChainVerdict, BrokenLink>) -> wire::VerifyAuditResponse {
+pub fn verdict(verdict: Result<ChainVerdict, BrokenLink>, known_hash: &str) -> wire::VerifyAuditResponse {
     match verdict {
         Ok(ChainVerdict { rows, first, last, hash }) => wire::VerifyAuditResponse {
             records: rows,
             first_no: first,
             last_no: last,
             last_hash: hash,
+            known_hash_found: !known_hash.is_empty(),
             ..Default::default()
         },
         Err(BrokenLink { no, problem }) => {

@@ -1,5 +1,6 @@
 //! Takes sensitive arguments out of what is shown. [`Masks`] says which they are.
 
+use agentloop_core::tool::Digest;
 use agentloop_proto::v1 as wire;
 use wire::part::Content;
 use wire::run_event::Event;
@@ -10,6 +11,7 @@ use crate::mask::{MASK, Masks};
 pub fn request(masks: &Masks, request: &mut wire::HumanRequest) {
     if let Some(shown) = masks.mask(&request.tool, &request.arguments_json) {
         request.arguments_json = shown;
+        request.digest = shown_digest(request).to_string();
         // It would name the values.
         request.suggested_rule = None;
     }
@@ -21,6 +23,19 @@ pub fn request(masks: &Masks, request: &mut wire::HumanRequest) {
     {
         edits.arguments_json = shown;
     }
+}
+
+/// The digest of a question with masked arguments. That of the true ones would let people try values, such as all numbers of a
+/// card. Time and id tell it from the question of another run.
+fn shown_digest(request: &wire::HumanRequest) -> Digest {
+    let at = request.created_at.unwrap_or_default();
+    Digest::of(&[
+        request.request_id.as_bytes(),
+        request.tool.as_bytes(),
+        request.arguments_json.as_bytes(),
+        &at.seconds.to_le_bytes(),
+        &at.nanos.to_le_bytes(),
+    ])
 }
 
 /// The rules of an answer.

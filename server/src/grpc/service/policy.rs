@@ -160,10 +160,11 @@ impl PolicyChecker<'_> {
         let rule = rule.filter(|rule| rule.action == action);
         // Whoever is asked must be an approver of every rule that counts, not only of the one that decides.
         let approvers = required_approvers(rules(), &call, spec.tool_policy.widening);
-        let shown = rule.map(|rule| match rule.action {
+        let mut shown = rule.map(|rule| match rule.action {
             PolicyAction::Ask => policy::rule(&PolicyRule { approvers, ..rule.clone() }),
             PolicyAction::Allow | PolicyAction::Deny => policy::rule(rule),
         });
+        shown.iter_mut().for_each(|rule| masked::rule(self.engine.masks(), rule));
         wire::CheckPolicyResponse {
             action: policy::action(action).into(),
             reason,
@@ -186,7 +187,7 @@ impl PolicyChecker<'_> {
         facts.pop().expect("`facts` returns one result per call")
     }
 
-    /// The open approval requests whose calls the candidate rule matches.
+    /// The open approval requests whose calls, as people see them, the candidate rule matches.
     async fn matching(&self, check: &PolicyQuery, candidate: &PolicyRule) -> Result<Vec<RequestId>, Status> {
         let filter = RequestFilter {
             session: check.session.clone(),
@@ -195,14 +196,17 @@ impl PolicyChecker<'_> {
             ..RequestFilter::default()
         };
         let mut page = PageRequest { size: QUESTIONS_PAGE, after: None };
-        let (mut seen, mut matching) = (0, Vec::new());
+        let (mut seen, mut matching, masks) = (0, Vec::new(), self.engine.masks());
         loop {
             let found = self.engine.store().pending(self.caller.tenant(), filter.clone(), page).await?;
             seen += found.rows.len();
             let questions = found.rows.into_iter().map(|row| row.question);
             let matches = questions.filter(|question| {
+                // By what people see: otherwise patterns would tell a masked value, a letter at a time.
+                let shown = masks.mask(&question.tool, &question.arguments);
+                let arguments = shown.as_ref().unwrap_or(&question.arguments);
                 question.kind == QuestionKind::Approve
-                    && candidate.matches(&PolicyCall::new(&question.tool, &question.arguments))
+                    && candidate.matches(&PolicyCall::new(&question.tool, arguments))
             });
             matching.extend(matches.map(|question| question.request).take(MATCHES_MAX - matching.len()));
             match found.next {

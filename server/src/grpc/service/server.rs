@@ -186,10 +186,11 @@ impl server_server::Server for ServerService {
 
     async fn verify_audit(
         &self,
-        _request: Request<v1::VerifyAuditRequest>,
+        request: Request<v1::VerifyAuditRequest>,
     ) -> Result<Response<v1::VerifyAuditResponse>, Status> {
-        let verdict = self.engine.store().verify_audit().await?;
-        Ok(Response::new(convert::verdict(verdict)))
+        let known_hash = request.into_inner().known_hash;
+        let verdict = self.engine.store().verify_audit(&known_hash).await?;
+        Ok(Response::new(convert::verdict(verdict, &known_hash)))
     }
 
     async fn list_replicas(

@@ -106,6 +106,7 @@ impl Owner {
             unknown_tools: vec!["wether".to_owned()],
             withdrawn_tools: vec!["mail".to_owned()],
             caller_groups: vec!["sre".to_owned()],
+            hidden_seed: true,
         };
         let mut append = self.append(RunStatus::Preparing, vec![started]);
         append.create = Some(CreateRun {

@@ -73,6 +73,9 @@ pub enum Event {
         /// Groups of the caller that started the run, as its credential proved them at that time. Hosts are told of them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         caller_groups: Vec<String>,
+        /// True if nobody can tell the seed from an idempotency key. Runs of earlier versions keep the keys that they have.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        hidden_seed: bool,
     },
     /// The session is free, and this queued run is the next: from here on it may add entries.
     SessionEntered {

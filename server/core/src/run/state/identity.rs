@@ -19,11 +19,20 @@ pub(super) struct Identity {
     pub(super) traceparent: Option<TraceParent>,
     /// Groups of that caller. Each call's request to a host shares them.
     pub(super) caller_groups: Arc<[String]>,
+    /// True if idempotency keys do not show the seed.
+    pub(super) hidden_seed: bool,
 }
 
 impl Identity {
     pub(super) fn new(run: RunId) -> Self {
-        Self { run, session: None, seed: 0, traceparent: None, caller_groups: Arc::default() }
+        Self {
+            run,
+            session: None,
+            seed: 0,
+            traceparent: None,
+            caller_groups: Arc::default(),
+            hidden_seed: false,
+        }
     }
 }
 
@@ -82,9 +91,20 @@ impl RunState {
         ])
     }
 
-    /// The key by which a tool recognises a repeated call: the same for every attempt.
+    /// The key by which a tool recognises a repeated call: the same for every attempt. Whoever has one must not be able to
+    /// tell the seed from it, and with the seed the leases of calls that other hosts were given. Runs of earlier versions
+    /// show it: their keys must not change while they go on.
     #[must_use]
     pub fn idempotency_key(&self, slot: CallSlot) -> String {
-        format!("{:016x}-{slot}", self.seed())
+        if !self.identity.hidden_seed {
+            return format!("{:016x}-{slot}", self.seed());
+        }
+        let key = Digest::of(&[
+            b"idempotency key",
+            &self.seed().to_le_bytes(),
+            &slot.0.to_le_bytes(),
+            &slot.1.to_le_bytes(),
+        ]);
+        key.as_str().to_owned()
     }
 }

@@ -46,6 +46,7 @@ fn begin(builder: &mut TransitionBuilder<'_>, start: Start) -> Result<Vec<Shared
         unknown_tools: start.not_offered.unknown,
         withdrawn_tools: start.not_offered.withdrawn,
         caller_groups: start.caller_groups,
+        hidden_seed: true,
     });
     Ok(start.messages)
 }

@@ -9,6 +9,7 @@ use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::AbortCause;
+use agentloop_core::tool::Digest;
 use agentloop_proto::EventFrame;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
@@ -118,7 +119,8 @@ impl AgentLoopService {
         request
     }
 
-    /// Puts the true values into edited arguments where their editor saw the mask.
+    /// Puts the true values into edited arguments where their editor saw the mask, and the true digest in the place of the one
+    /// that a person was shown.
     async fn unmask(
         &self,
         tenant: &TenantId,
@@ -126,12 +128,18 @@ impl AgentLoopService {
         mut resolution: Resolution,
     ) -> Result<Resolution, Status> {
         let masks = self.engine.masks();
-        if let Decision::ApproveWithEdits { arguments } = &mut resolution.decision
-            && !masks.is_empty()
-            && let Some(row) = self.engine.store().request(tenant, request).await?
-        {
+        let is_edited = matches!(resolution.decision, Decision::ApproveWithEdits { .. });
+        if masks.is_empty() || (!is_edited && resolution.digest.is_none()) {
+            return Ok(resolution);
+        }
+        let Some(row) = self.engine.store().request(tenant, request).await? else { return Ok(resolution) };
+        if let Decision::ApproveWithEdits { arguments } = &mut resolution.decision {
             let edited = std::mem::take(arguments);
             *arguments = masks.restore(&row.question.tool, edited, &row.question.arguments);
+        }
+        let shown = Digest::claimed(self.shown_request(&row).digest);
+        if resolution.digest.as_ref() == Some(&shown) {
+            resolution.digest = Some(row.question.digest);
         }
         Ok(resolution)
     }

@@ -90,17 +90,17 @@ pub(in crate::store::sqlite) async fn after(db: &SqlitePool, no: u64) -> Result<
     found.map_err(|error| rows::failure("the audit log", &error))
 }
 
-/// Checks the chain of a database file, which a server may have open.
+/// Checks the chain of a database file, which a server may have open. It must have a row of this hash, if it is not empty.
 ///
 /// # Errors
 /// SQL's own: the file cannot be read, or is of a version before the audit log.
-pub async fn verify_file(path: &Path) -> Result<Result<ChainVerdict, BrokenLink>, Error> {
+pub async fn verify_file(path: &Path, known_hash: &str) -> Result<Result<ChainVerdict, BrokenLink>, Error> {
     let mut db = SqliteConnectOptions::new().filename(path).read_only(true).connect().await?;
-    let (mut check, mut last) = (ChainCheck::default(), 0_u64);
+    let (mut check, mut last) = (ChainCheck::knowing(known_hash), 0_u64);
     let verdict = loop {
         let found = sqlx::query(AFTER).bind(int(last)).bind(STRETCH).fetch_all(&mut db).await?;
         let rows = found.iter().map(audit).collect::<Result<Vec<_>, _>>()?;
-        let Some(newest) = rows.last() else { break Ok(check.verdict()) };
+        let Some(newest) = rows.last() else { break check.verdict() };
         last = newest.no;
         if let Err(broken) = rows.iter().try_for_each(|row| check.check(row)) {
             break Err(broken);

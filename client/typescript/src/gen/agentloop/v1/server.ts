@@ -335,6 +335,11 @@ export interface AuditRecord {
 
 /** Asks for a check of the audit log. */
 export interface VerifyAuditRequest {
+  /**
+   * The `last_hash` of an earlier check, which was kept elsewhere. A chain without a record of this hash counts as broken:
+   * its newest records were cut off, or all of it was written anew. Empty: the chain alone is checked.
+   */
+  knownHash: string;
 }
 
 /** The result of the check. */
@@ -349,8 +354,10 @@ export interface VerifyAuditResponse {
   firstNo: bigint;
   /** Number of the last of them. */
   lastNo: bigint;
-  /** Hash of the last of them. A copy kept elsewhere shows whether records were cut off at the end. */
+  /** Hash of the last of them. Given as `known_hash` of a later check, it shows whether records were cut off at the end. */
   lastHash: string;
+  /** True if the chain is whole and has a record with the `known_hash` of the request. */
+  knownHashFound: boolean;
 }
 
 /** Asks for the replicas. */
@@ -2365,11 +2372,14 @@ export const AuditRecord: MessageFns<AuditRecord> = {
 };
 
 function createBaseVerifyAuditRequest(): VerifyAuditRequest {
-  return {};
+  return { knownHash: "" };
 }
 
 export const VerifyAuditRequest: MessageFns<VerifyAuditRequest> = {
-  encode(_: VerifyAuditRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+  encode(message: VerifyAuditRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.knownHash !== "") {
+      writer.uint32(10).string(message.knownHash);
+    }
     return writer;
   },
 
@@ -2386,6 +2396,14 @@ export const VerifyAuditRequest: MessageFns<VerifyAuditRequest> = {
       while (reader.pos < end) {
         const tag = reader.uint32();
         switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.knownHash = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2401,14 +2419,15 @@ export const VerifyAuditRequest: MessageFns<VerifyAuditRequest> = {
   create(base?: DeepPartial<VerifyAuditRequest>): VerifyAuditRequest {
     return VerifyAuditRequest.fromPartial(base ?? {});
   },
-  fromPartial(_: DeepPartial<VerifyAuditRequest>): VerifyAuditRequest {
+  fromPartial(object: DeepPartial<VerifyAuditRequest>): VerifyAuditRequest {
     const message = createBaseVerifyAuditRequest();
+    message.knownHash = object.knownHash ?? "";
     return message;
   },
 };
 
 function createBaseVerifyAuditResponse(): VerifyAuditResponse {
-  return { brokenNo: 0n, problem: "", records: 0n, firstNo: 0n, lastNo: 0n, lastHash: "" };
+  return { brokenNo: 0n, problem: "", records: 0n, firstNo: 0n, lastNo: 0n, lastHash: "", knownHashFound: false };
 }
 
 export const VerifyAuditResponse: MessageFns<VerifyAuditResponse> = {
@@ -2442,6 +2461,9 @@ export const VerifyAuditResponse: MessageFns<VerifyAuditResponse> = {
     }
     if (message.lastHash !== "") {
       writer.uint32(50).string(message.lastHash);
+    }
+    if (message.knownHashFound !== false) {
+      writer.uint32(56).bool(message.knownHashFound);
     }
     return writer;
   },
@@ -2507,6 +2529,14 @@ export const VerifyAuditResponse: MessageFns<VerifyAuditResponse> = {
             message.lastHash = reader.string();
             continue;
           }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.knownHashFound = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2530,6 +2560,7 @@ export const VerifyAuditResponse: MessageFns<VerifyAuditResponse> = {
     message.firstNo = (object.firstNo !== undefined && object.firstNo !== null) ? BigInt(object.firstNo) : 0n;
     message.lastNo = (object.lastNo !== undefined && object.lastNo !== null) ? BigInt(object.lastNo) : 0n;
     message.lastHash = object.lastHash ?? "";
+    message.knownHashFound = object.knownHashFound ?? false;
     return message;
   },
 };

@@ -176,7 +176,7 @@ export interface CheckPolicyResponse {
   origin: RuleOrigin;
   /** True if the candidate matches the call. */
   candidateMatches: boolean;
-  /** Ids of the open questions whose calls the candidate matches. At most 100. */
+  /** Ids of the open questions whose calls, as they are shown, the candidate matches. At most 100. */
   matchingRequestIds: string[];
 }
 

@@ -892,7 +892,10 @@ export interface HumanRequest {
   tool: string;
   /** Arguments of the call as JSON text. An approval covers these. */
   argumentsJson: string;
-  /** Digest of tool and arguments. An answer may name it, to be sure that it answers this question. */
+  /**
+   * Digest of tool and arguments; of what is shown, where arguments are masked. An answer may name it, to be sure that it
+   * answers this question.
+   */
   digest: string;
   /** Text of the question. */
   question: string;

@@ -18,6 +18,7 @@ pub(super) struct Started<'a> {
     pub(super) seed: u64,
     pub(super) traceparent: Option<TraceParent>,
     pub(super) caller_groups: &'a [String],
+    pub(super) hidden_seed: bool,
     pub(super) queued: bool,
 }
 
@@ -28,6 +29,7 @@ impl RunState {
         self.identity.seed = start.seed;
         self.identity.traceparent = start.traceparent;
         self.identity.caller_groups = start.caller_groups.into();
+        self.identity.hidden_seed = start.hidden_seed;
         self.spec = start.spec.clone();
         self.position.entry = start.last_entry;
         self.times.started = self.now();

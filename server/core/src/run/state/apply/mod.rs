@@ -38,7 +38,15 @@ impl RunState {
     fn apply_event(&mut self, event: &Event) {
         match event {
             Event::Started {
-                session, last_entry, spec, seed, queued, traceparent, caller_groups, ..
+                session,
+                last_entry,
+                spec,
+                seed,
+                queued,
+                traceparent,
+                caller_groups,
+                hidden_seed,
+                ..
             } => self.started(Started {
                 session,
                 last_entry: *last_entry,
@@ -46,6 +54,7 @@ impl RunState {
                 seed: *seed,
                 traceparent: *traceparent,
                 caller_groups,
+                hidden_seed: *hidden_seed,
                 queued: *queued,
             }),
             Event::SessionEntered { last_entry, rules, .. } => self.session_entered(*last_entry, rules),
