@@ -124,7 +124,7 @@ struct Bed {
     postmaster: u32,
 }
 
-/// What was used since the start of the processes.
+/// Processor time, and bytes, that the processes have used since they began.
 struct Used {
     at: Instant,
     owner: Duration,

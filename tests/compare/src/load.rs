@@ -24,7 +24,7 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// Makes one run.
+    /// Makes one run, and waits until it has ended.
     async fn run(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         match self {
             Engine::Agentloop(client) => {

@@ -2,7 +2,7 @@
 
 use agentloop_sim::capacity::{Ceiling, Costs, Part, Seen, Shape, Spread, simulate};
 
-/// Nothing costs anything.
+/// Costs of zero. Each test sets those that it is about.
 const FREE: Costs = Costs {
     owner: 0.0,
     owner_sent_on: 0.0,

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::{Asked, Format, Refusal, State, lock};
 
-/// What is written on a connection.
+/// The bytes that the server writes on a connection.
 pub(super) struct Response {
     pub(super) bytes: Vec<u8>,
     /// True to leave it to the server to close the connection.

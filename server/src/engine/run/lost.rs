@@ -22,7 +22,7 @@ pub(in crate::engine) struct LostRuns(Arc<Mutex<Lost>>);
 struct Lost {
     /// Runs since the last line.
     runs: usize,
-    /// The newest failure.
+    /// The failure of the run that was noted last.
     error: String,
     /// True while a task is to tell of them.
     is_told: bool,

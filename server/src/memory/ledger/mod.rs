@@ -177,7 +177,7 @@ impl MemoryLedger {
             self.account.waiting_len.store(waiting.len(), Ordering::Relaxed);
             granted
         };
-        // What was freed before this waited has woken nobody.
+        // Memory may have been freed before this reservation was in the queue; nobody was woken for it.
         self.grant();
         self.account.wanted.notify_waiters();
         granted.await.expect("a reservation waits until it is granted or dropped")

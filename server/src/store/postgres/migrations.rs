@@ -42,7 +42,7 @@ pub(in crate::store::postgres) enum NotMigrated {
     /// Some of them are not a store's.
     #[error("{0}")]
     NotOurs(String),
-    /// Any other failure.
+    /// The database refused a change, or could not be reached.
     #[error(transparent)]
     Other(MigrateError),
 }

@@ -1,5 +1,5 @@
-//! Poolers between a server and its database. The lock of an owner, its wait for locks and its prepared statements are of a session
-//! of the database, so each connection must have one for itself.
+//! Poolers between a server and its database. The lock of an owner, its wait for locks and its prepared statements are of a
+//! session of the database, so each connection must have one for itself.
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, PgConnection, Row as _};

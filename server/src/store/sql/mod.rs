@@ -9,3 +9,4 @@ pub(in crate::store) mod row;
 pub(in crate::store) mod rule;
 pub(in crate::store) mod search;
 pub(in crate::store) mod tool;
+pub(in crate::store) mod turns;

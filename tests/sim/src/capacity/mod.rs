@@ -44,9 +44,9 @@ pub struct Costs {
     pub log: f64,
     /// Bytes over the owner's network device.
     pub network: f64,
-    /// Time of one answer of the model and of the tool, in turn after each write.
+    /// Time of an answer of the model. After each write comes the model or the tool, in turn.
     pub model: f64,
-    /// See [`Costs::model`].
+    /// Time of an answer of the tool.
     pub tool: f64,
 }
 
@@ -87,7 +87,7 @@ impl Shape {
 /// How much the pieces of processor time differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// All are alike.
+    /// Each piece takes the mean.
     Equal,
     /// Random, by an exponential distribution: many are short, few are long.
     Exponential,

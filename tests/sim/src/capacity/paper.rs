@@ -16,7 +16,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// All of them.
+    /// Every part, in the order in which tables show them.
     pub const ALL: [Part; 4] = [Part::OwnerCores, Part::StandbyCores, Part::WriteLanes, Part::DatabaseCores];
 
     /// Its name in a table.
@@ -34,7 +34,7 @@ impl Part {
 /// The most runs per second that a part carries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ceiling {
-    /// The part.
+    /// The part that is full at this many runs.
     pub part: Part,
     /// Runs per second of all machines together.
     pub runs: f64,

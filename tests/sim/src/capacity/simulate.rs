@@ -14,11 +14,11 @@ const WARM_UP: f64 = 4.0;
 pub struct Seen {
     /// Runs that ended in a second.
     pub runs: f64,
-    /// Time of a run without that of models and tools, in seconds: the mean, the median, and what 99 of 100 are below.
+    /// Mean time of a run in seconds, without that of models and tools.
     pub mean: f64,
-    /// See [`Seen::mean`].
+    /// The time that half of the runs are below.
     pub p50: f64,
-    /// See [`Seen::mean`].
+    /// The time that 99 of 100 runs are below.
     pub p99: f64,
     /// The part of the time that the first owner's cores were busy.
     pub owner: f64,
@@ -88,10 +88,10 @@ pub fn simulate(costs: &Costs, shape: Shape, spread: Spread, rate: f64, seconds:
     world.seen(&before.expect("arrivals never end"), seconds, live / seconds)
 }
 
-/// Something that happens.
+/// A change that the agenda has for a certain time.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// A run arrives.
+    /// A new run arrives at one of the machines.
     Arrival,
     /// A core of this machine ends a piece of this run.
     Worked { machine: usize, run: usize },
@@ -125,9 +125,9 @@ enum Step {
     SendsOn,
     /// The same, and the message is on its way to the owner.
     Travels,
-    /// The owner works.
+    /// The owner's cores work on it.
     Owner,
-    /// The write.
+    /// Its write waits for a lane, or is in a commit.
     Write,
     /// The model or the tool works.
     Elsewhere,
@@ -165,7 +165,7 @@ enum State {
     Committing { since: f64, runs: Vec<usize> },
 }
 
-/// What was used up to a moment.
+/// The times that parts were busy up to a moment, and the commits until then.
 struct Tally {
     machines: Vec<f64>,
     database: f64,

@@ -121,7 +121,7 @@ impl Gate {
         let (reply, answer) = oneshot::channel();
         let gate = self.clone();
         drop(self.0.tasks.spawn("writer", async move {
-            // Whoever asked may have gone.
+            // The caller may have stopped waiting.
             let _gone = reply.send(gate.written(what, write, fate).await);
         }));
         match answer.await {

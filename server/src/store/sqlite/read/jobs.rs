@@ -2,10 +2,11 @@
 
 use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
-use sqlx::SqlitePool;
+use sqlx::{Error, SqlitePool};
 
 use super::{all, one, rows};
 use crate::store::number::int;
+use crate::store::sql::turns::{DueJobs, due_in_turn};
 use crate::store::{Job, StoreError};
 
 /// Tenants with due jobs, by their ids after another one. The query goes from tenant to tenant by the index, whatever the number
@@ -32,6 +33,27 @@ pub(in crate::store::sqlite) const DUE_JOBS: &str = "
 pub(in crate::store::sqlite) const NEXT_DUE: &str =
     "SELECT due_at FROM jobs WHERE due_at > ?1 ORDER BY due_at LIMIT 1";
 
+/// The queries for jobs that are due at this time.
+struct DueAt<'a> {
+    db: &'a SqlitePool,
+    now: Timestamp,
+    limit: u32,
+}
+
+impl DueJobs for DueAt<'_> {
+    async fn tenants(&self, after: &str) -> Result<Vec<TenantId>, Error> {
+        let (now, limit) = (int(self.now.0), i64::from(self.limit));
+        let query = sqlx::query(TENANTS_WITH_JOBS).bind(after).bind(now).bind(limit);
+        all(self.db, query, |row| rows::tenant_id(row, "tenant")).await
+    }
+
+    async fn jobs(&self, tenant: &TenantId) -> Result<Vec<Job>, Error> {
+        let (now, limit) = (int(self.now.0), i64::from(self.limit));
+        let query = sqlx::query(DUE_JOBS).bind(tenant.as_str()).bind(now).bind(limit);
+        all(self.db, query, rows::job).await
+    }
+}
+
 /// Due jobs of the tenants that come after this one, and the time at which the next one becomes due.
 pub(in crate::store::sqlite) async fn due_jobs(
     db: &SqlitePool,
@@ -40,22 +62,7 @@ pub(in crate::store::sqlite) async fn due_jobs(
     limit: u32,
 ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
     let failure = |error| rows::failure("due jobs", &error);
-    let after = after.map_or("", TenantId::as_str);
-    let with_jobs = |after| {
-        let query = sqlx::query(TENANTS_WITH_JOBS).bind(after).bind(int(now.0)).bind(i64::from(limit));
-        all(db, query, |row| rows::tenant_id(row, "tenant"))
-    };
-    let mut tenants = with_jobs(after).await.map_err(failure)?;
-    if !after.is_empty() {
-        let begin = with_jobs("").await.map_err(failure)?;
-        tenants.extend(begin.into_iter().take_while(|tenant| tenant.as_str() <= after));
-        tenants.truncate(limit as usize);
-    }
-    let mut due = Vec::new();
-    for tenant in &tenants {
-        let query = sqlx::query(DUE_JOBS).bind(tenant.as_str()).bind(int(now.0)).bind(i64::from(limit));
-        due.extend(all(db, query, rows::job).await.map_err(failure)?);
-    }
+    let due = due_in_turn(&DueAt { db, now, limit }, after, limit).await.map_err(failure)?;
     let next = sqlx::query(NEXT_DUE).bind(int(now.0));
     let next = one(db, next, |row| rows::time(row, "due_at")).await.map_err(failure)?;
     Ok((due, next))
