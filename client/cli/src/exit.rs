@@ -2,7 +2,13 @@
 
 use std::{io, process::ExitCode};
 
-use agentloop_client::{Error, host::HostError, v1::RunStatus};
+use agentloop_client::{
+    Error,
+    host::HostError,
+    v1::{ErrorReason, RunStatus},
+};
+
+use crate::terminal::{commands::quoted, format};
 
 /// The exit codes of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +73,22 @@ impl Failure {
         matches!(self, Failure::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
+    /// The commands that help now, each with this option at its end. Empty if there are none.
+    pub(crate) fn next_steps(&self, option: &str) -> String {
+        let Failure::Client(error) = self else { return String::new() };
+        let run = error.status().and_then(|status| status.metadata.get("run_id"));
+        match (error.reason(), run) {
+            (Some(ErrorReason::SessionBusy), Some(run)) => {
+                let run = quoted(run);
+                format!(
+                    "\n  agentloop watch {run}{option}          shows that run to its end\n  \
+                     agentloop abort --run {run}{option}    ends it now"
+                )
+            }
+            _ => String::new(),
+        }
+    }
+
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Failure::Client(Error::Endpoint(_)) | Failure::Usage(_) => Exit::Usage,
@@ -82,7 +104,8 @@ fn explain(error: &Error) -> String {
     let words = in_one_line(error);
     match error.reason() {
         Some(reason) => {
-            format!("{words} [{}]", crate::terminal::format::enum_name(reason.as_str_name(), "ERROR_REASON_"))
+            let name = format::enum_name(reason.as_str_name(), "ERROR_REASON_");
+            format!("{words} [{name}]")
         }
         None => words,
     }

@@ -30,6 +30,7 @@ async fn main() -> ExitCode {
     // These ask at an address of their own.
     let is_elsewhere = matches!(cli.command, Command::Demo(_) | Command::Health(_));
     let where_asked = if is_elsewhere { String::new() } else { cli.global.where_asked() };
+    let server_option = cli.global.server_option();
     match dispatch(cli).await {
         Ok(code) => code,
         Err(failure) if failure.is_closed_output() => Exit::Completed.into(),
@@ -38,7 +39,7 @@ async fn main() -> ExitCode {
             failure.exit().into()
         }
         Err(failure) => {
-            eprintln!("agentloop: {failure}");
+            eprintln!("agentloop: {failure}{}", failure.next_steps(&server_option));
             failure.exit().into()
         }
     }

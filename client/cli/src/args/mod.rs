@@ -50,7 +50,8 @@ Examples:
   agentloop search ferry                            find a message of any session
 
 Ids of runs, sessions and questions may be abbreviated to their first or last characters, at least 4, where
-only one has them. `run` and `chat` take a session's id as it is, since they create it if there is none.
+only one has them. `run` and `chat` create a session that does not exist: they take a name as it is, and at
+least 8 characters of an id that nobody chose.
 
 Exit codes:
   0 completed, 1 failed, 2 wrong usage, 3 aborted, 4 waits for a human, 5 server unreachable,

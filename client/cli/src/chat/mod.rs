@@ -33,7 +33,7 @@ use self::{
 };
 use crate::{
     args::{ChatArgs, Global},
-    command::run::user,
+    command::{ids, run::user},
     exit::{Exit, Failure},
     terminal::{commands::quoted, local_context::LocalContext},
 };
@@ -45,7 +45,11 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
     let client = global.client()?;
     // An absent server or a refused token is reported before the screen is taken.
     client.list_sessions(ListSessionsRequest { page_size: 1, ..ListSessionsRequest::default() }).await?;
-    if let Some(session_id) = &args.session {
+    let session = match args.session {
+        Some(given) => Some(ids::session_to_continue(&client, given).await?),
+        None => None,
+    };
+    if let Some(session_id) = &session {
         // An id that no session can have. One that none has yet is a new session.
         match client.get_session(session_id).await {
             Err(error) if error.code() != Some(tonic::Code::NotFound) => return Err(error.into()),
@@ -58,7 +62,7 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
     local_context.add_to(&mut input);
     let notes = local_context.describe();
     let options = ChatOptions { input, notes, who: user(), started: SystemTime::now(), new_id: fresh_id };
-    let (app, mut first) = App::new(options, args.session);
+    let (app, mut first) = App::new(options, session);
     first.extend([Command::ListAgents, Command::ListProviders]);
     let (app, exit) = Box::pin(driver::drive(app, first, client)).await?;
     farewell(&app, &global.server_option());

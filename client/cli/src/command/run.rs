@@ -9,6 +9,7 @@ use agentloop_client::{Client, Error, EventStream, fresh_id, v1::RunInput};
 
 use crate::{
     args::{Global, RunArgs},
+    command::ids,
     exit::{Exit, Failure},
     terminal::follow::FollowOptions,
     terminal::input_lines::InputLines,
@@ -20,13 +21,16 @@ use crate::{
 /// The server's bound on a prompt.
 const PROMPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-pub(crate) async fn run(global: &Global, args: Box<RunArgs>) -> Result<Exit, Failure> {
+pub(crate) async fn run(global: &Global, mut args: Box<RunArgs>) -> Result<Exit, Failure> {
     let client = global.client()?;
     let mut interrupts = Interrupts::listen();
     let mut view = View::new(global.json());
     let person = is_interactive(global, &args).then(InputLines::of_stdin);
     let approve = args.yes.then_some("--yes says so");
     let local_context = LocalContext::of_process(!args.local_context.no_instructions, args.run_id.is_none())?;
+    if let Some(given) = args.session.take() {
+        args.session = Some(ids::session_to_continue(&client, given).await?);
+    }
     let mut input = input(*args)?;
     local_context.add_to(&mut input);
     let run_id = input.run_id.clone().unwrap_or_default();

@@ -154,7 +154,7 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
             format::time(run.created_at.as_ref()),
             format::time(run.updated_at.as_ref())
         ),
-        format!("so far   {} model calls, {} tool calls, {}", run.iterations, run.tool_calls, usage(run)),
+        format!("so far   {}, {}", format::calls(run.iterations, run.tool_calls), usage(run)),
         format!("last     event {}", run.last_seq),
     ];
     if run.queue_position > 0 {

@@ -27,26 +27,12 @@ pub(crate) async fn usage(global: &Global, args: UsageArgs) -> Result<Exit, Fail
     }
     let mut rows: Vec<_> = answer.rows.iter().map(|row| cells(row, &by)).collect();
     if answer.rows.len() > 1 {
-        let mut sum = cells(&added(&answer.rows), &[]);
+        let mut sum = cells(&added(&answer.rows), &by);
         "all".clone_into(&mut sum[0]);
+        sum[1..=by.len()].iter_mut().for_each(String::clear);
         rows.push(sum);
     }
-    let group = by.iter().map(UsageBy::heading).collect::<Vec<_>>().join(" ");
-    let heading = [
-        "FROM",
-        &group,
-        "RUNS",
-        "FAILED",
-        "MODEL CALLS",
-        "FAILED",
-        "TOOL CALLS",
-        "FAILED",
-        "IN",
-        "CACHED",
-        "OUT",
-        "COST",
-    ];
-    print::table(heading, &rows)?;
+    print::columns(&heading(&by), &rows)?;
     if !answer.quotas.is_empty() {
         print::line("")?;
         let quotas: Vec<_> = answer.quotas.iter().map(quota_cells).collect();
@@ -90,19 +76,25 @@ fn request(args: UsageArgs) -> GetUsageRequest {
     }
 }
 
-/// The row of a table. The groups are one column, because their number differs.
-fn cells(row: &UsageRow, by: &[UsageBy]) -> [String; 12] {
+/// The heading of the table: the time, a column for each group, and the counts.
+fn heading(by: &[UsageBy]) -> Vec<String> {
+    let counts = ["RUNS", "FAILED", "MODEL CALLS", "FAILED", "TOOL CALLS", "FAILED"];
+    let used = ["IN", "CACHED", "OUT", "COST"];
+    let first = std::iter::once("FROM".to_owned()).chain(by.iter().map(UsageBy::heading));
+    first.chain(counts.into_iter().chain(used).map(str::to_owned)).collect()
+}
+
+/// The row of the table for these groups.
+fn cells(row: &UsageRow, by: &[UsageBy]) -> Vec<String> {
     let group = by.iter().map(|by| match by {
         UsageBy::Agent => row.agent.as_str(),
         UsageBy::Model => row.model.as_str(),
         UsageBy::Label(_) => row.label_value.as_str(),
         UsageBy::CreatedBy => row.created_by.as_str(),
     });
-    let group: Vec<&str> = group.map(|name| if name.is_empty() { "-" } else { name }).collect();
+    let group = group.map(|name| if name.is_empty() { "-".to_owned() } else { sanitize(name) });
     let usage = row.usage.unwrap_or_default();
-    [
-        format::time(row.start.as_ref()),
-        sanitize(&group.join(" ")),
+    let counts = [
         row.runs.to_string(),
         row.run_errors.values().sum::<u64>().to_string(),
         row.model_calls.to_string(),
@@ -113,7 +105,8 @@ fn cells(row: &UsageRow, by: &[UsageBy]) -> [String; 12] {
         usage.cached_input_tokens.to_string(),
         usage.output_tokens.to_string(),
         cost(usage.cost_micros, row.model_calls_without_price),
-    ]
+    ];
+    std::iter::once(format::time(row.start.as_ref())).chain(group).chain(counts).collect()
 }
 
 /// A cost in the currency of the configured prices. `?` says that calls without a price are not in it.
@@ -161,9 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_a_name_is_a_dash() {
-        let row = UsageRow { agent: "a".to_owned(), ..UsageRow::default() };
+    fn each_group_has_its_column_and_one_without_a_name_a_dash() {
+        let row = UsageRow { agent: "a".to_owned(), runs: 3, ..UsageRow::default() };
         let by = [UsageBy::Agent, UsageBy::Label("team".to_owned())];
-        assert_eq!(cells(&row, &by)[1], "a -");
+        assert_eq!(heading(&by)[..4], ["FROM", "AGENT", "TEAM", "RUNS"]);
+        assert_eq!(cells(&row, &by)[1..4], ["a", "-", "3"]);
+        for by in [&by[..], &[]] {
+            assert_eq!(heading(by).len(), cells(&row, by).len());
+        }
     }
 }

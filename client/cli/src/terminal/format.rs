@@ -108,8 +108,27 @@ pub(crate) fn next_try(left: Duration) -> String {
     format!("next try in {}", countdown(left))
 }
 
+/// The model calls and tool calls of a run.
+pub(crate) fn calls(model: u32, tool: u32) -> String {
+    let count = |number: u32, what: &str| match number {
+        1 => format!("1 {what}"),
+        number => format!("{number} {what}s"),
+    };
+    format!("{}, {}", count(model, "model call"), count(tool, "tool call"))
+}
+
 pub(crate) fn usage(usage: &Usage) -> String {
-    format!("{} tokens in, {} out", usage.input_tokens, usage.output_tokens)
+    format!("{} tokens in, {} out{}", usage.input_tokens, usage.output_tokens, cost(usage.cost_micros))
+}
+
+/// A cost behind the tokens that it is of, in the currency of the configured prices; empty if there is none.
+pub(crate) fn cost(micros: u64) -> String {
+    // A cost that four places would round to nothing has all six.
+    match micros {
+        0 => String::new(),
+        1..100 => format!(", cost {:.6}", micros as f64 / 1e6),
+        micros => format!(", cost {:.4}", micros as f64 / 1e6),
+    }
 }
 
 /// The first line of a text, cut to `chars` characters. `…` marks a cut.
@@ -165,6 +184,19 @@ mod tests {
         let at = prost_types::Timestamp { seconds: 1_795_252_443, nanos: 5 };
         assert_eq!(time(Some(&at)), "2026-11-21 09:14:03");
         assert_eq!(time(None), "");
+    }
+
+    #[test]
+    fn one_call_is_no_calls() {
+        assert_eq!(calls(1, 0), "1 model call, 0 tool calls");
+        assert_eq!(calls(2, 1), "2 model calls, 1 tool call");
+    }
+
+    #[test]
+    fn a_cost_is_told_where_there_is_one() {
+        assert_eq!([cost(0), cost(20), cost(12_300)], ["", ", cost 0.000020", ", cost 0.0123"]);
+        let used = Usage { input_tokens: 5, output_tokens: 6, cost_micros: 1_500_000, ..Usage::default() };
+        assert_eq!(usage(&used), "5 tokens in, 6 out, cost 1.5000");
     }
 
     #[test]

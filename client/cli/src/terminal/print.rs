@@ -16,22 +16,26 @@ const TEXT_COLUMNS: usize = 24;
 
 /// Prints rows under a heading, in aligned columns. On a terminal that is too narrow for it, each row has several lines.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
+    columns(&heading.map(str::to_owned), rows)
+}
+
+/// The same for a table whose number of columns is known only now. Every row has as many cells as the heading.
+pub(crate) fn columns(heading: &[String], rows: &[impl AsRef<[String]>]) -> io::Result<()> {
     let out = io::stdout();
     let size = if out.is_terminal() { crossterm::terminal::size().ok() } else { None };
     let room = size.map_or(usize::MAX, |(columns, _)| usize::from(columns));
     write_table(&mut out.lock(), heading, rows, room)
 }
 
-fn write_table<const N: usize>(
+fn write_table(
     out: &mut impl Write,
-    heading: [&str; N],
-    rows: &[[String; N]],
+    heading: &[String],
+    rows: &[impl AsRef<[String]>],
     room: usize,
 ) -> io::Result<()> {
-    let heading = heading.map(str::to_owned);
-    let all = || std::iter::once(&heading).chain(rows);
-    let widths: [usize; N] =
-        std::array::from_fn(|n| all().map(|row| row[n].width()).max().unwrap_or_default());
+    let all = || std::iter::once(heading).chain(rows.iter().map(AsRef::as_ref));
+    let width = |n: usize| all().map(|row| row[n].width()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
     let lines = lines_of_a_row(&widths, room);
     for row in all() {
         for columns in &lines {
@@ -93,7 +97,8 @@ mod tests {
     fn wide_characters_take_two_columns() {
         let mut out = Vec::new();
         let rows = [["天气".to_owned(), "one".to_owned()], ["bcde".to_owned(), "two".to_owned()]];
-        write_table(&mut out, ["ID", "WHAT"], &rows, usize::MAX).expect("memory takes it");
+        write_table(&mut out, &["ID", "WHAT"].map(str::to_owned), &rows, usize::MAX)
+            .expect("memory takes it");
         assert_eq!(String::from_utf8(out).expect("text"), "ID    WHAT\n天气  one\nbcde  two\n");
     }
 
@@ -101,7 +106,8 @@ mod tests {
     fn columns_are_aligned() {
         let mut out = Vec::new();
         let rows = [["a".to_owned(), "one".to_owned()], ["bcd".to_owned(), "two".to_owned()]];
-        write_table(&mut out, ["ID", "WHAT"], &rows, usize::MAX).expect("memory takes it");
+        write_table(&mut out, &["ID", "WHAT"].map(str::to_owned), &rows, usize::MAX)
+            .expect("memory takes it");
         assert_eq!(String::from_utf8(out).expect("text"), "ID   WHAT\na    one\nbcd  two\n");
     }
 
@@ -115,7 +121,8 @@ mod tests {
             (13, "ID\n    AGE\n    WORDS\na-long-id\n    1h\n    the first\n    words\nb\n    2h\n"),
         ] {
             let mut out = Vec::new();
-            write_table(&mut out, ["ID", "AGE", "WORDS"], &rows, room).expect("memory takes it");
+            write_table(&mut out, &["ID", "AGE", "WORDS"].map(str::to_owned), &rows, room)
+                .expect("memory takes it");
             assert_eq!(String::from_utf8(out).expect("text"), expected, "{room} columns");
         }
     }
@@ -125,7 +132,7 @@ mod tests {
         let rows = [["a-long-id", "words that go on and on beside the rest of it"], ["b", "few words"]];
         let rows = rows.map(|row| row.map(str::to_owned));
         let mut out = Vec::new();
-        write_table(&mut out, ["ID", "WORDS"], &rows, 40).expect("memory takes it");
+        write_table(&mut out, &["ID", "WORDS"].map(str::to_owned), &rows, 40).expect("memory takes it");
         let expected = "ID         WORDS\na-long-id  words that go on and on\n           beside the rest of it\n\
                         b          few words\n";
         assert_eq!(String::from_utf8(out).expect("text"), expected);

@@ -5,6 +5,8 @@ use std::{iter::Peekable, str::Chars};
 
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
 use crate::terminal::style::is_unsafe;
 
 const TAB: &str = "    ";
@@ -94,6 +96,20 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
         .wrap_algorithm(WrapAlgorithm::FirstFit)
         .break_words(true);
     textwrap::wrap(text, options).into_iter().map(std::borrow::Cow::into_owned).collect()
+}
+
+/// The beginning of a text in so many columns. `…` marks a cut.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut used = 1;
+    let fits = |c: &char| {
+        used += c.width().unwrap_or_default();
+        used <= columns
+    };
+    let kept: String = text.chars().take_while(fits).collect();
+    if columns == 0 { kept } else { format!("{}…", kept.trim_end()) }
 }
 
 /// Skips the rest of an escape sequence, after ESC.

@@ -1,5 +1,8 @@
 //! Draws the screen of `agentloop top`.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, SystemTime};
 
 use agentloop_client::v1::{HostHealth, HumanRequestKind, Run, RunStatus, Tool};
@@ -22,7 +25,7 @@ use crate::{
         format,
         render::status::error,
         style::Style,
-        text::{sanitize, wrap},
+        text::{cut, sanitize, wrap},
     },
 };
 
@@ -42,6 +45,8 @@ const WHOLE_TROUBLE: &str = "… Enter on a run shows its error to the end";
 const WHOLE_STATUS: &str = "… `agentloop tools --json` has it whole";
 /// Spaces before a detail that has lines of its own.
 const DETAIL_INDENT: usize = 2;
+/// Columns from which every list is a table. On a narrower screen, the last columns would be missing.
+const WIDE: u16 = 64;
 /// Characters of a prompt.
 const PREVIEW_CHARS: usize = 60;
 
@@ -112,16 +117,7 @@ fn summary(top: &Top, area: Rect) -> Vec<Line<'static>> {
         Span::styled(format!("   calls waiting for a host: {queued}"), if queued > 0 { WARN } else { DIM }),
     ]);
     let minute = top.meter.minute();
-    let mut used = format!(
-        "{}: {} tokens in, {} out",
-        Meter::period(top.now),
-        minute.input_tokens,
-        minute.output_tokens
-    );
-    if minute.cost_micros > 0 {
-        used += &format!(", cost {:.4}", minute.cost_micros as f64 / 1e6);
-    }
-    let meter = Span::raw(used);
+    let meter = Span::raw(format!("{}: {}", Meter::period(top.now), format::usage(&minute)));
     if area.height >= TALL && state.width() + 3 + meter.width() > usize::from(area.width) {
         return vec![state, Line::from(meter)];
     }
@@ -139,8 +135,12 @@ fn is_live(run: &Run) -> bool {
 }
 
 fn draw_runs(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
-    let mut lines =
-        vec![Line::styled("RUN         STATUS          FOR    AGENT       WAITS FOR / PROMPT", BOLD)];
+    let is_wide = area.width >= WIDE;
+    let heading = match is_wide {
+        true => "RUN         STATUS          FOR    AGENT       WAITS FOR / PROMPT",
+        false => "RUN      FOR  WAITS FOR / PROMPT",
+    };
+    let mut lines = vec![Line::styled(heading, BOLD)];
     let listed = top.listed();
     let at = listed.iter().position(|run| Some(&run.run_id) == top.selected.as_ref()).unwrap_or(0);
     let room = usize::from(area.height).saturating_sub(1).max(1);
@@ -152,7 +152,8 @@ fn draw_runs(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
             RunStatus::Paused => BAD,
             _ => ratatui::style::Style::new(),
         };
-        lines.push(Line::styled(row(top, run, now), style));
+        let row = RunRow::of(top, run, now);
+        lines.push(Line::styled(if is_wide { row.wide() } else { row.narrow(area.width) }, style));
     }
     if listed.is_empty() {
         lines.push(Line::styled("no run is open", DIM));
@@ -160,34 +161,80 @@ fn draw_runs(top: &Top, now: SystemTime, area: Rect, buf: &mut Buffer) {
     Paragraph::new(lines).render(area, buf);
 }
 
-fn row(top: &Top, run: &Run, now: SystemTime) -> String {
-    let since = run.updated_at.and_then(|at| SystemTime::try_from(at).ok());
-    let age = since.map(|since| now.duration_since(since).unwrap_or(Duration::ZERO)).map(format::age);
-    let status = format::status(run.status());
-    let about = match (top.question_of(&run.run_id), &run.waiting_on) {
-        (Some(question), _) if question.kind() == HumanRequestKind::Approve => {
-            format!("may {} run?", question.tool)
+/// The texts of a run's row.
+struct RunRow {
+    run_id: String,
+    status: String,
+    age: String,
+    agent: String,
+    /// The question that is open, the reason for the wait, or the prompt.
+    about: String,
+    /// True if `about` says what the run is doing, so that its status adds nothing.
+    waits: bool,
+}
+
+impl RunRow {
+    fn of(top: &Top, run: &Run, now: SystemTime) -> RunRow {
+        let since = run.updated_at.and_then(|at| SystemTime::try_from(at).ok());
+        let age = since.map(|since| now.duration_since(since).unwrap_or(Duration::ZERO)).map(format::age);
+        let (about, waits) = match (top.question_of(&run.run_id), &run.waiting_on) {
+            (Some(question), _) if question.kind() == HumanRequestKind::Approve => {
+                (format!("may {} run?", question.tool), true)
+            }
+            (Some(question), _) => (question.question.clone(), true),
+            (None, Some(waiting)) if !waiting.what.is_empty() => {
+                (format::waited_for(waiting.kind(), &waiting.what), true)
+            }
+            _ => (format!("\"{}\"", run.preview), false),
+        };
+        RunRow {
+            run_id: run.run_id.clone(),
+            status: format::status(run.status()),
+            age: age.unwrap_or_default(),
+            agent: sanitize(&run.agent),
+            about: format::first_line(&sanitize(&about), PREVIEW_CHARS),
+            waits,
         }
-        (Some(question), _) => question.question.clone(),
-        (None, Some(waiting)) if !waiting.what.is_empty() => {
-            format::waited_for(waiting.kind(), &waiting.what)
-        }
-        _ => format!("\"{}\"", run.preview),
-    };
-    let (age, about) = (age.unwrap_or_default(), format::first_line(&sanitize(&about), PREVIEW_CHARS));
-    let end: String = run.run_id.chars().rev().take(10).collect::<Vec<_>>().into_iter().rev().collect();
-    format!("{end:<10}  {status:<14}  {age:>4}   {:<10}  {about}", sanitize(&run.agent))
+    }
+
+    /// The last characters of the id, which tell runs of the same time apart.
+    fn end_of_id(&self, chars: usize) -> &str {
+        let from = self.run_id.char_indices().rev().nth(chars - 1).map_or(0, |(at, _)| at);
+        &self.run_id[from..]
+    }
+
+    fn wide(&self) -> String {
+        let (end, RunRow { status, age, agent, about, .. }) = (self.end_of_id(10), self);
+        format!("{end:<10}  {status:<14}  {age:>4}   {agent:<10}  {about}")
+    }
+
+    /// The row without the agent, which the window of the run has.
+    fn narrow(&self, columns: u16) -> String {
+        let (end, RunRow { status, age, about, .. }) = (self.end_of_id(6), self);
+        let about = if self.waits { about.clone() } else { format!("{status} {about}") };
+        cut(&format!("{end:<6}  {age:>4}  {about}"), usize::from(columns))
+    }
 }
 
 fn hosts(top: &Top, columns: u16) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled("HOST              HEALTH        CALLS   FREE  TOOLS", BOLD)];
+    let is_wide = columns >= WIDE;
+    let heading = match is_wide {
+        true => "HOST              HEALTH        CALLS   FREE  TOOLS",
+        false => "HOST AND TOOLS",
+    };
+    let mut lines = vec![Line::styled(heading, BOLD)];
     lines.extend(top.hosts.iter().take(HOSTS_MAX).flat_map(|host| {
         let health = format::enum_name(host.health().as_str_name(), "HOST_HEALTH_");
         let (id, calls, free) = (sanitize(&host.host_id), host.calls_in_flight, host.free_credit);
         let tools: Vec<String> = host.tools.iter().map(|name| tool(top, name)).collect();
-        let row = format!("{id:<16}  {health:<12}  {calls:>5}  {free:>5}  {}", tools.join(" "));
+        let (tools, status) = (tools.join(" "), sanitize(&host.status_text));
         let style = if host.health() == HostHealth::Connected { GOOD } else { BAD };
-        with_detail(row, &sanitize(&host.status_text), WHOLE_STATUS, columns, style)
+        if is_wide {
+            let row = format!("{id:<16}  {health:<12}  {calls:>5}  {free:>5}  {tools}");
+            return with_detail(row, &status, WHOLE_STATUS, columns, style);
+        }
+        let row = format!("{id}  {health}  {calls} calls, {free} free");
+        with_detail(row, format!("{tools}\n{status}").trim(), WHOLE_STATUS, columns, style)
     }));
     match top.hosts.len() {
         0 => lines.push(Line::styled("no tool host is connected", DIM)),
@@ -211,8 +258,12 @@ fn tool(top: &Top, name: &str) -> String {
 /// The models in use, with a heading. Without any there is nothing.
 fn models(used: &[ModelUse], columns: u16) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
+    let is_wide = columns >= WIDE;
     if !used.is_empty() {
-        let heading = "MODEL                           CALLS  RETRYING  IN/MIN  OUT/MIN  COST/MIN";
+        let heading = match is_wide {
+            true => "MODEL                           CALLS  RETRYING  IN/MIN  OUT/MIN  COST/MIN",
+            false => "MODEL AND ITS CALLS",
+        };
         lines.push(Line::styled(heading, BOLD));
     }
     lines.extend(used.iter().take(MODELS_MAX).flat_map(|used| {
@@ -225,7 +276,15 @@ fn models(used: &[ModelUse], columns: u16) -> Vec<Line<'static>> {
         let row =
             format!("{name:<30}  {calls:>5}  {retrying:>8}  {tokens_in:>6}  {tokens_out:>7}  {cost:>8}");
         let style = if retrying > 0 { WARN } else { ratatui::style::Style::new() };
-        with_detail(row, &sanitize(&used.trouble), WHOLE_TROUBLE, columns, style)
+        let trouble = sanitize(&used.trouble);
+        if is_wide {
+            return with_detail(row, &trouble, WHOLE_TROUBLE, columns, style);
+        }
+        let cost = format::cost(minute.cost_micros);
+        let facts = format!(
+            "{calls} calls, {retrying} retrying\na minute: {tokens_in} in, {tokens_out} out{cost}\n{trouble}"
+        );
+        with_detail(name, facts.trim_end(), WHOLE_TROUBLE, columns, style)
     }));
     if used.len() > MODELS_MAX {
         lines.push(Line::styled(format!("… and {} more", used.len() - MODELS_MAX), DIM));
@@ -291,7 +350,7 @@ fn about(run: &Run) -> Vec<String> {
         format!("status   {}", format::status(run.status())),
         format!("agent    {}, model {}", sanitize(&run.agent), sanitize(&run.model)),
         format!("created  {}", format::time(run.created_at.as_ref())),
-        format!("so far   {} model calls, {} tool calls", run.iterations, run.tool_calls),
+        format!("so far   {}", format::calls(run.iterations, run.tool_calls)),
         format!("prompt   {}", sanitize(&run.preview)),
     ];
     lines.extend(run.usage.as_ref().map(|usage| format!("tokens   {}", format::usage(usage))));
@@ -306,162 +365,4 @@ fn about(run: &Run) -> Vec<String> {
         last_error(run).map(|last| format!("error    {}", sanitize(&error(Style::plain(), Some(last))))),
     );
     lines
-}
-
-#[cfg(test)]
-mod tests {
-    use agentloop_client::v1::{Host, HumanRequest, RunError, ToolDeclaration, WaitingOn};
-
-    use super::{super::state::Told, *};
-
-    /// The screen of this size, without the spaces at the ends of its lines.
-    fn screen(top: &Top, columns: u16, rows: u16) -> Vec<String> {
-        let area = Rect::new(0, 0, columns, rows);
-        let mut buf = Buffer::empty(area);
-        draw(top, SystemTime::UNIX_EPOCH, area, &mut buf);
-        let line = |row: u16| (0..columns).map(|column| buf[(column, row)].symbol()).collect::<String>();
-        (0..rows).map(|row| line(row).trim_end().to_owned()).collect()
-    }
-
-    fn busy() -> Top {
-        let mut top = Top { connected: true, ..Top::default() };
-        for number in 0..3 {
-            let run = Run {
-                run_id: format!("run-{number}"),
-                model: "local/m".into(),
-                status: RunStatus::ModelRunning.into(),
-                preview: "How is Rome?".into(),
-                ..Run::default()
-            };
-            top.told(Told::Run(Box::new(run)));
-        }
-        let declaration = Some(ToolDeclaration { name: "mail".into(), ..ToolDeclaration::default() });
-        let tools = vec![Tool { declaration, calls_queued: 2, ..Tool::default() }];
-        let health = HostHealth::Connected.into();
-        let host = Host { host_id: "h".into(), tools: vec!["mail".into()], health, ..Host::default() };
-        top.told(Told::Lists { hosts: vec![host], tools, questions: vec![] });
-        top
-    }
-
-    #[test]
-    fn all_lists_are_on_a_screen_of_the_usual_size() {
-        let lines = screen(&busy(), 80, 24);
-        assert!(lines[0].contains("open runs: 3, live: 3"), "{lines:#?}");
-        assert_eq!(lines[1], "since it was opened: 0 tokens in, 0 out", "{lines:#?}");
-        assert!(lines[3].starts_with("run-") && lines[5].starts_with("run-"), "{lines:#?}");
-        assert!(
-            lines.iter().any(|line| line.starts_with("local/m") && line.contains("    3 ")),
-            "{lines:#?}"
-        );
-        assert!(lines.iter().any(|line| line.ends_with("mail (2 wait)")), "{lines:#?}");
-        assert!(lines[23].starts_with("↑↓ select"), "{lines:#?}");
-    }
-
-    #[test]
-    fn a_wide_screen_has_all_of_the_summary_in_one_line() {
-        let lines = screen(&busy(), 120, 24);
-        assert!(lines[0].ends_with("   since it was opened: 0 tokens in, 0 out"), "{lines:#?}");
-        assert!(lines[2].starts_with("run-"), "{lines:#?}");
-    }
-
-    #[test]
-    fn the_first_minute_is_not_called_the_last_one() {
-        for (seconds, words) in [(59, "since it was opened"), (60, "last minute")] {
-            let top = Top { now: Duration::from_secs(seconds), ..busy() };
-            assert_eq!(screen(&top, 80, 24)[1], format!("{words}: 0 tokens in, 0 out"));
-        }
-    }
-
-    #[test]
-    fn a_small_screen_keeps_the_runs_and_the_keys() {
-        for (columns, rows) in [(40, 8), (40, 6), (20, 4), (10, 2), (1, 1), (0, 0)] {
-            let lines = screen(&busy(), columns, rows);
-            if rows >= 4 {
-                assert!(lines[2].starts_with("run-"), "{columns}x{rows}: {lines:#?}");
-                assert!(lines.last().is_some_and(|line| line.ends_with("q leave")), "{lines:#?}");
-            }
-        }
-        assert!(!screen(&busy(), 40, 6).iter().any(|line| line.starts_with("HOST")));
-    }
-
-    #[test]
-    fn the_trouble_of_a_model_is_read_to_its_end() {
-        let message =
-            "The account has used all of its tokens: wait, or raise its limit at the provider of models";
-        let waiting_on = |message: &str| {
-            let last_error = RunError { message: message.into(), ..RunError::default() };
-            Some(WaitingOn { last_error: Some(last_error), ..WaitingOn::default() })
-        };
-        let run = |message: &str| Run {
-            run_id: "run-0".into(),
-            model: "local/m".into(),
-            status: RunStatus::BackingOff.into(),
-            waiting_on: waiting_on(message),
-            ..Run::default()
-        };
-        let mut top = Top { connected: true, ..Top::default() };
-        top.told(Told::Run(Box::new(run(message))));
-        let lines = screen(&top, 80, 24);
-        let at = lines.iter().position(|line| line.starts_with("local/m")).expect("its row");
-        assert_eq!(
-            &lines[at + 1..at + 3],
-            [
-                "  The account has used all of its tokens: wait, or raise its limit at the",
-                "  provider of models [unspecified]"
-            ],
-            "{lines:#?}"
-        );
-        let wide = screen(&top, 200, 24);
-        let ends = format!("{message} [unspecified]");
-        assert!(wide.iter().any(|line| line.starts_with("local/m") && line.ends_with(&ends)), "{wide:#?}");
-
-        // A text without end takes no more lines than the list has room for; the run itself has all of it.
-        let long = run(&format!("{} the end", message.repeat(5)));
-        top.told(Told::Run(Box::new(long.clone())));
-        let lines = screen(&top, 80, 24);
-        assert!(lines.iter().any(|line| line.starts_with("  … Enter on a run shows")), "{lines:#?}");
-        assert!(!lines.iter().any(|line| line.contains("end [unspecified]")), "{lines:#?}");
-        top.told(Told::Shown(Box::new(long)));
-        let lines = screen(&top, 80, 24);
-        assert!(lines.iter().any(|line| line.contains("end [unspecified]")), "{lines:#?}");
-    }
-
-    #[test]
-    fn the_status_of_a_host_has_its_own_line_where_it_does_not_fit_beside() {
-        let status_text = "three of its four workers are being replaced by newer ones";
-        let host = Host { host_id: "h".into(), status_text: status_text.into(), ..Host::default() };
-        let mut top = Top { connected: true, ..Top::default() };
-        top.told(Told::Lists { hosts: vec![host], tools: vec![], questions: vec![] });
-        assert!(screen(&top, 80, 24).contains(&format!("  {status_text}")));
-        assert!(
-            screen(&top, 140, 24).iter().any(|line| line.starts_with("h ") && line.ends_with(status_text))
-        );
-    }
-
-    #[test]
-    fn a_note_is_read_to_its_end_on_a_narrow_screen() {
-        let id = "0193d3c4-8f1e-7c55-b1a2-0f5e6d7c8b9a:1.0:0";
-        let note = format!("no room for all of it: agentloop approve {id} answers it");
-        let top = Top { note, ..busy() };
-        for rows in [24, 8, 6] {
-            let lines = screen(&top, 44, rows);
-            assert!(lines.iter().any(|line| line.contains(id)), "{lines:#?}");
-            let heading = lines.iter().position(|line| line.starts_with("RUN ")).expect("a heading");
-            assert!(heading < 3 && lines[heading + 1].starts_with("run-"), "{lines:#?}");
-        }
-    }
-
-    #[test]
-    fn a_question_without_room_says_so() {
-        let mut top = busy();
-        let request = HumanRequest {
-            tool: "mail".into(),
-            kind: HumanRequestKind::Approve.into(),
-            ..Default::default()
-        };
-        let size = Size { columns: 80, rows: 24 };
-        top.dialog = Dialog::for_question(&request, size);
-        assert!(screen(&top, 80, 24).iter().any(|line| line.contains("May mail run")));
-        assert!(screen(&top, 80, 3).iter().any(|line| line.contains("no room for all of it")));
-    }
 }

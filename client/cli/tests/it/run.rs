@@ -1,9 +1,10 @@
 //! `agentloop run`, `watch` and `approve`, with their exit codes.
 
 use agentloop_client::v1::{
-    HumanRequest, HumanRequestKind, HumanRequested, ModelCallFailed, ModelDelta, RunEvent, RunFinished,
-    RunPaused, RunStarted, RunStatus, Selection, SubmitInputRequest, decision::Decision as Kind,
-    model_delta::Delta, run_event::Event, submit_input_request::Input,
+    AssistantMessage, HumanRequest, HumanRequestKind, HumanRequested, Message, ModelCallFailed, ModelDelta,
+    Part, Reasoning, RunEvent, RunFinished, RunPaused, RunStarted, RunStatus, Selection, SubmitInputRequest,
+    decision::Decision as Kind, model_delta::Delta, part::Content, run_event::Event,
+    submit_input_request::Input,
 };
 
 use crate::process::{Running, agentloop, ended};
@@ -57,6 +58,33 @@ async fn the_answer_is_on_standard_output_and_nothing_else() {
     assert_eq!((code, stdout.as_str()), (0, "Hello\n"), "{stderr}");
     assert!(stderr.contains("run r-1") && stderr.contains("completed"), "{stderr}");
     assert_eq!(script.calls(), [ReceivedCall::RunStream { run_id: "r-1".into(), after_seq: 0 }]);
+}
+
+/// Deltas are seen by those who listen early enough. All others have the finished message alone.
+#[tokio::test]
+async fn reasoning_is_shown_once_with_or_without_deltas() {
+    let thought = Content::Reasoning(Reasoning { text: "Mails need leave.".into(), redacted: false });
+    let parts = [thought, Content::Text("Hello".into())].map(|content| Part { content: Some(content) });
+    let message = Some(Message { parts: parts.into(), ..Message::default() });
+    let message = AssistantMessage { model_call: 1, attempt: 1, message, ..AssistantMessage::default() };
+    let end = [
+        event(2, RunStatus::ModelRunning, Event::AssistantMessage(message)),
+        finished(3, RunStatus::Completed),
+    ];
+    let thinks = |delta_seq, text: &str| {
+        let delta = Some(Delta::Reasoning(text.into()));
+        let delta = ModelDelta { model_call: 1, attempt: 1, delta_seq, delta };
+        event(0, RunStatus::ModelRunning, Event::ModelDelta(delta))
+    };
+    for deltas in [vec![], vec![thinks(1, "Mails ")], vec![thinks(1, "Mails need leave."), says(2, "Hel")]] {
+        for args in [&["run", "hi", "--run-id", "r-1"][..], &["watch", "r-1"]] {
+            let events = [&[started()], &deltas[..], &end].concat();
+            let fake = server(&Script::default().scene(events, End::Ok)).await;
+            let (code, stdout, stderr) = ended(&fake.url(), args).await;
+            assert_eq!((code, stderr.matches("Mails need leave.").count()), (0, 1), "{deltas:?}: {stderr}");
+            assert_eq!(format!("{stdout}{stderr}").matches("Hello").count(), 1, "{stdout}{stderr}");
+        }
+    }
 }
 
 #[tokio::test]

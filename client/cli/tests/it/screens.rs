@@ -3,6 +3,7 @@
 //! With `KEEP_SCREENS=1` each test writes its files anew. A screen may be half drawn then: read the difference, and run the
 //! tests again without it, before you commit it. Ids, times and addresses stand there as words in angle brackets.
 
+mod narrow;
 mod normal;
 
 use std::{fs, path::PathBuf};
@@ -45,6 +46,11 @@ fn showed(screen: &str, name: &str, words: Words<'_>) {
 /// Starts a command against this server on a screen of the usual size.
 fn start(server: &Server, args: &[&str]) -> Pty {
     Pty::start_sized(&[args, &["--server", &server.url()]].concat(), &server.file(""), &[], SIZE)
+}
+
+/// The same on a narrow and low screen.
+fn start_narrow(server: &Server, args: &[&str]) -> Pty {
+    Pty::start_sized(&[args, &["--server", &server.url()]].concat(), &server.file(""), &[], (20, 40))
 }
 
 /// A chat in this session, on a screen of the usual size.

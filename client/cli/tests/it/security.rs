@@ -55,6 +55,9 @@ async fn certificates_and_tokens_protect_a_server() {
     let (code, _, err) =
         ended(NOWHERE, &["token", "new", "--file", &tokens, "--name", "x", "--role", "admin"]).await;
     assert!(code == 2 && err.contains("there is no role"), "{err}");
+    let (code, _, err) =
+        ended(NOWHERE, &["token", "new", "--file", &tokens, "--name", "b\u{43e}b", "--role", "viewer"]).await;
+    assert!(code == 2 && err.contains("several scripts"), "{err}");
 
     let free = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
     let address = free.local_addr().expect("a bound socket has an address");

@@ -200,6 +200,27 @@ async fn ids_are_abbreviated_where_only_one_fits() {
 }
 
 #[tokio::test]
+async fn a_run_goes_on_with_an_abbreviated_session_that_nobody_named() {
+    let server = Server::start().await;
+    let session = "01a217a8-20ce-74e0-ae1d-75dabd951051";
+    told(&server, &["run", "hello", "--session", session]).await;
+    let count = || async { told(&server, &["sessions", "--json"]).await.lines().count() };
+    for part in ["75dabd951051", "01a217a8-20ce", session] {
+        told(&server, &["run", "more", "--session", part]).await;
+        assert_eq!(count().await, 1, "{part}");
+    }
+    assert!(told(&server, &["sessions", session]).await.contains("  7 user: more"));
+    // A name is a session of its own, also where a session begins with it. So is a part that fits none.
+    for (name, sessions) in [("trip-to-bergen", 2), ("trip", 3), ("abcdef01", 4)] {
+        told(&server, &["run", "hello", "--session", name]).await;
+        assert_eq!(count().await, sessions, "{name}");
+    }
+    told(&server, &["run", "hello", "--session", "01a217a8-9999-74e0-ae1d-75dabd951051"]).await;
+    let (code, _, stderr) = ended(&server.url(), &["run", "x", "--session", "75dabd951051"]).await;
+    assert!(code == 2 && stderr.contains("75dabd951051 abbreviates 2 ids"), "{stderr}");
+}
+
+#[tokio::test]
 async fn an_id_of_nothing_is_named_with_the_command_that_lists() {
     let server = Server::start().await;
     let run = "there is no run nowhere; `agentloop runs` lists them";

@@ -12,7 +12,7 @@ async fn usage_is_shown_as_a_table_and_as_json() {
     let (code, out, err) =
         ended(&server.url(), &["usage", "--by", "agent,label:team", "--bucket", "1d"]).await;
     assert!(code == 0, "{err}");
-    assert!(out.contains("AGENT TEAM") && out.contains("default -") && out.contains('?'), "{out}");
+    assert!(out.contains("AGENT    TEAM") && out.contains("default  -") && out.contains('?'), "{out}");
     let (code, out, _) = ended(&server.url(), &["usage", "--json", "--from", "2h", "--by", "model"]).await;
     let row: Value = serde_json::from_str(out.lines().next().expect("a row")).expect("JSON");
     assert_eq!((code, &row["runs"]), (0, &"1".into()), "{row}");

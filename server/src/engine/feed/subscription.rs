@@ -173,14 +173,27 @@ impl Subscription {
             FeedItem::Durable(record) if record.seq > self.last.next() => self.mode = Mode::CatchUp,
             FeedItem::Durable(_) => self.ready.push_back(item),
             FeedItem::Transient(transient) => {
-                if let Progress::Delta { call, delta_seq, .. } | Progress::Partial { call, delta_seq, .. } =
-                    &transient.what
-                    && self.last_delta.is_some_and(|last| (*call, *delta_seq) <= last)
-                {
-                    return;
+                let is_next = match &transient.what {
+                    Progress::Delta { call, delta_seq, .. } => self.is_next(*call, *delta_seq),
+                    Progress::Partial { call, delta_seq, .. } => {
+                        self.last_delta.is_none_or(|last| (*call, *delta_seq) > last)
+                    }
+                    Progress::Call { .. } | Progress::Output { .. } => true,
+                };
+                if is_next {
+                    self.ready.push_back(item);
                 }
-                self.ready.push_back(item);
             }
+        }
+    }
+
+    /// True if nothing of the attempt is missing before this delta. A subscriber that joins as an answer ends may find its
+    /// last deltas in the ring, but no snapshot of what came before. The finished message has them all.
+    fn is_next(&self, call: ModelAttempt, delta_seq: u64) -> bool {
+        match self.last_delta {
+            Some((last, seq)) if last == call => seq.checked_add(1) == Some(delta_seq),
+            Some((last, _)) if last > call => false,
+            _ => delta_seq == 1,
         }
     }
 

@@ -285,3 +285,29 @@ async fn pieces_of_an_answer_are_not_shown_after_its_end() {
         assert!(is_over, "the end was shown");
     }
 }
+
+/// A subscriber that joins as an answer ends has missed the first pieces, and there is no snapshot of them any more.
+#[tokio::test]
+async fn the_last_pieces_alone_are_not_shown() {
+    let mut fixture = Fixture::new().await;
+    let (call, at) = (ModelAttempt { model_call: 1, attempt: 1 }, Timestamp(1));
+    fixture.feed.begin_answer(call, Digest::of(&[]), at);
+    fixture.feed.push_delta(at, Delta::Reasoning { text: "hm".to_owned() }).unwrap();
+    let late = fixture.items(0);
+    fixture.feed.push_delta(at, Delta::Text { text: "all of it".to_owned() }).unwrap();
+    fixture.feed.push_delta(at, Delta::Finish { reason: FinishReason::Stop }).unwrap();
+    fixture.feed.complete_answer().unwrap();
+    let mut late = Box::pin(late);
+    assert!(matches!(late.next().await, Some(Ok(FeedItem::Durable(_)))), "it follows the feed");
+    let entry = fixture.owner.entry.0 + 1;
+    fixture.write(model_call_ends(false, entry)).await;
+    let Some(Ok(FeedItem::Durable(record))) = late.next().await else {
+        panic!("the finished message is shown, and nothing before it");
+    };
+    assert_eq!(ended_attempt(&record.event), Some(call));
+    // The next answer is shown from its first piece on.
+    fixture.feed.begin_answer(ModelAttempt { model_call: 2, attempt: 1 }, Digest::of(&[]), at);
+    fixture.feed.push_delta(at, Delta::Text { text: "more".to_owned() }).unwrap();
+    let Some(Ok(FeedItem::Transient(piece))) = late.next().await else { panic!("the piece is shown") };
+    assert!(matches!(piece.what, Progress::Delta { delta_seq: 1, .. }), "{:?}", piece.what);
+}

@@ -417,11 +417,11 @@ impl Choice {
         match self {
             Choice::Approve if in_doubt => "run it once more",
             Choice::Approve => "yes, run it",
-            Choice::Always => "yes, and remember it for like calls …",
+            Choice::Always => "yes, remember it for like calls …",
             Choice::Edit => "run it with edited arguments",
             Choice::Deny if in_doubt => "no: its outcome stays unknown",
             Choice::Deny => "no, do not run it",
-            Choice::Never => "no, and remember it for like calls …",
+            Choice::Never => "no, remember it for like calls …",
             Choice::Answer if in_doubt => "this was its outcome",
             Choice::Answer => "answer in its place",
             Choice::Stop => "stop the run",

@@ -19,6 +19,8 @@ use crate::terminal::text::wrap;
 
 /// A lower screen does not show everything at once.
 const ROWS_FOR_ALL: u16 = 12;
+/// A narrower screen has two rows of status.
+const COLUMNS_FOR_STATUS: u16 = 64;
 /// Rows that a card leaves to the conversation, the editor and the status.
 const ROWS_BESIDE_CARD: usize = 6;
 const EDITOR_ROWS_MAX: usize = 8;
@@ -69,7 +71,10 @@ impl LayoutInput<'_> {
         };
         let queue_rows = if is_small { 0 } else { self.queued.min(QUEUE_ROWS_MAX) };
         let hint_rows = self.hint.map_or(1, |hint| hint_lines(hint, screen.width).len());
-        let status_rows = if is_small { 1 } else { hint_rows };
+        let status_rows = match (is_small, screen.width < COLUMNS_FOR_STATUS) {
+            (true, _) => 1,
+            (false, narrow) => hint_rows.max(if narrow { 2 } else { 1 }),
+        };
         let rows = |rows: usize| Constraint::Length(u16::try_from(rows).unwrap_or(u16::MAX));
         let parts = [
             Constraint::Fill(1),

@@ -2,10 +2,12 @@
 
 use ratatui::{layout::Rect, style::Style, text::Line};
 
+use unicode_width::UnicodeWidthStr as _;
+
 use super::{CARD_EDITOR_ROWS_MAX, rule_draft};
 use crate::{
     chat::{
-        card::{Card, Stage},
+        card::{Card, Choice, Stage},
         styles::{BOLD, DIM},
     },
     terminal::{
@@ -23,6 +25,8 @@ const ROWS_FOR_BORDERS: u16 = 8;
 /// Bound on the rows of the hint below the answer.
 const HINT_ROWS_MAX: usize = 2;
 
+/// Bound on the label of an option, in characters. The session has the whole.
+const OPTION_CHARS: usize = 200;
 /// Rows of the two outcomes of a visit.
 const VISIT_ROWS: usize = 2;
 
@@ -84,16 +88,46 @@ pub(crate) fn answer_rows(card: &Card, width: u16) -> usize {
     error
         + hint(card, width).len()
         + match &card.stage {
-            Stage::Choosing { .. } => card.choices().len(),
+            Stage::Choosing { .. } | Stage::Selecting { .. } => items(card, width).iter().map(Vec::len).sum(),
             Stage::Writing { editor, .. } => editor.rows(width).clamp(1, CARD_EDITOR_ROWS_MAX) + 1,
             Stage::RuleDraft(draft) => rule_draft::rows(draft, width),
-            Stage::Selecting { .. } => card.request.options.len(),
             Stage::Filling { form, editor } => {
                 let prompt = wrap(&form.prompt(), usize::from(width)).len();
                 prompt + editor.rows(width).clamp(1, CARD_EDITOR_ROWS_MAX)
             }
             Stage::Visiting { .. } => VISIT_ROWS,
         }
+}
+
+/// The choices or options of a card, each with the rows that show it: a long label is wrapped behind its mark.
+pub(crate) fn items(card: &Card, width: u16) -> Vec<Vec<String>> {
+    let kind = card.request.kind();
+    match &card.stage {
+        Stage::Choosing { .. } => {
+            let item = |choice: &Choice| item(&format!(" {}  ", choice.letter()), choice.label(kind), width);
+            card.choices().iter().map(item).collect()
+        }
+        Stage::Selecting { at, chosen } => {
+            let mark = |n: usize| match (card.request.multiple, chosen.contains(&n)) {
+                (true, true) => "[x] ",
+                (true, false) => "[ ] ",
+                (false, _) if Some(n) == *at => " →  ",
+                (false, _) => "    ",
+            };
+            let options = card.request.options.iter().enumerate().map(|(n, option)| {
+                let label = if option.label.is_empty() { &option.id } else { &option.label };
+                item(mark(n), &format::first_line(&sanitize(label), OPTION_CHARS), width)
+            });
+            options.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn item(mark: &str, label: &str, width: u16) -> Vec<String> {
+    let indent = " ".repeat(mark.width());
+    let rows = wrap(label, usize::from(width).saturating_sub(indent.len())).into_iter().enumerate();
+    rows.map(|(n, row)| format!("{}{row} ", if n == 0 { mark } else { &indent })).collect()
 }
 
 /// The lines of the hint below the answer: the keys. A narrow card has them on two lines.

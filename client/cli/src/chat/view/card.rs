@@ -4,24 +4,22 @@ use agentloop_client::v1::{HumanRequestKind, UrlOutcome};
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Layout, Rect},
+    style::Style,
     text::Line,
     widgets::{Block, BorderType, Borders, Paragraph, Widget},
 };
 
 use crate::{
     chat::{
-        card::{Card, Choice, Stage},
+        card::{Card, Stage},
         editor::Editor,
         layout::{
-            question::{about, answer_rows, has_border, hint, lines_and_rows},
+            question::{self, about, answer_rows, has_border, hint, lines_and_rows},
             rule_draft,
         },
         styles::{BAD, DIM, PICKED, WARN},
     },
-    terminal::{
-        format,
-        text::{sanitize, wrap},
-    },
+    terminal::text::wrap,
 };
 
 /// The state around a card that its drawing depends on.
@@ -86,13 +84,18 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
     match &card.stage {
         Stage::Choosing { picked, .. } => {
             let room = usize::from(area.height).saturating_sub(lines.len() + hint.len()).max(1);
-            lines.extend(choices(card, *picked, room));
+            lines.extend(items(
+                card,
+                area.width,
+                card.choices().iter().position(|c| Some(*c) == *picked),
+                room,
+            ));
             lines.extend(hint);
             Paragraph::new(lines).render(area, buf);
         }
-        Stage::Selecting { at, chosen } => {
+        Stage::Selecting { at, .. } => {
             let room = usize::from(area.height).saturating_sub(lines.len() + hint.len()).max(1);
-            lines.extend(options(card, *at, chosen, room));
+            lines.extend(items(card, area.width, *at, room));
             lines.extend(hint);
             Paragraph::new(lines).render(area, buf);
         }
@@ -147,36 +150,16 @@ fn draw_editor(
     Paragraph::new(below).render(bottom, buf);
 }
 
-/// The choices that fit, up to the picked one.
-fn choices(card: &Card, picked: Option<Choice>, room: usize) -> Vec<Line<'static>> {
-    let at = card.choices().iter().position(|choice| Some(*choice) == picked).unwrap_or_default();
-    let first = (at + 1).saturating_sub(room);
-    let line = |choice: &Choice| {
-        let line = format!(" {}  {} ", choice.letter(), choice.label(card.request.kind()));
-        if Some(*choice) == picked { Line::styled(line, PICKED) } else { Line::raw(line) }
-    };
-    card.choices().iter().skip(first).take(room).map(line).collect()
-}
-
-/// The options that fit, around the cursor.
-fn options(
-    card: &Card,
-    at: Option<usize>,
-    chosen: &std::collections::BTreeSet<usize>,
-    room: usize,
-) -> Vec<Line<'static>> {
-    let first = at.map_or(0, |at| (at + 1).saturating_sub(room));
-    let options = card.request.options.iter().enumerate().skip(first).take(room);
-    let line = |(n, option): (usize, &agentloop_client::v1::SelectOption)| {
-        let mark = match (card.request.multiple, chosen.contains(&n)) {
-            (true, true) => "[x]",
-            (true, false) => "[ ]",
-            (false, _) if Some(n) == at => " → ",
-            (false, _) => "   ",
-        };
-        let label = if option.label.is_empty() { &option.id } else { &option.label };
-        let text = format!("{mark} {}", format::first_line(&sanitize(label), 200));
-        if Some(n) == at { Line::styled(text, PICKED) } else { Line::raw(text) }
-    };
-    options.map(line).collect()
+/// The rows that fit of the list to pick from, up to the end of the picked item; at least the first row of that one.
+fn items(card: &Card, width: u16, picked: Option<usize>, room: usize) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let mut first = 0;
+    for (n, rows) in question::items(card, width).into_iter().enumerate() {
+        let style = if picked == Some(n) { PICKED } else { Style::new() };
+        if picked == Some(n) {
+            first = (lines.len() + rows.len()).saturating_sub(room).min(lines.len());
+        }
+        lines.extend(rows.into_iter().map(|row| Line::styled(row, style)));
+    }
+    lines.into_iter().skip(first).take(room).collect()
 }

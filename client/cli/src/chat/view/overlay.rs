@@ -16,20 +16,24 @@ use super::queue;
 use crate::{
     chat::{
         app::{App, ChoiceList, ChoiceRow, Chosen, Overlay, RuleList, SessionPicker},
-        layout::help,
+        layout::{fitting, help},
         styles::{BAD, BOLD, DIM, WARN, row},
     },
     command::overview::SessionOverview,
     terminal::format,
     terminal::rule,
-    terminal::text::{escape_hidden, sanitize},
+    terminal::text::{cut, escape_hidden, sanitize, wrap},
 };
 
 /// Columns of a screen on which the list of sessions has all that it knows of each.
 const WIDE_COLUMNS: u16 = 64;
+/// Columns of a window with a list, at most, and those of the border of a window.
+const LIST_COLUMNS: u16 = 100;
+const BORDER: u16 = 2;
 
 pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
     let room = usize::from(area.height).saturating_sub(4).max(1);
+    let columns = usize::from(area.width.min(LIST_COLUMNS).saturating_sub(BORDER));
     match overlay {
         Overlay::Help(at) => {
             let size = area.as_size();
@@ -41,23 +45,42 @@ pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
         }
         Overlay::Sessions(picker) => {
             let now = app.options.started + app.now;
-            let title = " sessions: type to filter, Enter opens, ctrl-N new, Esc closes ";
-            window(title, sessions(picker, room, area.width >= WIDE_COLUMNS, now), 100, area, buf);
+            let titles = [
+                " sessions: type to filter, Enter opens, ctrl-N new, Esc closes ",
+                " sessions: type to filter, Esc closes ",
+                " sessions ",
+            ];
+            let wide = area.width >= WIDE_COLUMNS;
+            window(title(&titles, area), sessions(picker, room, wide, now), LIST_COLUMNS, area, buf);
         }
         Overlay::Queue(at) => {
-            let lines = around(*at, room, queue::lines(app, *at));
-            window(" queue: d removes, e takes back to edit, Esc closes ", lines, 100, area, buf);
+            let lines = around(*at, room, queue::lines(app, *at, columns));
+            let titles = [
+                " queue: d removes, e takes back to edit, Esc closes ",
+                " queue: d removes, e edits, Esc ends ",
+                " queue ",
+            ];
+            window(title(&titles, area), lines, LIST_COLUMNS, area, buf);
         }
         Overlay::Choice(list) => {
-            let title = match list.chosen {
-                Chosen::Agent => " agents: Enter takes one, Esc closes ",
-                Chosen::Model => " models: Enter takes one, /model PROVIDER/MODEL any other, Esc closes ",
+            let titles = match list.chosen {
+                Chosen::Agent => {
+                    [" agents: Enter takes one, Esc closes ", " agents: Enter takes one ", " agents "]
+                }
+                Chosen::Model => [
+                    " models: Enter takes one, /model PROVIDER/MODEL any other, Esc closes ",
+                    " models: Enter takes one, Esc closes ",
+                    " models ",
+                ],
             };
-            window(title, around(list.at, room, choices(list, app)), 100, area, buf);
+            let lines = around(list.at, room, choices(list, app, columns));
+            window(title(&titles, area), lines, LIST_COLUMNS, area, buf);
         }
         Overlay::Rules(list) => {
-            let lines = around(list.at, room, rules(list));
-            window(" remembered rules: d forgets, Esc closes ", lines, 100, area, buf);
+            let lines = rules(list, room, columns);
+            let titles =
+                [" remembered rules: d forgets, Esc closes ", " rules: d forgets, Esc closes ", " rules "];
+            window(title(&titles, area), lines, LIST_COLUMNS, area, buf);
         }
     }
 }
@@ -79,12 +102,22 @@ fn sessions(picker: &SessionPicker, room: usize, wide: bool, now: SystemTime) ->
             }
         }
     }
+    let about = if wide { None } else { about(picker, first) };
+    let room = room.saturating_sub(usize::from(about.is_some())).max(1);
     if picker.offers_new() {
-        return around(picker.at, room, lines);
+        return around(picker.at, room, lines).into_iter().chain(about).collect();
     }
     let mut all = vec![Line::styled(format!("with: {}", picker.filter), BOLD)];
-    all.extend(around(picker.at, room.saturating_sub(1).max(1), lines));
+    all.extend(around(picker.at, room.saturating_sub(1).max(1), lines).into_iter().chain(about));
     all
+}
+
+/// State, agent and messages of the picked session, which its row has no room for on a narrow screen.
+fn about(picker: &SessionPicker, first: usize) -> Option<Line<'static>> {
+    let SessionOverview { session, agent, state, .. } = picker.shown().nth(picker.at.checked_sub(first)?)?;
+    let facts = [state.clone(), sanitize(agent), format!("{} messages", session.entry_count)];
+    let facts: Vec<String> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
+    Some(Line::styled(facts.join(", "), DIM))
 }
 
 /// The lines that fit, around the selected one.
@@ -93,7 +126,7 @@ fn around(at: usize, room: usize, lines: Vec<Line<'static>>) -> Vec<Line<'static
     lines.into_iter().skip(first).take(room).collect()
 }
 
-fn choices(list: &ChoiceList, app: &App) -> Vec<Line<'static>> {
+fn choices(list: &ChoiceList, app: &App, columns: usize) -> Vec<Line<'static>> {
     let rows = app.choices(list.chosen);
     let widest = rows.iter().map(|row| row.name.width()).max().unwrap_or_default().min(40);
     let mut lines: Vec<Line<'static>> = Vec::new();
@@ -101,7 +134,11 @@ fn choices(list: &ChoiceList, app: &App) -> Vec<Line<'static>> {
         let mark = if *current { '●' } else { ' ' };
         let pad = " ".repeat(widest.saturating_sub(name.width()));
         let about = format::first_line(about, 80);
-        lines.push(row(format!("{mark} {name}{pad}  {about}"), n == list.at));
+        // On a narrow screen, the words about it take the place of the names of others.
+        let beside = format!("{mark} {name}{pad}  {about}");
+        let fits = beside.width() <= columns;
+        let text = if fits { beside } else { format!("{mark} {name}  {about}") };
+        lines.push(row(cut(&text, columns), n == list.at));
     }
     match &app.agents {
         None => lines.push(Line::styled("asking the server …", DIM)),
@@ -112,17 +149,24 @@ fn choices(list: &ChoiceList, app: &App) -> Vec<Line<'static>> {
     lines
 }
 
-fn rules(list: &RuleList) -> Vec<Line<'static>> {
-    let mut lines = match &list.listed {
+fn rules(list: &RuleList, room: usize, columns: usize) -> Vec<Line<'static>> {
+    let lines = match &list.listed {
         None => vec![Line::styled("asking the server …", DIM)],
         Some(Err(why)) => vec![Line::styled(sanitize(why), BAD)],
         Some(Ok(rules)) if rules.is_empty() => vec![Line::styled("no decision is remembered", DIM)],
         Some(Ok(rules)) => {
             let rows = rules.iter().enumerate();
-            rows.map(|(n, remembered)| row(rule_in_words(remembered), list.at == n)).collect()
+            rows.map(|(n, remembered)| row(cut(&rule_in_words(remembered), columns), list.at == n)).collect()
         }
     };
-    lines.extend(list.error.iter().map(|why| Line::styled(sanitize(why), BAD)));
+    // A rule that its row has no room for is whole below the list.
+    let picked = list.listed.iter().flatten().flatten().nth(list.at).map(rule_in_words);
+    let whole = picked.filter(|words| words.width() > columns).map(|words| wrap(&words, columns));
+    let mut below: Vec<_> = whole.into_iter().flatten().map(|line| Line::styled(line, DIM)).collect();
+    let error = list.error.iter().flat_map(|why| wrap(&sanitize(why), columns));
+    below.extend(error.map(|line| Line::styled(line, BAD)));
+    let mut lines = around(list.at, room.saturating_sub(below.len()).max(1), lines);
+    lines.extend(below);
     lines
 }
 
@@ -144,6 +188,11 @@ fn describe(overview: &SessionOverview, wide: bool, now: SystemTime) -> String {
     let (age, entries) = (overview.age(now), session.entry_count);
     let (agent, state) = (sanitize(&overview.agent), &overview.state);
     format!("{live} {age:>4}  {entries:>4}  {state:<14}  {agent:<10}  {about}")
+}
+
+/// The first of these titles that has room, or else the last one.
+fn title(titles: &[&'static str], area: Rect) -> &'static str {
+    fitting(titles, area.width.min(LIST_COLUMNS).saturating_sub(BORDER))
 }
 
 fn window(title: &str, lines: Vec<Line<'_>>, width: u16, area: Rect, buf: &mut Buffer) {

@@ -13,7 +13,10 @@ use crate::{
         layout::QUEUE_ROWS_MAX,
         styles::{DIM, row},
     },
-    terminal::format,
+    terminal::{
+        format,
+        text::{cut, wrap},
+    },
 };
 
 const TEXT_CHARS: usize = 200;
@@ -25,7 +28,7 @@ pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
         .queue
         .iter()
         .take(shown)
-        .map(|queued| Line::styled(format!("⋯ {}", describe(queued)), DIM))
+        .map(|queued| Line::styled(cut(&format!("⋯ {}", describe(queued)), usize::from(area.width)), DIM))
         .collect();
     if shown < count {
         lines.push(Line::styled(format!("⋯ and {} more (ctrl-Q)", count - shown), DIM));
@@ -34,15 +37,13 @@ pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
 }
 
 /// All queued runs, as lines of the window.
-pub(super) fn lines(app: &App, at: usize) -> Vec<Line<'static>> {
+pub(super) fn lines(app: &App, at: usize, columns: usize) -> Vec<Line<'static>> {
     if app.queue.is_empty() {
-        return vec![Line::styled(
-            "the queue is empty: a message that is sent while a run is live is queued",
-            DIM,
-        )];
+        let empty = "the queue is empty: a message that is sent while a run is live is queued";
+        return wrap(empty, columns).into_iter().map(|line| Line::styled(line, DIM)).collect();
     }
-    let numbered = app.queue.iter().enumerate();
-    numbered.map(|(n, queued)| row(format!("{:>2}  {}", n + 1, describe(queued)), n == at)).collect()
+    let line = |n: usize, queued| cut(&format!("{:>2}  {}", n + 1, describe(queued)), columns);
+    app.queue.iter().enumerate().map(|(n, queued)| row(line(n, queued), n == at)).collect()
 }
 
 fn describe(queued: &QueueItem) -> String {

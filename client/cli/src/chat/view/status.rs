@@ -7,7 +7,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Paragraph, Widget},
 };
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::{
     chat::{
@@ -16,7 +16,10 @@ use crate::{
         styles::{BOLD, DIM, WARN},
         transcript::answer_to,
     },
-    terminal::{format, text::sanitize},
+    terminal::{
+        format,
+        text::{cut, sanitize},
+    },
 };
 
 const SESSION_COLUMNS: usize = 40;
@@ -31,12 +34,24 @@ pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
                 hint_lines(hint, area.width).into_iter().map(Line::from).collect();
             Paragraph::new(lines).style(WARN).render(area, buf);
         }
-        None => line(app, usize::from(area.width)).render(area, buf),
+        None if area.height > 1 => Paragraph::new(two_lines(app, usize::from(area.width))).render(area, buf),
+        None => line(app, usize::from(area.width), &ends(app)).render(area, buf),
     }
 }
 
-/// The line that fits. The state of the run comes first, and the session keeps a part that names it.
-fn line(app: &App, columns: usize) -> Line<'static> {
+/// The lines of a narrow screen: the run and the session, then tokens, agent and model.
+fn two_lines(app: &App, columns: usize) -> Vec<Line<'static>> {
+    let sessions =
+        [SESSION_COLUMNS, BRIEF_SESSION_COLUMNS].map(|columns| format!("  {}", session(app, columns)));
+    let (_, tokens) = tokens(app);
+    let (agent, both) = names(app);
+    let used = [format!("{tokens}  {both}"), format!("{tokens}  {agent}"), tokens.clone()];
+    let used = used.iter().find(|used| used.width() <= columns).unwrap_or(&tokens);
+    vec![line(app, columns, &sessions), Line::styled(cut(used, columns), DIM)]
+}
+
+/// The line that fits, with one of these ends. The state of the run comes first, and the session keeps a part that names it.
+fn line(app: &App, columns: usize, ends: &[String]) -> Line<'static> {
     let mut spans = match &app.live {
         Some(live) => run(app, live),
         None if app.session.away => vec![Span::styled("reconnecting…", WARN)],
@@ -47,7 +62,6 @@ fn line(app: &App, columns: usize) -> Line<'static> {
     }
     let state: usize = spans.iter().map(Span::width).sum();
     let reason = app.live.as_ref().and_then(reason).unwrap_or_default();
-    let ends = ends(app);
     let fits = |end: &&String| state + reason.width() + end.width() <= columns;
     let end = ends.iter().find(fits).or(ends.last()).cloned().unwrap_or_default();
     let room = columns.saturating_sub(state + end.width());
@@ -59,11 +73,7 @@ fn line(app: &App, columns: usize) -> Line<'static> {
 /// The ends of the line, the longest one first: tokens, agent and model, session.
 fn ends(app: &App) -> Vec<String> {
     let (session, brief_session) = (session(app, SESSION_COLUMNS), session(app, BRIEF_SESSION_COLUMNS));
-    let (agent, model) = (format::first_line(&app.agent(), NAME_CHARS), app.model());
-    let both = match model.as_str() {
-        "" => agent.clone(),
-        model => format!("{agent} · {}", format::first_line(model, NAME_CHARS)),
-    };
+    let (agent, both) = names(app);
     let (whole, brief) = tokens(app);
     vec![
         format!("  {whole}  {both}  {session}"),
@@ -75,13 +85,20 @@ fn ends(app: &App) -> Vec<String> {
     ]
 }
 
+/// The agent, and the agent with its model.
+fn names(app: &App) -> (String, String) {
+    let (agent, model) = (format::first_line(&app.agent(), NAME_CHARS), app.model());
+    let both = match model.as_str() {
+        "" => agent.clone(),
+        model => format!("{agent} · {}", format::first_line(model, NAME_CHARS)),
+    };
+    (agent, both)
+}
+
 /// The tokens and the cost so far, in words and with fewer of them.
 fn tokens(app: &App) -> (String, String) {
     let (given, made) = (app.usage.input_tokens, app.usage.output_tokens);
-    let cost = match app.usage.cost_micros {
-        0 => String::new(),
-        micros => format!(", cost {:.4}", micros as f64 / 1e6),
-    };
+    let cost = format::cost(app.usage.cost_micros);
     (format!("{given} tokens in, {made} out{cost}"), format!("{given} in, {made} out{cost}"))
 }
 
@@ -121,18 +138,4 @@ fn session(app: &App, columns: usize) -> String {
         (Some(id), "") => format!("session {}", cut(&sanitize(id), columns)),
         (Some(_), title) => format!("session {}", cut(title.lines().next().unwrap_or_default(), columns)),
     }
-}
-
-/// The beginning of a text in so many columns. `…` marks a cut.
-pub(super) fn cut(text: &str, columns: usize) -> String {
-    if text.width() <= columns {
-        return text.to_owned();
-    }
-    let mut used = 1;
-    let fits = |c: &char| {
-        used += c.width().unwrap_or_default();
-        used <= columns
-    };
-    let kept: String = text.chars().take_while(fits).collect();
-    if columns == 0 { kept } else { format!("{}…", kept.trim_end()) }
 }

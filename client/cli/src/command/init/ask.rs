@@ -26,7 +26,7 @@ impl Answers {
             let line = self.line(format!("{question}{shown}: "), false).await?;
             match (line.trim(), default) {
                 ("", Some(default)) => return Ok(default.to_owned()),
-                ("", None) => {}
+                ("", None) => eprintln!("an empty line answers nothing; ctrl-C ends this"),
                 (answer, _) => return Ok(answer.to_owned()),
             }
         }

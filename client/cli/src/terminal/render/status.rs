@@ -329,8 +329,7 @@ pub(crate) fn error(style: Style, error: Option<&RunError>) -> String {
 fn run_finished(style: Style, finished: &RunFinished) -> String {
     let usage = finished.usage.as_ref().map(format::usage).unwrap_or_default();
     let took = format::duration(finished.duration.as_ref());
-    let facts =
-        format!("{} model calls, {} tool calls, {usage}, {took}", finished.iterations, finished.tool_calls);
+    let facts = format!("{}, {usage}, {took}", format::calls(finished.iterations, finished.tool_calls));
     match finished.status() {
         RunStatus::Completed => style.dim(&format!("✓ completed: {facts}")),
         status => {

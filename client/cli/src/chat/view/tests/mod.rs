@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use agentloop_client::v1::{
     AssistantMessage, HumanRequest, HumanRequestKind, HumanRequested, Message, ModelCallFailed, ModelDelta,
-    Part, Role, Run, RunEvent, RunFinished, RunInput, RunStatus, SelectOption, Session, ToolCall,
-    ToolCallAccepted, Usage, WaitKind, WaitingOn, model_delta::Delta, part::Content, run_event,
+    ModelProvider, Part, PolicyRule, RememberedRule, Role, Run, RunEvent, RunFinished, RunInput, RunStatus,
+    SelectOption, Session, ToolCall, ToolCallAccepted, Usage, WaitKind, WaitingOn, model_delta::Delta,
+    part::Content, run_event,
 };
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{Terminal, backend::TestBackend, style::Modifier};

@@ -47,6 +47,36 @@ fn the_draft_of_a_rule_is_shown() {
 }
 
 #[test]
+fn no_label_loses_letters_on_a_narrow_screen() {
+    let mut app = running();
+    asks(&mut app, approval("{}"));
+    let rows = screen(&mut app, 40, 24);
+    for choice in crate::chat::card::Card::new(approval("{}")).choices() {
+        let row = format!("│ {}  {} ", choice.letter(), choice.label(HumanRequestKind::Approve));
+        assert!(rows.iter().any(|shown| shown.starts_with(&row)), "{row} in {rows:#?}");
+    }
+
+    let label = "the last one of these words stands on a line of its own";
+    let options =
+        [label, "short"].map(|label| SelectOption { label: label.into(), ..SelectOption::default() });
+    let mut app = running();
+    let kind = HumanRequestKind::Select.into();
+    asks(&mut app, HumanRequest { kind, options: options.to_vec(), ..HumanRequest::default() });
+    let shown = screen(&mut app, 40, 24).join("\n");
+    assert!(
+        shown.contains("\n    the last one of these words stands\n    on a line of its own\n"),
+        "{shown}"
+    );
+    // Where there is no room for all rows, the picked option is there from its first row on.
+    press(&mut app, KeyCode::Down);
+    let low = screen(&mut app, 24, 5).join("\n");
+    assert!(low.contains(" →  the last one of"), "{low}");
+    press(&mut app, KeyCode::Down);
+    let low = screen(&mut app, 24, 5).join("\n");
+    assert!(low.contains(" →  short"), "{low}");
+}
+
+#[test]
 fn a_very_small_window_shows_the_part_with_the_keys() {
     let mut app = running();
     let small = |app: &mut App| screen(app, 20, 5).join("\n");

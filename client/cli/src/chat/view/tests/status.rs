@@ -83,9 +83,10 @@ fn the_status_does_not_repeat_an_open_question() {
     sees(&mut app, &["waits for your approval  0 tokens in"]);
 }
 
-/// The last row of a screen so wide.
-fn last_row(app: &mut App, width: u16) -> String {
-    screen(app, width, 24).pop().expect("there is a last row")
+/// The first row of the status on a screen so wide. A narrow one has a second row below it.
+fn status_row(app: &mut App, width: u16) -> String {
+    let below = if width < 64 { 1 } else { 0 };
+    screen(app, width, 24).into_iter().rev().nth(below).expect("there is a row of status")
 }
 
 /// A chat with some tokens, in a session of this id and title.
@@ -115,11 +116,28 @@ fn a_long_id_is_shortened_to_what_names_it() {
         (65, "ready  12345 in, 678 out, cost 0.0123  session 0193d3c4-8f1e…"),
         (40, "ready  session 0193d3c4-8f1e…"),
     ] {
-        assert_eq!(last_row(&mut app, width), row, "{width}");
+        assert_eq!(status_row(&mut app, width), row, "{width}");
     }
-    assert_eq!(last_row(&mut used("trip", ""), 40), "ready  session trip");
-    assert_eq!(last_row(&mut used("trip", "A long title of a session"), 40), "ready  session A long title…");
-    assert_eq!(last_row(&mut used("trip", "One\ntwo"), 40), "ready  session One");
+    assert_eq!(status_row(&mut used("trip", ""), 40), "ready  session trip");
+    assert_eq!(
+        status_row(&mut used("trip", "A long title of a session"), 40),
+        "ready  session A long title of a session"
+    );
+    assert_eq!(status_row(&mut used("trip", "One\ntwo"), 40), "ready  session One");
+}
+
+#[test]
+fn a_narrow_screen_has_tokens_cost_and_agent_on_a_row_of_their_own() {
+    let mut app = used("trip", "");
+    for (width, row) in [
+        (63, "12345 in, 678 out, cost 0.0123  default · demo/scripted"),
+        (40, "12345 in, 678 out, cost 0.0123  default"),
+        (30, "12345 in, 678 out, cost 0.0123"),
+        (20, "12345 in, 678 out,…"),
+    ] {
+        assert_eq!(screen(&mut app, width, 24).last().map(String::as_str), Some(row), "{width}");
+    }
+    assert_eq!(screen(&mut app, 40, 11).last().map(String::as_str), Some("ready  session trip"), "a low one");
 }
 
 #[test]
@@ -131,10 +149,10 @@ fn the_reason_of_a_wait_leaves_room_for_the_session() {
         WaitingOn { kind: WaitKind::ToolHost.into(), what: "weather ".repeat(20), ..WaitingOn::default() };
     let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
     app.handle(Event::RunRead(Box::new(run)));
-    let row = last_row(&mut app, 80);
+    let row = status_row(&mut app, 80);
     assert!(row.starts_with("model running  waits for a tool host for weather"), "{row}");
     assert!(row.ends_with("…  session 0193d3c4-8f1e…"), "{row}");
-    assert!(last_row(&mut app, 20).starts_with("model running"));
+    assert!(status_row(&mut app, 20).starts_with("model running"));
 }
 
 #[test]
@@ -149,6 +167,6 @@ fn cuts_count_columns_of_the_screen() {
         ("trip", 1, "…"),
         ("trip", 0, ""),
     ] {
-        assert_eq!(crate::chat::view::status::cut(text, columns), shown, "{text} in {columns}");
+        assert_eq!(crate::terminal::text::cut(text, columns), shown, "{text} in {columns}");
     }
 }
