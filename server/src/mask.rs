@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use agentloop_core::policy::{PolicyRule, glob_matches};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -40,6 +41,24 @@ impl Masks {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         self.of(tool).iter().any(|place| within(place, pointer) || within(pointer, place))
+    }
+
+    /// As [`Self::covers`], of any tool that this pattern of a rule matches.
+    #[must_use]
+    pub fn covers_any(&self, tools: &str, pointer: &str) -> bool {
+        let mut named = self.0.keys().filter(|tool| tools.is_empty() || glob_matches(tools, tool));
+        named.any(|tool| self.covers(tool, pointer))
+    }
+
+    /// The first pattern of the rule that looks at a sensitive argument, and the argument's tool. Such a rule would tell
+    /// by what it matches which value the argument has.
+    #[must_use]
+    pub fn seen_by(&self, rule: &PolicyRule) -> Option<(usize, &str)> {
+        let tools = || self.0.keys().filter(|tool| rule.is_about(tool));
+        rule.arguments.iter().enumerate().find_map(|(at, argument)| {
+            let tool = tools().find(|tool| self.covers(tool, &argument.pointer))?;
+            Some((at, tool.as_str()))
+        })
     }
 
     /// The arguments as they are shown; `None` if nothing in them is sensitive. Arguments that are no JSON are masked as a whole.

@@ -58,7 +58,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("ToolHost/Connect", "host"),
     ("ToolHost/CompleteCall", "host"),
     ("Tools/ListTools", "caller viewer approver operator"),
-    ("Tools/ListHosts", "viewer operator"),
+    ("Tools/ListHosts", "viewer approver operator"),
     ("Tools/CheckPolicy", "caller viewer approver operator"),
     ("Tools/ListRules", "caller viewer approver operator"),
     ("Tools/DeleteRule", "approver operator"),

@@ -118,6 +118,33 @@ async fn a_wrong_token_gets_the_message_of_every_wrong_credential() {
 }
 
 #[tokio::test]
+async fn a_name_that_looks_like_another_is_nobodys() {
+    let (model, issuer) = (Model::start().await, Issuer::start().await);
+    let (server, _files) = with_file(&model, &issuer, "[audit]\nenabled = true").await;
+    let ada = issuer.token("ada", &["operator"], &json!({ "org": { "id": "local" } }));
+    let known = who(&server, &ada).await.expect("she is known");
+    assert_eq!(known.caller.expect("a caller").name, "ada");
+    let unlike = ["Ada Lovelace", "José", "Сергей", "田中"];
+    for name in unlike {
+        who(&server, &issuer.token(name, &["viewer"], &json!({}))).await.expect("nobody looks like this one");
+    }
+    let alike = ["ada ", "ad\u{200b}a", "\u{202e}ada", "\u{430}da", "ａda", "ada\u{e000}", "ada\u{301}b"];
+    for name in alike {
+        let token = issuer.token(name, &["operator"], &json!({}));
+        assert!(is_refused(&server, &token).await, "{name:?}");
+    }
+    let ada = server.as_caller(&ada);
+    let rows = eventually("a row for each of them", || async {
+        let filter = wire::AuditFilter { denied: true, ..Default::default() };
+        let request = wire::ListAuditRecordsRequest { filter: Some(filter), ..Default::default() };
+        let rows = soon(ada.list_audit_records(request)).await.expect("listed").records;
+        (rows.len() == alike.len()).then_some(rows)
+    })
+    .await;
+    assert!(rows.iter().all(|row| row.reason.contains("taken for another name")), "{rows:?}");
+}
+
+#[tokio::test]
 async fn a_rotated_file_of_keys_is_read_when_a_token_names_another() {
     let (model, issuer) = (Model::start().await, Issuer::start().await);
     let (server, files) = with_file(&model, &issuer, "").await;

@@ -1,7 +1,10 @@
 //! Sensitive arguments of tools: people see a mask, hosts get the true values.
 
+use std::collections::BTreeSet;
+
 use agentloop_client::{Client, v1 as wire};
 use agentloop_core::tool::Digest;
+use agentloop_tests::errors::assert_invalid;
 use agentloop_tests::host::Host;
 use agentloop_tests::input::named;
 use agentloop_tests::model::Model;
@@ -66,13 +69,7 @@ async fn people_see_a_mask_and_the_host_gets_the_value() {
 
 /// The open questions that a rule with this pattern for the address would match.
 async fn matched(client: &Client, pattern: &str) -> usize {
-    let pattern = wire::ArgumentPattern { pointer: "/to".to_owned(), pattern: pattern.to_owned() };
-    let candidate = wire::PolicyRule {
-        action: wire::PolicyAction::Deny.into(),
-        tool: "mail".to_owned(),
-        arguments: vec![pattern],
-        ..Default::default()
-    };
+    let candidate = about_address("mail", pattern);
     let check = wire::CheckPolicyRequest {
         tool: "mail".to_owned(),
         arguments_json: r#"{"to":"x"}"#.to_owned(),
@@ -115,29 +112,133 @@ async fn neither_a_digest_nor_a_rule_tells_a_value_that_is_guessed() {
     }
 }
 
+fn about_address(tool: &str, pattern: &str) -> wire::PolicyRule {
+    let pattern = wire::ArgumentPattern { pointer: "/to".to_owned(), pattern: pattern.to_owned() };
+    wire::PolicyRule {
+        action: wire::PolicyAction::Deny.into(),
+        tool: tool.to_owned(),
+        arguments: vec![pattern],
+        ..Default::default()
+    }
+}
+
+fn approval(request: &str, rule: Option<wire::PolicyRule>) -> wire::SubmitApprovalRequest {
+    wire::SubmitApprovalRequest {
+        request_id: request.to_owned(),
+        decision: Some(wire::Decision { decision: Some(Decision::Approve(wire::Approve {})) }),
+        remember: wire::RememberScope::Rule.into(),
+        remember_rule: rule,
+        ..Default::default()
+    }
+}
+
 #[tokio::test]
-async fn a_remembered_rule_does_not_name_the_value() {
+async fn no_rule_is_remembered_over_a_value_that_people_do_not_see() {
     let model = Model::start().await;
     let server = TestServer::with(&model, SENSITIVE).await;
     let _host = Host::start(&server).await;
     let client = server.client_builder().build().expect("a client");
     model.asks("mail", json!({ "to": SECRET })).says("done");
     let waits = soon(client.run(named("r1", "write"))).await.expect("it asks");
-    let approval = wire::SubmitApprovalRequest {
-        request_id: waits.pending[0].request_id.clone(),
-        decision: Some(wire::Decision { decision: Some(Decision::Approve(wire::Approve {})) }),
-        remember: wire::RememberScope::Rule.into(),
-        ..Default::default()
-    };
-    let answered = soon(client.submit_approval(approval)).await.expect("it is approved");
-    let rules = soon(client.list_rules("")).await.expect("listed");
-    assert_eq!(rules.len(), 1);
-    let shown = format!("{rules:?} {answered:?}");
+    let request = waits.pending[0].request_id.as_str();
+    let whole = wire::ArgumentPattern { pointer: String::new(), pattern: "*bob*".to_owned() };
+    let whole = wire::PolicyRule { arguments: vec![whole], ..about_address("mail", "") };
+    let mut told = BTreeSet::new();
+    // A guess that is right, one that is wrong, and no guess are told apart by nothing.
+    for rule in [
+        Some(about_address("mail", "bob@*")),
+        Some(about_address("mail", "ann@*")),
+        Some(about_address("m?il", "*")),
+        Some(about_address("", "bob@*")),
+        Some(whole),
+        None,
+    ] {
+        let refused = soon(client.submit_approval(approval(request, rule))).await.expect_err("it is refused");
+        assert_eq!(refused.code(), Some(tonic::Code::InvalidArgument), "{refused}");
+        told.insert(refused.to_string());
+    }
+    assert!(told.len() == 1 && told.iter().all(|told| told.contains("sensitive arguments")), "{told:?}");
+    assert!(soon(client.list_rules("")).await.expect("listed").is_empty());
+    let still = soon(client.get_run("r1")).await.expect("it is there");
+    assert_eq!(still.pending.len(), 1, "nothing was decided");
+
+    let any = wire::PolicyRule { arguments: Vec::new(), ..about_address("mail", "") };
+    soon(client.submit_approval(approval(request, Some(any)))).await.expect("it looks at no argument");
+    model.asks("mail", json!({ "to": "somebody else" })).says("done");
+    let again = soon(client.run(named("r2", "write again"))).await.expect("it runs");
+    assert_eq!(again.status(), wire::RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn a_call_without_the_value_is_remembered_as_it_is() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, "[tools.mail]\nsensitive = [\"/bcc\"]\n").await;
+    let _host = Host::start(&server).await;
+    let client = server.client_builder().build().expect("a client");
+    model.asks("mail", json!({ "to": "ann" })).says("done");
+    let waits = soon(client.run(named("r1", "write"))).await.expect("it asks");
+    let asked = &waits.pending[0];
+    let suggested = asked.suggested_rule.clone().expect("nothing of it is hidden");
+    soon(client.submit_approval(approval(&asked.request_id, Some(suggested)))).await.expect("it is approved");
+    model.asks("mail", json!({ "to": "ann" })).says("done");
+    let again = soon(client.run(named("r2", "write again"))).await.expect("it runs");
+    assert_eq!(again.status(), wire::RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn a_rule_of_before_counts_and_does_not_tell_the_value() {
+    let model = Model::start().await;
+    let mut server = TestServer::with(&model, "[tools.other]\nsensitive = [\"/to\"]\n").await;
+    let host = Host::start(&server).await;
+    let client = server.client_builder().build().expect("a client");
+    model.asks("mail", json!({ "to": SECRET })).says("done");
+    let waits = soon(client.run(named("r1", "write"))).await.expect("it asks");
+    let rule = about_address("mail", SECRET);
+    soon(client.submit_approval(approval(&waits.pending[0].request_id, Some(rule)))).await.expect("approved");
+    host.leave().await;
+    server.reconfigure("[tools.other]", "[tools.mail]").await;
+    let _host = Host::start(&server).await;
+    let client = server.client_builder().build().expect("a client");
+    let shown = format!("{:?}", soon(client.list_rules("")).await.expect("listed"));
     assert!(!shown.contains("secret.example") && shown.contains("[masked]"), "{shown}");
-    // It matches the true value.
+    let mut answers = Vec::new();
+    for guess in [SECRET, "ann@secret.example"] {
+        let check = wire::CheckPolicyRequest {
+            tool: "mail".to_owned(),
+            arguments_json: json!({ "to": guess }).to_string(),
+            ..Default::default()
+        };
+        answers.push(soon(client.check_policy(check)).await.expect("it is checked"));
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0].action(), wire::PolicyAction::Ask);
     model.asks("mail", json!({ "to": SECRET })).says("done");
     let again = soon(client.run(named("r2", "write again"))).await.expect("it runs");
     assert_eq!(again.status(), wire::RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn a_request_has_no_rule_about_a_value_that_its_caller_does_not_see() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, SENSITIVE).await;
+    let rules = |rule| wire::ToolPolicy {
+        rules: Some(wire::PolicyRules { rules: vec![rule] }),
+        ..Default::default()
+    };
+    let input = |rule| wire::RunInput { tool_policy: Some(rules(rule)), ..named("r1", "write") };
+    for rule in [about_address("mail", "b*"), about_address("m*", "b*")] {
+        let refused = server.try_run(input(rule.clone())).await;
+        assert_invalid(refused, &["input.tool_policy.rules.rules[0].arguments[0].pointer"]);
+        let check = wire::CheckPolicyRequest {
+            tool: "mail".to_owned(),
+            tool_policy: Some(rules(rule)),
+            ..Default::default()
+        };
+        let refused = server.tools().check_policy(check).await;
+        assert_invalid(refused, &["tool_policy.rules.rules[0].arguments[0].pointer"]);
+    }
+    model.says("done");
+    server.try_run(input(about_address("weather", "b*"))).await.expect("this one hides nothing");
 }
 
 #[tokio::test]

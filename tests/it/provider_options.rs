@@ -9,7 +9,7 @@ use agentloop_tests::server::TestServer;
 const FIELD: &str = "input.model_options.provider_options_json";
 
 /// Every field of a provider's request that the contract names as the server's own.
-const OF_THE_SERVER: [&str; 20] = [
+const OF_THE_SERVER: [&str; 42] = [
     "model",
     "messages",
     "input",
@@ -30,6 +30,28 @@ const OF_THE_SERVER: [&str; 20] = [
     "conversation",
     "cached_content",
     "background",
+    "models",
+    "route",
+    "provider",
+    "provider_options",
+    "fallbacks",
+    "preset",
+    "plugins",
+    "transforms",
+    "truncation",
+    "context_management",
+    "web_search_options",
+    "search_parameters",
+    "container",
+    "data_sources",
+    "anthropic_beta",
+    "n",
+    "candidate_count",
+    "stream_options",
+    "prompt_cache_retention",
+    "inference_geo",
+    "debug",
+    "chat_template",
 ];
 
 fn with_options(options: String) -> wire::RunInput {
@@ -58,8 +80,14 @@ async fn no_field_that_the_server_writes_is_taken() {
             assert_invalid(refused, &[FIELD]);
         }
     }
+    for nested in ["generationConfig\":{\"candidateCount", "extra_body\":{\"google\":{\"cached_content"] {
+        let closed = "}".repeat(nested.matches('{').count());
+        let refused = server.try_run(with_options(format!("{{\"{nested}\": 2}}{closed}"))).await;
+        assert_invalid(refused, &[FIELD]);
+    }
     model.says("done");
-    let others = "{\"service_tier\": \"flex\", \"modelled\": 1}".to_owned();
+    let others = "{\"service_tier\": \"flex\", \"modelled\": 1, \"metadata\": {\"model\": \"m\"}}".to_owned();
     server.try_run(with_options(others)).await.expect("other fields are the caller's");
     assert_eq!(model.last_request()["service_tier"], "flex");
+    assert_eq!(model.last_request()["metadata"]["model"], "m");
 }

@@ -6,6 +6,7 @@ use agentloop_core::policy::glob_matches;
 use agentloop_core::time::Timestamp;
 
 use super::der::{Element, Reader, tag};
+use super::name::is_clear;
 
 /// The kinds of names that a pattern may begin with.
 const KINDS: [&str; 4] = ["CN=", "DNS=", "URI=", "EMAIL="];
@@ -79,8 +80,8 @@ const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 /// When it is no certificate.
 pub fn facts(der: &[u8]) -> Result<CertificateFacts, String> {
     let (mut names, not_after) = read(der).ok_or_else(|| "it is no certificate".to_owned())?;
-    // A name with control characters would be read differently by people and by rules.
-    names.retain(|name| !name.chars().any(char::is_control));
+    // A name with characters that are not seen would be read differently by people and by rules.
+    names.retain(|name| name.split_once('=').is_some_and(|(_, value)| is_clear(value)));
     names.truncate(NAMES_MAX);
     Ok(CertificateFacts { names, not_after })
 }
@@ -185,7 +186,9 @@ mod tests {
 
     #[test]
     fn a_name_that_others_would_read_only_in_part_does_not_count() {
-        for name in ["ops\0.evil.example", "ops\n", "ops\u{7f}"] {
+        for name in
+            ["ops\0.evil.example", "ops\n", "ops\u{7f}", "op\u{200b}s", "\u{202e}ops", "ops ", "\u{43e}ps"]
+        {
             let mut params = CertificateParams::new(vec!["worker-1.example".to_owned()]).unwrap();
             params.distinguished_name.push(DnType::CommonName, name);
             let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();

@@ -11,6 +11,7 @@ pub(crate) mod fuzz;
 mod grant;
 mod identity;
 pub mod jwt;
+mod name;
 mod principal;
 mod quota;
 pub mod tokens;
@@ -105,6 +106,11 @@ pub enum Rejection {
     /// A claim is missing, or not what it must be.
     #[error("the token's exp, nbf, name or tenant is missing or cannot be used")]
     BadClaims,
+    /// The principal's name is empty, too long, or one that people may take for another.
+    #[error(
+        "the token's name is empty, too long, or has characters by which it may be taken for another name"
+    )]
+    BadName,
 }
 
 impl Rejection {
@@ -125,6 +131,7 @@ impl Rejection {
             Self::WrongAudience => "wrong_audience",
             Self::NotYetValid => "not_yet_valid",
             Self::BadClaims => "bad_claims",
+            Self::BadName => "bad_name",
         }
     }
 }

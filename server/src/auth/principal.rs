@@ -2,10 +2,11 @@
 
 use agentloop_core::id::TenantId;
 pub(super) use agentloop_core::limits::CALLER_GROUPS_MAX as GROUPS_MAX;
-use agentloop_core::limits::CALLER_NAME_BYTES_MAX as NAME_BYTES_MAX;
+pub(super) use agentloop_core::limits::CALLER_NAME_BYTES_MAX as NAME_BYTES_MAX;
 
 use super::bad_principal::BadPrincipal;
 use super::grant::HostGrant;
+use super::name::check_name;
 
 /// What a principal may do. `grpc/access.rs` says which RPC takes which role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,7 +72,7 @@ impl Principal {
     /// was authentication.
     ///
     /// # Errors
-    /// [`BadPrincipal`]: a name is empty, too long or has control characters, a role is unknown, or there is none.
+    /// [`BadPrincipal`]: a name is empty, too long or may be taken for another one, a role is unknown, or there is none.
     pub fn new<'a>(
         name: &str,
         tenant: Option<&str>,
@@ -101,18 +102,6 @@ impl Principal {
     pub fn has(&self, role: Role) -> bool {
         self.roles.contains(&role)
     }
-}
-
-/// Checks the name of a principal or a group.
-pub(super) fn check_name(name: &str) -> Result<String, BadPrincipal> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-        let problem = format!(
-            "a name must have 1 to {NAME_BYTES_MAX} bytes without control characters; found {} bytes",
-            name.len()
-        );
-        return Err(BadPrincipal(problem));
-    }
-    Ok(name.to_owned())
 }
 
 #[cfg(test)]

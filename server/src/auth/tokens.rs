@@ -443,6 +443,8 @@ mod tests {
         let base = to_text(vec![record]).unwrap();
         for (text, problem) in [
             (base.replace("caller", "calller"), "calller"),
+            (base.replace("\"ada\"", "\"ad\u{200b}a\""), "U+200B"),
+            (base.replace("\"ada\"", "\"\u{430}da\""), "several scripts"),
             (base.replace("sha256 = \"", "sha256 = \"0"), "64 hexadecimal digits"),
             (format!("{base}rolls = [\"operator\"]\n"), "rolls"),
             (format!("{base}expires = \"tomorrow\"\n"), "tomorrow"),

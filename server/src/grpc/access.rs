@@ -19,7 +19,9 @@ const READ: Access = Access::Roles(&[Role::Caller, Role::Viewer, Role::Approver,
 /// Callers, of what is theirs, and operators.
 const WRITE: Access = Access::Roles(&[Role::Caller, Role::Operator]);
 /// Those who read everything of their tenant.
-const READ_ALL: Access = Access::Roles(&[Role::Viewer, Role::Operator]);
+const READ_ALL: Access = Access::Roles(&[Role::Viewer, Role::Approver, Role::Operator]);
+/// Those who may look at the contract.
+const REFLECT: Access = Access::Roles(&[Role::Viewer, Role::Operator]);
 /// Roles that may answer questions about calls.
 const DECIDE: Access = Access::Roles(&[Role::Approver, Role::Operator]);
 /// Those who work with runs, and those who serve their tools.
@@ -75,8 +77,8 @@ const TABLE: &[(&str, Access)] = &[
     ("/agentloop.v1.Tools/ForgetTool", OPERATE),
     ("/grpc.health.v1.Health/Check", Access::Anyone),
     ("/grpc.health.v1.Health/Watch", Access::Anyone),
-    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", READ_ALL),
-    ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", READ_ALL),
+    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", REFLECT),
+    ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", REFLECT),
 ];
 
 /// Calls of operators that only read, and results of hosts, which the journal has.

@@ -273,6 +273,7 @@ fn memory_field(why: &CannotRemember) -> &'static str {
         | CannotRemember::Quorum(_)
         | CannotRemember::Requester => "remember",
         CannotRemember::NoSuggestion
+        | CannotRemember::Sensitive(_)
         | CannotRemember::OtherCall
         | CannotRemember::OtherTools(_)
         | CannotRemember::Bad(_) => "remember_rule",

@@ -551,7 +551,8 @@ type SubmitApprovalRequest struct {
 	// Period for which the decision counts for similar calls. Only with `approve` and `deny`.
 	Remember RememberScope `protobuf:"varint,5,opt,name=remember,proto3,enum=agentloop.v1.RememberScope" json:"remember,omitempty"`
 	// Rule to remember. It must match the call in question, and its action is that of the decision. Absent: the
-	// question's `suggested_rule`. `Tools.CheckPolicy` shows the calls that it would match.
+	// question's `suggested_rule`. `Tools.CheckPolicy` shows the calls that it would match. It may not look at an argument
+	// that is masked; a call with such an argument has no suggested rule.
 	RememberRule  *PolicyRule `protobuf:"bytes,6,opt,name=remember_rule,json=rememberRule,proto3" json:"remember_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

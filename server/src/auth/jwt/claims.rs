@@ -7,7 +7,8 @@ use agentloop_core::time::{Millis, Timestamp};
 use serde_json::{Map, Value};
 
 use super::JwtRules;
-use crate::auth::principal::{GROUPS_MAX, Principal, Role, check_name};
+use crate::auth::name::check_name;
+use crate::auth::principal::{GROUPS_MAX, Principal, Role};
 use crate::auth::{BadPrincipal, Rejection};
 
 /// Longest path of a claim, in bytes.
@@ -93,7 +94,7 @@ fn time(value: &Value) -> Result<Timestamp, Rejection> {
 /// The principal that a token describes. It may have no role, and then it may call nothing.
 pub(super) fn principal(rules: &JwtRules, claims: &Map<String, Value>) -> Result<Principal, Rejection> {
     let name = match rules.name.find(claims) {
-        Some(Value::String(name)) => check_name(name).map_err(|_| Rejection::BadClaims)?,
+        Some(Value::String(name)) => check_name(name).map_err(|_| Rejection::BadName)?,
         Some(Value::Number(number)) if number.is_u64() => number.to_string(),
         Some(_) | None => return Err(Rejection::BadClaims),
     };

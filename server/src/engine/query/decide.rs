@@ -3,7 +3,7 @@
 use agentloop_core::id::{RequestId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::limits::POLICY_RULES_MAX;
 use agentloop_core::policy::PolicyRule;
-use agentloop_core::run::human::{CannotRemember, Decision, Person, Remember, RememberScope};
+use agentloop_core::run::human::{CannotRemember, Decision, Person, Question, Remember, RememberScope};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::tool::Digest;
@@ -106,6 +106,7 @@ impl Engine {
         if let Some(remember) = &resolution.remember {
             let row = self.request_row(tenant, request).await?;
             if row.answer.is_none() {
+                self.check_rule_is_blind(&row.question, remember)?;
                 self.check_rule_limit(tenant, &row.session, remember.scope).await?;
             }
         }
@@ -114,6 +115,23 @@ impl Engine {
 
     async fn request_row(&self, tenant: &TenantId, request: &RequestId) -> Result<RequestRow, EngineError> {
         self.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)
+    }
+
+    /// A remembered rule does not look at sensitive arguments. Otherwise `CheckPolicy`, or which later calls ask, would
+    /// tell a value that somebody guesses, and an approval would be repeated for a value that nobody has seen.
+    fn check_rule_is_blind(&self, question: &Question, remember: &Remember) -> Result<(), EngineError> {
+        let masks = self.masks();
+        let is_shown = masks.mask(&question.tool, &question.arguments).is_none();
+        let refused = match &remember.rule {
+            None => (!is_shown).then_some(question.tool.as_str()),
+            // A rule for exactly a call without sensitive values matches no call that has some.
+            Some(rule) if is_shown && question.suggests(rule) => None,
+            Some(rule) => masks.seen_by(rule).map(|(_, tool)| tool),
+        };
+        match refused {
+            Some(tool) => Err(Refusal::CannotRemember(CannotRemember::Sensitive(tool.to_owned())).into()),
+            None => Ok(()),
+        }
     }
 
     /// The number of rules is bounded because every new run's journal gets all of them.

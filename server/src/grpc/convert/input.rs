@@ -22,7 +22,7 @@ use tonic::Status;
 use super::context::apply_context_settings;
 use super::message::input_message;
 use super::policy::rules;
-use super::{json_object, millis, within};
+use super::{json_object, millis, provider_options, within};
 use crate::engine::{Author, OnBusy, StartRequest};
 use crate::grpc::status::Violations;
 use crate::model::Models;
@@ -33,31 +33,6 @@ const SYSTEM_PROMPT_BYTES_MAX: usize = 1024 * 1024;
 const TOOL_NAMES_MAX: usize = 1_024;
 /// Stop sequences that a request may have.
 const STOP_MAX: usize = 8;
-
-/// Fields of a provider's request that `provider_options_json` may not set, in lower case and without `_`. The
-/// configuration may set them, because the operator writes it.
-const RESERVED_PROVIDER_OPTIONS: [&str; 20] = [
-    "background",
-    "cachedcontent",
-    "contents",
-    "conversation",
-    "functioncall",
-    "functions",
-    "input",
-    "instructions",
-    "mcpservers",
-    "messages",
-    "model",
-    "previousresponseid",
-    "prompt",
-    "store",
-    "stream",
-    "system",
-    "systeminstruction",
-    "toolchoice",
-    "toolconfig",
-    "tools",
-];
 
 /// The configured agents, by the name that a caller uses.
 pub type Agents = BTreeMap<String, RunSpec>;
@@ -427,22 +402,8 @@ fn model_options(to: &mut ModelOptions, options: wire::ModelOptions, bad: &mut V
         to.response_schema = Some(ResponseSchema { name, schema: schema.schema_json, strict: schema.strict });
     }
     if let Some(text) = options.provider_options_json {
-        bad.take(&format!("{FIELD}.provider_options_json"), provider_options(&text));
+        bad.take(&format!("{FIELD}.provider_options_json"), provider_options::check(&text));
         to.provider_options = Some(text);
-    }
-}
-
-/// Checks that the options of a request do not replace what the server itself writes into a provider's request: otherwise
-/// a caller could leave its agent's model, prompt and tools, or read what the provider keeps.
-fn provider_options(text: &str) -> Result<(), String> {
-    json_object(text)?;
-    let fields: BTreeMap<String, serde::de::IgnoredAny> =
-        serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
-    // Some providers read `systemInstruction` and `system_instruction` as the same field.
-    let plain = |name: &str| name.replace('_', "").to_ascii_lowercase();
-    match fields.keys().find(|name| RESERVED_PROVIDER_OPTIONS.contains(&plain(name).as_str())) {
-        Some(name) => Err(format!("must not set {name:?}, which only the server sets")),
-        None => Ok(()),
     }
 }
 

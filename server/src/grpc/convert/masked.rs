@@ -1,10 +1,14 @@
 //! Takes sensitive arguments out of what is shown. [`Masks`] says which they are.
 
+use agentloop_core::agent::ToolPolicy;
+use agentloop_core::policy::RuleOrigin;
 use agentloop_core::tool::Digest;
 use agentloop_proto::v1 as wire;
+use tonic::Status;
 use wire::part::Content;
 use wire::run_event::Event;
 
+use crate::grpc::status::Violations;
 use crate::mask::{MASK, Masks};
 
 /// A request to a human.
@@ -129,10 +133,32 @@ pub fn entry(masks: &Masks, entry: &mut wire::Entry) {
 
 /// A remembered rule, whose patterns may be values.
 pub fn rule(masks: &Masks, rule: &mut wire::PolicyRule) {
-    let tool = rule.tool.clone();
-    for pattern in rule.arguments.iter_mut().filter(|pattern| masks.covers(&tool, &pattern.pointer)) {
+    let tool = std::mem::take(&mut rule.tool);
+    for pattern in rule.arguments.iter_mut().filter(|pattern| masks.covers_any(&tool, &pattern.pointer)) {
         MASK.clone_into(&mut pattern.pattern);
     }
+    rule.tool = tool;
+}
+
+/// Checks that no rule of a request looks at a sensitive argument: which calls it denies would tell the value. `field` is the
+/// path of the rules in the request.
+///
+/// # Errors
+/// INVALID_ARGUMENT with every violation.
+pub fn check_rules(field: &str, masks: &Masks, policy: &ToolPolicy) -> Result<(), Status> {
+    let mut bad = Violations::default();
+    let given = policy.rules.iter().filter(|rule| rule.origin == RuleOrigin::Request);
+    for (index, rule) in given.enumerate() {
+        if let Some((at, tool)) = masks.seen_by(rule) {
+            bad.add(
+                format!("{field}[{index}].arguments[{at}].pointer"),
+                format!(
+                    "is about a sensitive argument of {tool}, which only the configuration's rules look at"
+                ),
+            );
+        }
+    }
+    bad.check()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub(crate) mod json;
 pub mod masked;
 pub mod message;
 pub(crate) mod policy;
+mod provider_options;
 pub mod replica;
 pub mod reuse;
 pub mod run;

@@ -67,10 +67,13 @@ impl PolicyChecker<'_> {
         if let Some(session) = &check.session {
             check_session(self.engine, &self.caller, session, Right::Read).await?;
         }
-        let spec = match &check.run {
+        let mut spec = match &check.run {
             Some(run) => self.of_run(run).await?,
             None => self.of_agent(&agent, changes, check.session.as_ref()).await?,
         };
+        // Rules from before the argument was sensitive: they would tell the value, one guess at a time.
+        let masks = self.engine.masks();
+        spec.tool_policy.rules.retain(|rule| !has_values(rule.origin) || masks.seen_by(rule).is_none());
         let matching = match &check.candidate {
             Some(candidate) => self.matching(&check, candidate).await?,
             None => Vec::new(),
@@ -104,6 +107,7 @@ impl PolicyChecker<'_> {
             tool_policy("tool_policy", &mut spec.tool_policy, changes, &mut bad);
         }
         bad.check()?;
+        masked::check_rules("tool_policy.rules.rules", self.engine.masks(), &spec.tool_policy)?;
         if let Some(session) = session {
             let row = self.engine.store().session(self.caller.tenant(), session).await?;
             row.ok_or(EngineError::SessionNotFound)?;
@@ -237,6 +241,11 @@ fn parse(request: wire::CheckPolicyRequest) -> Result<PolicyQuery, Status> {
         .and_then(|rule| policy::rule_from("candidate", rule, RuleOrigin::Candidate, &mut bad));
     bad.check()?;
     Ok(PolicyQuery { run, session, tool: request.tool, arguments, candidate })
+}
+
+/// True if the rule's patterns may be values of calls, or guesses of them.
+fn has_values(origin: RuleOrigin) -> bool {
+    origin.is_remembered() || origin == RuleOrigin::Request
 }
 
 /// Converts a remembered rule.

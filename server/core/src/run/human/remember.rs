@@ -57,6 +57,12 @@ pub enum CannotRemember {
     /// The call's arguments are too long for a rule, or contain a number that is not known exactly.
     #[error("the arguments are too long for a suggested rule, or have a number beyond 64 bits: give one")]
     NoSuggestion,
+    /// The rule would look at an argument of this tool that people do not see.
+    #[error(
+        "{0} has sensitive arguments, which a remembered rule may not look at: name only others in remember_rule, or \
+         answer without remembering"
+    )]
+    Sensitive(String),
     /// The rule does not match the call in question.
     #[error("the rule does not match the call in question")]
     OtherCall,
@@ -146,6 +152,14 @@ impl Question {
             | QuestionKind::Form
             | QuestionKind::Url => None,
         }
+    }
+
+    /// True if the rule is about exactly this call, as the suggested one is.
+    #[must_use]
+    pub fn suggests(&self, rule: &PolicyRule) -> bool {
+        let suggested = self.suggested_rule();
+        suggested
+            .is_some_and(|suggested| suggested.tool == rule.tool && suggested.arguments == rule.arguments)
     }
 
     /// The call that the question is about, as rules look at it.

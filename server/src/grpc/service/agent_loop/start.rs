@@ -11,8 +11,8 @@ use crate::audit;
 use crate::engine::error::EngineError;
 use crate::engine::{Author, OnBusy, STRATEGIES, StartRequest, Started};
 use crate::grpc::convert::input::{RequestIdentity, agent_name, start_request};
-use crate::grpc::convert::policy;
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
+use crate::grpc::convert::{masked, policy};
 use crate::grpc::edge::disconnect::AbortOnDrop;
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::service::ownership::{Right, check_run, check_session};
@@ -88,6 +88,7 @@ impl AgentLoopService {
         let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
         let tenant = caller.tenant();
         let request = start_request(tenant.clone(), agent, &*self.models, input, identity)?;
+        masked::check_rules("input.tool_policy.rules.rules", self.engine.masks(), &request.spec.tool_policy)?;
         policy::check_approvers("input.tool_policy.rules.rules", caller.name(), &request.spec)?;
         self.check(tenant, &request.spec)?;
         Ok(request)

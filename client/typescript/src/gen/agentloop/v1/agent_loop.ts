@@ -137,7 +137,8 @@ export interface SubmitApprovalRequest {
   remember: RememberScope;
   /**
    * Rule to remember. It must match the call in question, and its action is that of the decision. Absent: the
-   * question's `suggested_rule`. `Tools.CheckPolicy` shows the calls that it would match.
+   * question's `suggested_rule`. `Tools.CheckPolicy` shows the calls that it would match. It may not look at an argument
+   * that is masked; a call with such an argument has no suggested rule.
    */
   rememberRule?: PolicyRule | undefined;
 }

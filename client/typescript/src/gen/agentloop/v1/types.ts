@@ -803,7 +803,8 @@ export interface ModelOptions {
    * A JSON object that is merged into the request to the provider, last and as it is. It may not set what the server sets:
    * model, messages, input, contents, system, system_instruction, instructions, prompt, tools, tool_choice, tool_config,
    * functions, function_call, mcp_servers, stream, store, previous_response_id, conversation, cached_content and background,
-   * in either spelling (`tool_choice`, `toolChoice`).
+   * in any spelling (`tool_choice`, `toolChoice`), nor what changes who answers, what is read, with which tools, and where
+   * the data goes, such as models, provider, plugins, web_search_options, container and n.
    */
   providerOptionsJson?: string | undefined;
 }

@@ -1,0 +1,167 @@
+//! Names of principals and groups. Two names that look the same to people must not be two principals: whoever reads a
+//! question, an approval or the audit log goes by what is shown.
+
+use unicode_normalization::is_nfkc;
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
+use unicode_security::MixedScript as _;
+use unicode_security::confusable_detection::skeleton;
+use unicode_security::mixed_script::AugmentedScriptSet;
+
+use super::bad_principal::BadPrincipal;
+use super::principal::NAME_BYTES_MAX;
+
+/// Checks the name of a principal or a group. Nothing in it is changed: another spelling would be another principal.
+///
+/// # Errors
+/// [`BadPrincipal`], with the reason.
+pub(super) fn check_name(name: &str) -> Result<String, BadPrincipal> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        let problem = format!(
+            "a name must have 1 to {NAME_BYTES_MAX} bytes without control characters; found {} bytes",
+            name.len()
+        );
+        return Err(BadPrincipal(problem));
+    }
+    if let Some(problem) = lookalike(name) {
+        // Everything that is not ASCII is shown by its number: the name itself would be read as another one.
+        return Err(BadPrincipal(format!("the name \"{}\" {problem}", name.escape_default())));
+    }
+    Ok(name.to_owned())
+}
+
+/// True if people and rules read the name of a certificate in the same way, and take it for no other.
+pub(super) fn is_clear(name: &str) -> bool {
+    !name.chars().any(char::is_control) && lookalike(name).is_none()
+}
+
+/// The reason why people may take the name for another one.
+fn lookalike(name: &str) -> Option<String> {
+    if name.starts_with(' ') || name.ends_with(' ') || name.contains("  ") {
+        return Some("has a space at its beginning or end, or two in a row".to_owned());
+    }
+    if name.is_ascii() {
+        return None;
+    }
+    if let Some(unseen) = name.chars().find(|&character| is_unseen(character)) {
+        return Some(format!(
+            "has U+{:04X}, a character that is not seen or not assigned",
+            u32::from(unseen)
+        ));
+    }
+    if !is_nfkc(name) {
+        return Some("is not in the Unicode form NFKC, so another name looks like it".to_owned());
+    }
+    if !is_of_one_script(name) {
+        return Some("mixes letters of several scripts".to_owned());
+    }
+    let is_foreign = |character: char| !character.is_ascii() && !is_latin(character);
+    if name.chars().any(is_foreign) && skeleton(name).all(|character| character.is_ascii()) {
+        return Some("looks like a name in ASCII".to_owned());
+    }
+    None
+}
+
+/// True for characters that change nothing that people see, or turn its order, and for those that mean nothing yet.
+fn is_unseen(character: char) -> bool {
+    use GeneralCategory as Of;
+    let is_blank = matches!(
+        character,
+        // Joiners, selectors of variants, and fillers, whose categories are those of letters and marks.
+        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}'
+    );
+    let is_space = character.general_category() == Of::SpaceSeparator && character != ' ';
+    is_blank
+        || is_space
+        || matches!(
+            character.general_category(),
+            Of::Control
+                | Of::Format
+                | Of::Surrogate
+                | Of::PrivateUse
+                | Of::Unassigned
+                | Of::LineSeparator
+                | Of::ParagraphSeparator
+        )
+}
+
+/// True if all letters may be of one script. Latin letters beside Chinese, Japanese or Korean ones are usual, and look like
+/// none of them.
+fn is_of_one_script(name: &str) -> bool {
+    if name.is_single_script() {
+        return true;
+    }
+    let others: String = name.chars().filter(|&character| !is_latin(character)).collect();
+    let scripts = AugmentedScriptSet::for_str(&others);
+    scripts.hanb || scripts.jpan || scripts.kore
+}
+
+fn is_latin(character: char) -> bool {
+    // Signs that all scripts share count as of each.
+    let scripts = AugmentedScriptSet::for_char(character);
+    !scripts.is_all() && scripts.base.contains_script(unicode_script::Script::Latin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_people_and_services_are_taken_as_they_are() {
+        for name in [
+            "ada",
+            "Ada Lovelace",
+            "ada@example.com",
+            "auth0|5f7c",
+            "spiffe://prod/ns/w",
+            "O'Brien, Pat",
+            "Yıldız Sæther",
+            "José Łukasz Žižek",
+            "Сергей Иванов",
+            "Ελένη",
+            "田中 太郎",
+            "ナカムラ ken-1",
+            "김민준 Kim",
+            "אבי",
+            "محمد",
+            "देवी",
+        ] {
+            assert_eq!(check_name(name).as_deref(), Ok(name));
+        }
+    }
+
+    #[test]
+    fn a_name_that_may_be_taken_for_another_is_refused() {
+        for (name, why) in [
+            ("ada ", "a space"),
+            (" ada", "a space"),
+            ("ada  lovelace", "a space"),
+            ("ad\u{200b}a", "U+200B"),
+            ("ad\u{200d}a", "U+200D"),
+            ("\u{feff}ada", "U+FEFF"),
+            ("ad\u{ad}a", "U+00AD"),
+            ("\u{202e}ada", "U+202E"),
+            ("\u{2066}ada\u{2069}", "U+2066"),
+            ("ada\u{a0}b", "U+00A0"),
+            ("ada\u{3164}", "U+3164"),
+            ("ada\u{fe0f}", "U+FE0F"),
+            ("ada\u{2028}", "U+2028"),
+            ("ada\u{e000}", "U+E000"),
+            ("ada\u{378}", "U+0378"),
+            ("ada\u{e0041}", "U+E0041"),
+            ("jose\u{301}", "NFKC"),
+            ("ａｄａ", "NFKC"),
+            ("\u{1d41a}da", "NFKC"),
+            ("\u{430}da", "several scripts"),
+            ("ad\u{3b1}", "several scripts"),
+            ("田\u{430}", "several scripts"),
+            ("\u{441}\u{430}\u{440}", "looks like a name in ASCII"),
+            ("O\u{2019}Brien", "looks like a name in ASCII"),
+            ("red\u{2215}ada", "looks like a name in ASCII"),
+        ] {
+            let refused = check_name(name).expect_err(name).to_string();
+            assert!(refused.contains(why), "{name:?}: {refused}");
+            assert!(refused.is_ascii(), "whoever reads it sees the difference: {refused}");
+        }
+    }
+}
